@@ -1,0 +1,67 @@
+# Needs CPython 3.11 or newer with venv, make and g++.  Everything else is installed into .venv.
+#
+#   make demo      a real model writes text
+#   make test      the test suite
+#   make check     format, lint, types, tests: what CI runs
+#   make bench     the benchmarks (compiles llama.cpp the first time: about ten minutes)
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+NATIVE := $(shell find native -type f) pyproject.toml
+
+.PHONY: demo test check setup build format lint types stubs bench clean help
+
+help:
+	@sed -n '/^#   /s/^#   //p' Makefile
+
+demo: setup
+	@$(BIN)/aleator generate -p "ROMEO:" -n 200 --seed 7
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: lint types test
+
+setup: $(VENV)/.built
+
+$(VENV)/.torch: requirements/constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint requirements/constraints.txt torch
+	@touch $@
+
+# --no-build-isolation: the build environment of an editable install would fetch its own copies.
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+	$(PIP) install --quiet scikit-build-core nanobind cmake ninja
+	$(PIP) install --quiet --constraint requirements/constraints.txt --no-build-isolation --editable ".[dev]"
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.dev $(NATIVE)
+	$(PIP) install --quiet --no-build-isolation --no-deps --editable .
+	@touch $@
+
+build: setup
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $$(find native -name '*.cpp' -o -name '*.hpp')
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
+	$(BIN)/lint-imports
+
+types: setup
+	$(BIN)/mypy
+
+stubs: setup
+	$(BIN)/python tools/stubs.py
+
+bench: setup
+	$(PIP) install --quiet --constraint requirements/constraints.txt --no-build-isolation ".[bench]"
+	$(BIN)/python benchmarks/bench_generate.py
+
+clean:
+	rm -rf build dist $(VENV) src/aleator/_native*.so

@@ -1,0 +1,89 @@
+"""Every error that Aleator raises on purpose.
+
+All derive from :class:`AleatorError`, so ``except aleator.AleatorError`` catches what a user can
+cause and nothing else.  A message names the parameter or field, its value, what is allowed, and what to
+do about it.  Whatever raises has changed nothing.
+"""
+
+from __future__ import annotations
+
+
+class AleatorError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class ParameterError(AleatorError, ValueError):
+    """A parameter is out of range, of the wrong type, unknown, or contradicts another."""
+
+    def __init__(self, parameter: str, message: str) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class LogitsError(AleatorError, ValueError):
+    """Logits of the wrong shape, type or length, or with nothing finite in them."""
+
+
+class FileFormatError(AleatorError, ValueError):
+    """A file is not what it should be: truncated, damaged, hostile, or of another kind.
+
+    ``field`` names the part of the file, ``offset`` is its place in bytes where that is known.
+    """
+
+    def __init__(
+        self, path: object, message: str, *, field: str = "", offset: int | None = None
+    ) -> None:
+        where = f" (field {field!r}" if field else ""
+        if offset is not None:
+            where += f"{', ' if where else ' ('}offset {offset}"
+        where += ")" if where else ""
+        super().__init__(f"{path}: {message}{where}")
+        self.path, self.field, self.offset = path, field, offset
+
+
+class UnsupportedModel(AleatorError):
+    """The file is sound, but its architecture, tensor type or tokenizer is not supported."""
+
+
+class TokenizerError(AleatorError, ValueError):
+    """Text or token ids that the vocabulary cannot represent."""
+
+
+class TemplateError(AleatorError, ValueError):
+    """A chat template that is missing, does not parse, or refuses the conversation."""
+
+
+class ContextFull(AleatorError):
+    """Prompt and generated tokens need more positions than the context has."""
+
+
+class CacheError(AleatorError):
+    """Base of the KV cache's errors; the cache is as it was before the call."""
+
+
+class CacheFull(CacheError):
+    """No cells for the batch."""
+
+    def __init__(self, needed: int, free: int, message: str = "") -> None:
+        super().__init__(
+            message
+            or f"the KV cache has {free} free cells and the batch needs {needed}: remove or shift a "
+            "sequence, or create the context with a larger n_ctx"
+        )
+        self.needed, self.free = needed, free
+
+
+class InvalidBatch(CacheError, ValueError):
+    """A batch that breaks a rule; ``index`` is the offending token's index in the batch, or -1."""
+
+    def __init__(self, index: int, message: str) -> None:
+        super().__init__(message if index < 0 else f"batch token {index}: {message}")
+        self.index = index
+
+
+class CannotShift(CacheError):
+    """Positions cannot be shifted with this model or storage type."""
+
+
+class CannotRewind(CacheError):
+    """A sequence cannot be rewound to the position asked for."""
