@@ -4,14 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <string>
 
 namespace aleator {
 
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr int64_t max_vocab = int64_t{1} << 20;  // 2^20 weights of at most 2^40 sum to at most 2^60
 
 const auto scan = ALEATOR_PICK(tile_scan);
 const auto mass_of = ALEATOR_PICK(tile_mass);
@@ -20,18 +18,10 @@ const auto collect_ = ALEATOR_PICK(collect);
 const auto widen_f16_ = ALEATOR_PICK(widen_f16);
 const auto widen_bf16_ = ALEATOR_PICK(widen_bf16);
 
-[[noreturn]] void nothing_finite() {
-  throw LogitsError(
-      "no token has a finite logit: every one is -inf or NaN; check the model's output, logit_bias and masks");
-}
-
 }  // namespace
 
 void Candidates::load(const void *data, int64_t n, Dtype dtype) {
-  if (n < 1) throw LogitsError("logits are empty: one value per token of the vocabulary is needed");
-  if (n > max_vocab)
-    throw LogitsError("logits have " + std::to_string(n) +
-                      " values: at most 1,048,576 are supported");
+  check_length(n);
   n_vocab_ = n;
   n_tiles_ = (n + tile_size - 1) / tile_size;
   const int64_t whole = n / tile_size;

@@ -9,23 +9,12 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
+#include "errors.hpp"
 #include "samplers/tiles.hpp"
 
 namespace aleator {
-
-// Becomes aleator.core.errors.LogitsError in Python.
-struct LogitsError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-// Becomes aleator.core.errors.ParameterError in Python.
-struct ParameterError : std::runtime_error {
-  ParameterError(const char *p, const std::string &message)
-      : std::runtime_error(message), parameter(p) {}
-  const char *parameter;
-};
 
 // Floats as integers in the same order.  The argument is never -0 nor NaN.
 inline uint32_t ordered(float z) {
@@ -40,6 +29,16 @@ inline uint64_t order_key(float z, int32_t id) {
 }
 
 enum class Dtype { f32, f16, bf16 };
+
+constexpr int64_t max_vocab = int64_t{1} << 20;  // 2^20 weights of at most 2^40 sum to at most 2^60
+
+inline void check_length(int64_t n_logits) {
+  if (n_logits < 1)
+    throw LogitsError("logits are empty: one value per token of the vocabulary is needed");
+  if (n_logits > max_vocab)
+    throw LogitsError("logits have " + std::to_string(n_logits) +
+                      " values: at most 1,048,576 are supported");
+}
 
 class Candidates {
  public:

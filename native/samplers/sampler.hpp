@@ -16,6 +16,12 @@ namespace aleator {
 struct History {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> generated;  // 1 where the token advanced the position
+
+  void check_rollback(int64_t n) const {
+    if (n < 0 || n > static_cast<int64_t>(tokens.size()))
+      throw ParameterError("n", "cannot roll back " + std::to_string(n) + " tokens: " +
+                                    std::to_string(tokens.size()) + " were accepted");
+  }
 };
 
 // What a draw is keyed by, besides the sampler's own seed and stream.
