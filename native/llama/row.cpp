@@ -255,7 +255,7 @@ void Row::divide(float temperature) {
   }
   const int64_t best = argmax();
   if (dense_) {
-    const float top_logit = top();
+    const float top_logit = tiles_[best / tile_size][best % tile_size];
     for (int64_t t = 0; t < n_tiles_; ++t) tiles_[t] = masked_tile.x;
     std::fill(owned_.begin(), owned_.end(), 0);
     std::fill(maxima_.begin(), maxima_.end(), -infinity);

@@ -15,9 +15,11 @@ class XTC : public LlamaCloned<XTC> {
     if (draws_.uniform_float() > probability_) return;
     row.softmax(true);
     const Candidate *c = row.list();
-    int64_t last = 0;  // the least likely of those at the threshold or above: the one that stays
-    while (last + 1 < row.size() && c[last + 1].p >= threshold_) ++last;
-    if (last > 0 && c[0].p >= threshold_ && row.size() - last >= min_keep_) row.drop_first(last);
+    const auto viable = [&](int64_t i) { return c[i].p >= threshold_ && c[i].p > 0; };
+    int64_t last = 0;  // the least likely viable one: it stays
+    if (viable(0))
+      while (last + 1 < row.size() && viable(last + 1)) ++last;
+    if (last > 0 && row.size() - last >= min_keep_) row.drop_first(last);
   }
 
   void reset() override { draws_.reset(); }
