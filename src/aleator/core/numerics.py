@@ -114,7 +114,8 @@ class Row:
 
     def order(self) -> NDArray[np.int64]:
         """Indices by logit descending, then token id ascending."""
-        return np.lexsort((self.ids, -self.logits.astype(np.float64)))
+        order: NDArray[np.int64] = np.lexsort((self.ids, -self.logits.astype(np.float64)))
+        return order
 
     def keep(self, kept: NDArray[np.bool_] | NDArray[np.int64]) -> None:
         """Keep a mask's tokens, or the tokens at the given indices; ids stay ascending."""

@@ -1,7 +1,7 @@
 """Adaptive-p: favour tokens whose probability is near a target, so that the average stays there.
 
-Selects    with p the float32 probability (w / Z in float64) and wanted = clamp(2 * target - average, 0, 1), each
-           logit becomes 5 - 10 * d^2 / (1 + d), d = |p - wanted| / 0.3 in float32, each operation rounded;
+Selects    with p the float32 probability (w / Z in float64) and wanted = clamp(2 * target - average, 0, 1),
+           each logit becomes 5 - 10 * d^2 / (1 + d), d = |p - wanted| / 0.3 in float32, each operation rounded;
            then draws, inverse.  A target below 0 draws from the distribution as it is.
 State      sum and weight of past probabilities, older ones counting ``adaptive_decay`` as much per token;
            accepting the token that was drawn adds its p.  The average starts at the target.

@@ -1,7 +1,7 @@
 """DRY, don't repeat yourself (p-e-w, 2024): penalise tokens that would continue a repeated sequence.
 
-Effect     where the newest tokens equal an earlier run of at least ``dry_allowed_length`` tokens, the token that
-           followed there loses multiplier * base^(length - allowed_length); of several runs the longest counts.
+Effect     where the newest tokens equal an earlier run of at least ``dry_allowed_length`` tokens, the token
+           that followed there loses multiplier * base^(length - allowed_length); the longest run counts.
 Breakers   the newest tokens are compared only back to the nearest sequence breaker; a token that is a
            breaker by itself is never penalised.
 Window     the last ``dry_penalty_last_n`` accepted tokens, prompt included; -1: all of them.

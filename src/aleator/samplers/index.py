@@ -45,8 +45,8 @@ SAMPLERS: tuple[type[Sampler], ...] = (
     Dist,
 )
 
-# What an order may name: everything but the samplers that select, which end a chain by themselves, and those
-# whose parameters cannot be given as values.  adaptive_p takes the place of the final draw, wherever it is named.
+# What an order may name: not the samplers that select, which end a chain by themselves, nor those that
+# SamplingParams places itself or that take arrays.  adaptive_p replaces the final draw, wherever it is named.
 _ALL = {cls.name: cls for cls in SAMPLERS if not cls.selects or cls is AdaptiveP}
 for _cls in (LogitBias, TokenMask):
     del _ALL[_cls.name]

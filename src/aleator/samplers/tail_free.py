@@ -11,6 +11,7 @@ Elsewhere  llama.cpp summed float32 probabilities; the index it kept was off by 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from aleator.core.numerics import Row, Step, exact, ints
@@ -48,8 +49,8 @@ class TailFree(Sampler):
         if self.neutral or len(row) <= 2:
             return
         w = ints(row.weights()[row.order()])
-        slopes = [a - b for a, b in zip(w, w[1:], strict=False)]
-        curvature = [abs(a - b) for a, b in zip(slopes, slopes[1:], strict=False)]
+        slopes = [a - b for a, b in itertools.pairwise(w)]
+        curvature = [abs(a - b) for a, b in itertools.pairwise(slopes)]
         if not any(curvature):
             curvature = [1] * len(curvature)
         bound, total = exact(self.tfs_z) * sum(curvature), 0

@@ -2,7 +2,7 @@
 
 Keeps      the tokens whose surprise is closest to the entropy, until their mass reaches
            ceil(typical_p * Z); at least one, and at least ``min_keep``.  Surprise minus entropy is
-           t - mean(t), t the bits of a weight in Q16, the mean by weights in Q20 and rounded down: no logarithm.
+           t - mean(t), t the bits of a weight in Q16, the mean by weights in Q20, rounded down: no logarithm.
 Equality   a mass exactly equal to the bound ends the set.  1 keeps all.
 Ties       equal distances by the order: logit descending, then token id ascending.
 Masked     not candidates; they do not enter the entropy; ``min_keep`` does not revive them.
