@@ -30,14 +30,15 @@ _MAX_LENGTH = (1 << 31) - 1
 class RopeConfig:
     """Rotary position embedding.
 
-    ``theta`` is the base of the frequencies theta^(-2i/dim), i < dim/2; ``dim`` the rotated channels
-    of a head.  ``style`` says which channels form pair i: "norm" 2i and 2i+1, "neox" i and i + dim/2.
+    ``theta`` is the base of the frequencies theta^(-2i/dim), i < dim/2; ``dim`` (even) the rotated
+    channels of a head.  ``style`` says which channels form pair i: "norm" 2i and 2i + 1, "neox" i
+    and i + dim/2.  cos and sin are multiplied by ``attn_factor``.
 
-    ``scaling`` stretches the context: "none"; "linear" divides positions by ``factor``; "yarn" (Peng
-    et al. 2023, arXiv:2309.00071) ramps between beta_fast and beta_slow rotations over
-    ``original_context`` and multiplies cos and sin by attn_factor * (1 + 0.1 ln factor); "llama3"
-    divides low frequencies by ``factor``, blending between the two ``*_freq_factor``; "longrope"
-    divides by tensors of the file.
+    ``scaling`` stretches the context: "none"; "linear" divides positions by ``factor``; "yarn"
+    (Peng et al. 2023, arXiv:2309.00071) ramps from unscaled to divided between ``beta_fast`` and
+    ``beta_slow`` rotations over ``original_context``, and multiplies cos and sin by another
+    1 + 0.1 ln(factor); "llama3" divides low frequencies by ``factor``, blending between the two
+    ``*_freq_factor``; "longrope" divides by tensors of the file.
     """
 
     theta: float = 10000.0
@@ -81,14 +82,15 @@ class ModelConfig:
 def config_from_gguf(gguf: GGUFFile) -> ModelConfig:
     """The configuration in a GGUF file's metadata, every field checked.
 
-    Raises:
-        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-        UnsupportedModel: an architecture or a feature that no decoder here computes.
+    Raises FileFormatError for a field that is missing, of the wrong type, out of range, or
+    contradicts another; UnsupportedModel for what no decoder here computes.
     """
     fields = gguf.fields
     kind = fields.get("general.type", "model")
     if kind != "model":
-        raise UnsupportedModel(f"{gguf.path}: the file holds a {kind!r}, not a model (general.type)")
+        raise UnsupportedModel(
+            f"{gguf.path}: the file holds a {kind!r}, not a model (general.type)"
+        )
     if fields.get("split.count", 1) > 1:
         raise UnsupportedModel(
             f"{gguf.path}: one of {fields.get('split.count', 1)} parts of a model; join them with "
@@ -111,9 +113,8 @@ def config_from_gguf(gguf: GGUFFile) -> ModelConfig:
         _per_layer(fields, f"{heads_key}_kv", n_layers) if f"{heads_key}_kv" in fields else n_heads
     )
     _check_groups(fields, f"{heads_key}_kv", n_heads, n_kv_heads)
-    default_dim = _default_head_dim(fields, f"{arch}.attention.key_length", n_embd, n_heads)
-    head_dim = fields.integer(f"{arch}.attention.key_length", 1, _MAX_WIDTH, default_dim)
-    head_dim_v = fields.integer(f"{arch}.attention.value_length", 1, _MAX_WIDTH, default_dim)
+    head_dim = _head_dim(fields, f"{arch}.attention.key_length", n_embd, n_heads[0])
+    head_dim_v = _head_dim(fields, f"{arch}.attention.value_length", n_embd, n_heads[0])
     context_length = fields.integer(f"{arch}.context_length", 1, _MAX_LENGTH)
     return ModelConfig(
         architecture=arch,
@@ -159,7 +160,9 @@ def _gguf_rope(fields: Fields, arch: str, head_dim: int, context_length: int) ->
     factor = fields.number(factor_key, 0.0, 1e6, 1.0) or 1.0
     scaling = fields.get(f"{prefix}.scaling.type", "linear")
     if scaling not in ("none", "linear", "yarn", "longrope"):
-        raise _unsupported(fields.path, f"rotary scaling of type {scaling!r} ({prefix}.scaling.type)")
+        raise _unsupported(
+            fields.path, f"rotary scaling of type {scaling!r} ({prefix}.scaling.type)"
+        )
     if fields.get(f"{prefix}.scaling.yarn_ext_factor", 1.0) not in (1.0, -1.0):
         raise _unsupported(fields.path, f"{prefix}.scaling.yarn_ext_factor other than 1")
     if scaling == "linear" and factor == 1.0:
@@ -174,14 +177,15 @@ def _gguf_rope(fields: Fields, arch: str, head_dim: int, context_length: int) ->
         original_context=fields.integer(
             f"{prefix}.scaling.original_context_length", 1, _MAX_LENGTH, context_length
         ),
-        attn_factor=fields.number(f"{prefix}.scaling.attn_factor", 0.0, 1e6, 1.0),
+        attn_factor=fields.number(f"{prefix}.scaling.attn_factor", 0.0, 1e6, 1.0)
+        * fields.number(f"{prefix}.scaling.yarn_attn_factor", 0.0, 1e6, 1.0),
         beta_fast=fields.number(f"{prefix}.scaling.yarn_beta_fast", 0.0, 1e6, 32.0),
         beta_slow=fields.number(f"{prefix}.scaling.yarn_beta_slow", 0.0, 1e6, 1.0),
     )
 
 
 def config_from_json(fields: Fields) -> ModelConfig:
-    """The configuration in a Hugging Face ``config.json``, every field checked; errors as above."""
+    """The configuration in a Hugging Face ``config.json``; checks and errors as for GGUF."""
     model_type = fields.require("model_type", str)
     if model_type not in _HUGGING_FACE:
         raise _unsupported_architecture(fields.path, model_type)
@@ -194,8 +198,8 @@ def config_from_json(fields: Fields) -> ModelConfig:
     ) * n_layers
     _check_groups(fields, "num_key_value_heads", n_heads, n_kv_heads)
     # transformers' Qwen3 configuration has a head size of its own, whatever the width.
-    own = 128 if model_type == "qwen3" else _default_head_dim(fields, "head_dim", n_embd, n_heads)
-    head_dim = fields.integer("head_dim", 1, _MAX_WIDTH, default=own)
+    own = 128 if model_type == "qwen3" else None
+    head_dim = _head_dim(fields, "head_dim", n_embd, n_heads[0], own)
     context_length = fields.integer("max_position_embeddings", 1, _MAX_LENGTH)
     return ModelConfig(
         architecture=_HUGGING_FACE[model_type],
@@ -249,7 +253,7 @@ def _json_rope(fields: Fields, head_dim: int, context_length: int) -> RopeConfig
     outer = fields.number("rope_theta", 1.0, math.inf, 10000.0)
     share = rope.number("partial_rotary_factor", 0.0, 1.0, 1.0)
     share = fields.number("partial_rotary_factor", 0.0, 1.0, share)
-    scaled = scaling != "default"
+    scaled, llama3 = scaling != "default", scaling == "llama3"
     factor = rope.number("factor", 1.0, 1e6) if scaled else 1.0
     # transformers' attention_factor replaces YaRN's own, which ours multiplies.
     attn_factor = rope.get("attention_factor", kind=float)
@@ -270,8 +274,8 @@ def _json_rope(fields: Fields, head_dim: int, context_length: int) -> RopeConfig
         attn_factor=attn_factor,
         beta_fast=rope.number("beta_fast", 0.0, 1e6, 32.0),
         beta_slow=rope.number("beta_slow", 0.0, 1e6, 1.0),
-        low_freq_factor=rope.number("low_freq_factor", 1e-6, 1e6, 1.0),
-        high_freq_factor=rope.number("high_freq_factor", 1e-6, 1e6, 4.0),
+        low_freq_factor=rope.number("low_freq_factor", 1e-6, 1e6, None if llama3 else 1.0),
+        high_freq_factor=rope.number("high_freq_factor", 1e-6, 1e6, None if llama3 else 4.0),
     )
 
 
@@ -324,13 +328,17 @@ def _check_groups(
             )
 
 
-def _default_head_dim(fields: Fields, key: str, n_embd: int, n_heads: tuple[int, ...]) -> int:
-    """Width / heads; ``key`` is the field that must be there where this does not divide."""
-    if n_embd % n_heads[0] and fields.get(key) is None:
-        raise fields.error(
-            key, f"the width {n_embd} is not a multiple of {n_heads[0]} heads, and {key} is missing"
-        )
-    return n_embd // n_heads[0] or 1
+def _head_dim(
+    fields: Fields, key: str, n_embd: int, n_heads: int, default: int | None = None
+) -> int:
+    """The field ``key``, or else the default, or else the width divided by the heads."""
+    if default is None and fields.get(key) is None:
+        if n_embd % n_heads:
+            raise fields.error(
+                key, f"{key} is missing, and the width {n_embd} not a multiple of {n_heads} heads"
+            )
+        default = n_embd // n_heads
+    return fields.integer(key, 1, _MAX_WIDTH, default)
 
 
 def _unsupported(path: object, what: str) -> UnsupportedModel:

@@ -48,7 +48,7 @@ class Fields:
 
         Its type must be ``kind``, or that of the default; with neither, any type passes.
         """
-        value = self.values[key] if key in self.values else None
+        value = self.values.get(key)
         if value is None:
             return default
         kind = type(default) if kind is None and default is not None else kind

@@ -1,8 +1,8 @@
 """Reads GGUF files, versions 2 and 3 (github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 
-The file is memory-mapped, and hostile until checked: every count and length is compared with the bytes
-that are left before anything is allocated or read.  Opening walks over the metadata and the list of
-tensors; values are decoded when asked for, tensor data never.
+The file is memory-mapped, and hostile until checked: every count and length is compared with the
+bytes that are left before anything is allocated or read.  Opening walks over the metadata and the
+list of tensors; values are decoded when asked for, tensor data never.
 """
 
 from __future__ import annotations
@@ -26,7 +26,19 @@ from aleator.models.tensor_types import BY_ID, StoredTensor, unsupported_type
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 # Value types of fixed size: number -> struct code.
-_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
+_SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "B",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 _MIN_ENTRY = 8 + 1 + 4 + 1  # key length, key, value type, value
 _MIN_TENSOR = 8 + 1 + 4 + 8 + 4 + 8  # name length, name, dimensions, one of them, type, offset
 _FOREIGN = {
@@ -61,7 +73,9 @@ def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     """The bytes of a regular file: a read-only memory map, uint8 ``[size]``."""
     try:
         # O_NONBLOCK: opening a pipe must not wait for its other end.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        descriptor = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        )
     except FileNotFoundError:
         raise ModelNotFound(path) from None
     except (OSError, ValueError) as error:
@@ -85,7 +99,7 @@ class _Cursor:
 
     def __init__(self, path: Path, data: NDArray[np.uint8]) -> None:
         self.path, self.data, self.offset = path, data, 0
-        self.view = memoryview(data)
+        self.view = data.data
 
     def error(self, field: str, message: str, offset: int | None = None) -> FileFormatError:
         return FileFormatError(
@@ -123,7 +137,7 @@ class _Cursor:
 
 
 class _Metadata(Mapping[str, Any]):
-    """The metadata: key -> int, float, bool, str, or a list of one of them, decoded at each access."""
+    """Key -> int, float, bool, str, or a list of one of them, decoded at each access."""
 
     def __init__(self, cursor: _Cursor, entries: dict[str, _Entry]) -> None:
         self._cursor, self._entries = cursor, entries
@@ -164,19 +178,15 @@ class _Metadata(Mapping[str, Any]):
 
 
 class GGUFFile:
-    """An open GGUF file.
+    """An open GGUF file, which must not change while it is open.
 
-    ``metadata`` is a lazy mapping of its keys to Python values; ``fields`` gives the same with
-    checks of presence, type and range; ``tensors`` lists name -> :class:`TensorInfo`.
+    ``metadata`` is a lazy mapping of its keys to Python values; ``fields`` (of which ``require``
+    and ``get`` are short forms) gives the same with checks of presence, type and range;
+    ``tensors`` lists name -> :class:`TensorInfo`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open ``path``.
-
-        Raises:
-            ModelNotFound: there is no such file.
-            FileFormatError: it is not a GGUF file, or is cut short or damaged.
-        """
+        """Open ``path``; raises ModelNotFound, or FileFormatError for an unsound GGUF file."""
         self.path = Path(path)
         self.data = map_file(path)
         cursor = _Cursor(self.path, self.data)
@@ -207,9 +217,8 @@ class GGUFFile:
     def stored(self, name: str) -> StoredTensor:
         """The tensor ``name`` as the file stores it.
 
-        Raises:
-            FileFormatError: there is none of that name.
-            UnsupportedModel: its type is not one of :data:`TENSOR_TYPES`.
+        Raises FileFormatError if there is none of that name, and UnsupportedModel if its type is
+        not one of :data:`TENSOR_TYPES`.
         """
         if name not in self.tensors:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
@@ -289,7 +298,9 @@ def _read_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, Tens
         end, before = offset + _tensor_bytes(info), info.name
         if end > size:
             raise cursor.error(
-                info.name, f"the file is cut short: the tensor ends at {end}, the file at {size}", offset
+                info.name,
+                f"the file is cut short: the tensor ends at {end}, the file at {size}",
+                offset,
             )
         tensors[info.name] = TensorInfo(info.name, info.type_id, info.shape, offset)
     return tensors
@@ -311,11 +322,15 @@ def _read_tensor(cursor: _Cursor, name: str, alignment: int) -> TensorInfo:
     type_id = cursor.number("I", name)
     kind = BY_ID.get(type_id)
     if kind and dims[0] % kind.block:
-        raise cursor.error(name, f"rows of {dims[0]} are not whole {kind.name} blocks of {kind.block}", start)
+        raise cursor.error(
+            name, f"rows of {dims[0]} are not whole {kind.name} blocks of {kind.block}", start
+        )
     start = cursor.offset
     offset = cursor.number("Q", name)
     if offset % alignment:
-        raise cursor.error(name, f"its data offset {offset} is not a multiple of {alignment}", start)
+        raise cursor.error(
+            name, f"its data offset {offset} is not a multiple of {alignment}", start
+        )
     return TensorInfo(name, type_id, tuple(reversed(dims)), offset)
 
 

@@ -70,9 +70,8 @@ def read_json(path: Path) -> Fields:
 def stored_tensors(directory: Path, config: ModelConfig) -> dict[str, StoredTensor]:
     """The directory's tensors by GGUF name, memory-mapped.
 
-    Raises:
-        FileFormatError: a shard or a tensor is missing, or damaged.
-        UnsupportedModel: a tensor that this architecture does not have, or of an unsupported type.
+    Raises FileFormatError if a shard, or a tensor that the index names, is missing or damaged;
+    UnsupportedModel for a tensor of an unsupported type, or that the architecture does not have.
     """
     names = gguf_names(config)
     tensors: dict[str, StoredTensor] = {}
@@ -103,7 +102,9 @@ def _all_tensors(directory: Path) -> Iterator[tuple[Path, str, StoredTensor]]:
     shards: dict[str, list[str]] = {}
     for name, shard in fields.require("weight_map", dict).items():
         if not isinstance(shard, str) or not _is_plain_name(shard):
-            raise fields.error("weight_map", f"{shard!r} is not the name of a file beside the index")
+            raise fields.error(
+                "weight_map", f"{shard!r} is not the name of a file beside the index"
+            )
         shards.setdefault(shard, []).append(name)
     for shard, wanted in shards.items():
         file = directory / shard
@@ -120,8 +121,10 @@ def _all_tensors(directory: Path) -> Iterator[tuple[Path, str, StoredTensor]]:
 
 def _is_plain_name(name: str) -> bool:
     """Whether ``name`` stays inside the directory that it is joined to."""
-    return name not in ("", ".", "..") and not set(name) & {"/", "\\", ":", "\0"} and (
-        os.path.basename(name) == name
+    return (
+        name not in ("", ".", "..")
+        and not set(name) & {"/", "\\", ":", "\0"}
+        and (os.path.basename(name) == name)
     )
 
 
@@ -135,7 +138,7 @@ def _read_file(file: Path) -> dict[str, StoredTensor]:
     try:
         handle: Any
         with safe_open(str(file), framework="pt") as handle:
-            for name in handle.keys():
+            for name in handle.keys():  # noqa: SIM118 - it is no dict
                 part = handle.get_slice(name)
                 kind, shape = part.get_dtype(), tuple(part.get_shape())
                 if kind not in _TYPES:

@@ -53,11 +53,7 @@ class Weights:
         return iter(self._tensors)
 
     def stored(self, name: str) -> StoredTensor:
-        """The tensor as the file stores it, without reading it.
-
-        Raises:
-            FileFormatError: there is none of that name.
-        """
+        """The tensor as the file stores it, unread; FileFormatError if there is none."""
         if name not in self._tensors:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
         return self._tensors[name]
@@ -65,8 +61,7 @@ class Weights:
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A copy of the tensor, dequantised to ``dtype`` (float32 by default), on the CPU.
 
-        Raises:
-            FileFormatError: there is none of that name, or it holds NaN or an infinity.
+        Raises FileFormatError if there is none of that name, or it holds NaN or an infinity.
         """
         import torch
 
@@ -99,12 +94,9 @@ class Weights:
 def open_weights(path: str | os.PathLike[str]) -> Weights:
     """Open a GGUF file, or a Hugging Face directory (config.json and safetensors).
 
-    Tensor data stay on disk until a tensor is asked for.
-
-    Raises:
-        ModelNotFound: there is nothing of that name.
-        FileFormatError: not a model, cut short, or damaged; the message names field and offset.
-        UnsupportedModel: sound, but of an architecture, tensor type or feature not supported.
+    Tensor data stay on disk until a tensor is asked for.  Raises ModelNotFound; FileFormatError,
+    naming field and offset, for what is not a model, cut short or damaged; UnsupportedModel for an
+    architecture, tensor type or feature that is not supported.
     """
     path = Path(path)
     if path.is_dir():
