@@ -111,7 +111,7 @@ def write_gguf(
     endianess: Any = gguf.GGUFEndian.LITTLE,
     alignment: int = 32,
 ) -> Path:
-    """A file by gguf.GGUFWriter.  ``types`` names those tensors that are blocks of bytes already."""
+    """A file by gguf.GGUFWriter.  ``types`` names the tensors that are blocks of bytes already."""
     writer = gguf.GGUFWriter(path, architecture, endianess=endianess)
     if alignment != 32:
         writer.add_custom_alignment(alignment)
@@ -193,7 +193,7 @@ def write_directory(
     if shards == 1:
         save_file(named, path / "model.safetensors")
         return path
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for shard in range(shards):
         file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
         part = dict(list(named.items())[shard::shards])
