@@ -17,7 +17,7 @@ class Penalties : public LlamaCloned<Penalties> {
   void apply(Row &row, const History &) override {
     if (!active_) return;
     row.edit(window_.distinct(), [&](int32_t id, float &logit) {
-      const int32_t count = window_.count(id);
+      const int32_t count = window_.count(id).all;
       if (!count) return;
       logit = logit <= 0 ? logit * repetition_ : logit / repetition_;
       logit -= static_cast<float>(count) * frequency_ + presence_;

@@ -15,7 +15,7 @@ class XTC : public LlamaCloned<XTC> {
     if (draws_.uniform_float() > probability_) return;
     row.softmax(true);
     const Candidate *c = row.list();
-    const auto viable = [&](int64_t i) { return c[i].p >= threshold_ && c[i].p > 0; };
+    const auto viable = [&](int64_t i) { return c[i].p >= threshold_ && c[i].logit > -infinity; };
     int64_t last = 0;  // the least likely viable one: it stays
     if (viable(0))
       while (last + 1 < row.size() && viable(last + 1)) ++last;

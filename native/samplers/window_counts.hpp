@@ -10,50 +10,58 @@ namespace aleator {
 
 class WindowCounts {
  public:
+  struct Count {
+    int32_t all = 0, generated = 0, place = 0;  // place: its index among the distinct tokens
+  };
+
   explicit WindowCounts(int64_t last_n) : last_n_(last_n) {}
 
-  void accept(const History &h) {
+  void accept(const History& h) {
     const int64_t n = static_cast<int64_t>(h.tokens.size());
-    if (last_n_ >= 0 && n > last_n_) remove(h.tokens[n - 1 - last_n_]);
-    add(h.tokens[n - 1]);
+    if (last_n_ >= 0 && n > last_n_) remove(h, n - 1 - last_n_);
+    add(h, n - 1);
   }
-  void unaccept(const History &h) {
+  void unaccept(const History& h) {
     const int64_t n = static_cast<int64_t>(h.tokens.size());
-    remove(h.tokens[n - 1]);
-    if (last_n_ >= 0 && n > last_n_) add(h.tokens[n - 1 - last_n_]);
+    remove(h, n - 1);
+    if (last_n_ >= 0 && n > last_n_) add(h, n - 1 - last_n_);
   }
   void reset() {
-    for (const int32_t token : distinct_) counts_[token] = 0;
+    for (const int32_t token : distinct_) counts_[token] = {};
     distinct_.clear();
   }
 
-  const std::vector<int32_t> &distinct() const { return distinct_; }
-  int32_t count(int32_t token) const {
-    return token < static_cast<int32_t>(counts_.size()) ? counts_[token] : 0;
+  const std::vector<int32_t>& distinct() const { return distinct_; }
+  Count count(int32_t token) const {
+    return token < static_cast<int32_t>(counts_.size()) ? counts_[token] : Count{};
   }
 
  private:
-  void add(int32_t token) {
-    if (token >= static_cast<int32_t>(counts_.size())) {
-      counts_.resize(token + 1);
-      place_.resize(token + 1);
-    }
-    if (counts_[token]++ == 0) {
-      place_[token] = static_cast<int32_t>(distinct_.size());
+  void add(const History& h, int64_t i) {
+    const int32_t token = h.tokens[i];
+    if (token >= static_cast<int32_t>(counts_.size())) counts_.resize(token + 1);
+    Count& count = counts_[token];
+    count.generated += h.generated[i];
+    if (count.all++ == 0) {
+      count.place = static_cast<int32_t>(distinct_.size());
       distinct_.push_back(token);
     }
   }
-  void remove(int32_t token) {
-    if (--counts_[token] == 0) {
+
+  void remove(const History& h, int64_t i) {
+    Count& count = counts_[h.tokens[i]];
+    count.generated -= h.generated[i];
+    if (--count.all == 0) {
       const int32_t last = distinct_.back();
-      distinct_[place_[token]] = last;
-      place_[last] = place_[token];
+      distinct_[count.place] = last;
+      counts_[last].place = count.place;
       distinct_.pop_back();
     }
   }
 
   int64_t last_n_;
-  std::vector<int32_t> counts_, place_, distinct_;  // per token; per token; tokens with a count
+  std::vector<Count> counts_;      // by token
+  std::vector<int32_t> distinct_;  // tokens in the window
 };
 
 }  // namespace aleator

@@ -1,0 +1,53 @@
+// Contract: src/aleator/samplers/dry.py
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "bind.hpp"
+#include "samplers/repeats.hpp"
+#include "samplers/sampler.hpp"
+
+namespace aleator {
+
+class DRY : public Cloned<DRY> {
+ public:
+  DRY(double multiplier, double base, int64_t allowed, int64_t last_n,
+      const std::vector<std::vector<int32_t>>& breakers)
+      : active_(multiplier != 0 && base >= 1 && last_n != 0),
+        multiplier_(multiplier),
+        base_(base),
+        repeats_(allowed, last_n, breakers) {}
+
+  void apply(Candidates& c, const Step& step) override {
+    if (!active_ || !step.history || !repeats_.find(*step.history)) return;
+    if (repeats_.found().empty()) return;
+    for (const int32_t token : repeats_.found())
+      if (float* z = c.edit(token)) *z -= penalty(repeats_.excess(token));
+    c.settle();
+  }
+
+ private:
+  // multiplier * base^excess, by repeated squaring in float64, rounded to float32; never infinite.
+  float penalty(int64_t excess) const {
+    double power = 1, square = base_;
+    for (int64_t e = excess; e; e >>= 1) {
+      if (e & 1) power = std::min(power * square, 1e300);
+      square = std::min(square * square, 1e300);
+    }
+    return static_cast<float>(std::clamp(multiplier_ * power, -3e38, 3e38));
+  }
+
+  bool active_;
+  double multiplier_, base_;
+  Repeats repeats_;
+};
+
+ALEATOR_BIND(sampler_dry) {
+  nb::class_<DRY, Sampler>(m, "DRY").def(
+      nb::init<double, double, int64_t, int64_t, const std::vector<std::vector<int32_t>>&>(),
+      nb::arg("dry_multiplier"), nb::arg("dry_base"), nb::arg("dry_allowed_length"),
+      nb::arg("dry_penalty_last_n"), nb::arg("breakers"));
+}
+
+}  // namespace aleator
