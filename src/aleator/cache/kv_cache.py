@@ -37,6 +37,7 @@ class MicroBatch:
         n: how many cells are read.
         mask: float32 [T, n], 0 where a query may see a cell and -inf where not; None if all see all.
         causal: without a mask, query t sees exactly the first t + 1 cells.
+
     """
 
     __slots__ = ("_cells", "_keys", "_rows", "_start", "_values", "causal", "device", "mask", "n")
@@ -110,7 +111,9 @@ class Step:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
         if kind is None:
@@ -138,7 +141,9 @@ class Step:
         cache.cells.clear_shifts()
 
     def place(
-        self, positions: npt.NDArray[np.int32], seqs: npt.NDArray[np.int32],
+        self,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
         owners: npt.NDArray[np.uint64],
     ) -> MicroBatch:
         """Give T tokens their cells.  ``seqs`` is each token's first sequence, ``owners`` all as bits."""
@@ -160,6 +165,7 @@ class KVCache:
         type_v: the same for values.
         device: where they are stored.
         rotate: turns keys to new positions; None where positions cannot be shifted.
+
     """
 
     def __init__(
@@ -183,14 +189,22 @@ class KVCache:
         self.type_k, self.type_v = type_k, type_v
         self.n_seq_max = n_seq_max
         self.cells = Cells(n_cells, n_seq_max)
-        self.keys = DenseStorage([(s.kv_heads, s.head_dim) for s in layers], n_cells, k_dtype, self.device)
+        self.keys = DenseStorage(
+            [(s.kv_heads, s.head_dim) for s in layers], n_cells, k_dtype, self.device
+        )
         self.values = DenseStorage(
             [(s.kv_heads, s.head_dim_v) for s in layers], n_cells, v_dtype, self.device
         )
         log.info(
             "KV cache: %d cells, %d layers on %s; K (%s) %.2f MiB, V (%s) %.2f MiB, together %.2f MiB",
-            n_cells, len(layers), self.device, type_k, self.keys.nbytes / 2**20, type_v,
-            self.values.nbytes / 2**20, (self.keys.nbytes + self.values.nbytes) / 2**20,
+            n_cells,
+            len(layers),
+            self.device,
+            type_k,
+            self.keys.nbytes / 2**20,
+            type_v,
+            self.values.nbytes / 2**20,
+            (self.keys.nbytes + self.values.nbytes) / 2**20,
         )
 
     @staticmethod

@@ -39,6 +39,7 @@ class Batch:
             pos: position of the first; None continues the sequence.
             seq: sequence id.
             logits: True or False for every token; None wants only the last one's.
+
         """
         batch = cls()
         batch.tokens = [int(t) for t in tokens]
@@ -97,7 +98,8 @@ class CheckedBatch:
         positions: int32 [T].
         seqs: int32 [T], each token's first sequence: the one it attends as.
         owners: uint64 [T, words], all its sequences as bits.
-        wanted: ascending indices of the rows to return.
+        wanted: int64, ascending indices of the tokens whose logits are wanted.
+
     """
 
     __slots__ = ("embeddings", "owners", "positions", "seqs", "tokens", "wanted")
@@ -115,9 +117,7 @@ class CheckedBatch:
         else:
             for i, token in enumerate(batch.tokens):
                 if not 0 <= token < n_vocab:
-                    raise InvalidBatch(
-                        i, f"token {token} is outside the vocabulary [0, {n_vocab})"
-                    )
+                    raise InvalidBatch(i, f"token {token} is outside the vocabulary [0, {n_vocab})")
             self.tokens = np.array(batch.tokens, dtype=np.int64)
         self.positions = np.array(_checked_positions(batch, cells), dtype=np.int32)
         self.seqs = np.array([s[0] for s in batch.sequences], dtype=np.int32)
@@ -128,7 +128,17 @@ class CheckedBatch:
             for i, seqs in enumerate(batch.sequences):
                 for s in seqs:
                     self.owners[i, s // 64] |= np.uint64(1 << (s % 64))
-        self.wanted = batch.wanted()
+        self.wanted = np.array(batch.wanted(), dtype=np.int64)
+
+    def rows(self, part: slice) -> slice | npt.NDArray[np.int64]:
+        """Which rows of a part are wanted, counted from its start."""
+        low, high = np.searchsorted(self.wanted, (part.start, part.stop))
+        if high - low == part.stop - part.start:
+            return slice(None)
+        if high - low == 1:
+            row = int(self.wanted[low]) - part.start
+            return slice(row, row + 1)
+        return self.wanted[low:high] - part.start
 
 
 def _checked_embeddings(

@@ -57,6 +57,7 @@ def linear(
         device: where the product is computed.
         dtype: type of the weights there.
         bias: whether every ``name.bias`` must exist; one that exists is used in any case.
+
     """
     matrices, biases = [], []
     has_bias = bias or any(f"{name}.bias" in weights for name in names)

@@ -22,29 +22,38 @@ TABLE_ROWS = 1 << 15
 def frequencies(
     rope: RopeConfig, divisors: npt.NDArray[np.float64] | None = None
 ) -> tuple[npt.NDArray[np.float64], float]:
-    """Radians per position of each channel pair, float64 [dim / 2], and the magnitude of the rotation."""
-    pairs = rope.dim // 2
-    extrapolated = rope.theta ** (-np.arange(pairs) * 2.0 / rope.dim)
+    """Radians per position of each channel pair, float64 [dim / 2], and the rotation's magnitude."""
+    pairs = np.arange(rope.dim // 2)
+    plain = rope.theta ** (-pairs * 2.0 / rope.dim)
     if divisors is not None:
-        extrapolated = extrapolated / divisors
+        plain = plain / divisors
+    elif rope.scaling == "llama3":
+        plain = plain / _llama3_divisors(rope, plain)
     if rope.scaling == "linear":
-        return extrapolated / rope.factor, rope.attn_factor
+        return plain / rope.factor, rope.attn_factor
     if rope.scaling != "yarn":
-        return extrapolated, rope.attn_factor
+        return plain, rope.attn_factor
     # Pairs that turn more than beta_fast times within the original context keep their frequency,
     # those that turn less than beta_slow times are interpolated, those between are mixed.
-    def pair_that_turns(times: float) -> float:
-        return (
-            rope.dim
-            * math.log(rope.original_context / (times * 2 * math.pi))
-            / (2 * math.log(rope.theta))
-        )
-
-    low = max(0.0, math.floor(pair_that_turns(rope.beta_fast)))
-    high = min(rope.dim - 1.0, math.ceil(pair_that_turns(rope.beta_slow)))
-    ramp = np.clip((np.arange(pairs) - low) / max(0.001, high - low), 0.0, 1.0)
-    mixed = extrapolated / rope.factor * ramp + extrapolated * (1.0 - ramp)
+    low = max(0.0, math.floor(_pair_that_turns(rope, rope.beta_fast)))
+    high = min(rope.dim - 1.0, math.ceil(_pair_that_turns(rope, rope.beta_slow)))
+    ramp = np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
+    mixed = plain / rope.factor * ramp + plain * (1.0 - ramp)
     return mixed, rope.attn_factor * (1.0 + 0.1 * math.log(rope.factor))
+
+
+def _pair_that_turns(rope: RopeConfig, times: float) -> float:
+    """The (fractional) pair that turns ``times`` times within the original context."""
+    wavelength = rope.original_context / (times * 2 * math.pi)
+    return rope.dim * math.log(wavelength) / (2 * math.log(rope.theta))
+
+
+def _llama3_divisors(rope: RopeConfig, plain: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Llama 3.1's scaling: low frequencies are divided by the factor, high ones kept."""
+    turns = rope.original_context * plain / (2 * math.pi)
+    low, high = rope.low_freq_factor, rope.high_freq_factor
+    kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    return 1.0 / ((1.0 - kept) / rope.factor + kept)
 
 
 class Rotary:
@@ -66,7 +75,7 @@ class Rotary:
         self._table = torch.empty(0, 1, self.dim // 2, dtype=torch.complex64, device=device)
 
     def angles(self, positions: torch.Tensor, highest: int) -> torch.Tensor:
-        """cos + i sin for int64 positions [T], none above ``highest``: complex64 [T, 1, dim / 2]."""
+        """Cos + i sin for int64 positions [T], none above ``highest``: complex64 [T, 1, dim / 2]."""
         if highest >= TABLE_ROWS:
             return self._polar(positions, self.magnitude)
         if highest >= len(self._table):
