@@ -2,9 +2,10 @@
 
     python tools/golden_logits.py tests/data/golden_logits.npz
 
-Needs llama-cpp-python (the extra ``bench``).  Everything in float32 (cache too), no flash attention,
-one thread.  Per model: logits of a prefill at every position, a greedy continuation, and the logits of a script of
-shared, removed and shifted sequences.  The file says which version made it.
+Needs llama-cpp-python (the extra ``bench``).  Everything in float32 (cache too), no flash
+attention, one thread.  Per model: logits of a prefill at every position, a greedy continuation,
+and the logits of a script of shared, removed and shifted sequences.  The file says which version
+made it.
 """
 
 from __future__ import annotations

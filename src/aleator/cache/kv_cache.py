@@ -18,12 +18,12 @@ from aleator.core.errors import CacheFull, CannotShift, ParameterError
 log = logging.getLogger(__name__)
 
 RotateKeys = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
-"""``rotate(layer, keys, deltas)``: float32 keys [n, G, D] turned by ``deltas`` (int64 [n]) positions."""
+"""``rotate(layer, keys, deltas)``: float32 keys [n, G, D], turned by int64 [n] positions."""
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """What one attention layer stores per cell: ``kv_heads`` rows of ``head_dim`` and ``head_dim_v``."""
+    """What a layer stores per cell: ``kv_heads`` keys of ``head_dim``, values of ``head_dim_v``."""
 
     kv_heads: int
     head_dim: int
@@ -35,7 +35,7 @@ class MicroBatch:
 
     Attributes:
         n: how many cells are read.
-        mask: float32 [T, n], 0 where a query may see a cell and -inf where not; None if all see all.
+        mask: float32 [T, n], 0 where a query may see a cell, else -inf; None if all see all.
         causal: without a mask, query t sees exactly the first t + 1 cells.
 
     """
@@ -89,7 +89,7 @@ class MicroBatch:
             values.index_copy_(0, self._cells, v.to(values.dtype))
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys [n, G, D] and values [n, G, Dv] in their stored types; views where that is possible."""
+        """Keys [n, G, D] and values [n, G, Dv] in their stored types; views where possible."""
         if self._rows is None:
             return self._keys[layer][: self.n], self._values[layer][: self.n]
         return (
@@ -146,7 +146,7 @@ class Step:
         seqs: npt.NDArray[np.int32],
         owners: npt.NDArray[np.uint64],
     ) -> MicroBatch:
-        """Give T tokens their cells.  ``seqs`` is each token's first sequence, ``owners`` all as bits."""
+        """Give T tokens cells: ``seqs`` is each one's first sequence, ``owners`` all, as bits."""
         cells = self._cache.cells
         return MicroBatch(self._cache, cells.place(positions, owners), positions, seqs)
 
@@ -154,8 +154,8 @@ class Step:
 class KVCache:
     """Keys and values of ``n_cells`` tokens, shared by up to ``n_seq_max`` sequences.
 
-    Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  Every method either does what it says
-    or raises and changes nothing.
+    Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  Every method either
+    does what it says or raises and changes nothing.
 
     Args:
         layers: what each layer stores.
@@ -196,7 +196,7 @@ class KVCache:
             [(s.kv_heads, s.head_dim_v) for s in layers], n_cells, v_dtype, self.device
         )
         log.info(
-            "KV cache: %d cells, %d layers on %s; K (%s) %.2f MiB, V (%s) %.2f MiB, together %.2f MiB",
+            "KV cache: %d cells, %d layers, %s: K (%s) %.2f MiB, V (%s) %.2f MiB, sum %.2f MiB",
             n_cells,
             len(layers),
             self.device,
@@ -256,7 +256,10 @@ class KVCache:
             raise CacheFull(needed, self.free)
 
     def map(self) -> str:
-        """One character per cell up to the last used one: "." free, a digit its owner, "+" an owner above 9, "M" several."""
+        """One character per cell up to the last used one.
+
+        "." is a free cell, a digit its only owner ("+" above 9), "M" several owners.
+        """
         top = self.cells.top
         owners = self.cells.owners[:top]
         bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
@@ -292,8 +295,8 @@ class KVCache:
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
         """Add ``delta`` to the positions in a range; a cell moved below 0 is freed.
 
-        Positions live in the cells: a cell that several sequences own moves for all of them.  The stored keys are
-        turned at the next decode.
+        Positions live in the cells: a cell that several sequences own moves for all of them.  The
+        stored keys are turned at the next decode.
         """
         self._check("seq", seq)
         self._require_shift()
@@ -333,8 +336,8 @@ class KVCache:
         if not 0 <= seq < self.n_seq_max:
             raise ParameterError(
                 parameter,
-                f"{parameter} must lie in [0, {self.n_seq_max}), not {seq}: create the context with a "
-                "larger n_seq_max for more sequences",
+                f"{parameter} must lie in [0, {self.n_seq_max}), not {seq}: create the context "
+                "with a larger n_seq_max for more sequences",
             )
 
     def _require_shift(self) -> None:

@@ -91,7 +91,7 @@ class Context:
         Whatever is raised, KeyboardInterrupt included, leaves the cache exactly as it was.
 
         Returns:
-            Logits of the tokens that wanted them, float32 [rows, n_vocab], in the order of the batch.
+            Logits of the tokens that wanted them, float32 [rows, n_vocab], in batch order.
 
         Raises:
             InvalidBatch: a rule is broken; names the token.
@@ -122,10 +122,9 @@ class Context:
     def _micro_batch(self, batch: CheckedBatch, part: slice, step: Step) -> torch.Tensor:
         positions = batch.positions[part]
         cells = step.place(positions, batch.seqs[part], batch.owners[part])
-        inputs = batch.embeddings if batch.tokens is None else batch.tokens
         device = self.decoder.device
         return self.decoder.forward(
-            torch.from_numpy(inputs[part]).to(device),
+            torch.from_numpy(batch.inputs[part]).to(device),
             torch.from_numpy(positions.astype(np.int64)).to(device),
             int(positions.max()),
             cells,

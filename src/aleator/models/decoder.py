@@ -94,12 +94,12 @@ class Block:
         t = x.shape[0]
         qkv = self.qkv(self.attn_norm(x))
         n_qk = self.n_turned * self.head_dim
-        qk = qkv[:, :n_qk].unflatten(1, (self.n_turned, self.head_dim))
+        qk = qkv[:, :n_qk].view(t, self.n_turned, self.head_dim)
         if self.head_weights is not None:
             qk = F.rms_norm(qk, (self.head_dim,), None, self.head_eps).mul_(self.head_weights)
         qk = self.rotary.turn(qk.float(), angles)
-        q, k = qk.split((self.n_heads, self.n_kv_heads), dim=1)
-        cells.write(self.layer, k, qkv[:, n_qk:].view(t, self.n_kv_heads, self.head_dim_v))
+        q = qk[:, : self.n_heads]
+        cells.write(self.layer, qk[:, self.n_heads :], qkv[:, n_qk:].view(t, self.n_kv_heads, self.head_dim_v))
         x = x + self.output(attend(q, self.layer, cells, self.scale, fused).to(x.dtype))
         return x + self.ffn(self.ffn_norm(x))
 
@@ -150,7 +150,7 @@ class Decoder:
         return [LayerShape(b.n_kv_heads, b.head_dim, b.head_dim_v) for b in self.blocks]
 
     def shift_keys(self, layer: int, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
-        """Stored keys of a layer (float32 [n, G, D], overwritten) turned on by ``deltas`` positions."""
+        """Stored keys of a layer (float32 [n, G, D], overwritten) turned by ``deltas``."""
         return self.rotary.shift(keys, deltas)
 
     def forward(

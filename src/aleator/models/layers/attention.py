@@ -1,4 +1,4 @@
-"""Attention of a micro-batch's queries over the cells of the cache, with grouped key-value heads."""
+"""Attention of a micro-batch's queries over the cells, with grouped key-value heads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ def attend(
 ) -> torch.Tensor:
     """softmax(q k^T * scale) v for float32 q [T, H, D]: float32 [T, H * Dv].
 
-    Computed in float32 whatever the cache's types.  ``fused`` uses torch's fused kernel for more than one query (it never
-    holds the T x n scores); a single query is fastest as two plain products.
+    Computed in float32 whatever the cache's types.  ``fused`` uses torch's fused kernel, which
+    never holds the T x n scores, for more than one query; one query is fastest as two plain
+    products.
     """
     k, v = cells.read(layer)
     k, v = k.to(q.dtype), v.to(q.dtype)
