@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ def put(cells: Cells, positions: Iterable[int], *owners: int) -> list[int]:
 
 
 def picture(cells: Cells) -> str:
-    """"." free, a digit its owner, "M" several."""
+    """ "." free, a digit its owner, "M" several."""
     out = ""
     for row in cells.owners[:, 0].tolist():
         out += "." if row == 0 else "M" if row & (row - 1) else str(row.bit_length() - 1)
@@ -197,7 +197,9 @@ def test_context_shift() -> None:  # [L] study T11
     assert cells.used == 131
 
 
-def test_divide_shifts_towards_the_new_position() -> None:  # study T12; llama.cpp has the sign wrong
+def test_divide_shifts_towards_the_new_position() -> (
+    None
+):  # study T12; llama.cpp has the sign wrong
     cells = Cells(16, 1)
     put(cells, range(8), 0)
     cells.seq_div(0, 0, -1, 2)
@@ -233,7 +235,7 @@ def test_ids_out_of_range(bad: int) -> None:
     cells = Cells(16, 2)
     put(cells, range(4), 0)
     before = state(cells)
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: cells.seq_cp(bad, 0),
         lambda: cells.seq_cp(0, bad),
         lambda: cells.seq_keep(bad),

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from check_golden import check_prefill_and_greedy, check_script
 
-PLAIN = ["llama",
+PLAIN = [
+    "llama",
     "llama-one-layer",
     "llama-tied-mha",
     "llama-linear",
     "llama-freqs",
-    "llama-bias",]
+    "llama-bias",
+]
 YARN = ["llama-yarn"]
 
 

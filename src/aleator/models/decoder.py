@@ -99,7 +99,11 @@ class Block:
             qk = F.rms_norm(qk, (self.head_dim,), None, self.head_eps).mul_(self.head_weights)
         qk = self.rotary.turn(qk.float(), angles)
         q = qk[:, : self.n_heads]
-        cells.write(self.layer, qk[:, self.n_heads :], qkv[:, n_qk:].view(t, self.n_kv_heads, self.head_dim_v))
+        cells.write(
+            self.layer,
+            qk[:, self.n_heads :],
+            qkv[:, n_qk:].view(t, self.n_kv_heads, self.head_dim_v),
+        )
         x = x + self.output(attend(q, self.layer, cells, self.scale, fused).to(x.dtype))
         return x + self.ffn(self.ffn_norm(x))
 
