@@ -31,34 +31,56 @@ class LayerShape:
 
 
 class MicroBatch:
-    """The cells of one micro-batch of T tokens, as the layers of a decoder use them.
+    """The cells of one micro-batch of T tokens, on the host.
 
     Attributes:
+        slots: int64 [T], the cell of each token.
+        visible: bool [T, n], which of the cells 0 to n - 1 each token attends to; n - 1 is the
+            highest used cell.
+        n_visible: how many are True.
+
+    """
+
+    __slots__ = ("_cache", "n_visible", "slots", "visible")
+
+    def __init__(
+        self,
+        cache: KVCache,
+        slots: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+    ) -> None:
+        self._cache, self.slots = cache, slots
+        self.visible = np.empty((len(slots), cache.cells.top), dtype=np.bool_)
+        self.n_visible = cache.cells.mask(positions, seqs, self.visible)
+
+    def tensors(self) -> CellTensors:
+        """The same for layers that compute with torch."""
+        return CellTensors(self._cache, self)
+
+
+class CellTensors:
+    """The cells of a micro-batch as torch layers use them.
+
+    Attributes:
+        device: where keys and values are.
         n: how many cells are read.
         mask: float32 [T, n], 0 where a query may see a cell, else -inf; None if all see all.
         causal: without a mask, query t sees exactly the first t + 1 cells.
 
     """
 
-    __slots__ = ("_cells", "_keys", "_rows", "_start", "_values", "causal", "device", "mask", "n")
+    __slots__ = ("_keys", "_rows", "_slots", "_start", "_values", "causal", "device", "mask", "n")
 
-    def __init__(
-        self,
-        cache: KVCache,
-        cells: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-    ) -> None:
-        book = cache.cells
+    def __init__(self, cache: KVCache, batch: MicroBatch) -> None:
+        book, visible = cache.cells, batch.visible
         self._keys, self._values = cache.keys.layers, cache.values.layers
         self.device = cache.device
-        t, top = len(cells), book.top
+        t, top = visible.shape
         # find() goes round the ring once, so an unbroken run is one whose ends are t - 1 apart.
-        self._start = int(cells[0])
-        contiguous = int(cells[-1]) - self._start == t - 1
-        self._cells = None if contiguous else torch.from_numpy(cells).to(self.device)
-        visible = np.empty((t, top), dtype=np.bool_)
-        n_visible = book.mask(positions, seqs, visible)
+        self._start = int(batch.slots[0])
+        contiguous = int(batch.slots[-1]) - self._start == t - 1
+        self._slots = None if contiguous else torch.from_numpy(batch.slots).to(self.device)
         self.n = top
         self._rows: torch.Tensor | None = None
         if book.used < top:
@@ -69,8 +91,8 @@ class MicroBatch:
             visible = visible[:, used]
         self.mask: torch.Tensor | None = None
         self.causal = False
-        if n_visible < t * self.n:
-            triangle = t == self.n and n_visible == t * (t + 1) // 2
+        if batch.n_visible < t * self.n:
+            triangle = t == self.n and batch.n_visible == t * (t + 1) // 2
             self.causal = triangle and bool((visible == np.tri(t, dtype=np.bool_)).all())
             if not self.causal:
                 hidden = torch.from_numpy(~visible).to(self.device)
@@ -80,13 +102,13 @@ class MicroBatch:
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store keys [T, G, D] and values [T, G, Dv] of the micro-batch's tokens."""
         keys, values = self._keys[layer], self._values[layer]
-        if self._cells is None:
+        if self._slots is None:
             end = self._start + k.shape[0]
             keys[self._start : end] = k
             values[self._start : end] = v
         else:
-            keys.index_copy_(0, self._cells, k.to(keys.dtype))
-            values.index_copy_(0, self._cells, v.to(values.dtype))
+            keys.index_copy_(0, self._slots, k.to(keys.dtype))
+            values.index_copy_(0, self._slots, v.to(values.dtype))
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [n, G, D] and values [n, G, Dv] in their stored types; views where possible."""

@@ -128,13 +128,11 @@ class CheckedBatch:
                     self.owners[i, s // 64] |= np.uint64(1 << (s % 64))
         self.wanted = np.array(batch.wanted(), dtype=np.int64)
 
-    def rows(self, part: slice) -> slice | npt.NDArray[np.int64]:
+    def rows(self, part: slice) -> npt.NDArray[np.int64]:
         """Which rows of a part are wanted, counted from its start."""
         low, high = np.searchsorted(self.wanted, (part.start, part.stop))
-        if high - low == part.stop - part.start:
-            return slice(None)
-        rows = self.wanted[low:high] - part.start
-        return slice(int(rows[0]), int(rows[0]) + 1) if len(rows) == 1 else rows
+        rows: npt.NDArray[np.int64] = self.wanted[low:high] - part.start
+        return rows
 
 
 def _checked_embeddings(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.kv_cache import LayerShape, MicroBatch
+from aleator.cache.kv_cache import CellTensors, LayerShape, MicroBatch
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.layers.attention import attend
 from aleator.models.layers.linear import Linear, linear
@@ -88,7 +88,7 @@ class Block:
         )
 
     def __call__(
-        self, x: torch.Tensor, angles: torch.Tensor, cells: MicroBatch, fused: bool
+        self, x: torch.Tensor, angles: torch.Tensor, cells: CellTensors, fused: bool
     ) -> torch.Tensor:
         """X [T, n_embd] -> [T, n_embd]; stores the keys and values of the T tokens."""
         t = x.shape[0]
@@ -159,32 +159,36 @@ class Decoder:
 
     def forward(
         self,
-        x: torch.Tensor,
-        positions: torch.Tensor,
-        highest: int,
+        inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32],
+        positions: npt.NDArray[np.int32],
         cells: MicroBatch,
-        wanted: slice | npt.NDArray[np.int64],
+        wanted: npt.NDArray[np.int64],
         fused: bool = True,
     ) -> torch.Tensor:
-        """One micro-batch.
+        """One micro-batch of T tokens.
 
         Args:
-            x: token ids, int64 [T], or input vectors [T, n_embd].
-            positions: int64 [T].
-            highest: the largest of them.
+            inputs: token ids [T], or input vectors [T, n_embd].
+            positions: [T].
             cells: where the tokens are stored and what they attend to.
-            wanted: which rows' logits to compute.
-            fused: passed to the attention.
+            wanted: ascending indices of the tokens whose logits are computed.
+            fused: whether attention may use torch's fused kernel.
 
         Returns:
-            Logits, float32 [rows, n_vocab].
+            Logits, float32 [len(wanted), n_vocab], on the decoder's device.
 
         """
+        x = torch.from_numpy(inputs).to(self.device)
         x = self.embedding.index_select(0, x) if x.dim() == 1 else x.to(self.dtype)
-        angles = self.rotary.angles(positions, highest)
+        angles = self.rotary.angles(
+            torch.from_numpy(positions).to(self.device), int(positions.max())
+        )
+        tensors = cells.tensors()
         for block in self.blocks:
-            x = block(x, angles, cells, fused)
-        return self.head(self.output_norm(x[wanted])).float()
+            x = block(x, angles, tensors, fused)
+        if len(wanted) < len(x):
+            x = x.index_select(0, torch.from_numpy(wanted).to(self.device))
+        return self.head(self.output_norm(x)).float()
 
 
 def _divisors(weights: Weights) -> npt.NDArray[np.float64] | None:

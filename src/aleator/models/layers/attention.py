@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.kv_cache import MicroBatch
+from aleator.cache.kv_cache import CellTensors
 
 
 def attend(
-    q: torch.Tensor, layer: int, cells: MicroBatch, scale: float, fused: bool
+    q: torch.Tensor, layer: int, cells: CellTensors, scale: float, fused: bool
 ) -> torch.Tensor:
     """softmax(q k^T * scale) v for float32 q [T, H, D]: float32 [T, H * Dv].
 

@@ -76,7 +76,7 @@ class Rotary:
         self._table = torch.empty(0, 1, self.dim // 2, dtype=torch.complex64, device=device)
 
     def angles(self, positions: torch.Tensor, highest: int) -> torch.Tensor:
-        """exp(i angle) at int64 positions [T], all <= ``highest``: complex64 [T, 1, dim / 2]."""
+        """exp(i angle) at integer positions [T], all <= ``highest``: complex64 [T, 1, dim / 2]."""
         if highest >= TABLE_ROWS:
             return self._polar(positions, self.magnitude)
         if highest >= len(self._table):
