@@ -107,8 +107,8 @@ class CellTensors:
             keys[self._start : end] = k
             values[self._start : end] = v
         else:
-            keys.index_copy_(0, self._slots, k.to(keys.dtype))
-            values.index_copy_(0, self._slots, v.to(values.dtype))
+            keys.index_copy_(0, self._slots, k.to(keys))
+            values.index_copy_(0, self._slots, v.to(values))
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [n, G, D] and values [n, G, Dv] in their stored types; views where possible."""
