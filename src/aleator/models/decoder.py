@@ -95,7 +95,7 @@ class Block:
         fused: bool,
         rows: torch.Tensor | None,
     ) -> torch.Tensor:
-        """x [T, n_embd] -> [T, n_embd], or only ``rows`` of it; stores all T keys and values."""
+        """Turn x [T, n_embd] into [T, n_embd], or only ``rows`` of it; stores all T keys and values."""
         t = x.shape[0]
         qkv = self.qkv(self.attn_norm(x))
         n_qk = self.n_turned * self.head_dim
