@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from aleator.cache.kv_cache import CellTensors, LayerShape, MicroBatch
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.layers.attention import attend
-from aleator.models.layers.linear import DenseLinear, Linear, linear
+from aleator.models.layers.linear import Linear, linear
 from aleator.models.layers.parameters import parameter
 from aleator.models.layers.rms_norm import RMSNorm
 from aleator.models.layers.rotary import Rotary
@@ -95,7 +95,7 @@ class Block:
         fused: bool,
         rows: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Turn x [T, n_embd] into [T, n_embd], or only ``rows`` of it; stores all T keys and values."""
+        """X [T, n_embd] -> [T, n_embd], or only ``rows`` of it; stores all T keys and values."""
         t = x.shape[0]
         qkv = self.qkv(self.attn_norm(x))
         n_qk = self.n_turned * self.head_dim
@@ -149,11 +149,14 @@ class Decoder:
         self.output_norm = RMSNorm(
             parameter(weights, "output_norm.weight", shape[1:], device, dtype), config.rms_eps
         )
-        self.head: Linear
-        if config.tied:
-            self.head = DenseLinear(self.embedding, None)
-        else:
-            self.head = linear(weights, ["output"], config.n_embd, [config.n_vocab], device, dtype)
+        self.head = linear(
+            weights,
+            ["token_embd" if config.tied else "output"],
+            config.n_embd,
+            [config.n_vocab],
+            device,
+            dtype,
+        )
 
     @property
     def cache_shapes(self) -> list[LayerShape]:

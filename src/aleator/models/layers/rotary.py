@@ -73,16 +73,16 @@ class Rotary:
         self.dim = rope.dim
         self.interleaved = rope.style == "norm"
         self._frequencies = torch.from_numpy(per_position).to(device)
-        self.table = torch.empty(0, 1, self.dim // 2, dtype=torch.complex64, device=device)
+        self._table = torch.empty(0, 1, self.dim // 2, dtype=torch.complex64, device=device)
 
     def angles(self, positions: torch.Tensor, highest: int) -> torch.Tensor:
         """exp(i angle) at integer positions [T], all <= ``highest``: complex64 [T, 1, dim / 2]."""
         if highest >= TABLE_ROWS:
             return self._polar(positions, self.magnitude)
-        if highest >= len(self.table):
+        if highest >= len(self._table):
             rows = torch.arange(max(1024, 1 << highest.bit_length()), device=positions.device)
-            self.table = self._polar(rows, self.magnitude)
-        return self.table.index_select(0, positions)
+            self._table = self._polar(rows, self.magnitude)
+        return self._table.index_select(0, positions)
 
     def _polar(self, positions: torch.Tensor, magnitude: float) -> torch.Tensor:
         angle = positions.to(torch.float64)[:, None, None] * self._frequencies
