@@ -210,7 +210,6 @@ class KVCache:
         self.rotate = rotate
         self.type_k, self.type_v = type_k, type_v
         self.n_seq_max = n_seq_max
-        self.cells = Cells(n_cells, n_seq_max)
         try:
             self.keys = DenseStorage(
                 [(s.kv_heads, s.head_dim) for s in layers], n_cells, k_dtype, self.device
@@ -218,11 +217,12 @@ class KVCache:
             self.values = DenseStorage(
                 [(s.kv_heads, s.head_dim_v) for s in layers], n_cells, v_dtype, self.device
             )
+            self.cells = Cells(n_cells, n_seq_max)
         except (RuntimeError, MemoryError) as error:
             k_bytes, v_bytes = self.bytes_for(layers, n_cells, type_k, type_v)
             raise ParameterError(
                 "n_ctx",
-                f"the KV cache does not fit in memory: n_ctx {n_cells} needs {k_bytes / 2**20:,.0f} "
+                f"the KV cache does not fit: n_ctx {n_cells} needs {k_bytes / 2**20:,.0f} "
                 f"MiB for K ({type_k}) and {v_bytes / 2**20:,.0f} MiB for V ({type_v}) on "
                 f"{self.device}; use a smaller n_ctx",
             ) from error
