@@ -15,10 +15,11 @@ static const auto swiglu_ = ALEATOR_PICK(swiglu);
 static const auto store_row_ = ALEATOR_PICK(store_row);
 static const auto attend_ = ALEATOR_PICK(attend);
 
-void DecoderStep::run(const MicroBatch &batch) {
+void DecoderStep::run(Pool &pool, const MicroBatch &batch) {
   std::lock_guard lock(turn_);
+  pool_ = &pool;
   prepare(batch);
-  pool_.run([&](int thread) {
+  pool_->run([&](int thread) {
     for (const DecoderLayer &l : layers_) layer(thread, l, batch);
     logits(thread, batch);
   });
@@ -35,7 +36,7 @@ void DecoderStep::prepare(const MicroBatch &batch) {
   x_.resize(t * e), sum_.resize(t * e);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
-  scratch_.resize(pool_.size());
+  scratch_.resize(pool_->size());
   for (Scratch &s : scratch_) {
     s.normed.resize(t * e);
     s.scores.resize(batch.n_cells + attention_slack);
@@ -76,20 +77,20 @@ const float *DecoderStep::normed(int thread, const float *weight, int64_t tokens
 void DecoderStep::products(int thread, const float *x, int64_t tokens,
                            std::initializer_list<Product> list) {
   int64_t n = 0;
-  for (const Product &p : list) n += units(*p.weights);
-  pool_.split(thread, n, [&](int64_t unit) {
+  for (const Product &p : list) n += units(*p.weights, tokens);
+  pool_->split(thread, n, [&](int64_t unit) {
     const Product *p = list.begin();
-    for (; unit >= units(*p->weights); p++) unit -= units(*p->weights);
+    for (; unit >= units(*p->weights, tokens); p++) unit -= units(*p->weights, tokens);
     const Weights &w = *p->weights;
-    const int64_t begin = unit * rows_per_unit(w), end = std::min(w.out, begin + rows_per_unit(w));
+    const int64_t begin = unit * rows_per_unit(w, tokens), end = std::min(w.out, begin + rows_per_unit(w, tokens));
     linear_rows_(w, begin, end, x, w.in, tokens, p->out, w.out);
   });
 }
 
 // x_ += W x, with each thread adding the rows it has computed.
 void DecoderStep::add_product(int thread, const Weights &w, const float *x, int64_t tokens) {
-  pool_.split(thread, units(w), [&](int64_t unit) {
-    const int64_t begin = unit * rows_per_unit(w), end = std::min(w.out, begin + rows_per_unit(w));
+  pool_->split(thread, units(w, tokens), [&](int64_t unit) {
+    const int64_t begin = unit * rows_per_unit(w, tokens), end = std::min(w.out, begin + rows_per_unit(w, tokens));
     linear_rows_(w, begin, end, x, w.in, tokens, sum_.data(), w.out);
     for (int64_t t = 0; t < tokens; t++)
       for (int64_t row = begin; row < end; row++) x_[t * w.out + row] += sum_[t * w.out + row];
@@ -100,17 +101,17 @@ void DecoderStep::layer(int thread, const DecoderLayer &l, const MicroBatch &bat
   const int64_t tokens = batch.tokens;
   products(thread, normed(thread, l.attention_norm, tokens), tokens,
            {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
-  pool_.barrier();
+  pool_->barrier();
   place_keys(thread, l, batch);
-  pool_.barrier();
+  pool_->barrier();
   attention(thread, l, batch);
-  pool_.barrier();
+  pool_->barrier();
   add_product(thread, l.o, attended_.data(), tokens);
-  pool_.barrier();
+  pool_->barrier();
   feed_forward(thread, l, tokens);
-  pool_.barrier();
+  pool_->barrier();
   add_product(thread, l.down, gate_.data(), tokens);
-  pool_.barrier();
+  pool_->barrier();
 }
 
 void DecoderStep::place_keys(int thread, const DecoderLayer &l, const MicroBatch &batch) {
@@ -119,7 +120,7 @@ void DecoderStep::place_keys(int thread, const DecoderLayer &l, const MicroBatch
     if (norm) rms_norm_(head, norm, dim, shape_.eps, head);
     rotate_(head, &cos_sin_[t * pairs * 2], pairs, shape_.rotation_interleaved);
   };
-  pool_.split(thread, batch.tokens * (l.heads() + l.keys.heads), [&](int64_t unit) {
+  pool_->split(thread, batch.tokens * (l.heads() + l.keys.heads), [&](int64_t unit) {
     const int64_t t = unit % batch.tokens, head = unit / batch.tokens - l.heads();
     if (head < 0) return turn(&q_[t * l.q.out + (head + l.heads()) * dim], l.q_norm, t);
     float *key = &k_[t * l.k.out + head * dim];
@@ -132,7 +133,7 @@ void DecoderStep::place_keys(int thread, const DecoderLayer &l, const MicroBatch
 
 void DecoderStep::attention(int thread, const DecoderLayer &l, const MicroBatch &batch) {
   const int64_t heads = l.heads(), group = heads / l.keys.heads;
-  pool_.split(thread, heads * batch.tokens, [&](int64_t unit) {
+  pool_->split(thread, heads * batch.tokens, [&](int64_t unit) {
     const int64_t head = unit / batch.tokens, t = unit % batch.tokens;
     const int64_t first = seen_start_[t], n = seen_start_[t + 1] - first;
     float *out = &attended_[t * l.o.in + head * l.values.dim];
@@ -146,8 +147,8 @@ void DecoderStep::attention(int thread, const DecoderLayer &l, const MicroBatch 
 
 void DecoderStep::feed_forward(int thread, const DecoderLayer &l, int64_t tokens) {
   const float *x = normed(thread, l.ffn_norm, tokens);
-  const int64_t rows = std::min(rows_per_unit(l.gate), rows_per_unit(l.up)), ff = l.gate.out;
-  pool_.split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
+  const int64_t rows = std::min(rows_per_unit(l.gate, tokens), rows_per_unit(l.up, tokens)), ff = l.gate.out;
+  pool_->split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
     const int64_t begin = unit * rows, end = std::min(ff, begin + rows);
     linear_rows_(l.gate, begin, end, x, l.gate.in, tokens, gate_.data(), ff);
     linear_rows_(l.up, begin, end, x, l.up.in, tokens, up_.data(), ff);

@@ -49,10 +49,10 @@ struct MicroBatch {
 
 class DecoderStep {
  public:
-  DecoderStep(Pool &pool, const DecoderShape &shape) : pool_(pool), shape_(shape) {}
+  explicit DecoderStep(const DecoderShape &shape) : shape_(shape) {}
   void add_layer(const DecoderLayer &layer) { layers_.push_back(layer); }
   // The caller has checked every index.  Calls from several threads take turns.
-  void run(const MicroBatch &batch);
+  void run(Pool &pool, const MicroBatch &batch);
 
  private:
   struct Scratch {  // one thread's own
@@ -72,7 +72,7 @@ class DecoderStep {
   void feed_forward(int thread, const DecoderLayer &l, int64_t tokens);
   void logits(int thread, const MicroBatch &batch);
 
-  Pool &pool_;
+  Pool *pool_ = nullptr;  // of the run under way
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;
   std::mutex turn_;

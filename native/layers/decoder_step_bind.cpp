@@ -44,7 +44,7 @@ struct CacheMemory {
 
 class BoundDecoderStep {
  public:
-  BoundDecoderStep(Pool &pool, const StoredMatrix &embedding, const StoredMatrix &output,
+  BoundDecoderStep(const StoredMatrix &embedding, const StoredMatrix &output,
                    Floats output_norm, float eps, float attention_scale,
                    Array<const double, 1> frequencies, double magnitude, bool interleaved)
       : embedding_(embedding),
@@ -53,7 +53,7 @@ class BoundDecoderStep {
         frequencies_(std::move(frequencies)),
         shape_{embedding_.weights, output_.weights, output_norm_.data(), frequencies_.data(),
                int64_t(frequencies_.size()), magnitude, interleaved, eps, attention_scale},
-        step_(pool, shape_) {
+        step_(shape_) {
     require(embedding_.weights.in == output_.weights.in, "token_embd and output differ in width");
     norm(output_norm_, shape_.n_embd(), "output_norm");
   }
@@ -101,7 +101,7 @@ class BoundDecoderStep {
                      keys.side, values.side});
   }
 
-  void run(std::optional<Array<const int32_t, 1>> ids,
+  void run(Pool &pool, std::optional<Array<const int32_t, 1>> ids,
            std::optional<Array<const float, 2>> embeddings, Array<const int32_t, 1> positions,
            Array<const int64_t, 1> cells, Array<const bool, 2> visible,
            Array<const int64_t, 1> out_rows, Array<float, 2> logits) {
@@ -136,7 +136,7 @@ class BoundDecoderStep {
     b.out_rows = out_rows.data();
     b.logits = logits.data();
     nb::gil_scoped_release nogil;
-    step_.run(b);
+    step_.run(pool, b);
   }
 
  private:
@@ -173,9 +173,9 @@ ALEATOR_BIND(decoder_step) {
   nb::class_<BoundDecoderStep>(
       m, "DecoderStep",
       "A decoder of the llama, qwen2 or qwen3 kind, run for a few tokens at a time on the processor.")
-      .def(nb::init<Pool &, const StoredMatrix &, const StoredMatrix &, Floats, float, float,
+      .def(nb::init<const StoredMatrix &, const StoredMatrix &, Floats, float, float,
                     Array<const double, 1>, double, bool>(),
-           nb::keep_alive<1, 2>(), nb::arg("pool"), nb::arg("embedding"), nb::arg("output"),
+           nb::arg("embedding"), nb::arg("output"),
            nb::arg("output_norm"), nb::arg("eps"), nb::arg("attention_scale"),
            nb::arg("frequencies"), nb::arg("magnitude"), nb::arg("interleaved"),
            "frequencies: float64, radians per position of each rotated pair of channels.")
@@ -184,7 +184,7 @@ ALEATOR_BIND(decoder_step) {
            nb::arg("attention_norm"), nb::arg("ffn_norm"), nb::arg("q_norm").none(),
            nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
            "Appends a layer; ValueError, naming the tensor, when shapes disagree.")
-      .def("run", &BoundDecoderStep::run, nb::arg("ids").none(), nb::arg("embeddings").none(),
+      .def("run", &BoundDecoderStep::run, nb::arg("pool"), nb::arg("ids").none(), nb::arg("embeddings").none(),
            nb::arg("positions"), nb::arg("cells"), nb::arg("visible"), nb::arg("out_rows"),
            nb::arg("logits").noconvert(),
            "T tokens: ids int32 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "

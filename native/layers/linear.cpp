@@ -53,9 +53,9 @@ static void linear(Pool &pool, const StoredMatrix &matrix, Rows x, OutRows y) {
       int64_t(y.shape(0)) != tokens)
     throw std::invalid_argument("x must be [tokens, in] and y [tokens, out]");
   nb::gil_scoped_release nogil;
-  const int64_t per_unit = rows_per_unit(w);
+  const int64_t per_unit = rows_per_unit(w, tokens);
   pool.run([&](int thread) {
-    pool.split(thread, units(w), [&](int64_t unit) {
+    pool.split(thread, units(w, tokens), [&](int64_t unit) {
       const int64_t end = (unit + 1) * per_unit;
       rows(w, unit * per_unit, end < w.out ? end : w.out, x.data(), w.in, tokens, y.data(), w.out);
     });

@@ -50,10 +50,14 @@ static void tokens_of(const Weights &w, int64_t row, const float *x, int64_t x_s
 template <class Read>
 static void rows_of(const Weights &w, int64_t begin, int64_t end, const float *x, int64_t x_stride,
                     int64_t tokens, float *y, int64_t y_stride) {
-  int64_t row = begin;
-  for (; row + tile_rows <= end; row += tile_rows)
-    tokens_of<Read, tile_rows>(w, row, x, x_stride, tokens, y, y_stride);
-  for (; row < end; row++) tokens_of<Read, 1>(w, row, x, x_stride, tokens, y, y_stride);
+  constexpr int64_t block = 64;  // tokens whose rows of x stay in the second-level cache
+  for (int64_t t = 0; t < tokens; t += block, x += block * x_stride, y += block * y_stride) {
+    const int64_t n = tokens - t < block ? tokens - t : block;
+    int64_t row = begin;
+    for (; row + tile_rows <= end; row += tile_rows)
+      tokens_of<Read, tile_rows>(w, row, x, x_stride, n, y, y_stride);
+    for (; row < end; row++) tokens_of<Read, 1>(w, row, x, x_stride, n, y, y_stride);
+  }
 }
 
 void linear_rows(const Weights &w, int64_t begin, int64_t end, const float *x, int64_t x_stride,
