@@ -36,7 +36,7 @@ struct DecoderShape {
 // T tokens.  All pointers are to arrays that outlive the call.
 struct MicroBatch {
   int64_t tokens = 0;
-  const int32_t *ids = nullptr;        // [T], or
+  const int64_t *ids = nullptr;        // [T], or
   const float *embeddings = nullptr;   // [T, n_embd]
   const int32_t *positions = nullptr;  // [T]
   const int64_t *cells = nullptr;      // [T] where each token's key and value go

@@ -101,7 +101,7 @@ class BoundDecoderStep {
                      keys.side, values.side});
   }
 
-  void run(Pool &pool, std::optional<Array<const int32_t, 1>> ids,
+  void run(Pool &pool, std::optional<Array<const int64_t, 1>> ids,
            std::optional<Array<const float, 2>> embeddings, Array<const int32_t, 1> positions,
            Array<const int64_t, 1> cells, Array<const bool, 2> visible,
            Array<const int64_t, 1> out_rows, Array<float, 2> logits) {
@@ -187,7 +187,7 @@ ALEATOR_BIND(decoder_step) {
       .def("run", &BoundDecoderStep::run, nb::arg("pool"), nb::arg("ids").none(), nb::arg("embeddings").none(),
            nb::arg("positions"), nb::arg("cells"), nb::arg("visible"), nb::arg("out_rows"),
            nb::arg("logits").noconvert(),
-           "T tokens: ids int32 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "
+           "T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "
            "int64 [T], where keys and values go; visible bool [T, n], the cells each token attends "
            "to; out_rows int64 [R]; writes logits float32 [R, n_vocab]. ValueError, with nothing "
            "changed, for an index out of range.");

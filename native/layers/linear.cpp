@@ -62,6 +62,28 @@ static void linear(Pool &pool, const StoredMatrix &matrix, Rows x, OutRows y) {
   });
 }
 
+static void read_rows(Pool &pool, const StoredMatrix &matrix,
+                      nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> rows,
+                      OutRows y) {
+  static const auto read = ALEATOR_PICK(read_row);
+  const Weights &w = matrix.weights;
+  const int64_t n = int64_t(rows.size()), *index = rows.data();
+  if (int64_t(y.shape(0)) != n || int64_t(y.shape(1)) != w.in)
+    throw std::invalid_argument("y must be [rows, in]");
+  for (int64_t i = 0; i < n; i++)
+    if (index[i] < 0 || index[i] >= w.out)
+      throw std::invalid_argument("row " + std::to_string(index[i]) + " of a matrix of " +
+                                  std::to_string(w.out));
+  nb::gil_scoped_release nogil;
+  constexpr int64_t per_unit = 16;
+  pool.run([&](int thread) {
+    pool.split(thread, (n + per_unit - 1) / per_unit, [&](int64_t unit) {
+      const int64_t end = (unit + 1) * per_unit < n ? (unit + 1) * per_unit : n;
+      for (int64_t i = unit * per_unit; i < end; i++) read(w, index[i], y.data() + i * w.in);
+    });
+  });
+}
+
 }  // namespace aleator
 
 ALEATOR_BIND(linear) {
@@ -79,4 +101,8 @@ ALEATOR_BIND(linear) {
   m.def("linear", &linear, nb::arg("pool"), nb::arg("matrix"), nb::arg("x"), nb::arg("y").noconvert(),
         "y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads "
         "and any number of rows.");
+  m.def("read_rows", &read_rows, nb::arg("pool"), nb::arg("matrix"), nb::arg("rows"),
+        nb::arg("y").noconvert(),
+        "y[i] = row rows[i] of the matrix as float32; rows int64 [n], y [n, in]. ValueError for a row "
+        "out of range.");
 }
