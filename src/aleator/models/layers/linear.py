@@ -41,9 +41,11 @@ class DenseLinear:
 
 
 class Embedding(Protocol):
-    """Token ids, int64 [T], to rows of the embedding, [T, n_embd]."""
+    """Rows of the token embedding."""
 
-    def __call__(self, ids: torch.Tensor) -> torch.Tensor: ...
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        """Ids int64 [T] -> [T, n_embd]."""
+        ...
 
 
 class DenseEmbedding:
