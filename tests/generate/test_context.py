@@ -81,6 +81,33 @@ def test_several_sequences_in_one_batch_equal_separate_ones(
         assert close(row, alone[s][pos])
 
 
+def test_tokens_in_scattered_cells(llama: Decoder) -> None:
+    text = tokens(14)
+    ctx = Context(llama, n_ctx=16, n_seq_max=2, **F32)
+    for i in range(6):
+        decode_rows(ctx, [(text[i], i, [0]), (1, i, [1])])
+    ctx.cache.seq_rm(1)
+    rows = ctx.decode(Batch.one(text[6:], 6, logits=True))
+    # Ring order from the first freed cell: five holes before cell 11, then what lies behind it.
+    slots = {int(p): c for c, p in enumerate(ctx.cache.cells.positions) if p >= 6}
+    assert [slots[p] for p in range(6, 14)] == [1, 3, 5, 7, 9, 11, 12, 13]
+    alone = Context(llama, n_ctx=16, **F32).decode(Batch.one(text, 0, logits=True))
+    assert close(rows, alone[6:])
+
+
+def test_as_many_visible_cells_as_a_causal_batch_but_others(llama: Decoder) -> None:
+    # Three tokens at one position see each other, the fourth only itself: 10 pairs, like four
+    # causal tokens.  A cell used before makes the second context build the mask it needs.
+    batch = [(1, 0, [0]), (2, 0, [0]), (3, 0, [0]), (4, 0, [1])]
+    rows = []
+    for first in (False, True):
+        ctx = Context(llama, n_ctx=16, n_seq_max=3, **F32)
+        if first:
+            ctx.decode(Batch.one([9], 0, seq=2))
+        rows.append(decode_rows(ctx, batch))
+    assert close(rows[0], rows[1])
+
+
 def test_rows_come_back_in_batch_order(llama: Decoder) -> None:
     text = tokens(12)
     every = Context(llama, n_ctx=32, **F32).decode(Batch.one(text, 0, logits=True))
@@ -319,6 +346,7 @@ def test_positions_beyond_the_table(make_decoder: Any) -> None:
     near = ctx.decode(Batch.one(text := tokens(6), 0, logits=True))
     far = ctx.decode(Batch.one(text, (1 << 15) - 3, seq=1, logits=True))
     assert close(far, near, 1e-4)
+    assert len(ctx.decoder.rotary._table) < 1 << 15
 
 
 def test_sizes(llama: Decoder) -> None:

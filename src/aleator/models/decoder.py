@@ -88,9 +88,14 @@ class Block:
         )
 
     def __call__(
-        self, x: torch.Tensor, angles: torch.Tensor, cells: CellTensors, fused: bool
+        self,
+        x: torch.Tensor,
+        angles: torch.Tensor,
+        cells: CellTensors,
+        fused: bool,
+        rows: torch.Tensor | None,
     ) -> torch.Tensor:
-        """X [T, n_embd] -> [T, n_embd]; stores the keys and values of the T tokens."""
+        """X [T, n_embd] -> [T, n_embd], or only ``rows`` of it; stores all T keys and values."""
         t = x.shape[0]
         qkv = self.qkv(self.attn_norm(x))
         n_qk = self.n_turned * self.head_dim
@@ -104,7 +109,12 @@ class Block:
             qk[:, self.n_heads :],
             qkv[:, n_qk:].view(t, self.n_kv_heads, self.head_dim_v),
         )
-        x = x + self.output(attend(q, self.layer, cells, self.scale, fused).to(x.dtype))
+        if rows is not None and len(rows) == 0:
+            return x[:0]
+        attended = attend(q.to(cells.device), self.layer, cells, self.scale, fused).to(x)
+        if rows is not None:
+            x, attended = x.index_select(0, rows), attended.index_select(0, rows)
+        x = x + self.output(attended)
         return x + self.ffn(self.ffn_norm(x))
 
 
@@ -184,10 +194,13 @@ class Decoder:
             torch.from_numpy(positions).to(self.device), int(positions.max())
         )
         tensors = cells.tensors()
-        for block in self.blocks:
-            x = block(x, angles, tensors, fused)
+        rows = None
         if len(wanted) < len(x):
-            x = x.index_select(0, torch.from_numpy(wanted).to(self.device))
+            rows = torch.from_numpy(wanted).to(self.device)
+        for block in self.blocks[:-1]:
+            x = block(x, angles, tensors, fused, None)
+        # After the last layer's attention only the wanted rows matter.
+        x = self.blocks[-1](x, angles, tensors, fused, rows)
         return self.head(self.output_norm(x)).float()
 
 
