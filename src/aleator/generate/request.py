@@ -1,0 +1,274 @@
+"""What is asked of a generation and what comes of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from aleator.generate.logprobs import Logprobs, top_logprobs
+from aleator.generate.stop import StopMatcher
+
+StopReason = Literal["eog", "stop", "length", "context", "interrupted"]
+
+
+class Chain(Protocol):
+    """What a generation needs of a sampler chain."""
+
+    @property
+    def seed(self) -> int:
+        """The seed in effect."""
+
+    def sample(self, logits: Any) -> int:
+        """Draw a token from logits [V] and accept it."""
+
+    def accept(self, token: int, generated: bool = False) -> None:
+        """Tell the chain of a token of the prompt."""
+
+
+class TextStream(Protocol):
+    """Turns token ids into text that never splits a character."""
+
+    def push(self, token: int) -> str:
+        """Text that became complete with ``token``."""
+
+    def flush(self) -> str:
+        """What is left, an unfinished character as U+FFFD."""
+
+
+class Detokenizer(Protocol):
+    """The text side of a vocabulary, as a generation needs it."""
+
+    eog: frozenset[int]
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes a token stands for."""
+
+
+class Stepper(Protocol):
+    """What moves a generation forward; see :class:`aleator.generate.loop.Run`."""
+
+    stats: Stats
+
+    def step(self) -> None:
+        """Advance by one token, or prefill."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One completion to make.
+
+    Attributes:
+        tokens: the prompt, at least one token, those in the cache included.
+        chain: draws the tokens; nothing else may use it meanwhile.
+        stream: turns the tokens into text.
+        max_tokens: tokens to generate at most; None: until something else ends it.
+        stop: stop strings.
+        logprobs: how many most probable tokens to report with every token; None: no log-probabilities.
+        ignore_eos: go on after an end-of-generation token.
+        context_shift: with a full context, forget the older half of what follows the first ``n_keep``
+            positions and go on, instead of stopping.
+        n_keep: positions that a context shift never forgets.
+        cached: leading tokens that the cache holds already, as sequence 0.
+        echo: text to give before the generated text.
+    """
+
+    tokens: tuple[int, ...]
+    chain: Chain
+    stream: TextStream
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+    ignore_eos: bool = False
+    context_shift: bool = False
+    n_keep: int = 0
+    cached: int = 0
+    echo: str = ""
+
+
+@dataclass
+class Stats:
+    """Counts and wall-clock seconds of one run: all completions that were made in one batch.
+
+    ``prompt`` is the prefill, ``decode`` everything after the first token of each completion (model,
+    sampling and detokenising; not what the caller does between two pieces), ``sampler`` the calls of the
+    chains within both.
+    """
+
+    prompt_tokens: int = 0
+    prompt_seconds: float = 0.0
+    decode_tokens: int = 0
+    decode_seconds: float = 0.0
+    sampled_tokens: int = 0
+    sampler_seconds: float = 0.0
+    context_shifts: int = 0
+
+    @property
+    def prompt_tokens_per_second(self) -> float:
+        """Speed of the prefill; 0 when nothing was prefilled."""
+        return self.prompt_tokens / self.prompt_seconds if self.prompt_seconds else 0.0
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        """Speed of decoding, over all completions together; 0 when nothing was decoded."""
+        return self.decode_tokens / self.decode_seconds if self.decode_seconds else 0.0
+
+    @property
+    def sampler_us_per_token(self) -> float:
+        """Microseconds in the chain per token; 0 when nothing was sampled."""
+        return 1e6 * self.sampler_seconds / self.sampled_tokens if self.sampled_tokens else 0.0
+
+    def as_json(self) -> dict[str, float]:
+        """The counts, seconds and rates as a dictionary."""
+        return {
+            **self.__dict__,
+            "prompt_tokens_per_second": self.prompt_tokens_per_second,
+            "decode_tokens_per_second": self.decode_tokens_per_second,
+            "sampler_us_per_token": self.sampler_us_per_token,
+        }
+
+
+@dataclass(eq=False, repr=False)
+class Generation(Iterator[str]):
+    """One completion: an iterator over pieces of text, each made when it is asked for.
+
+    ``text``, ``tokens``, ``stop_reason``, ``stop_string`` and ``logprobs`` make whatever is still to be
+    made before they answer; pieces not iterated over yet stay available.  :meth:`cancel` ends it early.
+
+    The text is the same whatever ``max_tokens`` is, up to where it ends: a character whose last bytes
+    were not generated is left out.
+    """
+
+    request: Request
+    _run: Stepper
+    _detokenizer: Detokenizer
+    _tokens: list[int] = field(default_factory=list)
+    _logprobs: list[Logprobs] = field(default_factory=list)
+    _stop_reason: StopReason | None = None
+
+    def __post_init__(self) -> None:
+        self._matcher = StopMatcher(self.request.stop)
+        self._pieces: list[str] = []
+        self._waiting: deque[str] = deque()
+        if self.request.echo:
+            self._show(self.request.echo)
+        if self.request.max_tokens == 0:
+            self._end("length")
+
+    def __next__(self) -> str:
+        while not self._waiting:
+            if self._stop_reason is not None:
+                raise StopIteration
+            self._run.step()
+        return self._waiting.popleft()
+
+    def __repr__(self) -> str:
+        state = self._stop_reason or "under way"
+        return f"<Generation: {len(self._tokens)} tokens, {state}, seed {self.seed}>"
+
+    @property
+    def text(self) -> str:
+        """The whole text, without the stop string."""
+        self._finish()
+        return "".join(self._pieces)
+
+    @property
+    def tokens(self) -> list[int]:
+        """Every token drawn, also the end-of-generation token and those of the stop string."""
+        self._finish()
+        return list(self._tokens)
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why it ended.
+
+        "eog": an end-of-generation token; "stop": a stop string; "length": ``max_tokens``;
+        "context": no room for another token; "interrupted": :meth:`cancel`, or an error while generating.
+        """
+        return self._finish()
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended it."""
+        self._finish()
+        return self._matcher.matched
+
+    @property
+    def logprobs(self) -> list[Logprobs] | None:
+        """For every token what the model thought, before sampling; None when not asked for."""
+        self._finish()
+        return None if self.request.logprobs is None else list(self._logprobs)
+
+    @property
+    def seed(self) -> int:
+        """The seed in effect."""
+        return self.request.chain.seed
+
+    @property
+    def stats(self) -> Stats:
+        """Counts and times of the batch it is made in, so far."""
+        return self._run.stats
+
+    @property
+    def done(self) -> bool:
+        """Whether no further token will be drawn."""
+        return self._stop_reason is not None
+
+    def cancel(self) -> None:
+        """End it now, with stop reason "interrupted"; text held back for a stop string is given out."""
+        if not self.done:
+            self._end("interrupted")
+
+    def as_json(self) -> dict[str, Any]:
+        """Text, tokens, stop reason, stop string and log-probabilities as a JSON-ready dictionary."""
+        result: dict[str, Any] = {
+            "text": self.text,
+            "tokens": self.tokens,
+            "stop_reason": self.stop_reason,
+            "stop_string": self.stop_string,
+        }
+        if self.logprobs is not None:
+            result["logprobs"] = [entry.as_json() for entry in self.logprobs]
+        return result
+
+    def feed(self, token: int, logits: Any) -> None:
+        """The run drew ``token`` from ``logits`` [V]: take it in, and end where it ends things."""
+        self._tokens.append(token)
+        if self.request.logprobs is not None:
+            entry = top_logprobs(
+                logits, token, self.request.logprobs, self._detokenizer.token_bytes
+            )
+            self._logprobs.append(entry)
+        if token in self._detokenizer.eog and not self.request.ignore_eos:
+            self._end("eog")
+            return
+        self._show(self._matcher.push(self.request.stream.push(token)))
+        if self._matcher.matched is not None:
+            self._end("stop")
+        elif len(self._tokens) == self.request.max_tokens:
+            self._end("length")
+
+    def out_of_context(self) -> None:
+        """The run has no position left for another token."""
+        self._end("context")
+
+    def _finish(self) -> StopReason:
+        while self._stop_reason is None:
+            self._run.step()
+        return self._stop_reason
+
+    def _show(self, piece: str) -> None:
+        if piece:
+            self._pieces.append(piece)
+            self._waiting.append(piece)
+
+    def _end(self, reason: StopReason) -> None:
+        if reason == "eog":
+            # Only here is the text over for good: elsewhere more bytes of the character would follow.
+            self._show(self._matcher.push(self.request.stream.flush()))
+        if self._matcher.matched is None:
+            self._show(self._matcher.flush())
+        else:
+            reason = "stop"
+        self._stop_reason = reason
