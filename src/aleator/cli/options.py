@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,7 +121,17 @@ def add_text_options(parser: Parser, title: str, what: str) -> None:
     """Where a text comes from: ``-p``, ``-f`` or standard input."""
     group = parser.group(title)
     group.option("-p", "--prompt", metavar="TEXT", help=f"{what}; -: standard input")
-    group.option("-f", "--file", metavar="FILE", help=f"file with {what} (UTF-8); -: standard input")
+    group.option(
+        "-f",
+        "--file",
+        metavar="FILE",
+        help="file with the text, in UTF-8, of which a last line break is dropped; -: standard input",
+    )
+    group.option(
+        "--no-escape",
+        action="store_true",
+        help=r"take \n, \t and \r in -p and --stop literally, not as line break, tab and return",
+    )
 
 
 def read_text(arguments: argparse.Namespace) -> str:
@@ -132,12 +143,12 @@ def read_text(arguments: argparse.Namespace) -> str:
     if arguments.prompt is not None and arguments.file is not None:
         raise ParameterError("prompt", "-p and -f are both given: choose one")
     if arguments.prompt not in (None, "-"):
-        return str(arguments.prompt)
+        return arguments.prompt if arguments.no_escape else unescape(arguments.prompt)
     if arguments.file not in (None, "-"):
-        return decode(Path(arguments.file).read_bytes(), arguments.file)
+        return decode(Path(arguments.file).read_bytes(), arguments.file).removesuffix("\n")
     if arguments.prompt is None and arguments.file is None and sys.stdin.isatty():
         raise ParameterError("prompt", "no prompt: give -p TEXT or -f FILE, or pipe it in")
-    return decode(sys.stdin.buffer.read(), "standard input")
+    return decode(sys.stdin.buffer.read(), "standard input").removesuffix("\n")
 
 
 def decode(data: bytes, name: str) -> str:
@@ -154,3 +165,15 @@ def decode(data: bytes, name: str) -> str:
             f"{name} is not valid UTF-8: byte {data[error.start]:#04x} at offset {error.start} "
             f"({error.reason})",
         ) from None
+
+
+def unescape(text: str) -> str:
+    r"""Read ``\n``, ``\t``, ``\r`` and ``\\`` as the characters they stand for."""
+    marks = {r"\n": "\n", r"\t": "\t", r"\r": "\r", r"\\": "\\"}
+    return re.sub(r"\\[ntr\\]", lambda mark: marks[mark[0]], text)
+
+
+def stop_strings(arguments: argparse.Namespace) -> list[str]:
+    """The values of ``--stop``."""
+    stops: list[str] = arguments.stop
+    return stops if arguments.no_escape else [unescape(stop) for stop in stops]
