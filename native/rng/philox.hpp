@@ -1,0 +1,41 @@
+// Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): a counter goes in, four
+// random words come out, and there is no state.  Contract: docs/numerics.md, "Random numbers".
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace aleator {
+
+inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint64_t key) {
+  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
+    const uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<uint32_t>(b),
+               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ k1, static_cast<uint32_t>(a)};
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+// What a stream of random numbers is for.  The values are part of the contract: they change tokens.
+enum class Purpose : uint32_t { dist = 1 };
+
+constexpr uint32_t max_ordinal = 255, max_completion = (1u << 20) - 1;
+
+// A stream: the purpose, the ordinal of the sampler among those of its kind, and the completion's index.
+inline uint32_t stream_word(Purpose purpose, uint32_t ordinal, uint32_t completion) {
+  return static_cast<uint32_t>(purpose) << 28 | ordinal << 20 | completion;
+}
+
+// One 64-bit uniform: the first two words of the block, low word first.
+inline uint64_t philox_u64(uint64_t seed, uint32_t index, uint64_t position, uint32_t stream) {
+  const auto w = philox4x32({index, static_cast<uint32_t>(position),
+                             static_cast<uint32_t>(position >> 32), stream},
+                            seed);
+  return w[0] | static_cast<uint64_t>(w[1]) << 32;
+}
+
+}  // namespace aleator

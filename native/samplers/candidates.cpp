@@ -1,0 +1,390 @@
+#include "samplers/candidates.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+
+namespace aleator {
+
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr int64_t max_vocab = int64_t{1} << 20;  // 2^20 weights of at most 2^40 sum to at most 2^60
+
+const auto scan = ALEATOR_PICK(tile_scan);
+const auto mass_of = ALEATOR_PICK(tile_mass);
+const auto weigh_ = ALEATOR_PICK(weigh);
+const auto collect_ = ALEATOR_PICK(collect);
+const auto widen_f16_ = ALEATOR_PICK(widen_f16);
+const auto widen_bf16_ = ALEATOR_PICK(widen_bf16);
+
+[[noreturn]] void nothing_finite() {
+  throw LogitsError(
+      "no token has a finite logit: every one is -inf or NaN; check the model's output, logit_bias and masks");
+}
+
+}  // namespace
+
+void Candidates::load(const void *data, int64_t n, Dtype dtype) {
+  if (n < 1) throw LogitsError("logits are empty: one value per token of the vocabulary is needed");
+  if (n > max_vocab)
+    throw LogitsError("logits have " + std::to_string(n) +
+                      " values: at most 1,048,576 are supported");
+  n_vocab_ = n;
+  n_tiles_ = (n + tile_size - 1) / tile_size;
+  const int64_t whole = n / tile_size;
+  dense_ = true;
+  temperature_ = 1;
+  selected = -1;
+  edited_.clear();
+  tiles_.resize(n_tiles_);
+  maxima_.resize(n_tiles_);
+  state_.assign(n_tiles_, 0);
+  copies_.resize(n_tiles_ * tile_size);  // reserved whole: pointers into it stay valid
+  const float *source = static_cast<const float *>(data);
+  if (dtype != Dtype::f32) {
+    widened_.resize(n);
+    (dtype == Dtype::f16 ? widen_f16_ : widen_bf16_)(static_cast<const uint16_t *>(data), n,
+                                                      widened_.data());
+    source = widened_.data();
+  }
+  for (int64_t t = 0; t < whole; ++t) tiles_[t] = source + t * tile_size;
+  if (whole < n_tiles_) {  // the rest, padded with masked tokens to a whole tile
+    float *rest = copies_.data() + whole * tile_size;
+    std::fill(std::copy(source + whole * tile_size, source + n, rest), rest + tile_size, -infinity);
+    tiles_[whole] = rest;
+    state_[whole] = 1;
+  }
+  has_nan_.resize(n_tiles_);
+  if (whole) scan(source, whole, maxima_.data(), has_nan_.data());
+  if (whole < n_tiles_) scan(tiles_[whole], 1, &maxima_[whole], &has_nan_[whole]);
+  for (int64_t t = 0; t < n_tiles_; ++t)
+    if (has_nan_[t]) {
+      own_tile(t);
+      state_[t] = 2;
+      edited_.push_back(static_cast<int32_t>(t));
+    }
+  settle();
+}
+
+float *Candidates::own_tile(int64_t tile) {
+  float *copy = copies_.data() + tile * tile_size;
+  if (!state_[tile]) {
+    std::memcpy(copy, tiles_[tile], tile_size * sizeof(float));
+    tiles_[tile] = copy;
+    state_[tile] = 1;
+  }
+  return copy;
+}
+
+float *Candidates::edit(int32_t id) {
+  if (temperature_ != 1) materialise();
+  if (!dense_) {
+    const auto at = std::lower_bound(ids_.begin(), ids_.end(), id);
+    return at != ids_.end() && *at == id ? &logits_[at - ids_.begin()] : nullptr;
+  }
+  if (id < 0 || id >= n_vocab_) return nullptr;
+  const int64_t tile = id / tile_size;
+  if (tiles_[tile][id % tile_size] == -infinity) return nullptr;
+  float *z = own_tile(tile) + id % tile_size;
+  if (state_[tile] != 2) {
+    state_[tile] = 2;
+    edited_.push_back(static_cast<int32_t>(tile));
+  }
+  *z += 0.0f;  // -0 as loaded becomes the canonical +0 before anyone reads it
+  return z;
+}
+
+// Restores the canonical form after logits were written: NaN becomes -inf, masked tokens leave a compact list,
+// and with a +inf present only those tokens remain.
+void Candidates::settle() {
+  top_ = -infinity;
+  if (dense_) {
+    for (const int32_t tile : edited_) {
+      float *x = copies_.data() + int64_t{tile} * tile_size;
+      float best = -infinity;
+      for (int i = 0; i < tile_size; ++i) {
+        x[i] = std::isnan(x[i]) ? -infinity : x[i] + 0.0f;
+        best = std::max(best, x[i]);
+      }
+      maxima_[tile] = best;
+      state_[tile] = 1;
+    }
+    edited_.clear();
+    for (const float best : maxima_) top_ = best > top_ ? best : top_;
+  } else {
+    size_t kept = 0;
+    for (size_t i = 0; i < ids_.size(); ++i) {
+      const float z = logits_[i] + 0.0f;
+      if (!(z > -infinity)) continue;
+      ids_[kept] = ids_[i];
+      logits_[kept++] = z;
+      top_ = std::max(top_, z);
+    }
+    ids_.resize(kept);
+    logits_.resize(kept);
+  }
+  if (top_ == -infinity) nothing_finite();
+  if (top_ == infinity) keep_infinite();
+}
+
+// +inf tokens are equally likely, so any equal finite logit says the same; 0 keeps the arithmetic finite.
+void Candidates::keep_infinite() {
+  list(spare_ids_, spare_logits_);
+  size_t kept = 0;
+  for (size_t i = 0; i < spare_ids_.size(); ++i)
+    if (spare_logits_[i] == infinity) spare_ids_[kept++] = spare_ids_[i];
+  spare_ids_.resize(kept);
+  spare_logits_.assign(kept, 0.0f);
+  set_compact(spare_ids_, spare_logits_);
+}
+
+void Candidates::set_compact(std::vector<int32_t> &ids, std::vector<float> &logits) {
+  ids_.swap(ids);
+  logits_.swap(logits);
+  dense_ = false;
+  top_ = *std::max_element(logits_.begin(), logits_.end());
+}
+
+void Candidates::list(std::vector<int32_t> &ids, std::vector<float> &logits) const {
+  if (dense_) {
+    collect_dense(-infinity, ids, logits);
+  } else {
+    ids = ids_;
+    logits = logits_;
+  }
+}
+
+void Candidates::collect_dense(float threshold, std::vector<int32_t> &ids,
+                               std::vector<float> &logits) const {
+  // z - top is -inf - inf = NaN for masked tokens of a row topped by +inf; a finite stand-in serves as well,
+  // since collecting everything is all that such a row is asked for.
+  const float top = std::isfinite(top_) ? top_ : 0.0f;
+  int64_t room = 0;
+  for (int64_t t = 0; t < n_tiles_; ++t)
+    if (maxima_[t] - top >= threshold && maxima_[t] > -infinity) room += tile_size;
+  ids.resize(room);
+  logits.resize(room);
+  int64_t count = 0;
+  for (int64_t t = 0; t < n_tiles_; ++t)
+    if (maxima_[t] - top >= threshold && maxima_[t] > -infinity)
+      count += collect_(tiles_[t], top, threshold, static_cast<int32_t>(t * tile_size),
+                        ids.data() + count, logits.data() + count);
+  ids.resize(count);
+  logits.resize(count);
+}
+
+int64_t Candidates::count() const {
+  if (!dense_) return static_cast<int64_t>(ids_.size());
+  int64_t count = 0;
+  for (int64_t t = 0; t < n_tiles_; ++t)
+    for (int i = 0; i < tile_size; ++i) count += tiles_[t][i] > -infinity;
+  return count;
+}
+
+int32_t Candidates::argmax() const {
+  if (!dense_)
+    return ids_[std::find(logits_.begin(), logits_.end(), top_) - logits_.begin()];
+  const int64_t tile = std::find(maxima_.begin(), maxima_.end(), top_) - maxima_.begin();
+  const float *x = tiles_[tile];
+  return static_cast<int32_t>(tile * tile_size + (std::find(x, x + tile_size, top_) - x));
+}
+
+void Candidates::multiply_temperature(double factor) {
+  const double product = temperature_ * factor;
+  if (!std::isfinite(product))
+    throw ParameterError("temperature", "the product of the chain's temperatures is not finite");
+  if (product <= 1e-5) {
+    keep_only(argmax());
+    temperature_ = 1;
+  } else {
+    temperature_ = product;
+  }
+}
+
+void Candidates::materialise() {
+  if (temperature_ == 1) return;
+  const float divisor = static_cast<float>(temperature_);
+  temperature_ = 1;
+  if (dense_) {
+    for (int64_t t = 0; t < n_tiles_; ++t) {
+      float *x = own_tile(t);
+      for (int i = 0; i < tile_size; ++i) x[i] /= divisor;
+      state_[t] = 2;
+      edited_.push_back(static_cast<int32_t>(t));
+    }
+  } else {
+    for (float &z : logits_) z /= divisor;
+  }
+  settle();
+}
+
+void Candidates::keep_only(int32_t id) {
+  const float z = dense_ ? tiles_[id / tile_size][id % tile_size] + 0.0f
+                         : logits_[std::lower_bound(ids_.begin(), ids_.end(), id) - ids_.begin()];
+  spare_ids_.assign(1, id);
+  spare_logits_.assign(1, z);
+  set_compact(spare_ids_, spare_logits_);
+}
+
+// Keeps what stands at `key` or before it in the order.
+void Candidates::filter_from_key(uint64_t key, std::vector<int32_t> &ids,
+                                 std::vector<float> &logits) {
+  size_t kept = 0;
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (order_key(logits[i], ids[i]) >= key) {
+      ids[kept] = ids[i];
+      logits[kept++] = logits[i];
+    }
+  ids.resize(kept);
+  logits.resize(kept);
+  set_compact(ids, logits);
+}
+
+void Candidates::keep_top(int64_t k) {
+  if (k >= n_vocab_) return;
+  if (dense_) {
+    // At least k logits reach the k-th largest tile maximum, so what lies below it cannot be kept.
+    float bound = -infinity;
+    if (k < n_tiles_) {
+      spare_logits_ = maxima_;
+      std::nth_element(spare_logits_.begin(), spare_logits_.begin() + (k - 1), spare_logits_.end(),
+                       std::greater<>());
+      bound = spare_logits_[k - 1] - top_;  // rounding is monotone: nothing at the bound is lost
+    }
+    collect_dense(bound, spare_ids_, spare_logits_);
+  } else {
+    if (k >= static_cast<int64_t>(ids_.size())) return;
+    spare_ids_ = ids_;
+    spare_logits_ = logits_;
+  }
+  if (k >= static_cast<int64_t>(spare_ids_.size())) return set_compact(spare_ids_, spare_logits_);
+  keys_.resize(spare_ids_.size());
+  for (size_t i = 0; i < keys_.size(); ++i) keys_[i] = order_key(spare_logits_[i], spare_ids_[i]);
+  std::nth_element(keys_.begin(), keys_.begin() + (k - 1), keys_.end(), std::greater<>());
+  filter_from_key(keys_[k - 1], spare_ids_, spare_logits_);
+}
+
+void Candidates::keep_distance(float threshold, int64_t min_keep) {
+  if (dense_) {
+    collect_dense(threshold, spare_ids_, spare_logits_);
+  } else {
+    spare_ids_.clear();
+    spare_logits_.clear();
+    for (size_t i = 0; i < ids_.size(); ++i)
+      if (logits_[i] - top_ >= threshold) {
+        spare_ids_.push_back(ids_[i]);
+        spare_logits_.push_back(logits_[i]);
+      }
+  }
+  if (static_cast<int64_t>(spare_ids_.size()) < min_keep) return keep_top(min_keep);
+  set_compact(spare_ids_, spare_logits_);
+}
+
+uint64_t Candidates::mass() {
+  uint64_t total = 0;
+  const float scale_ = scale();
+  if (dense_) {
+    weights_.resize(n_tiles_);
+    for (int64_t t = 0; t < n_tiles_; ++t) {
+      const bool none = (maxima_[t] - top_) * scale_ < zero_weight_bits;
+      total += weights_[t] = none ? 0 : mass_of(tiles_[t], top_, scale_);
+    }
+  } else {
+    weights_.resize(ids_.size());
+    weigh_(logits_.data(), static_cast<int64_t>(ids_.size()), top_, scale_, weights_.data());
+    for (const uint64_t w : weights_) total += w;
+  }
+  return total;
+}
+
+int32_t Candidates::at_mass(uint64_t target) {
+  // weights_ holds what mass() left: one sum per tile, or one weight per candidate.
+  size_t i = 0;
+  while (target >= weights_[i]) target -= weights_[i++];
+  if (!dense_) return ids_[i];
+  uint64_t w[tile_size];
+  weigh_(tiles_[i], tile_size, top_, scale(), w);
+  int j = 0;
+  while (target >= w[j]) target -= w[j++];
+  return static_cast<int32_t>(i) * tile_size + j;
+}
+
+// The shortest prefix of the order whose mass reaches ceil(p * total), p = p_numerator / 2^p_shift < 1.
+void Candidates::keep_mass(unsigned __int128 p_numerator, int p_shift, int64_t min_keep) {
+  using wide = unsigned __int128;
+  const uint64_t total = mass();
+  uint64_t wanted = 0;  // p * total < 2^60 and p_numerator < 2^24: the product fits, and a shift past it is 1
+  if (p_numerator) {
+    const wide product = p_numerator * total;
+    wanted = p_shift >= 127 ? 1
+                            : static_cast<uint64_t>((product + ((wide{1} << p_shift) - 1)) >> p_shift);
+  }
+  if (dense_) {
+    // Most of the mass is near the top, so collect from there, further down each time it does not suffice.
+    const float scale_ = scale();
+    for (float bits = 4;; bits *= 2) {
+      collect_dense(bits > 64 ? -infinity : -bits / scale_, spare_ids_, spare_logits_);
+      weights_.resize(spare_ids_.size());
+      weigh_(spare_logits_.data(), static_cast<int64_t>(spare_ids_.size()), top_, scale_,
+             weights_.data());
+      uint64_t collected = 0;
+      for (const uint64_t w : weights_) collected += w;
+      if (collected >= wanted || bits > 64) break;
+    }
+  } else {
+    spare_ids_ = ids_;
+    spare_logits_ = logits_;
+  }
+  // Find the key at which the prefix ends: 16 bits of the key at a time, by the mass above each value.
+  const size_t n = spare_ids_.size();
+  keys_.resize(n);
+  for (size_t i = 0; i < n; ++i) keys_[i] = order_key(spare_logits_[i], spare_ids_[i]);
+  uint64_t last_key = 0;
+  if (n <= 512) {
+    pairs_.resize(n);
+    for (size_t i = 0; i < n; ++i) pairs_[i] = {keys_[i], weights_[i]};
+    std::sort(pairs_.begin(), pairs_.end(), std::greater<>());
+    uint64_t sum = 0;
+    for (const auto &[key, w] : pairs_) {
+      last_key = key;
+      if ((sum += w) >= wanted) break;
+    }
+  } else {
+    last_key = key_at_mass(wanted);
+  }
+  int64_t kept = 0;
+  for (const uint64_t key : keys_) kept += key >= last_key;
+  if (kept < min_keep) return keep_top(min_keep);
+  filter_from_key(last_key, spare_ids_, spare_logits_);
+}
+
+// Among keys_ with weights_: the largest key such that it and those above it weigh at least `wanted`.
+uint64_t Candidates::key_at_mass(uint64_t wanted) {
+  uint64_t prefix = 0, above = 0;
+  bins_.resize(1 << 16);
+  for (int shift = 48; shift >= 0; shift -= 16) {
+    std::fill(bins_.begin(), bins_.end(), 0);
+    occupied_.assign(1 << 16, 0);
+    for (size_t i = 0; i < keys_.size(); ++i)
+      if (shift == 48 || keys_[i] >> (shift + 16) == prefix) {
+        bins_[keys_[i] >> shift & 0xFFFF] += weights_[i];
+        occupied_[keys_[i] >> shift & 0xFFFF] = 1;
+      }
+    // The last occupied bin serves if rounding of p leaves a rest: the prefix is then everything.
+    int bin = 0xFFFF, chosen = -1;
+    for (; bin >= 0; --bin) {
+      if (!occupied_[bin]) continue;
+      chosen = bin;
+      if (above + bins_[bin] >= wanted) break;
+      above += bins_[bin];
+    }
+    if (bin < 0) above -= bins_[chosen];
+    prefix = prefix << 16 | static_cast<uint64_t>(chosen);
+  }
+  return prefix;
+}
+
+}  // namespace aleator

@@ -1,0 +1,102 @@
+// The candidates of one step: token ids and logits, always in ascending order of id.
+//
+// Dense, as loaded: tiles of 128 logits that are read where the caller has them.  A tile that must change is
+// copied first, so penalties and biases cost as much as the tokens they touch.  The first truncation
+// makes the list compact: ids and logits of the survivors only.
+//
+// Canonical form (docs/numerics.md) holds between any two calls: no NaN, no -0, no infinity except the -inf of
+// masked tokens, which are not candidates.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "samplers/tiles.hpp"
+
+namespace aleator {
+
+// Becomes aleator.core.errors.LogitsError in Python.
+struct LogitsError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// Becomes aleator.core.errors.ParameterError in Python.
+struct ParameterError : std::runtime_error {
+  ParameterError(const char *p, const std::string &message)
+      : std::runtime_error(message), parameter(p) {}
+  const char *parameter;
+};
+
+// Floats as integers in the same order.  The argument is never -0 nor NaN.
+inline uint32_t ordered(float z) {
+  uint32_t b;
+  __builtin_memcpy(&b, &z, 4);
+  return b & 0x80000000u ? ~b : b | 0x80000000u;
+}
+
+// Larger is earlier in the order: logit descending, then token id ascending.
+inline uint64_t order_key(float z, int32_t id) {
+  return static_cast<uint64_t>(ordered(z)) << 32 | static_cast<uint32_t>(~id);
+}
+
+enum class Dtype { f32, f16, bf16 };
+
+class Candidates {
+ public:
+  // Borrows `data` until the next load; float32 is read in place.
+  void load(const void *data, int64_t n_vocab, Dtype dtype);
+
+  int64_t n_vocab() const { return n_vocab_; }
+  bool dense() const { return dense_; }
+  float top() const { return top_; }            // the largest logit
+  int32_t argmax() const;                       // its token, the lowest id among equals
+  int64_t count() const;                        // candidates, masked tokens not counted
+  double temperature() const { return temperature_; }
+  float scale() const { return weight_scale(temperature_); }
+
+  void multiply_temperature(double factor);     // 1e-5 or less leaves the argmax alone
+  void materialise();                           // z = z / T, T = 1
+
+  // A logit to be written; null if the token is masked or not a candidate.  Call settle() after the last.
+  float *edit(int32_t id);
+  void settle();
+
+  // The survivors of a truncation.  Every kept token must be a candidate; `keep` is never empty.
+  void keep_top(int64_t k);                              // the first k in the order
+  void keep_distance(float threshold, int64_t min_keep);  // z - top >= threshold
+  void keep_mass(unsigned __int128 p_numerator, int p_shift, int64_t min_keep);
+  void keep_only(int32_t id);
+
+  uint64_t mass();                              // total of the Q40 weights
+  int32_t at_mass(uint64_t target);             // first token in id order whose cumulative mass exceeds it
+
+  // A compact copy of the candidates.
+  void list(std::vector<int32_t> &ids, std::vector<float> &logits) const;
+
+  int32_t selected = -1;  // token id, -1 while none is
+
+ private:
+  void set_compact(std::vector<int32_t> &ids, std::vector<float> &logits);
+  void collect_dense(float threshold, std::vector<int32_t> &ids, std::vector<float> &logits) const;
+  float *own_tile(int64_t tile);
+  void keep_infinite();
+  uint64_t key_at_mass(uint64_t wanted);
+  void filter_from_key(uint64_t key, std::vector<int32_t> &ids, std::vector<float> &logits);
+
+  int64_t n_vocab_ = 0, n_tiles_ = 0;
+  bool dense_ = true;
+  float top_ = 0;
+  double temperature_ = 1;
+  std::vector<const float *> tiles_;     // dense: where each tile is
+  std::vector<float> maxima_;            // dense: its maximum
+  std::vector<uint8_t> state_;           // dense: 1 if the tile is our copy, 2 if it was edited as well
+  std::vector<float> widened_, copies_;  // float16 input widened; copied tiles
+  std::vector<int32_t> edited_;          // tiles with state 2
+  std::vector<int32_t> ids_, spare_ids_;
+  std::vector<float> logits_, spare_logits_;
+  std::vector<uint64_t> weights_, keys_, bins_;
+  std::vector<uint8_t> occupied_, has_nan_;
+  std::vector<std::pair<uint64_t, uint64_t>> pairs_;
+};
+
+}  // namespace aleator

@@ -1,0 +1,47 @@
+// What a built-in sampler is: see docs/adding-a-sampler.md for the Python side.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rng/philox.hpp"
+#include "samplers/candidates.hpp"
+
+namespace aleator {
+
+// Tokens accepted since the last reset, prompt tokens among them.  One for the whole chain: a sampler with a
+// window looks back into it, so going back any number of tokens is exact.
+struct History {
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> generated;  // 1 where the token advanced the position
+};
+
+// What a draw is keyed by, besides the sampler's own seed and stream.
+struct Step {
+  uint64_t position = 0;
+  uint32_t completion = 0;
+};
+
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+  virtual void apply(Candidates &candidates, const Step &step) = 0;
+  // After a token was appended to the history, and before the last one is taken off again.
+  virtual void accept(const History &) {}
+  virtual void unaccept(const History &) {}
+  virtual void reset() {}
+  virtual std::shared_ptr<Sampler> clone() const = 0;
+};
+
+// Clone for samplers whose copy constructor does it all.
+template <typename Derived>
+class Cloned : public Sampler {
+ public:
+  std::shared_ptr<Sampler> clone() const override {
+    return std::make_shared<Derived>(static_cast<const Derived &>(*this));
+  }
+};
+
+}  // namespace aleator

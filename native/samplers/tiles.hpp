@@ -1,0 +1,34 @@
+// Kernels over tiles of 128 logits.  Contract: docs/numerics.md; every instruction set gives the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "simd/dispatch.hpp"
+
+namespace aleator {
+
+constexpr int tile_size = 128;
+
+// log2(e) / T as the contract rounds it: a float64 division, then float32.
+inline float weight_scale(double temperature) {
+  return static_cast<float>(1.4426950408889634 / temperature);
+}
+
+// Below this many bits under the maximum a weight is zero: 2^41 >> 42.  With a margin of one bit.
+constexpr float zero_weight_bits = -43.0f;
+
+// clang-format off
+// Maximum of each tile, and whether it holds a NaN (then the maximum is not to be used).
+ALEATOR_DECLARE(void tile_scan(const float *x, int64_t n_tiles, float *maxima, uint8_t *has_nan))
+// Sum of the Q40 weights of one tile.
+ALEATOR_DECLARE(uint64_t tile_mass(const float *x, float zmax, float scale))
+// Q40 weights of n logits.
+ALEATOR_DECLARE(void weigh(const float *x, int64_t n, float zmax, float scale, uint64_t *weights))
+// Appends the elements of a tile with x - zmax >= threshold, -inf never; returns their count.
+// ids and logits need room for a whole tile.
+ALEATOR_DECLARE(int collect(const float *x, float zmax, float threshold, int32_t first_id, int32_t *ids, float *logits))
+ALEATOR_DECLARE(void widen_f16(const uint16_t *x, int64_t n, float *out))
+ALEATOR_DECLARE(void widen_bf16(const uint16_t *x, int64_t n, float *out))
+// clang-format on
+
+}  // namespace aleator

@@ -1,0 +1,161 @@
+"""The portable numerics contract in NumPy: the reference that every kernel is held to.
+
+docs/numerics.md says the same in words.  Nothing that samples imports this module; the tests compare it
+with the native code, bit for bit.  Everything is float32 elementwise operations and Python or
+NumPy integers, so that any machine can reproduce it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator.core.errors import LogitsError
+from aleator.core.philox import uniform64
+
+NUMERICS_VERSION = 1
+
+LOG2_E = 1.4426950408889634
+# Minimax polynomial of 2^f on [-1/2, 1/2], degree 5, f^0 to f^5.
+EXP2_COEFFICIENTS = tuple(
+    np.float32(c)
+    for c in (1.0, 0.6931470036506653, 0.24022242426872253, 0.05550733581185341,
+              0.009671512991189957, 0.001326472731307149)
+)  # fmt: skip
+ROUND_MAGIC = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds to an integer, ties to even
+MAX_VOCAB = 1 << 20
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int32]
+
+
+def weights(z: Floats, top: np.float32, temperature: float) -> NDArray[np.uint64]:
+    """Q40 weights ``2^((z - top) * log2(e) / T)``; the largest logit weighs 2^40."""
+    c = np.float32(LOG2_E / temperature)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        t = (z - top) * c
+    t = np.where(t >= np.float32(-100), t, np.float32(-100)).astype(np.float32)
+    r = t + ROUND_MAGIC
+    f = t - (r - ROUND_MAGIC)
+    p = np.full_like(f, EXP2_COEFFICIENTS[5])
+    for coefficient in EXP2_COEFFICIENTS[4::-1]:
+        p = p * f + coefficient
+    bits = p.view(np.uint32)
+    n = r.view(np.int32) - np.int32(0x4B400000)
+    below = 127 - (bits >> np.uint32(23)).astype(np.int32) - n
+    mantissa = ((bits & np.uint32(0x7FFFFF)) | np.uint32(0x800000)).astype(np.uint64)
+    shifted: NDArray[np.uint64] = (mantissa << np.uint64(17)) >> np.minimum(below, 63).astype(
+        np.uint64
+    )
+    return shifted
+
+
+@dataclass
+class Row:
+    """The candidates of one step: ids ascending, finite logits, and the pending temperature."""
+
+    ids: Ids
+    logits: Floats
+    temperature: float = 1.0
+    selected: int | None = None
+
+    @classmethod
+    def load(cls, logits: NDArray[np.floating]) -> Row:
+        """Widen to float32 and take the canonical form."""
+        row = cls(np.arange(len(logits), dtype=np.int32), np.asarray(logits).astype(np.float32))
+        row.settle()
+        return row
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def top(self) -> np.float32:
+        """The largest logit."""
+        return np.float32(self.logits.max())
+
+    def settle(self) -> None:
+        """Canonical form: no NaN, no -0, no masked token; with a +inf, only those, at 0."""
+        z = np.where(np.isnan(self.logits), np.float32(-np.inf), self.logits) + np.float32(0)
+        kept = z == np.inf if np.any(z == np.inf) else z > -np.inf
+        if not kept.any():
+            raise LogitsError("no token has a finite logit")
+        self.ids, self.logits = self.ids[kept], z[kept].astype(np.float32)
+        if self.logits[0] == np.inf:
+            self.logits = np.zeros_like(self.logits)
+
+    def materialise(self) -> None:
+        """``z = fl32(z / fl32(T))`` and ``T = 1``, before logits are written or shown."""
+        if self.temperature != 1:
+            with np.errstate(over="ignore", under="ignore"):
+                self.logits = self.logits / np.float32(self.temperature)
+            self.temperature = 1.0
+            self.settle()
+
+    def edit(self, change: Callable[[int, np.float32], np.float32]) -> None:
+        """Rewrite every logit by ``change(token, logit)``."""
+        self.materialise()
+        with np.errstate(all="ignore"):
+            pairs = zip(self.ids, self.logits, strict=True)
+            self.logits = np.array([change(int(i), z) for i, z in pairs], np.float32)
+        self.settle()
+
+    def weights(self) -> NDArray[np.uint64]:
+        """Q40 weights of the candidates."""
+        return weights(self.logits, self.top, self.temperature)
+
+    def order(self) -> NDArray[np.int64]:
+        """Indices by logit descending, then token id ascending."""
+        return np.lexsort((self.ids, -self.logits.astype(np.float64)))
+
+    def keep(self, kept: NDArray[np.bool_] | NDArray[np.int64]) -> None:
+        """Keep a mask's tokens, or the tokens at the given indices; ids stay ascending."""
+        chosen = kept if kept.dtype == np.bool_ else np.sort(kept)
+        self.ids, self.logits = self.ids[chosen], self.logits[chosen]
+
+    def keep_prefix(self, length: int) -> None:
+        """Keep the first ``length`` candidates of the order, at least one."""
+        self.keep(self.order()[: max(1, length)])
+
+
+def prefix_of_mass(row: Row, p: float) -> int:
+    """Length of the shortest prefix of the order with mass >= ceil(p * Z), p taken as float32."""
+    w = [int(x) for x in row.weights()[row.order()]]
+    exact = Fraction(float(np.float32(p)))
+    wanted = math.ceil(exact * sum(w))
+    total = 0
+    for length, weight in enumerate(w, start=1):
+        total += weight
+        if total >= wanted:
+            return length
+    return len(w)
+
+
+def draw(row: Row, seed: int, position: int, stream: int) -> int:
+    """Token by inverse cumulative mass in id order, from one 64-bit uniform."""
+    w = [int(x) for x in row.weights()]
+    target = uniform64(seed, 0, position, stream) * sum(w) >> 64
+    for token, weight in zip(row.ids, w, strict=True):
+        if target < weight:
+            return int(token)
+        target -= weight
+    raise AssertionError("the target is below the total")
+
+
+@dataclass
+class Step:
+    """What a reference sampler sees besides the row: the history and the key of a draw."""
+
+    history: list[int] = field(default_factory=list)
+    generated: list[bool] = field(default_factory=list)
+    completion: int = 0
+
+    @property
+    def position(self) -> int:
+        """Tokens generated and accepted since the last reset."""
+        return sum(self.generated)

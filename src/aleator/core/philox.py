@@ -1,0 +1,41 @@
+"""Philox4x32-10 and the keys of random draws (docs/numerics.md, "Random numbers").
+
+Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3": a counter goes in, random words come
+out.  There is no state, so a draw depends on what it is for and on nothing that happened before.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+MASK32 = 0xFFFFFFFF
+MAX_ORDINAL = 255
+MAX_COMPLETION = (1 << 20) - 1
+
+
+class Purpose(IntEnum):
+    """What a stream is for; the values are part of the contract."""
+
+    DIST = 1
+
+
+def philox4x32(counter: tuple[int, int, int, int], key: int) -> tuple[int, int, int, int]:
+    """Four 32-bit words from a counter of four words and a 64-bit key."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key & MASK32, key >> 32
+    for _ in range(10):
+        a, b = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+        c0, c1, c2, c3 = (b >> 32) ^ c1 ^ k0, b & MASK32, (a >> 32) ^ c3 ^ k1, a & MASK32
+        k0, k1 = (k0 + 0x9E3779B9) & MASK32, (k1 + 0xBB67AE85) & MASK32
+    return c0, c1, c2, c3
+
+
+def stream(purpose: Purpose, ordinal: int = 0, completion: int = 0) -> int:
+    """The 32-bit word that separates streams: purpose, ordinal in the chain, completion index."""
+    return purpose << 28 | ordinal << 20 | completion
+
+
+def uniform64(seed: int, index: int, position: int, stream_word: int) -> int:
+    """One uniform 64-bit integer: the block's first two words, the low one first."""
+    w0, w1, _, _ = philox4x32((index, position & MASK32, position >> 32, stream_word), seed)
+    return w0 | w1 << 32

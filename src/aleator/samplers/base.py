@@ -1,0 +1,80 @@
+"""What every sampler has: a name, declared parameters, a NumPy reference, and a kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from aleator.core.errors import ParameterError
+from aleator.core.numerics import Row, Step
+from aleator.core.parameter import Parameter, parameters_of
+from aleator.kernels import host
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a sampler stands in a chain: what its random stream is keyed by.
+
+    ``seed`` is the chain's; ``ordinal`` counts the samplers of the same kind before this one.
+    """
+
+    seed: int
+    ordinal: int
+
+
+class Sampler(ABC):
+    """One step of a chain: a frozen dataclass of parameters.
+
+    A subclass states its contract in its module's docstring: what it keeps, equality, ties, masked
+    tokens, ``min_keep``, precision, and how other implementations differ.
+    """
+
+    name: ClassVar[str]
+    letter: ClassVar[str | None] = None
+    aliases: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[str] = "logits"  # or "mass": whether a pending temperature matters to it
+    selects: ClassVar[bool] = False  # whether it chooses the token
+
+    @classmethod
+    def parameters(cls) -> tuple[Parameter, ...]:
+        """The declarations of this sampler's parameters."""
+        return parameters_of(cls)
+
+    @property
+    def neutral(self) -> bool:
+        """Whether the parameters make this sampler do nothing."""
+        return False
+
+    @abstractmethod
+    def native(self, place: Place) -> host.Sampler:
+        """Make the host kernel."""
+
+    @abstractmethod
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """Do the same to a reference row, in NumPy (docs/numerics.md)."""
+
+    def __post_init__(self) -> None:
+        """Check every declared parameter and store it as its declared type."""
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            if "parameter" in field.metadata:
+                checked = field.metadata["parameter"].check(getattr(self, field.name))
+                object.__setattr__(self, field.name, checked)
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Sampler:
+        """Make the sampler from a mapping that holds its parameters among others."""
+        return cls(**{p.name: values[p.name] for p in cls.parameters()})
+
+
+def check_selects(samplers: list[Sampler]) -> None:
+    """Refuse a chain in which the token is chosen anywhere but at the end."""
+    for index, sampler in enumerate(samplers[:-1]):
+        if sampler.selects:
+            raise ParameterError(
+                "samplers",
+                f"{sampler.name} chooses the token, so nothing can follow it: move it from place "
+                f"{index} to the end of the chain",
+            )

@@ -1,0 +1,31 @@
+"""Greedy selection: the most likely token.
+
+Keeps      nothing: it selects.
+Ties       the lowest token id.
+Masked     never selected.
+Elsewhere  llama.cpp's `greedy` agrees, except that it selects token 0 when every logit is -inf.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aleator.core.numerics import Row, Step
+from aleator.kernels import host
+from aleator.samplers.base import Place, Sampler
+
+
+@dataclass(frozen=True)
+class Greedy(Sampler):
+    """Select the token with the largest logit."""
+
+    name = "greedy"
+    selects = True
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/greedy.cpp."""
+        return host.Greedy()
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        row.selected = int(row.ids[row.order()[0]])

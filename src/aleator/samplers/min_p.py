@@ -1,0 +1,62 @@
+"""Min-p truncation, Nguyen et al. 2024 (arXiv:2407.01082).
+
+Keeps      tokens at least ``min_p`` times as likely as the most likely one:
+           fl32(z - zmax) >= fl32(T * ln(min_p)), T the pending temperature, the product in float64.
+           If fewer than ``min_keep`` pass, the first ``min_keep`` of the order.
+Equality   a token exactly at the bound stays.  1 keeps all that tie with the maximum; 0 keeps all.
+Ties       equal logits stay or go together, except where ``min_keep`` cuts: lower ids first.
+Masked     not candidates; ``min_keep`` does not revive them.
+Elsewhere  llama.cpp compares z with zmax + logf(min_p), whose rounding differs by an ulp; its device form
+           drops equality and ignores ``min_keep``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from aleator.core.numerics import Row, Step
+from aleator.core.parameter import MIN_KEEP, Parameter, declare
+from aleator.kernels import host
+from aleator.samplers.base import Place, Sampler
+
+MIN_P = Parameter(
+    "min_p", float, 0.0, "keep tokens at least this fraction as likely as the best; 0 keeps all",
+    low=0, high=1, flags=("--min-p",), metadata="min_p",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MinP(Sampler):
+    """Keep tokens at least ``min_p`` times as likely as the most likely one."""
+
+    name = "min_p"
+    letter = "m"
+    aliases = ("min-p", "minp")
+    reads = "mass"
+    min_p: float = declare(MIN_P)
+    min_keep: int = declare(MIN_KEEP)
+
+    @property
+    def neutral(self) -> bool:
+        """True at 0."""
+        return self.min_p == 0
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/min_p.cpp."""
+        return host.MinP(self.min_p, self.min_keep)
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        bound = np.float32(self.min_p)
+        if bound == 0:
+            return
+        threshold = np.float32(row.temperature * math.log(float(bound)))
+        with np.errstate(over="ignore"):
+            kept = row.logits - row.top >= threshold
+        if kept.sum() < self.min_keep:
+            row.keep_prefix(self.min_keep)
+        else:
+            row.keep(kept)

@@ -1,0 +1,92 @@
+"""Repetition, frequency and presence penalties on tokens of the recent past.
+
+Effect     for a token seen c > 0 times in the last ``penalty_last_n`` accepted tokens (prompt included;
+           -1: all of them): first the repetition penalty, z > 0 ? z / r : z * r, then
+           z - (c * frequency_penalty + presence_penalty).  Each operation is rounded to float32 once.
+Order      a pending temperature is materialised first: z / T is what is penalised.
+Masked     stay masked.
+Elsewhere  llama.cpp agrees, but has no -1; vLLM counts frequency and presence over generated tokens only
+           and repetition over everything; Keskar et al. 2019 (arXiv:1909.05858) divide negative
+           logits too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from aleator.core.numerics import Row, Step
+from aleator.core.parameter import Parameter, declare
+from aleator.kernels import host
+from aleator.samplers.base import Place, Sampler
+
+PENALTY_LAST_N = Parameter(
+    "penalty_last_n", int, 64, "window of the penalties in tokens; 0 turns them off, -1 is all",
+    low=-1, high=2**31 - 1, aliases=("repeat_last_n",), flags=("--repeat-last-n",),
+    metadata="penalty_last_n",
+)  # fmt: skip
+REPETITION_PENALTY = Parameter(
+    "repetition_penalty", float, 1.0, "divide the logits of tokens in the window by this; 1 is off",
+    low=1e-30, high=1e30, aliases=("repeat_penalty",),
+    flags=("--repeat-penalty",), metadata="penalty_repeat",
+)  # fmt: skip
+FREQUENCY_PENALTY = Parameter(
+    "frequency_penalty", float, 0.0, "lower a logit by this for each time its token is in the window",
+    low=-1e30, high=1e30, flags=("--frequency-penalty",),
+)  # fmt: skip
+PRESENCE_PENALTY = Parameter(
+    "presence_penalty", float, 0.0, "lower a logit by this if its token is in the window",
+    low=-1e30, high=1e30, flags=("--presence-penalty",),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Penalties(Sampler):
+    """Penalise tokens that were accepted lately."""
+
+    name = "penalties"
+    letter = "e"
+    penalty_last_n: int = declare(PENALTY_LAST_N)
+    repetition_penalty: float = declare(REPETITION_PENALTY)
+    frequency_penalty: float = declare(FREQUENCY_PENALTY)
+    presence_penalty: float = declare(PRESENCE_PENALTY)
+
+    @property
+    def neutral(self) -> bool:
+        """True with no window, or with all three penalties off."""
+        return self.penalty_last_n == 0 or (
+            self.repetition_penalty == 1
+            and self.frequency_penalty == 0
+            and self.presence_penalty == 0
+        )
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/penalties.cpp."""
+        return host.Penalties(
+            self.penalty_last_n,
+            self.repetition_penalty,
+            self.frequency_penalty,
+            self.presence_penalty,
+        )
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        if self.neutral:
+            return
+        window = step.history if self.penalty_last_n < 0 else step.history[-self.penalty_last_n :]
+        counts = Counter(window)
+        if not counts:
+            return
+        repetition = np.float32(self.repetition_penalty)
+        frequency = np.float32(self.frequency_penalty)
+        presence = np.float32(self.presence_penalty)
+
+        def penalise(token: int, z: np.float32) -> np.float32:
+            if not counts[token]:
+                return z
+            z = z / repetition if z > 0 else z * repetition
+            return np.float32(z - (np.float32(counts[token]) * frequency + presence))
+
+        row.edit(penalise)

@@ -1,0 +1,52 @@
+"""Top-p (nucleus) truncation, Holtzman et al. 2019 (arXiv:1904.09751).
+
+Keeps      the shortest prefix of the order (logit descending, then token id ascending) whose Q40 mass is at
+           least ceil(top_p * Z), where Z is the mass of the current candidates and ``top_p`` is the exact
+           fraction that its float32 stands for; at least one token, and at least ``min_keep``.
+Equality   a mass exactly equal to the bound ends the prefix.  1 keeps all, whatever their weight.
+Ties       equal logits rank by lower token id.
+Masked     not candidates; ``min_keep`` does not revive them.
+Precision  integers: any order of summation gives the same set.
+Elsewhere  llama.cpp sums float32 probabilities in order; Gemma (JAX) keeps all ties; llama2.c and
+           FlashInfer's reference run past equality (docs/decisions.md has a table).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aleator.core.numerics import Row, Step, prefix_of_mass
+from aleator.core.parameter import MIN_KEEP, Parameter, declare
+from aleator.kernels import host
+from aleator.samplers.base import Place, Sampler
+
+TOP_P = Parameter(
+    "top_p", float, 1.0, "keep the most likely tokens that together hold this probability; 1 keeps all",
+    low=0, high=1, aliases=("nucleus",), flags=("--top-p",), metadata="top_p",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TopP(Sampler):
+    """Keep the most likely tokens that together hold ``top_p`` of the mass."""
+
+    name = "top_p"
+    letter = "p"
+    aliases = ("top-p", "topp", "nucleus")
+    reads = "mass"
+    top_p: float = declare(TOP_P)
+    min_keep: int = declare(MIN_KEEP)
+
+    @property
+    def neutral(self) -> bool:
+        """True at 1."""
+        return self.top_p >= 1
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/top_p.cpp."""
+        return host.TopP(self.top_p, self.min_keep)
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        if not self.neutral:
+            row.keep_prefix(max(prefix_of_mass(row, self.top_p), self.min_keep))
