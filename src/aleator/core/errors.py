@@ -41,6 +41,14 @@ class FileFormatError(AleatorError, ValueError):
         self.path, self.field, self.offset = path, field, offset
 
 
+class ModelNotFound(AleatorError, FileNotFoundError):
+    """There is no file or directory of the given name."""
+
+    def __init__(self, path: object) -> None:
+        super().__init__(f"{path}: no such file; give a GGUF file or a Hugging Face directory")
+        self.path = path
+
+
 class UnsupportedModel(AleatorError):
     """The file is sound, but its architecture, tensor type or tokenizer is not supported."""
 

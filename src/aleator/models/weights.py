@@ -1,0 +1,122 @@
+"""A model's weights by their GGUF names, whatever kind of file they come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
+from aleator.models.config import ModelConfig, config_from_gguf, config_from_json
+from aleator.models.gguf import GGUFFile
+from aleator.models.safetensors import read_json, stored_tensors
+from aleator.models.tensor_types import StoredTensor
+
+if TYPE_CHECKING:
+    import torch
+
+# Tensors that hold no parameters of the model: divisors of the rotary frequencies.
+_NOT_PARAMETERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+
+
+class Weights:
+    """The open weights of a model: its configuration, and tensors read when asked for.
+
+    Names are GGUF's: ``token_embd.weight``, ``blk.0.attn_q.weight``, ``output_norm.weight``; a
+    matrix is ``[out, in]``, as PyTorch has it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        config: ModelConfig,
+        tensors: Mapping[str, StoredTensor],
+        gguf: GGUFFile | None = None,
+    ) -> None:
+        self.path, self.config, self.gguf = path, config, gguf
+        self.kind = "safetensors" if gguf is None else "gguf"
+        self._tensors = tensors
+        self.size_bytes = sum(tensor.data.size for tensor in tensors.values())
+        self.n_parameters = sum(
+            tensor.n_elements for name, tensor in tensors.items() if name not in _NOT_PARAMETERS
+        )
+
+    def names(self) -> list[str]:
+        """The tensors' GGUF names, in the order of the file."""
+        return list(self._tensors)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def stored(self, name: str) -> StoredTensor:
+        """The tensor as the file stores it, unread; FileFormatError if there is none."""
+        if name not in self._tensors:
+            raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
+        return self._tensors[name]
+
+    def tensor(self, name: str, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """A copy of the tensor, dequantised to ``dtype`` (float32 by default), on the CPU.
+
+        Raises FileFormatError if there is none of that name, or it holds NaN or an infinity.
+        """
+        import torch
+
+        self.check_finite(name)
+        return self.stored(name).to_torch(torch.float32 if dtype is None else dtype)
+
+    def check_finite(self, name: str) -> None:
+        """Raise FileFormatError if the tensor holds NaN or an infinity; reads it once."""
+        index = self.stored(name).first_nonfinite()
+        if index is not None:
+            raise FileFormatError(
+                self.path,
+                f"the tensor {name!r} holds NaN or an infinity, near element {index}: the file is "
+                "damaged, or its training diverged",
+                field=name,
+            )
+
+    def expect(self, name: str, shape: tuple[int, ...]) -> None:
+        """Raise FileFormatError unless the tensor is there and of this shape."""
+        actual = self.stored(name).shape
+        if actual != shape:
+            raise FileFormatError(
+                self.path,
+                f"the tensor {name!r} is of shape {list(actual)}; the configuration asks for "
+                f"{list(shape)}",
+                field=name,
+            )
+
+
+def open_weights(path: str | os.PathLike[str]) -> Weights:
+    """Open a GGUF file, or a Hugging Face directory (config.json and safetensors).
+
+    Tensor data stay on disk until a tensor is asked for.  Raises ModelNotFound; FileFormatError,
+    naming field and offset, for what is not a model, cut short or damaged; UnsupportedModel for an
+    architecture, tensor type or feature that is not supported.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _open_directory(path)
+    if path.suffix == ".safetensors" and path.is_file():
+        raise UnsupportedModel(
+            f"{path}: a safetensors file has no configuration; give the directory that holds it "
+            "together with config.json"
+        )
+    gguf = GGUFFile(path)
+    config = config_from_gguf(gguf)
+    return Weights(path, config, {name: gguf.stored(name) for name in gguf.tensors}, gguf)
+
+
+def _open_directory(path: Path) -> Weights:
+    try:
+        fields = read_json(path / "config.json")
+    except ModelNotFound:
+        raise FileFormatError(
+            path, "the directory has no config.json; give a GGUF file, or a Hugging Face model"
+        ) from None
+    config = config_from_json(fields)
+    return Weights(path, config, stored_tensors(path, config))
