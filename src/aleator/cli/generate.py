@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from aleator.cli.arguments import Parser, integer
 from aleator.cli.options import add_model_options, add_text_options, load_model, read_text, stop_strings
-from aleator.cli.sampling import add_sampling_options, describe, sampling_arguments
-from aleator.cli.terminal import complain, note, on_interrupt, progress_bar, write
+from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
+from aleator.cli.terminal import complain, note, on_interrupt, ProgressBar, write
 
 if TYPE_CHECKING:
     from aleator.generate.request import Generation
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     prompt = read_text(arguments)
     sampling = sampling_arguments(arguments)
     model = load_model(arguments)
-    with progress_bar("prompt", "tokens") as bar:
+    with ProgressBar("prompt", "tokens") as bar:
         generations = model.generate_batch(
             [prompt],
             n=arguments.num,
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress=bar,
             **sampling,
         )
-        describe(generations[0].request.chain, generations[0].params)
+        announce(generations[0].request.params, generations[0].request.chain)
         with on_interrupt(lambda: [generation.cancel() for generation in generations]):
             if arguments.json:
                 print_json(model, prompt, generations)
@@ -150,7 +150,7 @@ def print_json(
         "prompt": prompt,
         "prompt_tokens": list(generations[0].request.tokens),
         "seed": generations[0].seed,
-        "params": generations[0].params.as_dict(),
+        "params": generations[0].request.params.values(),
         "chain": generations[0].request.chain.describe(),
         "completions": [generation.as_json() for generation in generations],
         "stats": generations[0].stats.as_json(),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aleator.cli.arguments import Parser, integer
-from aleator.cli.terminal import progress_bar
+from aleator.cli.terminal import ProgressBar
 from aleator.core.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def load_model(arguments: argparse.Namespace) -> LanguageModel:
     """Load the model that the options name, with a progress bar on a terminal."""
     from aleator.language_model import load
 
-    with progress_bar("loading", "") as bar:
+    with ProgressBar("loading", "tensors") as bar:
         return load(
             arguments.model,
             device=arguments.device,

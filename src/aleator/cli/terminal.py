@@ -35,44 +35,55 @@ def quiet_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class Bar:
-    """Progress of one task on a terminal; does nothing elsewhere or without ``rich``."""
+class ProgressBar:
+    """Progress of a task on a terminal, shown while it is under way; elsewhere nothing.
 
-    def __init__(self, progress: Any, title: str) -> None:
-        self._progress, self._title, self._task = progress, title, None
+    Use it in a ``with`` block, which clears the line whatever happens.
+    """
+
+    def __init__(self, title: str, unit: str) -> None:
+        self._title, self._unit = title, unit
+        self._bar: Any = None
+        self._wanted = sys.stderr.isatty()
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop()
 
     def __call__(self, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` is done."""
-        if self._progress is None:
+        """Show that ``done`` of ``total`` is done; the last one clears the line."""
+        if not self._wanted:
             return
-        if self._task is None:
-            self._task = self._progress.add_task(self._title, total=total)
-        self._progress.update(self._task, completed=done, total=total)
+        if done >= total:
+            self._stop()
+            return
+        if self._bar is None:
+            self._bar = _rich_bar(self._unit)
+            if self._bar is None:
+                self._wanted = False
+                return
+            self._bar.start()
+            self._bar.add_task(self._title, total=total)
+        self._bar.update(self._bar.task_ids[0], completed=done, total=total)
+
+    def _stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
 
-@contextmanager
-def progress_bar(title: str, unit: str) -> Iterator[Bar]:
-    """A bar that disappears when its work is done."""
-    progress = _rich_progress(unit) if sys.stderr.isatty() else None
-    if progress is None:
-        yield Bar(None, title)
-        return
-    with progress:
-        yield Bar(progress, title)
-
-
-def _rich_progress(unit: str) -> Any:
+def _rich_bar(unit: str) -> Any:
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
     except ModuleNotFoundError:
         return None
-    counts = f"{{task.completed:.0f}}/{{task.total:.0f}} {unit}" if unit else ""
     return Progress(
-        SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn(counts),
+        TextColumn(f"{{task.completed:.0f}}/{{task.total:.0f}} {unit}"),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -26,7 +26,7 @@ class Slot:
 
     generation: Generation
     seq: int
-    tokens: list[int] = field(default_factory=list)
+    tokens: list[int]
     drawn: int = -1
 
 
@@ -37,7 +37,7 @@ class Run:
     would move cells that another completion sees.
 
     Args:
-        context: has a sequence for every request, and cells as :func:`cells_needed` says; sequence 0 may
+        context: returns logits on the CPU, has a sequence for every request, and cells as :func:`cells_needed` says; sequence 0 may
             hold the ``cached`` tokens of a single request, everything else is empty.
         requests: what to make; request i becomes sequence i.
         detokenizer: bytes of tokens and which of them end a generation.
@@ -61,7 +61,10 @@ class Run:
             _check_fits(request, n_ctx)
         self.stats = Stats()
         self.generations = [Generation(request, self, detokenizer) for request in requests]
-        self.slots = [Slot(generation, seq) for seq, generation in enumerate(self.generations)]
+        self.slots = [
+            Slot(generation, seq, list(generation.request.tokens[: generation.request.cached]))
+            for seq, generation in enumerate(self.generations)
+        ]
         self._context, self._n_ctx, self._progress = context, n_ctx, progress
         self._prefilled = False
 
@@ -94,7 +97,6 @@ class Run:
         followers = self._share_prompts()
         for slot in followers:
             request = slot.generation.request
-            slot.tokens = list(request.tokens[: request.cached])
             last = len(request.tokens) - 1
             work += [
                 (request.tokens[pos], pos, slot, pos == last) for pos in range(request.cached, last + 1)
@@ -107,7 +109,7 @@ class Run:
             chunk, batch = work[start : start + step], Batch()
             for token, pos, slot, wanted in chunk:
                 batch.add(token, pos, [slot.seq], logits=wanted)
-            rows = self._logits(batch)
+            rows = self._context.decode(batch)
             self.stats.prompt_tokens += len(chunk)
             for token, _, slot, _ in chunk:
                 slot.tokens.append(token)
@@ -143,7 +145,7 @@ class Run:
             active.append(slot)
         if not active:
             return
-        rows = self._logits(batch)
+        rows = self._context.decode(batch)
         self.stats.decode_tokens += len(active)
         for slot, row in zip(active, rows, strict=True):
             slot.tokens.append(slot.drawn)
@@ -164,11 +166,6 @@ class Run:
         del slot.tokens[keep : keep + forget]
         self.stats.context_shifts += 1
         return True
-
-    def _logits(self, batch: Batch) -> Any:
-        """Logits [n, V] of the wanted tokens, in the host's memory."""
-        rows = self._context.decode(batch)
-        return rows.cpu() if hasattr(rows, "cpu") else rows
 
     def _draw(self, slot: Slot, row: Any) -> None:
         if slot.generation.done:

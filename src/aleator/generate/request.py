@@ -9,22 +9,9 @@ from typing import Any, Literal, Protocol
 
 from aleator.generate.logprobs import Logprobs, top_logprobs
 from aleator.generate.stop import StopMatcher
+from aleator.samplers import SamplerChain, SamplingParams
 
 StopReason = Literal["eog", "stop", "length", "context", "interrupted"]
-
-
-class Chain(Protocol):
-    """What a generation needs of a sampler chain."""
-
-    @property
-    def seed(self) -> int:
-        """The seed in effect."""
-
-    def sample(self, logits: Any) -> int:
-        """Draw a token from logits [V] and accept it."""
-
-    def accept(self, token: int, generated: bool = False) -> None:
-        """Tell the chain of a token of the prompt."""
 
 
 class TextStream(Protocol):
@@ -61,7 +48,8 @@ class Request:
 
     Attributes:
         tokens: the prompt, at least one token, those in the cache included.
-        chain: draws the tokens; nothing else may use it meanwhile.
+        chain: draws the tokens, and has accepted the prompt; nothing else may use it meanwhile.
+        params: what the chain was made of.
         stream: turns the tokens into text.
         max_tokens: tokens to generate at most; None: until something else ends it.
         stop: stop strings.
@@ -75,7 +63,8 @@ class Request:
     """
 
     tokens: tuple[int, ...]
-    chain: Chain
+    chain: SamplerChain
+    params: SamplingParams
     stream: TextStream
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
