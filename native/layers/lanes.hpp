@@ -78,7 +78,7 @@ static inline float f32_of_bf16(uint16_t h) { return reinterpret<float>(uint32_t
 
 // Widening by intrinsics: GCC 12 takes __builtin_convertvector apart into single elements here.  The masked forms,
 // because it takes the others' undefined source for an uninitialised variable.
-static inline vi vi_of_u16(const uint16_t *p) {
+static inline vi vi_of_u16(const uint8_t *p) {
 #if defined(ALEATOR_ISA_v4)
   return reinterpret<vi>(_mm512_maskz_cvtepu16_epi32(0xffff, load_as<__m256i>(p)));
 #elif defined(ALEATOR_ISA_v3)
@@ -87,7 +87,7 @@ static inline vi vi_of_u16(const uint16_t *p) {
   return __builtin_convertvector(load_as<vh>(p), vi);
 #endif
 }
-static inline vi vi_of_i8(const int8_t *p) {
+static inline vi vi_of_i8(const uint8_t *p) {
 #if defined(ALEATOR_ISA_v4)
   return reinterpret<vi>(_mm512_maskz_cvtepi8_epi32(0xffff, load_as<__m128i>(p)));
 #elif defined(ALEATOR_ISA_v3)
@@ -97,9 +97,9 @@ static inline vi vi_of_i8(const int8_t *p) {
 #endif
 }
 
-static inline vf vf_of_i8(const int8_t *p) { return __builtin_convertvector(vi_of_i8(p), vf); }
-static inline vf vf_of_bf16(const uint16_t *p) { return reinterpret<vf>(vi_of_u16(p) << 16); }
-static inline vf vf_of_f16(const uint16_t *p) {
+static inline vf vf_of_i8(const uint8_t *p) { return __builtin_convertvector(vi_of_i8(p), vf); }
+static inline vf vf_of_bf16(const uint8_t *p) { return reinterpret<vf>(vi_of_u16(p) << 16); }
+static inline vf vf_of_f16(const uint8_t *p) {
 #if defined(ALEATOR_ISA_v4)
   return _mm512_maskz_cvtph_ps(0xffff, load_as<__m256i>(p));
 #elif defined(ALEATOR_ISA_v3)
@@ -132,25 +132,56 @@ static inline uint16_t f16_of_f32(float x) {
 #endif
 }
 
-// One stored element type each: `vector(p, i)` are elements i, i + 1, ... of a row at p, `one(p, i)` is a single one.
+// One stored type each.  `group(p, i, v)` gives elements i to i + step of a row at p; `one(p, i)` a single one.
+// A step is a cache line's worth, so that each step can ask for one line ahead.
+constexpr int at_least(int n) { return n < lanes ? lanes : n; }
 struct ReadF32 {
-  static constexpr int64_t size = 4;
-  static vf vector(const uint8_t *p, int64_t i) { return load_as<vf>(p + 4 * i); }
+  static constexpr int step = at_least(16);
+  static constexpr int64_t bytes(int64_t i) { return 4 * i; }
+  static void group(const uint8_t *p, int64_t i, vf (&v)[step / lanes]) {
+    for (int k = 0; k < step / lanes; k++) v[k] = load_as<vf>(p + 4 * (i + k * lanes));
+  }
   static float one(const uint8_t *p, int64_t i) { return load_as<float>(p + 4 * i); }
 };
 struct ReadF16 {
-  static constexpr int64_t size = 2;
-  static vf vector(const uint8_t *p, int64_t i) {
-    return vf_of_f16(reinterpret_cast<const uint16_t *>(p) + i);
+  static constexpr int step = 32;
+  static constexpr int64_t bytes(int64_t i) { return 2 * i; }
+  static void group(const uint8_t *p, int64_t i, vf (&v)[step / lanes]) {
+    for (int k = 0; k < step / lanes; k++) v[k] = vf_of_f16(p + 2 * (i + k * lanes));
   }
   static float one(const uint8_t *p, int64_t i) { return f32_of_f16(load_as<uint16_t>(p + 2 * i)); }
 };
 struct ReadBF16 {
-  static constexpr int64_t size = 2;
-  static vf vector(const uint8_t *p, int64_t i) {
-    return vf_of_bf16(reinterpret_cast<const uint16_t *>(p) + i);
+  static constexpr int step = 32;
+  static constexpr int64_t bytes(int64_t i) { return 2 * i; }
+  static void group(const uint8_t *p, int64_t i, vf (&v)[step / lanes]) {
+    for (int k = 0; k < step / lanes; k++) v[k] = vf_of_bf16(p + 2 * (i + k * lanes));
   }
   static float one(const uint8_t *p, int64_t i) { return f32_of_bf16(load_as<uint16_t>(p + 2 * i)); }
 };
+struct ReadQ8_0 {  // 11 bits of scale times 8 of integer: the float32 product is exact
+  static constexpr int step = q8_0_block;
+  static constexpr int64_t bytes(int64_t i) { return i / q8_0_block * q8_0_bytes; }
+  static void group(const uint8_t *p, int64_t i, vf (&v)[step / lanes]) {
+    p += bytes(i);
+    const float d = f32_of_f16(load_as<uint16_t>(p));
+    for (int k = 0; k < step / lanes; k++) v[k] = vf_of_i8(p + 2 + k * lanes) * d;
+  }
+  static float one(const uint8_t *p, int64_t i) {
+    p += bytes(i);
+    return f32_of_f16(load_as<uint16_t>(p)) * float(int8_t(p[2 + i % q8_0_block]));
+  }
+};
+
+// Calls f(Read{}) for the stored type.
+template <class F>
+static inline void with_reader(Stored type, F &&f) {
+  switch (type) {
+    case Stored::f32: return f(ReadF32{});
+    case Stored::f16: return f(ReadF16{});
+    case Stored::bf16: return f(ReadBF16{});
+    case Stored::q8_0: return f(ReadQ8_0{});
+  }
+}
 
 }  // namespace aleator::ALEATOR_ISA
