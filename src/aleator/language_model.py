@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.resources
+import logging
 import os
+import secrets
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,18 @@ from aleator.core.errors import ParameterError, TokenizerError
 from aleator.generate.context import Context
 from aleator.generate.loop import Run, cells_needed
 from aleator.generate.request import Generation, Request
-from aleator.models import build_decoder, open_weights
+from aleator.models.decoder import Decoder, build_decoder
+from aleator.models.weights import Weights, open_weights
 from aleator.samplers import SamplingParams
 from aleator.text import Tokenizer, Vocabulary
 
 if TYPE_CHECKING:
     import torch
 
-    from aleator.models.weights import Weights
+log = logging.getLogger(__name__)
 
 DEFAULT_CONTEXT = 4096
 """Positions of a sequence when ``n_ctx`` is not given and the model was trained with more."""
-
-DEFAULT_PRESET = "llama.cpp"
 
 
 def bundled_model() -> Path:
@@ -75,16 +75,12 @@ def load(
         ParameterError: an option that is out of range.
     """
     weights = open_weights(bundled_model() if path is None else path)
-    vocab = (
-        Vocabulary.from_gguf(weights.gguf)
-        if weights.gguf is not None
-        else Vocabulary.from_directory(weights.path)
-    )
-    decoder = build_decoder(weights, device=device, dtype=dtype, progress=progress)
+    tokenizer = Tokenizer(load_vocabulary(weights))
+    device, torch_dtype = _placement(device, dtype)
     return LanguageModel(
         weights,
-        decoder,
-        Tokenizer(vocab),
+        build_decoder(weights, device, torch_dtype, progress=progress),
+        tokenizer,
         n_ctx=n_ctx,
         n_batch=n_batch,
         n_ubatch=n_ubatch,
@@ -95,6 +91,41 @@ def load(
         type_v=type_v,
         offload_kqv=offload_kqv,
     )
+
+
+def load_vocabulary(weights: Weights) -> Vocabulary:
+    """The tokens of a model; errors are those of :func:`load`."""
+    if weights.gguf is not None:
+        return Vocabulary.from_gguf(weights.gguf)
+    return Vocabulary.from_directory(weights.path)
+
+
+def _placement(device: str | None, dtype: torch.dtype | str | None) -> tuple[str, torch.dtype]:
+    """The device and the type to compute in, defaults filled in."""
+    import torch
+
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise ParameterError("device", f"device={device!r}: give cpu, cuda or cuda:N") from None
+    if kind not in ("cpu", "cuda"):
+        raise ParameterError("device", f"device={device!r} is not supported: give cpu, cuda or cuda:N")
+    if kind == "cuda":
+        count, index = torch.cuda.device_count(), torch.device(device).index or 0
+        if index >= count:
+            raise ParameterError("device", f"device={device!r}: torch finds {count} CUDA devices here")
+    if dtype is None:
+        dtype = torch.float32 if kind == "cpu" else torch.bfloat16
+    names = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+    if isinstance(dtype, str):
+        if dtype not in names:
+            raise ParameterError("dtype", f"dtype={dtype!r}: give {', '.join(names)}")
+        dtype = names[dtype]
+    elif dtype not in names.values():
+        raise ParameterError("dtype", f"dtype={dtype}: give {', '.join(names)}")
+    return device, dtype
 
 
 class LanguageModel:
@@ -113,7 +144,7 @@ class LanguageModel:
     def __init__(
         self,
         weights: Weights,
-        decoder: Any,
+        decoder: Decoder,
         tokenizer: Tokenizer,
         *,
         n_ctx: int | None = None,
@@ -125,6 +156,8 @@ class LanguageModel:
         if n_ctx is not None and n_ctx < 0:
             raise ParameterError("n_ctx", f"n_ctx={n_ctx}: give 1 or more, or 0 for {trained}")
         self.n_ctx = min(trained, DEFAULT_CONTEXT) if n_ctx is None else n_ctx or trained
+        if self.n_ctx > trained:
+            log.warning("n_ctx=%d: the model was trained with %d positions", self.n_ctx, trained)
         self._context_options = context_options
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
@@ -193,8 +226,9 @@ class LanguageModel:
             raise ParameterError("prompt", "prompt is a list of texts: use generate_batch()")
         if "n" in sampling:
             raise ParameterError("n", "n: several completions are made by generate_batch(..., n=n)")
-        return self.generate_batch(
+        requests = self._requests(
             [prompt],
+            1,
             max_tokens=max_tokens,
             stop=stop,
             logprobs=logprobs,
@@ -205,15 +239,41 @@ class LanguageModel:
             context_shift=context_shift,
             n_keep=n_keep,
             parse_special=parse_special,
-            progress=progress,
             **sampling,
-        )[0]
+        )
+        return self._run(requests, progress)[0]
 
     def generate_batch(
         self,
         prompts: Sequence[str | Sequence[int]],
         *,
         n: int = 1,
+        progress: Callable[[int, int], None] | None = None,
+        **options: Any,
+    ) -> list[Generation]:
+        """Continue several prompts, ``n`` times each, in one batch.
+
+        Returns ``len(prompts) * n`` generations, those of the first prompt first; equal prompts are
+        prefilled once.  They advance together, whichever is read.  Completion i of a prompt draws with the
+        random stream of completion i, so completion 0 equals what :meth:`generate` gives.
+
+        Args:
+            prompts: texts or lists of token ids.
+            n: completions of each.
+            progress: called with (done, total) prompt tokens during prefill.
+            options: those of :meth:`generate`, and its errors.
+        """
+        if isinstance(prompts, str) or not prompts:
+            raise ParameterError("prompts", f"prompts={prompts!r}: give a list of at least one prompt")
+        if n < 1:
+            raise ParameterError("n", f"n={n}: give 1 or more")
+        return self._run(self._requests(prompts, n, **options), progress)
+
+    def _requests(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        n: int,
+        *,
         max_tokens: int | None = None,
         stop: str | Iterable[str] = (),
         logprobs: int | None = None,
@@ -224,21 +284,8 @@ class LanguageModel:
         context_shift: bool = False,
         n_keep: int | None = None,
         parse_special: bool = True,
-        progress: Callable[[int, int], None] | None = None,
         **sampling: Any,
-    ) -> list[Generation]:
-        """Continue several prompts, ``n`` times each, in one batch.
-
-        Returns ``len(prompts) * n`` generations, those of the first prompt first; equal prompts are
-        prefilled once.  They advance together, whichever is read.  Completion i of a prompt draws with the
-        random stream of completion i, so completion 0 equals what :meth:`generate` gives.
-
-        Arguments and errors are those of :meth:`generate`.
-        """
-        if isinstance(prompts, str):
-            raise ParameterError("prompts", "prompts is one text: give a list of them")
-        if n < 1:
-            raise ParameterError("n", f"n={n}: give 1 or more")
+    ) -> list[Request]:
         if max_tokens is not None and max_tokens < -1:
             raise ParameterError(
                 "max_tokens", f"max_tokens={max_tokens}: give 0 or more, or -1 for no limit"
@@ -247,11 +294,14 @@ class LanguageModel:
             raise ParameterError(
                 "logprobs", f"logprobs={logprobs}: give 0 to {len(self.vocab)} (the vocabulary)"
             )
-        chosen = self.sampling_params(preset=preset, params=params, ignore_eos=ignore_eos, **sampling)
+        if ignore_eos:
+            sampling["ignore_eos"] = True
+        chosen = self.sampling_params(preset, params, **sampling)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
         requests = []
         for prompt in prompts:
             tokens = self.prompt_tokens(prompt, parse_special=parse_special)
-            text = prompt if isinstance(prompt, str) else self.tokenizer.decode(tokens)
+            text = prompt if isinstance(prompt, str) else self.tokenizer.decode(list(tokens))
             for completion in range(n):
                 chain = chosen.chain(self.vocab, completion=completion)
                 for token in tokens:
@@ -260,33 +310,44 @@ class LanguageModel:
                     Request(
                         tokens=tokens,
                         chain=chain,
+                        params=chosen,
                         stream=self.tokenizer.stream(),
                         max_tokens=None if max_tokens == -1 else max_tokens,
-                        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+                        stop=stops,
                         logprobs=logprobs,
-                        ignore_eos=ignore_eos,
                         context_shift=context_shift,
                         n_keep=self._n_keep(n_keep, tokens),
                         echo=text if echo else "",
                     )
                 )
-        return self.run(requests, progress=progress).generations
+        return requests
 
-    def run(
-        self, requests: Sequence[Request], *, progress: Callable[[int, int], None] | None = None
-    ) -> Run:
-        """Make the generations of requests that were put together by hand."""
-        if not requests:
-            raise ParameterError("prompts", "no prompts were given")
-        context = self._free_context(len(requests), cells_needed(requests, self.n_ctx))
+    def _run(
+        self, requests: Sequence[Request], progress: Callable[[int, int], None] | None
+    ) -> list[Generation]:
+        """Make the generations, in the model's own context if one sequence is enough and it is free."""
+        busy = self._user() if self._user is not None else None
+        own = len(requests) == 1 and (busy is None or busy.done)
+        if own:
+            self._context = self._context or self.context()
+            context = self._context
+        else:
+            cells = max(1, cells_needed(requests, self.n_ctx))
+            context = self.context(n_ctx=cells, n_seq_max=len(requests))
         run = Run(context, requests, self.vocab, self.n_ctx, progress)
-        if context is self._context:
+        if own:
+            context.cache.clear(data=False)
             self._user = weakref.ref(run)
-        return run
+        return run.generations
 
     def context(self, n_ctx: int | None = None, n_seq_max: int = 1) -> Context:
-        """A new context of this model, with the options it was loaded with."""
-        return Context(self, n_ctx=n_ctx or self.n_ctx, n_seq_max=n_seq_max, **self._context_options)
+        """A new context of this model, with the options it was loaded with; logits arrive on the CPU.
+
+        ``n_ctx`` counts the cells of all its sequences together; None: :attr:`n_ctx`.
+        """
+        return Context(
+            self, n_ctx=n_ctx or self.n_ctx, n_seq_max=n_seq_max, device="cpu", **self._context_options
+        )
 
     def prompt_tokens(
         self, prompt: str | Sequence[int], *, parse_special: bool = True
@@ -316,31 +377,33 @@ class LanguageModel:
         return tuple(tokens)
 
     def sampling_params(
-        self,
-        *,
-        preset: str | None = None,
-        params: SamplingParams | None = None,
-        ignore_eos: bool = False,
-        **sampling: Any,
+        self, preset: str | None = None, params: SamplingParams | None = None, **sampling: Any
     ) -> SamplingParams:
-        """The parameters in effect, with the seed drawn if none is given.
+        """The parameters in effect, with a seed drawn if none is given.
 
         Precedence: ``sampling``, then ``params`` or the named preset, then the model file's
-        ``general.sampling.*`` metadata, then the preset "llama.cpp".
+        ``general.sampling.*`` metadata on top of the default preset.
         """
-        raise NotImplementedError
+        if preset is not None and params is not None:
+            raise ParameterError("preset", "preset and params are both given: choose one")
+        if params is not None:
+            chosen = params.replace(**sampling)
+        else:
+            chosen = SamplingParams.resolve(sampling, preset, self._sampling_metadata())
+        # All completions of a call share one seed, which can be reported; 32 bits are easy to write.
+        return chosen if chosen.seed is not None else chosen.replace(seed=secrets.randbits(32))
+
+    def _sampling_metadata(self) -> dict[str, Any]:
+        prefix, gguf = "general.sampling.", self.weights.gguf
+        if gguf is None:
+            return {}
+        return {
+            key.removeprefix(prefix): gguf.metadata[key]
+            for key in gguf.metadata
+            if key.startswith(prefix)
+        }
 
     def _n_keep(self, n_keep: int | None, tokens: Sequence[int]) -> int:
         if n_keep is None:
             return int(self.vocab.add_bos and tokens[0] == self.vocab.bos)
         return len(tokens) if n_keep == -1 else n_keep
-
-    def _free_context(self, n_seq: int, cells: int) -> Context:
-        """A context that no unfinished run is using, with everything in it forgotten."""
-        run = self._user() if self._user is not None else None
-        in_use = run is not None and not run.done
-        if self._context is not None and not in_use and n_seq == 1:
-            self._context.cache.clear()
-            return self._context
-        context = self.context(n_ctx=max(cells, 1), n_seq_max=n_seq)
-        return context

@@ -20,7 +20,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         width = min(shutil.get_terminal_size().columns, 110)
-        super().__init__(prog, max_help_position=30, width=width)
+        super().__init__(prog, max_help_position=28, width=width)
 
 
 class _Stop(Exception):
@@ -29,7 +29,7 @@ class _Stop(Exception):
 
 class _ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise ParameterError("", f"{message}  (see {self.prog} --help)")
+        raise ParameterError("", f"{message.removeprefix('argument ')} (see {self.prog} --help)")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         raise _Stop
@@ -55,9 +55,9 @@ class Parser:
         )
         self._positional: argparse.Action | None = None
         self._options: dict[str, argparse.Action] = {}
-        self.group("general").option("-h", "--help", action="help", help="show this and leave")
-        # Seen by `main`, wherever it stands.
-        self._options["--debug"] = self._options["--help"]
+        self._options["-h"] = self._options["--help"] = self._parser.add_argument(
+            "-h", "--help", action="help", help="show this and leave"
+        )
 
     def group(self, title: str) -> Group:
         """A titled group of options in --help."""
@@ -85,7 +85,10 @@ class Parser:
         joined, rest = [], []
         while words:
             word = words.pop(0)
-            name, equals, _ = word.partition("=")
+            name, equals, value = word.partition("=")
+            if name.startswith("--") and name.replace("_", "-") in self._options:
+                name = name.replace("_", "-")
+                word = name + equals + value
             if word == "--":
                 rest += words
                 break

@@ -116,6 +116,8 @@ def finish(rows: Any) -> None:
 
 def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
     """What was measured, on what."""
+    import torch
+
     from aleator import __version__
     from aleator.kernels.host import isa
 
@@ -127,7 +129,7 @@ def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
         "n_parameters": weights.n_parameters,
         "device": str(model.decoder.device),
         "dtype": str(model.decoder.dtype).removeprefix("torch."),
-        "threads": context.n_threads,
+        "threads": context.n_threads or torch.get_num_threads(),
         "isa": isa(),
         "python": sys.version.split()[0],
         "aleator": __version__,

@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from aleator.text import ChatTemplate
 
 EXAMPLES = """\
-Each line is a message.  /regen answers again, /reset starts anew, /exit or Ctrl-D leaves; Ctrl-C stops an
-answer.  The conversation stays in the cache: each turn computes only what is new.
+Each line is a message.  /regen answers again, /reset starts anew, /exit or
+Ctrl-D leaves; Ctrl-C stops an answer.  The conversation stays in the cache: each
+turn computes only what is new.
 
 examples:
   aleator chat -m model.gguf
-  aleator chat -m model.gguf --system "You answer in one sentence." --temp 0.5 --seed 1
-  aleator chat                     (the bundled model knows nothing but Shakespeare's manner)
+  aleator chat -m model.gguf --system "Answer in one sentence." --temp 0.5
+  aleator chat     (the bundled model knows only Shakespeare's manner)
   printf 'Hello\\nWho are you?\\n' | aleator chat -m model.gguf
 """
 

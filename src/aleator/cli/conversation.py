@@ -100,7 +100,6 @@ class Conversation:
             stream=model.tokenizer.stream(),
             max_tokens=self._max_tokens,
             stop=self._stop,
-            ignore_eos=self.params.ignore_eos,
             context_shift=self._forget,
             n_keep=int(tokens[0] == model.vocab.bos),
             cached=cached,

@@ -18,17 +18,23 @@ if TYPE_CHECKING:
     from aleator.language_model import LanguageModel
 
 EXAMPLES = """\
-The text goes to standard output as it is made, everything else to standard error: before it the seed, the
-sampling parameters and the chain of samplers, after it the speed.  The same prompt, seed and parameters
-write the same text, also with a larger -n.
+The text goes to standard output as it is made, everything else to standard
+error: before it the seed, the sampling parameters and the chain of samplers,
+after it the speed.  The same prompt, seed and parameters write the same text,
+also with a larger -n.
 
-exit codes: 0 done; 2 bad parameter or input; 3 not a model; 4 the context is full before -n tokens;
-130 Ctrl-C; 1 anything else
+exit codes:
+  0    done
+  1    something failed while running
+  2    wrong usage, parameter or input
+  3    model missing, not a model, or of an unsupported kind
+  4    context full: the prompt, or the tokens asked for with -n, do not fit
+  130  interrupted with Ctrl-C
 
 examples:
   aleator generate -p "ROMEO:" -n 100 --seed 7
-  aleator generate -m model.gguf -f prompt.txt --temp 0.7 --top-p 0.9 --stop "\\n\\n"
-  aleator generate -p "To be" -n 40 --samplers "top_k;temperature" --top-k 20 --num 3
+  aleator generate -m model.gguf -f prompt.txt --temp 0.7 --stop "\\n\\n"
+  aleator generate -p "To be" -n 40 --samplers "top_k;temperature" --num 3
   aleator generate -p "To be" -n 5 --logprobs 3 --json | python -m json.tool
   echo "ROMEO:" | aleator generate --preset greedy -n 50
 """
@@ -161,9 +167,10 @@ def print_json(
 def report(generations: Sequence[Generation]) -> None:
     """The speed and why it ended, on standard error."""
     stats = generations[0].stats
+    gap = "\n" if sys.stdout.isatty() else ""
     reasons = ", ".join(dict.fromkeys(generation.stop_reason for generation in generations))
     note(
-        f"\nprompt {stats.prompt_tokens} tokens, {stats.prompt_tokens_per_second:.1f} tokens/s | "
+        f"{gap}prompt {stats.prompt_tokens} tokens, {stats.prompt_tokens_per_second:.1f} tokens/s | "
         f"text {stats.decode_tokens} tokens, {stats.decode_tokens_per_second:.1f} tokens/s | "
         f"sampler {stats.sampler_us_per_token:.1f} us/token | ended by: {reasons}"
     )

@@ -99,7 +99,7 @@ def load_model(arguments: argparse.Namespace) -> LanguageModel:
     """Load the model that the options name, with a progress bar on a terminal."""
     from aleator.language_model import load
 
-    with ProgressBar("loading", "tensors") as bar:
+    with ProgressBar("loading", "layers") as bar:
         return load(
             arguments.model,
             device=arguments.device,

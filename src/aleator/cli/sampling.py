@@ -12,6 +12,7 @@ from aleator.core.parameter import Parameter
 from aleator.samplers import DEFAULT_PRESET, PARAMETERS, PRESETS, SamplerChain, SamplingParams, parse_bias
 
 DEFAULTS = PRESETS[DEFAULT_PRESET]
+_UNBOUNDED = 1e9
 
 
 def add_sampling_options(parser: Parser) -> None:
@@ -76,7 +77,18 @@ def _help(parameter: Parameter) -> str:
     if parameter.type not in (int, float):
         return parameter.help
     default = DEFAULTS.get(parameter.name, parameter.neutral)
-    return f"{parameter.help} (range {parameter.interval}, default {default})"
+    return f"{parameter.help} ({_range(parameter)}default: {default})"
+
+
+def _range(parameter: Parameter) -> str:
+    """The range in words; bounds that nobody reaches go without saying."""
+    low, high = (
+        None if bound is None or abs(bound) >= _UNBOUNDED else f"{bound:g}"
+        for bound in (parameter.low, parameter.high)
+    )
+    if low is None:
+        return "" if high is None else f"up to {high}; "
+    return f"{low} or more; " if high is None else f"{low} to {high}; "
 
 
 def _convert(name: str, value: Any) -> Any:

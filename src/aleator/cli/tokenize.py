@@ -41,11 +41,13 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the tokens; returns the exit code."""
-    from aleator.language_model import load_tokenizer
+    from aleator.language_model import bundled_model, load_vocabulary
+    from aleator.models.weights import open_weights
+    from aleator.text import Tokenizer
 
     text = read_text(arguments)
-    tokenizer = load_tokenizer(arguments.model)
-    vocab = tokenizer.vocab
+    vocab = load_vocabulary(open_weights(arguments.model or bundled_model()))
+    tokenizer = Tokenizer(vocab)
     tokens = tokenizer.encode(
         text, add_special=not arguments.no_bos, parse_special=not arguments.no_parse_special
     )

@@ -109,7 +109,7 @@ class Run:
             chunk, batch = work[start : start + step], Batch()
             for token, pos, slot, wanted in chunk:
                 batch.add(token, pos, [slot.seq], logits=wanted)
-            rows = self._context.decode(batch)
+            rows = self._context.decode(batch).numpy()
             self.stats.prompt_tokens += len(chunk)
             for token, _, slot, _ in chunk:
                 slot.tokens.append(token)
@@ -145,7 +145,7 @@ class Run:
             active.append(slot)
         if not active:
             return
-        rows = self._context.decode(batch)
+        rows = self._context.decode(batch).numpy()
         self.stats.decode_tokens += len(active)
         for slot, row in zip(active, rows, strict=True):
             slot.tokens.append(slot.drawn)

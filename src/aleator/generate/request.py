@@ -54,7 +54,6 @@ class Request:
         max_tokens: tokens to generate at most; None: until something else ends it.
         stop: stop strings.
         logprobs: how many most probable tokens to report with every token; None: no log-probabilities.
-        ignore_eos: go on after an end-of-generation token.
         context_shift: with a full context, forget the older half of what follows the first ``n_keep``
             positions and go on, instead of stopping.
         n_keep: positions that a context shift never forgets.
@@ -69,7 +68,6 @@ class Request:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
-    ignore_eos: bool = False
     context_shift: bool = False
     n_keep: int = 0
     cached: int = 0
@@ -229,7 +227,7 @@ class Generation(Iterator[str]):
                 logits, token, self.request.logprobs, self._detokenizer.token_bytes
             )
             self._logprobs.append(entry)
-        if token in self._detokenizer.eog and not self.request.ignore_eos:
+        if token in self._detokenizer.eog and not self.request.params.ignore_eos:
             self._end("eog")
             return
         self._show(self._matcher.push(self.request.stream.push(token)))
