@@ -52,6 +52,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
 	$(BIN)/lint-imports
+	$(BIN)/python tools/stubs.py --check
 
 types: setup
 	$(BIN)/mypy

@@ -272,9 +272,13 @@ def main() -> None:
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() == 1]
     optimizer = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": args.weight_decay},
-         {"params": vectors, "weight_decay": 0.0}],
-        lr=args.lr, betas=(0.9, 0.98), fused=True,
+        [
+            {"params": matrices, "weight_decay": args.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ],
+        lr=args.lr,
+        betas=(0.9, 0.98),
+        fused=True,
     )
     best, best_epoch, step, curve = math.inf, 0, 0, []
     best_state = {k: v.clone() for k, v in model.state_dict().items()}
@@ -308,7 +312,8 @@ def main() -> None:
             print(
                 f"epoch {epoch:2d}  step {step:5d}  train {running / batches:.4f}  "
                 f"held-out {loss_held:.4f} nats/token  {per_character:.4f} nats/character  "
-                f"{minutes:.1f} min", flush=True,
+                f"{minutes:.1f} min",
+                flush=True,
             )
             if loss_held < best:
                 best, best_epoch = loss_held, epoch

@@ -138,7 +138,7 @@ ALEATOR_BIND(chain) {
   nb::class_<Sampler>(m, "Sampler", "A built-in sampler, to be put into a Chain.");
 
   nb::class_<OwnedCandidates>(m, "Candidates")
-      .def(nb::init<const Logits &>(), nb::arg("logits"))
+      .def(nb::init<const Logits &>(), nb::arg("logits").noconvert())
       .def("__len__", [](const OwnedCandidates &c) { return c.inner.count(); })
       .def_prop_ro("n_vocab", [](const OwnedCandidates &c) { return c.inner.n_vocab(); })
       .def_prop_ro("selected",
@@ -152,7 +152,8 @@ ALEATOR_BIND(chain) {
                      std::vector<float> logits;
                      c.inner.list(ids, logits);
                      return to_numpy(std::move(ids));
-                   })
+                   },
+                   nb::rv_policy::automatic)
       .def_prop_ro("logits",
                    [](OwnedCandidates &c) {
                      std::vector<int32_t> ids;
@@ -160,7 +161,8 @@ ALEATOR_BIND(chain) {
                      c.inner.materialise();
                      c.inner.list(ids, logits);
                      return to_numpy(std::move(logits));
-                   })
+                   },
+                   nb::rv_policy::automatic)
       .def_prop_ro("weights",
                    [](OwnedCandidates &c) {
                      std::vector<int32_t> ids;
@@ -170,7 +172,8 @@ ALEATOR_BIND(chain) {
                      ALEATOR_PICK(weigh)(logits.data(), static_cast<int64_t>(ids.size()),
                                          c.inner.top(), c.inner.scale(), weights.data());
                      return to_numpy(std::move(weights));
-                   });
+                   },
+                   nb::rv_policy::automatic);
 
   nb::class_<Chain>(m, "Chain")
       .def(nb::init<std::vector<std::shared_ptr<Sampler>>, uint32_t>(), nb::arg("samplers"),
@@ -185,7 +188,7 @@ ALEATOR_BIND(chain) {
             Chain::Busy busy(chain);
             return chain.sample(data, n, dtype);
           },
-          nb::arg("logits"))
+          nb::arg("logits").noconvert())
       .def(
           "apply",
           [](Chain &chain, OwnedCandidates &candidates) {

@@ -41,6 +41,7 @@ class Parameter:
         Key under ``general.sampling.`` in a GGUF file, if it has one.
     help
         One sentence for ``--help`` and the documentation.
+
     """
 
     name: str
@@ -76,7 +77,9 @@ class Parameter:
             self._refuse(value, "is not a number")
         if self.type is int and (math.isinf(number) or number != math.floor(number)):
             self._refuse(value, "is not a whole number")
-        below = self.low is not None and (number <= self.low if self.open_low else number < self.low)
+        below = self.low is not None and (
+            number <= self.low if self.open_low else number < self.low
+        )
         above = self.high is not None and (
             number >= self.high if self.open_high else number > self.high
         )

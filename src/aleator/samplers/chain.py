@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator.core.errors import ParameterError
+from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import check_seed
 from aleator.core.philox import MAX_COMPLETION, MAX_ORDINAL
@@ -27,10 +27,14 @@ class Candidates:
     ----------
     logits
         One row, shape ``[V]``, float32, float16 or bfloat16, on the CPU; it is copied.
+
     """
 
     def __init__(self, logits: Any) -> None:
-        self._native = host.Candidates(logits)
+        try:
+            self._native = host.Candidates(logits)
+        except TypeError:
+            raise _wrong_logits(logits) from None
 
     def __len__(self) -> int:
         return len(self._native)
@@ -84,6 +88,7 @@ class SamplerChain(Sequence[Sampler]):
     completion
         Index among completions of one prompt, 0 to 1,048,575: equal chains with different indices draw
         independently.
+
     """
 
     def __init__(
@@ -185,6 +190,7 @@ class SamplerChain(Sequence[Sampler]):
         ------
         LogitsError
             For another shape or type, for an empty row, and if nothing is finite; the chain is as before.
+
         """
         try:
             return self._native.sample(logits)
@@ -243,9 +249,7 @@ def _effective_seed(seed: int | None) -> int:
     return secrets.randbits(64) if checked is None else checked
 
 
-def _wrong_logits(logits: Any) -> Exception:
-    from aleator.core.errors import LogitsError
-
+def _wrong_logits(logits: Any) -> LogitsError:
     shape = getattr(logits, "shape", None)
     dtype = getattr(logits, "dtype", type(logits).__name__)
     described = f"shape {tuple(shape)}, {dtype}" if shape is not None else str(dtype)

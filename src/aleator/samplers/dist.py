@@ -28,6 +28,7 @@ class Dist(Sampler):
     ----------
     seed
         64 bits.  ``None`` takes the chain's; -1 does too.
+
     """
 
     name = "dist"

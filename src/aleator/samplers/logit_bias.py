@@ -74,6 +74,7 @@ class LogitBias(Sampler):
     ----------
     logit_bias
         Token ids and biases: a mapping or pairs.
+
     """
 
     name = "logit_bias"

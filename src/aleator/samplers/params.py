@@ -123,6 +123,7 @@ class _Methods:
         metadata
             Values of a model file by their key after ``general.sampling.``, which apply on top of the
             default preset if none was named.
+
         """
         if preset is not None and preset not in PRESETS:
             raise ParameterError(
@@ -172,12 +173,15 @@ class _Methods:
             Needed with ``ignore_eos``, whose tokens it knows.
         completion
             Index among completions of one prompt.
+
         """
         values = self.values()
         params: Any = self
         if values["ignore_eos"]:
             if vocab is None:
-                raise ParameterError("ignore_eos", "ignore_eos needs the vocabulary: chain(vocab=...)")
+                raise ParameterError(
+                    "ignore_eos", "ignore_eos needs the vocabulary: chain(vocab=...)"
+                )
             biases = {**dict(values["logit_bias"]), **dict.fromkeys(vocab.eog, float("-inf"))}
             params = self.replace(logit_bias=biases, ignore_eos=False)
         return SamplerChain(params.list(), values["numerics"], completion=completion)

@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from aleator import samplers as S
+from aleator.core.errors import LogitsError, ParameterError
+
+ROW = np.random.default_rng(0).normal(size=500).astype(np.float32) * 2
+
+
+def default_chain(seed: int = 1, **changes: object) -> S.SamplerChain:
+    chain: S.SamplerChain = S.SamplingParams.preset(
+        "llama.cpp", seed=seed, repetition_penalty=1.2, **changes
+    ).chain()
+    return chain
+
+
+def run(chain: S.SamplerChain, n: int) -> list[int]:
+    return [chain.sample(ROW) for _ in range(n)]
+
+
+def test_same_seed_same_tokens_and_another_seed_others() -> None:
+    assert run(default_chain(1), 50) == run(default_chain(1), 50)
+    assert run(default_chain(1), 50) != run(default_chain(2), 50)
+
+
+def test_reset_repeats_and_keeps_a_random_seed() -> None:
+    chain = S.SamplerChain([S.Temperature(temperature=2.0), S.Dist()])
+    first = run(chain, 30)
+    chain.reset()
+    assert chain.position == 0
+    assert run(chain, 30) == first
+    assert run(S.SamplerChain([S.Temperature(temperature=2.0), S.Dist(chain.seed)]), 30) == first
+
+
+def test_clone_continues_alike_and_apart() -> None:
+    chain = default_chain()
+    run(chain, 10)
+    clone = chain.clone()
+    assert run(clone, 20) == run(chain, 20)
+    clone.sample(ROW)
+    assert clone.position == chain.position + 1
+
+
+@pytest.mark.parametrize("window", [0, 1, 5, 64, -1])
+def test_rollback_is_exact_at_any_depth(window: int) -> None:
+    chain = default_chain(penalty_last_n=window)
+    for token in (3, 3, 9):
+        chain.accept(token)
+    tokens = run(chain, 30)
+    for depth in (0, 1, 7, 29):
+        chain.rollback(depth)
+        assert chain.history == [3, 3, 9, *tokens[: 30 - depth]]
+        assert run(chain, depth) == tokens[30 - depth :]
+    chain.rollback(33)
+    assert chain.position == 0
+    assert chain.history == []
+
+
+def test_prompt_tokens_do_not_advance_the_position() -> None:
+    chain = S.SamplerChain([S.Dist(4)])
+    drawn = run(chain, 5)
+    prompted = S.SamplerChain([S.Dist(4)])
+    for token in range(100):
+        prompted.accept(token)
+    assert prompted.position == 0
+    assert run(prompted, 5) == drawn
+
+
+def test_position_can_be_set() -> None:
+    chain = S.SamplerChain([S.Dist(4)])
+    drawn = run(chain, 5)
+    other = S.SamplerChain([S.Dist(4)])
+    other.position = 3
+    assert run(other, 2) == drawn[3:]
+
+
+def test_completions_draw_independently() -> None:
+    params = S.SamplingParams(seed=1)
+    runs = {tuple(run(params.chain(completion=i), 8)) for i in range(10)}
+    assert len(runs) == 10
+
+
+def test_apply_accepts_nothing() -> None:
+    chain = default_chain()
+    first, second = S.Candidates(ROW), S.Candidates(ROW)
+    chain.apply(first)
+    chain.apply(second)
+    assert first.selected == second.selected == chain.sample(ROW)
+
+
+def test_input_types_agree_and_are_not_changed() -> None:
+    half = ROW.astype(np.float16)
+    before = half.copy()
+    widened = half.astype(np.float32)
+    assert run_on(half) == run_on(widened)
+    assert half.tobytes() == before.tobytes()
+
+
+def run_on(row: np.ndarray) -> list[int]:
+    chain = default_chain()
+    return [chain.sample(row) for _ in range(10)]
+
+
+def test_torch_rows_in_every_type() -> None:
+    import torch
+
+    row = torch.from_numpy(ROW)
+    assert run_on(row) == run_on(ROW)  # type: ignore[arg-type]
+    low = row.bfloat16()
+    assert run_on(low) == run_on(low.float())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        (np.array([], np.float32), "empty"),
+        (np.full(5, -np.inf, np.float32), "finite"),
+        (np.full(5, np.nan, np.float32), "finite"),
+        (np.zeros((2, 3), np.float32), "one contiguous row"),
+        (np.zeros(10, np.float32)[::2], "one contiguous row"),
+        (np.zeros(5, np.float64), "float32, float16 or bfloat16"),
+        (np.zeros(5, np.int32), "float32, float16 or bfloat16"),
+        ([0.0, 1.0], "one contiguous row"),
+        (None, "one contiguous row"),
+        (np.zeros(2**20 + 1, np.float32), "1,048,576"),
+    ],
+)
+def test_bad_logits_are_refused_and_change_nothing(logits: object, message: str) -> None:
+    chain = default_chain()
+    run(chain, 3)
+    history, position = chain.history, chain.position
+    with pytest.raises(LogitsError, match=message):
+        chain.sample(logits)
+    assert (chain.history, chain.position) == (history, position)
+    assert run(chain, 3) == run_after(3)
+
+
+def run_after(n: int) -> list[int]:
+    chain = default_chain()
+    run(chain, n)
+    return run(chain, 3)
+
+
+@pytest.mark.parametrize("token", [-1, 2**24, 2**31 - 1])
+def test_accept_refuses_what_is_no_token(token: int) -> None:
+    chain = default_chain()
+    with pytest.raises(ParameterError, match="token"):
+        chain.accept(token)
+    assert chain.history == []
+
+
+def test_rollback_refuses_more_than_there_is() -> None:
+    chain = default_chain()
+    chain.accept(1)
+    with pytest.raises(ParameterError, match="1 were accepted"):
+        chain.rollback(2)
+    with pytest.raises(ParameterError):
+        chain.rollback(-1)
+    assert chain.history == [1]
+
+
+def test_a_chain_without_selection_says_so() -> None:
+    chain = S.SamplerChain([S.TopK(top_k=3)])
+    with pytest.raises(ParameterError, match="end it with Dist or Greedy"):
+        chain.sample(ROW)
+    assert chain.history == []
+    candidates = S.Candidates(ROW)
+    chain.apply(candidates)
+    assert len(candidates) == 3
+    assert candidates.selected is None
+
+
+def test_a_selecting_sampler_ends_the_chain() -> None:
+    with pytest.raises(ParameterError, match="nothing can follow"):
+        S.SamplerChain([S.Dist(), S.TopK(top_k=2)])
+
+
+def test_two_threads_on_one_chain_get_an_error_not_a_wrong_token() -> None:
+    row = np.random.default_rng(1).normal(size=200_000).astype(np.float32)
+    chain = S.SamplerChain([S.Temperature(temperature=1.5), S.TopP(top_p=0.99), S.Dist(1)])
+    outcomes: Counter[str] = Counter()
+
+    def work() -> None:
+        for _ in range(30):
+            try:
+                chain.sample(row)
+                outcomes["token"] += 1
+            except LogitsError as error:
+                outcomes["error" if "another thread" in str(error) else "wrong error"] += 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes["token"] == chain.position == len(chain.history)
+    assert outcomes["wrong error"] == 0
+    assert outcomes.total() == 120
+
+
+def test_describe_marks_what_does_nothing() -> None:
+    assert (
+        default_chain().describe()
+        == "logits -> penalties -> top_k -> top_p -> min_p -> temperature -> dist"
+    )
+    neutral = S.SamplingParams(samplers="top_k;temperature")
+    assert neutral.chain().describe() == "logits -> ?top_k -> ?temperature -> dist"
+
+
+def test_draws_follow_the_probabilities() -> None:
+    probabilities = np.array([0.5, 0.25, 0.125, 0.0625, 0.0625])
+    logits = np.log(probabilities).astype(np.float32)
+    chain = S.SamplerChain([S.Dist(12345)])
+    n = 40_000
+    counts = np.bincount([chain.sample(logits) for _ in range(n)], minlength=5)
+    chi_square = float(((counts - n * probabilities) ** 2 / (n * probabilities)).sum())
+    assert chi_square < 23.5  # 4 degrees of freedom, alpha = 1e-4
+
+
+def test_probs_sum_to_one_and_masked_tokens_are_no_candidates() -> None:
+    row = ROW.copy()
+    row[[3, 7]] = -np.inf
+    candidates = S.Candidates(row)
+    assert len(candidates) == 498
+    assert candidates.n_vocab == 500
+    assert not {3, 7} & set(candidates.ids.tolist())
+    expected = np.exp(row.astype(np.float64) - row.max())
+    expected /= expected.sum()
+    np.testing.assert_allclose(candidates.probs, expected[candidates.ids], rtol=2e-6, atol=1e-12)

@@ -1,0 +1,180 @@
+"""Every native sampler against its NumPy reference, bit for bit, over families of rows and chains."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from aleator import samplers as S
+from aleator.core.errors import LogitsError
+
+SIZES = (1, 2, 3, 127, 128, 129, 1000, 2048, 5001)
+
+
+def family(name: str, n: int, seed: int) -> NDArray[np.float32]:
+    rng = np.random.default_rng([seed, n])
+    x = rng.normal(size=n).astype(np.float32)
+    if name == "normal":
+        return x * np.float32(3)
+    if name == "flat":
+        return x * np.float32(1e-3)
+    if name == "equal":
+        return np.full(n, np.float32(-1.5))
+    if name == "peaked":
+        x[rng.integers(n)] += 40
+        return x
+    if name == "masked":
+        x[rng.random(n) < 0.9] = -np.inf
+        x[rng.integers(n)] = 0.25
+        return x
+    if name == "ties":
+        return np.round(x).astype(np.float32)
+    if name == "one":
+        y = np.full(n, -np.inf, np.float32)
+        y[rng.integers(n)] = -3
+        return y
+    if name == "bfloat16":
+        return (x.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) * np.float32(4)
+    if name == "dirty":
+        y = x * np.float32(2)
+        y[rng.integers(n, size=n // 10)] = np.nan
+        y[rng.integers(n, size=n // 10)] = -0.0
+        y[rng.integers(n)] = 1.0
+        return y
+    if name == "infinite":
+        y = x.copy()
+        y[rng.integers(n, size=3)] = np.inf
+        return y
+    if name == "wide":
+        return np.clip(x, -3, 3) * np.float32(1e38)
+    raise AssertionError(name)
+
+
+FAMILIES = ("normal", "flat", "equal", "peaked", "masked", "ties", "one", "bfloat16", "dirty",
+            "infinite", "wide")  # fmt: skip
+
+BIASES = {0: 1.5, 1: -np.inf, 100: 3.0, 126: -2.0}
+
+CHAINS: dict[str, list[S.Sampler]] = {
+    "greedy": [S.Greedy()],
+    "dist": [S.Dist()],
+    "top_k": [S.TopK(top_k=5), S.Dist()],
+    "top_k_large": [S.TopK(top_k=700), S.Dist()],
+    "top_p": [S.TopP(top_p=0.7), S.Dist()],
+    "top_p_nearly_all": [S.TopP(top_p=0.9999), S.Dist()],
+    "top_p_zero": [S.TopP(top_p=0.0), S.Dist()],
+    "top_p_tiny": [S.TopP(top_p=1e-40), S.Dist()],
+    "top_p_min_keep": [S.TopP(top_p=0.01, min_keep=9), S.Dist()],
+    "min_p": [S.MinP(min_p=0.1), S.Dist()],
+    "min_p_one": [S.MinP(min_p=1.0), S.Dist()],
+    "min_p_min_keep": [S.MinP(min_p=0.9, min_keep=200), S.Dist()],
+    "hot": [S.Temperature(temperature=3.0), S.TopP(top_p=0.8), S.Dist()],
+    "cold": [S.Temperature(temperature=0.05), S.MinP(min_p=0.02), S.Dist()],
+    "zero": [S.Temperature(temperature=0.0), S.Dist()],
+    "tiny": [S.Temperature(temperature=1e-3), S.Temperature(temperature=5e-3), S.Dist()],
+    "scorching": [S.Temperature(temperature=1e39), S.TopP(top_p=0.5), S.Dist()],
+    "twice": [S.Temperature(temperature=0.7), S.TopK(top_k=50), S.Temperature(temperature=1.9),
+              S.TopP(top_p=0.9), S.Dist()],
+    "default": [S.Penalties(), S.TopK(top_k=40), S.TopP(top_p=0.95), S.MinP(min_p=0.05),
+                S.Temperature(temperature=0.8), S.Dist()],
+    "bias": [S.LogitBias({k: v for k, v in BIASES.items() if k < 1}), S.TopP(top_p=0.9), S.Dist()],
+    "force": [S.LogitBias({0: np.inf}), S.Dist()],
+    "penalties": [S.Penalties(penalty_last_n=7, repetition_penalty=1.3, frequency_penalty=0.2,
+                              presence_penalty=0.1), S.TopK(top_k=60), S.Dist()],
+    "penalties_late": [S.TopK(top_k=100), S.Temperature(temperature=0.6),
+                       S.Penalties(penalty_last_n=-1, repetition_penalty=1.7,
+                                   frequency_penalty=-0.5), S.TopP(top_p=0.9), S.Dist()],
+    "penalties_boost": [S.Penalties(penalty_last_n=3, frequency_penalty=-1e30,
+                                    presence_penalty=-1e30), S.Dist()],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_native_equals_reference(name: str) -> None:
+    for kind, n in itertools.product(FAMILIES, SIZES):
+        chain = S.SamplerChain(CHAINS[name], seed=n * 7919 + 5, completion=n % 3)
+        reference = S.ReferenceChain(chain)
+        for token in (n - 1, 0, 0, n // 2):
+            chain.accept(token)
+            reference.accept(token)
+        for step in range(3):
+            logits = family(kind, n, step)
+            candidates = S.Candidates(logits)
+            chain.apply(candidates)
+            row = reference.apply(logits)
+            where = f"{name} {kind} {n} {step}"
+            assert candidates.selected == row.selected, where
+            np.testing.assert_array_equal(candidates.ids, row.ids, where)
+            if kind != "wide":  # there, dividing by the temperature may overflow: see below
+                row.materialise()
+                assert candidates.logits.tobytes() == row.logits.tobytes(), where
+            assert chain.sample(logits) == row.selected, where
+            reference.accept(row.selected or 0, generated=True)
+
+
+def test_a_temperature_that_overflows_every_logit_is_an_error() -> None:
+    logits = np.array([-3e38, -2e38], np.float32)
+    chain = S.SamplerChain(
+        [S.Temperature(temperature=0.01), S.Penalties(frequency_penalty=1), S.Dist()]
+    )
+    assert chain.sample(logits) == 1  # no history yet: nothing is written, so nothing is divided
+    with pytest.raises(LogitsError, match="finite"):
+        chain.sample(logits)
+    assert chain.history == [1]
+    chain.accept(0)
+    with pytest.raises(LogitsError, match="finite"):
+        S.ReferenceChain(S.SamplerChain([S.Temperature(temperature=0.01)])).apply(
+            logits
+        ).materialise()
+
+
+ORDERABLE = [
+    S.Temperature(temperature=0.6),
+    S.TopK(top_k=30),
+    S.TopP(top_p=0.8),
+    S.MinP(min_p=0.03),
+    S.Penalties(repetition_penalty=1.4, frequency_penalty=0.1),
+]
+
+
+@pytest.mark.parametrize("kind", ["normal", "ties", "masked"])
+def test_every_order_equals_reference(kind: str) -> None:
+    logits = family(kind, 1500, 9)
+    for order in itertools.permutations(ORDERABLE):
+        chain = S.SamplerChain([*order, S.Dist()], seed=11)
+        reference = S.ReferenceChain(chain)
+        for token in (3, 700, 3, 12):
+            chain.accept(token)
+            reference.accept(token)
+        row = reference.apply(logits)
+        candidates = S.Candidates(logits)
+        chain.apply(candidates)
+        assert candidates.selected == row.selected
+        np.testing.assert_array_equal(candidates.ids, row.ids)
+
+
+@pytest.mark.parametrize("n", [32000, 128256, 262144])
+def test_large_vocabularies_equal_reference(n: int) -> None:
+    for kind in ("normal", "flat", "ties"):
+        logits = family(kind, n, 1)
+        for name in ("dist", "default", "top_k_large", "min_p"):
+            chain = S.SamplerChain(CHAINS[name], seed=3)
+            row = S.ReferenceChain(chain).apply(logits)
+            candidates = S.Candidates(logits)
+            chain.apply(candidates)
+            assert candidates.selected == row.selected, (name, kind)
+            np.testing.assert_array_equal(candidates.ids, row.ids)
+
+
+@pytest.mark.parametrize("kind", ["flat", "ties", "normal"])
+def test_wide_nucleus_of_a_large_row(kind: str) -> None:
+    logits = family(kind, 40000, 2)
+    chain = S.SamplerChain([S.TopP(top_p=0.95), S.Dist()], seed=4)
+    row = S.ReferenceChain(chain).apply(logits)
+    candidates = S.Candidates(logits)
+    chain.apply(candidates)
+    np.testing.assert_array_equal(candidates.ids, row.ids)
+    assert candidates.selected == row.selected

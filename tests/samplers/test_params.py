@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aleator import samplers as S
+from aleator.core.errors import ParameterError
+from aleator.core.parameter import Parameter
+
+NUMBERS = [p for p in S.PARAMETERS.values() if p.type in (int, float)]
+
+
+def invalid_values(p: Parameter) -> list[Any]:
+    """Values outside the declared range or type, made from the declaration."""
+    values: list[Any] = ["text", None, True, math.nan, math.inf, -math.inf, [1], 1j]
+    if p.low is not None:
+        values += [p.low if p.open_low else p.low - (1 if p.type is int else abs(p.low) + 1e-3)]
+    if p.high is not None:
+        values += [p.high if p.open_high else p.high + (1 if p.type is int else abs(p.high) + 1)]
+    if p.type is int:
+        values += [0.5]
+    return values
+
+
+@pytest.mark.parametrize("p", NUMBERS, ids=lambda p: p.name)
+def test_invalid_values_are_refused_by_name(p: Parameter) -> None:
+    for value in invalid_values(p):
+        with pytest.raises(ParameterError, match=p.name) as caught:
+            S.SamplingParams(**{p.name: value})
+        assert caught.value.parameter == p.name
+        assert p.interval in str(caught.value)
+
+
+@pytest.mark.parametrize("p", NUMBERS, ids=lambda p: p.name)
+def test_bounds_are_accepted_and_typed(p: Parameter) -> None:
+    for bound in (p.low, p.high, p.neutral):
+        if bound is not None:
+            value = getattr(S.SamplingParams(**{p.name: np.float64(bound)}), p.name)
+            assert type(value) is p.type
+            assert value == bound
+
+
+def test_neutral_parameters_make_neutral_samplers() -> None:
+    for sampler in S.SamplingParams().list():
+        assert sampler.neutral or sampler.selects
+
+
+def test_a_neutral_sampler_is_the_identity() -> None:
+    row = np.random.default_rng(5).normal(size=300).astype(np.float32)
+    for sampler in S.SamplingParams().list()[:-1]:
+        candidates = S.Candidates(row)
+        S.SamplerChain([sampler]).apply(candidates)
+        assert candidates.logits.tobytes() == row.tobytes()
+
+
+def test_every_sampler_declares_help_and_flags_once() -> None:
+    flags = [flag for p in S.PARAMETERS.values() for flag in p.flags]
+    assert len(flags) == len(set(flags))
+    assert all(p.help and p.flags for p in S.PARAMETERS.values())
+
+
+@pytest.mark.parametrize(
+    ("alias", "name", "value"),
+    [("temp", "temperature", 0.5), ("repeat_penalty", "repetition_penalty", 1.1),
+     ("repeat_last_n", "penalty_last_n", 5), ("nucleus", "top_p", 0.5)],
+)  # fmt: skip
+def test_aliases(alias: str, name: str, value: float) -> None:
+    assert getattr(S.SamplingParams(**{alias: value}), name) == value
+    with pytest.raises(ParameterError, match="twice"):
+        S.SamplingParams(**{alias: value, name: value})
+
+
+def test_unknown_parameters_are_refused_with_a_suggestion() -> None:
+    with pytest.raises(ParameterError, match="temperature"):
+        S.SamplingParams(temprature=0.5)
+    with pytest.raises(ParameterError, match="no sampling parameter 'zzz'"):
+        S.SamplingParams(zzz=1)
+
+
+@pytest.mark.parametrize("seed", [1.5, "1", True, -2, 2**64])
+def test_bad_seeds(seed: object) -> None:
+    with pytest.raises(ParameterError, match="seed"):
+        S.SamplingParams(seed=seed)
+
+
+def test_random_seeds_are_drawn_reported_and_differ() -> None:
+    seeds = {S.SamplingParams(seed=seed).chain().seed for seed in (None, -1, None)}
+    assert len(seeds) == 3
+    assert all(0 <= seed < 2**64 for seed in seeds)
+    assert S.SamplingParams(seed=2**64 - 1).chain().seed == 2**64 - 1
+
+
+def test_orders_by_name_alias_and_letter() -> None:
+    full = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature"
+    assert S.parse_letters("edskypmxt") == S.parse_names(full) == S.parse_names(full.split(";"))
+    assert S.parse_names("TOP-K; nucleus ;temp;") == ("top_k", "top_p", "temperature")
+    params = S.SamplingParams(temperature=0.8, top_k=40, samplers=full)
+    assert params.chain().describe() == (
+        "logits -> ?penalties -> top_k -> ?top_p -> ?min_p -> temperature -> dist"
+    )
+    assert S.SamplingParams(sampler_seq="tk", top_k=3, temperature=2).chain().describe() == (
+        "logits -> temperature -> top_k -> dist"
+    )
+
+
+def test_a_sampler_named_twice_runs_twice() -> None:
+    params = S.SamplingParams(samplers="temperature;temperature", temperature=0.5)
+    once = S.SamplingParams(samplers="temperature", temperature=0.25)
+    row = np.random.default_rng(0).normal(size=50).astype(np.float32)
+    twice, single = S.Candidates(row), S.Candidates(row)
+    S.SamplerChain(params.list()[:2]).apply(twice)
+    S.SamplerChain(once.list()[:1]).apply(single)
+    assert twice.logits.tobytes() == single.logits.tobytes()
+
+
+def test_bad_orders() -> None:
+    with pytest.raises(ParameterError, match="no sampler 'top_q'"):
+        S.SamplingParams(samplers="top_k;top_q")
+    with pytest.raises(ParameterError, match="no sampler 'z'"):
+        S.SamplingParams(sampler_seq="kz")
+    with pytest.raises(ParameterError, match="not both"):
+        S.SamplingParams(sampler_seq="k", samplers="top_k")
+
+
+def test_precedence_explicit_preset_metadata_default() -> None:
+    metadata = {"top_k": 7, "temp": 0.3, "sequence": "kt"}
+    resolved = S.SamplingParams.resolve({"temperature": 0.9}, metadata=metadata)
+    assert (resolved.temperature, resolved.top_k, resolved.top_p) == (0.9, 7, 0.95)
+    assert resolved.samplers == ("top_k", "temperature")
+    named = S.SamplingParams.resolve({"top_k": 3}, preset="llama.cpp", metadata=metadata)
+    assert (named.temperature, named.top_k, named.min_p) == (0.8, 3, 0.05)
+    plain = S.SamplingParams.resolve({})
+    assert plain == S.SamplingParams.preset("llama.cpp")
+    by_alias = S.SamplingParams.resolve({"temp": 0.1})
+    assert by_alias.temperature == 0.1
+
+
+def test_metadata_that_cannot_be_honoured_is_refused() -> None:
+    assert S.SamplingParams.resolve({}, metadata={"mirostat": 0, "mirostat_tau": 5.0}).top_k == 40
+    with pytest.raises(ParameterError, match="preset"):
+        S.SamplingParams.resolve({}, metadata={"mirostat": 2})
+
+
+def test_presets() -> None:
+    with pytest.raises(ParameterError, match=r"llama\.cpp"):
+        S.SamplingParams.preset("gpt")
+    row = np.random.default_rng(0).normal(size=50).astype(np.float32)
+    assert S.SamplingParams.preset("greedy").chain().sample(row) == int(row.argmax())
+    assert S.SamplingParams.preset("neutral") == S.SamplingParams()
+    order = S.SamplingParams.preset("transformers").samplers
+    assert order.index("temperature") < order.index("top_k")
+
+
+def test_logit_bias_forms_and_errors() -> None:
+    params = S.SamplingParams(logit_bias={7: 1.5, 3: -math.inf})
+    assert params.logit_bias == ((3, -math.inf), (7, 1.5))
+    assert params.chain().describe().startswith("logits -> logit_bias -> ")
+    assert S.parse_bias("15043+1") == (15043, 1.0)
+    assert S.parse_bias("2-inf") == (2, -math.inf)
+    for text in ("", "15", "x+1", "15+", "15+y", "+1"):
+        with pytest.raises(ParameterError, match="logit_bias"):
+            S.parse_bias(text)
+    for bad in ({-1: 1.0}, {1: math.nan}, [(1, 2.0), (1, 3.0)], 5, {"a": 1}, {2**24: 0.0}):
+        with pytest.raises(ParameterError, match="logit_bias"):
+            S.SamplingParams(logit_bias=bad)
+    with pytest.raises(ParameterError, match="token 7"):
+        params.chain().sample(np.zeros(5, np.float32))
+
+
+class Vocabulary:
+    eog = frozenset({1, 4})
+
+
+def test_ignore_eos_masks_the_end_of_generation() -> None:
+    params = S.SamplingParams(ignore_eos=True, logit_bias={0: -math.inf, 1: 5.0})
+    with pytest.raises(ParameterError, match="vocabulary"):
+        params.chain()
+    chain = params.chain(Vocabulary())
+    assert {chain.sample(np.zeros(5, np.float32)) for _ in range(60)} == {2, 3}
+
+
+def test_values_replace_and_immutability() -> None:
+    params = S.SamplingParams(top_k=5)
+    assert S.SamplingParams(**params.values()) == params
+    assert params.replace(temp=0.5).temperature == 0.5
+    assert params.replace(sampler_seq="k").samplers == ("top_k",)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        params.top_k = 6
+    assert "top_k" in (S.SamplingParams.__doc__ or "")
