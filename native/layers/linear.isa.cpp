@@ -18,8 +18,8 @@ static void tile(const Weights &w, int64_t row, const float *x, int64_t x_stride
   for (; i + Read::step <= w.in; i += Read::step)
     for (int r = 0; r < R; r++) {
       const uint8_t *pr = p + r * w.row_bytes;
-      // The next tile's rows: the processor's own prefetching stops at the end of each page.
-      __builtin_prefetch(pr + Read::bytes(i) + R * w.row_bytes, 0, 3);
+      // The rows of the tile after the next: by itself the processor looks no further than the page.
+      __builtin_prefetch(pr + Read::bytes(i) + 2 * R * w.row_bytes, 0, 2);
       vf ws[Read::step / lanes];
       Read::group(pr, i, ws);
       for (int k = 0; k < Read::step / lanes; k++)
