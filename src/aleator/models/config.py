@@ -24,6 +24,7 @@ _HUGGING_FACE = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3"
 _MAX_LAYERS = 4096
 _MAX_WIDTH = 1 << 24
 _MAX_LENGTH = (1 << 31) - 1
+_MAX_THETA = 1e30
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _gguf_n_vocab(gguf: GGUFFile, arch: str) -> int:
 def _gguf_rope(fields: Fields, arch: str, head_dim: int, context_length: int) -> RopeConfig:
     prefix = f"{arch}.rope"
     dim = _rope_dim(fields, f"{prefix}.dimension_count", head_dim, head_dim)
-    theta = fields.number(f"{prefix}.freq_base", 1.0, math.inf, 10000.0)
+    theta = fields.number(f"{prefix}.freq_base", 1.0, _MAX_THETA, 10000.0)
     # Before rope.scaling.* there was rope.scale_linear; a factor without a type is linear, as
     # llama.cpp has it, and 0 means none.
     factor_key = f"{prefix}.scaling.factor"
@@ -163,8 +164,10 @@ def _gguf_rope(fields: Fields, arch: str, head_dim: int, context_length: int) ->
         raise _unsupported(
             fields.path, f"rotary scaling of type {scaling!r} ({prefix}.scaling.type)"
         )
-    if fields.get(f"{prefix}.scaling.yarn_ext_factor", 1.0) not in (1.0, -1.0):
-        raise _unsupported(fields.path, f"{prefix}.scaling.yarn_ext_factor other than 1")
+    # -1 stands for "as the scaling type has it".
+    for key, neutral in (("yarn_ext_factor", (1.0, -1.0)), ("yarn_attn_factor", (1.0,))):
+        if fields.get(f"{prefix}.scaling.{key}", 1.0) not in neutral:
+            raise _unsupported(fields.path, f"{prefix}.scaling.{key} other than 1")
     if scaling == "linear" and factor == 1.0:
         scaling = "none"
     return _checked_rope(
@@ -177,8 +180,7 @@ def _gguf_rope(fields: Fields, arch: str, head_dim: int, context_length: int) ->
         original_context=fields.integer(
             f"{prefix}.scaling.original_context_length", 1, _MAX_LENGTH, context_length
         ),
-        attn_factor=fields.number(f"{prefix}.scaling.attn_factor", 0.0, 1e6, 1.0)
-        * fields.number(f"{prefix}.scaling.yarn_attn_factor", 0.0, 1e6, 1.0),
+        attn_factor=fields.number(f"{prefix}.scaling.attn_factor", 0.0, 1e6, 1.0),
         beta_fast=fields.number(f"{prefix}.scaling.yarn_beta_fast", 0.0, 1e6, 32.0),
         beta_slow=fields.number(f"{prefix}.scaling.yarn_beta_slow", 0.0, 1e6, 1.0),
     )
@@ -250,7 +252,7 @@ def _json_rope(fields: Fields, head_dim: int, context_length: int) -> RopeConfig
     for key in ("mscale", "mscale_all_dim", "truncate"):
         if rope.get(key) not in (None, key == "truncate"):
             raise _unsupported(fields.path, f"{key} of the rotary scaling")
-    outer = fields.number("rope_theta", 1.0, math.inf, 10000.0)
+    outer = fields.number("rope_theta", 1.0, _MAX_THETA, 10000.0)
     share = rope.number("partial_rotary_factor", 0.0, 1.0, 1.0)
     share = fields.number("partial_rotary_factor", 0.0, 1.0, share)
     scaled, llama3 = scaling != "default", scaling == "llama3"
@@ -263,7 +265,7 @@ def _json_rope(fields: Fields, head_dim: int, context_length: int) -> RopeConfig
         attn_factor /= 1.0 + 0.1 * math.log(factor)
     return _checked_rope(
         rope,
-        theta=rope.number("rope_theta", 1.0, math.inf, outer),
+        theta=rope.number("rope_theta", 1.0, _MAX_THETA, outer),
         dim=_rope_dim(rope, "partial_rotary_factor", head_dim, int(head_dim * share)),
         style="neox",
         scaling=scaling if scaled else "none",
@@ -288,8 +290,8 @@ def _rope_dim(fields: Fields, key: str, head_dim: int, default: int) -> int:
 
 def _checked_rope(fields: Fields, **values: Any) -> RopeConfig:
     rope = RopeConfig(**values)
-    if not math.isfinite(rope.theta):
-        raise fields.error("rope_theta", "the base of the rotary frequencies is not finite")
+    if rope.scaling == "yarn" and rope.factor < 1:
+        raise fields.error("factor", f"the factor {rope.factor} of yarn must be at least 1")
     if rope.scaling == "yarn" and rope.beta_fast <= rope.beta_slow:
         raise fields.error(
             "beta_fast", f"beta_fast {rope.beta_fast} must exceed beta_slow {rope.beta_slow}"

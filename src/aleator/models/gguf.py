@@ -300,7 +300,7 @@ def _read_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, Tens
             raise cursor.error(
                 info.name,
                 f"the file is cut short: the tensor ends at {end}, the file at {size}",
-                offset,
+                size,
             )
         tensors[info.name] = TensorInfo(info.name, info.type_id, info.shape, offset)
     return tensors

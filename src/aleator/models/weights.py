@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
+from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError, UnsupportedModel
 from aleator.models.config import ModelConfig, config_from_gguf, config_from_json
 from aleator.models.gguf import GGUFFile
 from aleator.models.safetensors import read_json, stored_tensors
@@ -66,7 +66,14 @@ class Weights:
         import torch
 
         self.check_finite(name)
-        return self.stored(name).to_torch(torch.float32 if dtype is None else dtype)
+        tensor = self.stored(name).to_torch(torch.float32 if dtype is None else dtype)
+        if dtype == torch.float16 and not bool(tensor.isfinite().all()):
+            raise ParameterError(
+                "dtype",
+                f"{self.path}: the tensor {name!r} has numbers beyond float16's range "
+                "(65504); use dtype bfloat16 or float32",
+            )
+        return tensor
 
     def check_finite(self, name: str) -> None:
         """Raise FileFormatError if the tensor holds NaN or an infinity; reads it once."""

@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.models.config import (
+    SUPPORTED,
+    ModelConfig,
+    RopeConfig,
+    config_from_gguf,
+    config_from_json,
+    sampling_defaults,
+)
+from aleator.models.fields import Fields
+from aleator.models.gguf import GGUFFile
+from tests.models.builders import model_json, model_metadata, write_gguf
+
+FromGGUF = Callable[..., ModelConfig]
+
+
+@pytest.fixture
+def from_gguf(tmp_path: Path) -> FromGGUF:
+    def config(changes: dict[str, Any] | None = None, architecture: str = "llama") -> ModelConfig:
+        metadata = model_metadata(architecture) | (changes or {})
+        metadata = {key: value for key, value in metadata.items() if value is not None}
+        return config_from_gguf(
+            GGUFFile(write_gguf(tmp_path / "m.gguf", metadata, architecture=architecture))
+        )
+
+    return config
+
+
+def from_json(**changes: Any) -> ModelConfig:
+    return config_from_json(Fields("config.json", model_json(**changes)))
+
+
+def test_gguf_defaults(from_gguf: FromGGUF) -> None:
+    config = from_gguf()
+    assert config.rms_eps == pytest.approx(1e-5)
+    assert config == ModelConfig(
+        architecture="llama",
+        name="",
+        n_vocab=24,
+        n_layers=2,
+        n_embd=32,
+        n_heads=(4, 4),
+        n_kv_heads=(2, 2),
+        n_ff=(64, 64),
+        head_dim=8,
+        head_dim_v=8,
+        rms_eps=config.rms_eps,
+        context_length=128,
+        tied=True,
+        rope=RopeConfig(theta=10000.0, dim=8, style="norm", original_context=128),
+    )
+
+
+@pytest.mark.parametrize("architecture", SUPPORTED)
+def test_gguf_architectures(from_gguf: FromGGUF, architecture: str) -> None:
+    config = from_gguf({"general.name": "A model"}, architecture)
+    assert (config.architecture, config.name) == (architecture, "A model")
+    assert config.rope.style == ("norm" if architecture == "llama" else "neox")
+
+
+def test_gguf_everything_given(from_gguf: FromGGUF) -> None:
+    config = from_gguf(
+        {
+            "llama.attention.head_count": [4, 8],
+            "llama.attention.head_count_kv": [4, 2],
+            "llama.feed_forward_length": [64, 128],
+            "llama.attention.key_length": 16,
+            "llama.attention.value_length": 24,
+            "llama.rope.dimension_count": 12,
+            "llama.rope.freq_base": 500000.0,
+            "llama.rope.scaling.type": "yarn",
+            "llama.rope.scaling.factor": 4.0,
+            "llama.rope.scaling.original_context_length": 32,
+            "llama.rope.scaling.attn_factor": 1.5,
+            "llama.rope.scaling.yarn_beta_fast": 16.0,
+            "llama.rope.scaling.yarn_beta_slow": 2.0,
+        }
+    )
+    assert (config.n_heads, config.n_kv_heads, config.n_ff) == ((4, 8), (4, 2), (64, 128))
+    assert (config.head_dim, config.head_dim_v) == (16, 24)
+    assert config.rope == RopeConfig(500000.0, 12, "norm", "yarn", 4.0, 32, 1.5, 16.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "scaling", "factor"),
+    [
+        ({"scaling.factor": 2.0}, "linear", 2.0),
+        ({"scale_linear": 4.0}, "linear", 4.0),
+        ({"scaling.type": "linear", "scaling.factor": 0.0}, "none", 1.0),
+        ({"scaling.type": "none", "scaling.factor": 2.0}, "none", 1.0),
+        ({"scaling.type": "longrope", "scaling.factor": 2.0}, "longrope", 2.0),
+    ],
+)
+def test_gguf_rope_scaling(
+    from_gguf: FromGGUF, changes: dict[str, Any], scaling: str, factor: float
+) -> None:
+    rope = from_gguf({f"llama.rope.{key}": value for key, value in changes.items()}).rope
+    assert (rope.scaling, rope.factor) == (scaling, factor)
+
+
+def test_heads_default_to_no_groups(from_gguf: FromGGUF) -> None:
+    assert from_gguf({"llama.attention.head_count_kv": None}).n_kv_heads == (4, 4)
+    assert from_json(num_key_value_heads=None).n_kv_heads == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("llama.block_count", None, "missing"),
+        ("llama.block_count", "2", "an integer"),
+        ("llama.block_count", 0, "between 1 and"),
+        ("llama.block_count", 2**32 - 1, "between 1 and"),
+        ("llama.embedding_length", -4, "between 1 and"),
+        ("llama.embedding_length", 2.0, "an integer, not 2.0"),
+        ("llama.embedding_length", True, "an integer, not True"),
+        ("llama.context_length", None, "missing"),
+        ("llama.attention.head_count", 0, "between 1 and"),
+        ("llama.attention.head_count", [4], "1 entries for 2 layers"),
+        ("llama.attention.head_count", [4, 0], r"head_count\[1\] is 0"),
+        ("llama.attention.head_count", [4.0, 4.0], r"head_count\[0\] is 4.0"),
+        ("llama.attention.head_count_kv", 3, "4 heads are not a multiple of 3"),
+        ("llama.attention.head_count_kv", [2, 8], "layer 1: 4 heads"),
+        ("llama.attention.key_length", 0, "between 1 and"),
+        ("llama.attention.layer_norm_rms_epsilon", None, "missing"),
+        ("llama.attention.layer_norm_rms_epsilon", -1.0, "between 0 and 1"),
+        ("llama.attention.layer_norm_rms_epsilon", float("nan"), "between 0 and 1"),
+        ("llama.feed_forward_length", "wide", "an integer"),
+        ("llama.rope.dimension_count", 7, "must be even"),
+        ("llama.rope.dimension_count", 10, "between 2 and 8"),
+        ("llama.rope.freq_base", 0.0, "between 1 and"),
+        ("llama.rope.freq_base", float("inf"), "between 1 and"),
+        ("llama.rope.scaling.factor", -2.0, "between 0 and"),
+        ("llama.rope.scaling.type", 3, "a string"),
+        ("tokenizer.ggml.tokens", ["t"] * 25, "25 tokens and token_embd.weight 24 rows"),
+        ("general.architecture", None, "missing"),
+    ],
+)
+def test_gguf_fields_are_checked(
+    from_gguf: FromGGUF, tmp_path: Path, field: str, value: Any, message: str
+) -> None:
+    if field == "general.architecture":  # the writer always writes it
+        data = write_gguf(tmp_path / "m.gguf").read_bytes()
+        (tmp_path / "m.gguf").write_bytes(
+            data.replace(b"general.architecture", b"general.architectura")
+        )
+        with pytest.raises(FileFormatError, match=message) as caught:
+            config_from_gguf(GGUFFile(tmp_path / "m.gguf"))
+    else:
+        with pytest.raises(FileFormatError, match=message) as caught:
+            from_gguf({field: value})
+    assert caught.value.field == field
+
+
+def test_yarn_stretches(from_gguf: FromGGUF) -> None:
+    yarn = {"llama.rope.scaling.type": "yarn"}
+    assert from_gguf(yarn).rope.factor == 1.0
+    with pytest.raises(FileFormatError, match="at least 1"):
+        from_gguf(yarn | {"llama.rope.scaling.factor": 0.5})
+
+
+def test_width_must_be_a_multiple_of_heads_or_the_head_size_given(from_gguf: FromGGUF) -> None:
+    heads = {"llama.attention.head_count": 3, "llama.attention.head_count_kv": 3}
+    with pytest.raises(FileFormatError, match=r"key_length is missing.*32 not a multiple of 3"):
+        from_gguf(heads)
+    sizes = {"llama.attention.key_length": 10, "llama.attention.value_length": 12}
+    config = from_gguf(heads | sizes)
+    assert (config.head_dim, config.head_dim_v) == (10, 12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"llama.expert_count": 8}, "mixture of experts"),
+        ({"llama.attention.causal": False}, "causal"),
+        ({"general.type": "adapter"}, "adapter"),
+        ({"split.count": 3}, "llama-gguf-split --merge"),
+        ({"llama.rope.scaling.type": "su"}, "'su'"),
+        ({"llama.rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor"),
+        ({"llama.rope.scaling.yarn_attn_factor": 0.5}, "yarn_attn_factor"),
+    ],
+)
+def test_gguf_features_not_supported(
+    from_gguf: FromGGUF, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UnsupportedModel, match=message):
+        from_gguf(changes)
+
+
+def test_unsupported_architectures_name_those_supported(from_gguf: FromGGUF) -> None:
+    with pytest.raises(UnsupportedModel, match=r"'mamba'.*llama, qwen2, qwen3"):
+        from_gguf(architecture="mamba")
+    with pytest.raises(UnsupportedModel, match=r"'gpt2'.*llama, qwen2, qwen3"):
+        from_json(model_type="gpt2")
+
+
+def test_vocabulary_without_weights(tmp_path: Path) -> None:
+    tokens = {"tokenizer.ggml.tokens": ["a", "b", "c"]}
+    path = tmp_path / "vocab.gguf"
+    assert config_from_gguf(GGUFFile(write_gguf(path, model_metadata() | tokens, {}))).n_vocab == 3
+    sized = model_metadata() | {"llama.vocab_size": 5}
+    assert config_from_gguf(GGUFFile(write_gguf(path, sized, {}))).n_vocab == 5
+    with pytest.raises(FileFormatError, match="missing") as caught:
+        config_from_gguf(GGUFFile(write_gguf(path, tensors={})))
+    assert caught.value.field == "llama.vocab_size"
+
+
+def test_json() -> None:
+    config = from_json()
+    assert config.architecture == "llama"
+    assert (config.n_vocab, config.n_layers, config.n_embd, config.context_length) == (
+        24,
+        2,
+        32,
+        128,
+    )
+    assert (config.n_heads, config.n_kv_heads, config.n_ff) == ((4, 4), (2, 2), (64, 64))
+    assert (config.head_dim, config.head_dim_v, config.tied) == (8, 8, True)
+    assert config.rope == RopeConfig(500000.0, 8, "neox", original_context=128)
+
+
+def test_json_of_each_model_type() -> None:
+    assert from_json(model_type="mistral").architecture == "llama"
+    assert from_json(model_type="qwen2", sliding_window=64).architecture == "qwen2"
+    assert from_json(model_type="qwen3").head_dim == 128
+    assert from_json(model_type="qwen3", head_dim=16).head_dim == 16
+    assert not from_json(tie_word_embeddings=None).tied
+
+
+def test_json_rope_of_transformers_5() -> None:
+    rope = from_json(
+        rope_theta=None, rope_parameters={"rope_theta": 1e6, "rope_type": "default"}
+    ).rope
+    assert (rope.theta, rope.scaling) == (1e6, "none")
+
+
+def test_json_llama3_scaling() -> None:
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    rope = from_json(rope_scaling=scaling).rope
+    assert (rope.scaling, rope.factor, rope.original_context) == ("llama3", 8.0, 64)
+    assert (rope.low_freq_factor, rope.high_freq_factor) == (1.0, 4.0)
+    for field in ("factor", "low_freq_factor", "high_freq_factor"):
+        with pytest.raises(FileFormatError) as caught:
+            from_json(rope_scaling={k: v for k, v in scaling.items() if k != field})
+        assert caught.value.field == field
+    with pytest.raises(FileFormatError, match="must exceed"):
+        from_json(rope_scaling=scaling | {"high_freq_factor": 1.0})
+
+
+def test_json_yarn_scaling() -> None:
+    scaling = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+    rope = from_json(rope_scaling=scaling).rope
+    assert (rope.scaling, rope.factor, rope.attn_factor) == ("yarn", 4.0, 1.0)
+    # 1 + 0.1 ln 4 is YaRN's own; the field replaces it, RopeConfig multiplies it.
+    rope = from_json(rope_scaling=scaling | {"attention_factor": 1.1386294361119891}).rope
+    assert rope.attn_factor == pytest.approx(1.0)
+    with pytest.raises(FileFormatError, match=r"beta_fast .* must exceed beta_slow"):
+        from_json(rope_scaling=scaling | {"beta_fast": 1, "beta_slow": 2})
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"model_type": None}, "model_type"),
+        ({"model_type": 3}, "model_type"),
+        ({"hidden_size": None}, "hidden_size"),
+        ({"hidden_size": "32"}, "hidden_size"),
+        ({"hidden_size": 33}, "head_dim"),
+        ({"num_hidden_layers": 10**30}, "num_hidden_layers"),
+        ({"num_attention_heads": 0}, "num_attention_heads"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads"),
+        ({"rms_norm_eps": True}, "rms_norm_eps"),
+        ({"rope_theta": 10**400}, "rope_theta"),
+        ({"rope_scaling": "linear"}, "rope_scaling"),
+        ({"rope_scaling": {"rope_type": "linear"}}, "factor"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 0.5}}, "factor"),
+        ({"rope_scaling": {"partial_rotary_factor": 0.4}}, "partial_rotary_factor"),
+        ({"tie_word_embeddings": 1}, "tie_word_embeddings"),
+        ({"vocab_size": -1}, "vocab_size"),
+    ],
+)
+def test_json_fields_are_checked(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(FileFormatError) as caught:
+        from_json(**changes)
+    assert caught.value.field == field
+    assert "config.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hidden_act": "gelu"},
+        {"num_experts": 8},
+        {"num_local_experts": 8},
+        {"quantization_config": {"quant_method": "gptq"}},
+        {"model_type": "mistral", "sliding_window": 64},
+        {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 64},
+        {"layer_types": ["full_attention", "sliding_attention"]},
+        {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "mscale": 0.7}},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": False}},
+    ],
+)
+def test_json_features_not_supported(changes: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedModel, match=r"config\.json.*not supported"):
+        from_json(**changes)
+
+
+def test_sampling_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    assert sampling_defaults(GGUFFile(write_gguf(path))) == {}
+    keys = {"sequence": "kpt", "top_k": 20, "temp": 0.5, "penalty_last_n": -1, "mirostat": 0}
+    named = {f"general.sampling.{key}": value for key, value in keys.items()}
+    assert sampling_defaults(GGUFFile(write_gguf(path, model_metadata() | named))) == keys
+    wrong = model_metadata() | {"general.sampling.top_k": "forty"}
+    with pytest.raises(FileFormatError, match="an integer, not 'forty'") as caught:
+        sampling_defaults(GGUFFile(write_gguf(path, wrong)))
+    assert caught.value.field == "general.sampling.top_k"

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
+from aleator.models.weights import Weights, open_weights
+from tests.models.builders import (
+    hugging_face_tensors,
+    model_json,
+    model_tensors,
+    write_directory,
+)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_directory(tmp_path: Path, shards: int) -> None:
+    weights = open_weights(write_directory(tmp_path / "model", shards=shards))
+    expected = model_tensors()
+    assert weights.kind == "safetensors"
+    assert weights.gguf is None
+    assert weights.config.rope.style == "neox"
+    assert set(weights.names()) == set(expected)
+    assert weights.n_parameters == sum(values.size for values in expected.values())
+    assert weights.size_bytes == 4 * weights.n_parameters
+    for name, values in expected.items():
+        np.testing.assert_array_equal(weights.tensor(name).numpy(), values)
+        stored = weights.stored(name)
+        assert stored.type == "F32"
+        assert not stored.data.flags.writeable
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("F16", torch.float16), ("BF16", torch.bfloat16)])
+def test_half_precision(tmp_path: Path, kind: str, dtype: torch.dtype) -> None:
+    tensors = {name: values.to(dtype) for name, values in hugging_face_tensors().items()}
+    weights = open_weights(write_directory(tmp_path / "model", tensors=tensors))
+    assert weights.stored("blk.1.attn_v.weight").type == kind
+    expected = tensors["model.layers.1.self_attn.v_proj.weight"]
+    assert torch.equal(weights.tensor("blk.1.attn_v.weight", dtype), expected)
+    assert torch.equal(weights.tensor("blk.1.attn_v.weight"), expected.float())
+
+
+def test_names_of_each_architecture(tmp_path: Path) -> None:
+    bias = {"model.layers.0.self_attn.q_proj.bias": torch.ones(32)}
+    qwen2 = write_directory(
+        tmp_path / "qwen2", model_json(model_type="qwen2"), hugging_face_tensors() | bias
+    )
+    assert "blk.0.attn_q.bias" in open_weights(qwen2)
+    norm = {"model.layers.1.self_attn.k_norm.weight": torch.ones(128)}
+    qwen3 = write_directory(
+        tmp_path / "qwen3", model_json(model_type="qwen3"), hugging_face_tensors() | norm
+    )
+    assert "blk.1.attn_k_norm.weight" in open_weights(qwen3)
+    llama = write_directory(tmp_path / "llama", None, hugging_face_tensors() | norm)
+    with pytest.raises(UnsupportedModel, match=r"k_norm\.weight' is not part of .*'llama'"):
+        open_weights(llama)
+
+
+def test_tied_embeddings(tmp_path: Path) -> None:
+    head = {"lm_head.weight": torch.ones(24, 32)}
+    tensors = hugging_face_tensors() | head
+    tied = open_weights(write_directory(tmp_path / "tied", None, tensors))
+    assert tied.config.tied
+    assert "output.weight" not in tied
+    loose = model_json(tie_word_embeddings=False)
+    untied = open_weights(write_directory(tmp_path / "untied", loose, tensors))
+    assert not untied.config.tied
+    assert torch.equal(untied.tensor("output.weight"), head["lm_head.weight"])
+
+
+def test_old_frequency_tensors_are_passed_over(tmp_path: Path) -> None:
+    old = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
+    weights = open_weights(write_directory(tmp_path / "m", None, hugging_face_tensors() | old))
+    assert len(weights.names()) == len(hugging_face_tensors())
+
+
+def test_tensors_beyond_the_layers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match=r"layers\.1\..* with 1 layers"):
+        open_weights(write_directory(tmp_path / "m", model_json(num_hidden_layers=1)))
+
+
+def test_tensors_that_are_not_finite(tmp_path: Path) -> None:
+    tensors = hugging_face_tensors()
+    tensors["model.norm.weight"][7] = float("nan")
+    weights = open_weights(write_directory(tmp_path / "m", None, tensors))
+    with pytest.raises(FileFormatError, match=r"'output_norm\.weight' holds NaN"):
+        weights.tensor("output_norm.weight")
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.float8_e4m3fn])
+def test_unsupported_types(tmp_path: Path, dtype: torch.dtype) -> None:
+    tensors = hugging_face_tensors() | {"model.norm.weight": torch.ones(32).to(dtype)}
+    with pytest.raises(UnsupportedModel, match=r"'model\.norm\.weight' has the type .*BF16"):
+        open_weights(write_directory(tmp_path / "m", None, tensors))
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3)])
+def test_empty_shapes(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    tensors = hugging_face_tensors() | {"model.norm.weight": torch.ones(shape)}
+    with pytest.raises(FileFormatError, match=r"shape \["):
+        open_weights(write_directory(tmp_path / "m", None, tensors))
+
+
+def edit_index(directory: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
+    index = directory / "model.safetensors.index.json"
+    values = json.loads(index.read_text())
+    edit(values)
+    index.write_text(json.dumps(values))
+
+
+def first_to(shard: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda index: index["weight_map"].update({"model.norm.weight": shard})
+
+
+@pytest.mark.parametrize(
+    "shard",
+    ["../secret.safetensors", "/etc/passwd", "a/b", "a\\b", "..", ".", "", "C:x", "a\0b", 5, None],
+)
+def test_shards_stay_in_the_directory(tmp_path: Path, shard: Any) -> None:
+    directory = write_directory(tmp_path / "m", shards=2)
+    edit_index(directory, first_to(shard))
+    with pytest.raises(FileFormatError, match="not the name of a file beside the index") as caught:
+        open_weights(directory)
+    assert caught.value.field == "weight_map"
+
+
+def test_missing_shards_and_tensors(tmp_path: Path) -> None:
+    directory = write_directory(tmp_path / "m", shards=2)
+    edit_index(directory, lambda index: index["weight_map"].update({"lm_head.weight": "x.st"}))
+    with pytest.raises(FileFormatError, match=r"x\.st: the shard is missing"):
+        open_weights(directory)
+    edit_index(
+        directory,
+        lambda index: index["weight_map"].update(
+            {"lm_head.weight": "model-00001-of-00002.safetensors"}
+        ),
+    )
+    with pytest.raises(FileFormatError, match=r"'lm_head\.weight' is missing"):
+        open_weights(directory)
+    edit_index(directory, lambda index: index.pop("weight_map"))
+    with pytest.raises(FileFormatError, match="weight_map"):
+        open_weights(directory)
+    (directory / "model.safetensors.index.json").unlink()
+    with pytest.raises(FileFormatError, match=r"neither model\.safetensors nor"):
+        open_weights(directory)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'"text"',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"hidden_size": ' + b"9" * 10_000 + b"}",
+        b"null",
+    ],
+    ids=["empty", "cut", "list", "string", "utf-16", "deep", "digits", "null"],
+)
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors.index.json"])
+def test_damaged_json(tmp_path: Path, file: str, text: bytes) -> None:
+    directory = write_directory(tmp_path / "m", shards=2)
+    (directory / file).write_bytes(text)
+    with pytest.raises(FileFormatError, match=file.replace(".", r"\.")):
+        open_weights(directory)
+
+
+def read_all(directory: Path) -> Weights:
+    weights = open_weights(directory)
+    for name in weights.names():
+        weights.tensor(name)
+    return weights
+
+
+def test_truncated_or_mutated_files(tmp_path: Path) -> None:
+    directory = write_directory(tmp_path / "m")
+    file, rng = directory / "model.safetensors", random.Random(3)
+    data = file.read_bytes()
+    header = 8 + int.from_bytes(data[:8], "little")
+    for place in [rng.randrange(len(data)) for _ in range(50)] + [rng.randrange(header), 0, 8]:
+        file.write_bytes(data[:place])
+        with pytest.raises(FileFormatError):
+            open_weights(directory)
+    refused = 0
+    for _ in range(200):
+        changed = bytearray(data)
+        changed[rng.randrange(header)] ^= 1 << rng.randrange(8)
+        file.write_bytes(changed)
+        try:
+            read_all(directory)
+        except AleatorError:
+            refused += 1
+    assert refused > 100
