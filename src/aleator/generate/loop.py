@@ -78,6 +78,9 @@ class Run:
 
         Whatever it raises has ended all completions, with stop reason "interrupted".
         """
+        self._end_cancelled()
+        if self.done:
+            return
         started = perf_counter()
         try:
             if not self._prefilled:
@@ -89,8 +92,13 @@ class Run:
                 self.stats.decode_seconds += perf_counter() - started
         except BaseException:
             for generation in self.generations:
-                generation.cancel()
+                generation.interrupt()
             raise
+
+    def _end_cancelled(self) -> None:
+        for generation in self.generations:
+            if generation.cancelled:
+                generation.interrupt()
 
     def _prefill(self) -> None:
         work: list[tuple[int, int, Slot, bool]] = []
@@ -103,9 +111,10 @@ class Run:
             ]
         step = self._context.n_ubatch
         for start in range(0, len(work), step):
+            self._report(start, len(work))
+            self._end_cancelled()
             if self.done:
                 return
-            self._report(start, len(work))
             chunk, batch = work[start : start + step], Batch()
             for token, pos, slot, wanted in chunk:
                 batch.add(token, pos, [slot.seq], logits=wanted)

@@ -133,6 +133,7 @@ class Generation(Iterator[str]):
     _tokens: list[int] = field(default_factory=list)
     _logprobs: list[Logprobs] = field(default_factory=list)
     _stop_reason: StopReason | None = None
+    _cancelled: bool = False
 
     def __post_init__(self) -> None:
         self._matcher = StopMatcher(self.request.stop)
@@ -199,13 +200,21 @@ class Generation(Iterator[str]):
 
     @property
     def done(self) -> bool:
-        """Whether no further token will be drawn."""
+        """Whether it has ended."""
         return self._stop_reason is not None
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether :meth:`cancel` was called."""
+        return self._cancelled
+
     def cancel(self) -> None:
-        """End it now, with stop reason "interrupted"; text held back for a stop string is given out."""
-        if not self.done:
-            self._end("interrupted")
+        """End it before the next token, with stop reason "interrupted".
+
+        Text held back for a stop string is given out.  May be called from a signal handler or another
+        thread.
+        """
+        self._cancelled = True
 
     def as_json(self) -> dict[str, Any]:
         """Text, tokens, stop reason, stop string and log-probabilities as a JSON-ready dictionary."""
@@ -239,6 +248,11 @@ class Generation(Iterator[str]):
     def out_of_context(self) -> None:
         """The run has no position left for another token."""
         self._end("context")
+
+    def interrupt(self) -> None:
+        """The run will draw no more tokens for it."""
+        if not self.done:
+            self._end("interrupted")
 
     def _finish(self) -> StopReason:
         while self._stop_reason is None:
