@@ -279,11 +279,12 @@ def test_an_error_ends_all_completions() -> None:
     context = FakeContext()
     made = run(context, request(max_tokens=30), request("b", max_tokens=30))
     context.fail_at = 11
+    broken = made.generations[0]
     with pytest.raises(RuntimeError, match="device is gone"):
-        list(made.generations[0])
+        list(broken)
     assert made.done
     assert {g.stop_reason for g in made.generations} == {"interrupted"}
-    assert list(made.generations[0]) == []
+    assert list(broken) == []
     assert len(made.generations[1].tokens) == 3
 
 

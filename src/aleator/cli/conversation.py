@@ -64,7 +64,7 @@ class Conversation:
         """
         messages = list(self.messages)
         if messages and messages[-1]["role"] == "user" and self._run is not None:
-            answer = self._run.generations[0].text
+            answer = "".join(self._run.slots[0].completion.pieces)
             messages.append({"role": "assistant", "content": answer})
         return self._answer([*messages, {"role": "user", "content": text}])
 

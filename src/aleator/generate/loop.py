@@ -10,7 +10,7 @@ from typing import Any
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
-from aleator.generate.request import Detokenizer, Generation, Request, Stats
+from aleator.generate.request import Completion, Detokenizer, Generation, Request, Stats
 
 Progress = Callable[[int, int], None]
 """Called with (prompt tokens done, prompt tokens to do in all) during prefill."""
@@ -24,7 +24,7 @@ class Slot:
     ``drawn`` is the token drawn last, which the next step decodes.
     """
 
-    generation: Generation
+    completion: Completion
     seq: int
     tokens: list[int]
     drawn: int = -1
@@ -60,18 +60,25 @@ class Run:
         for request in requests:
             _check_fits(request, n_ctx)
         self.stats = Stats()
-        self.generations = [Generation(request, self, detokenizer) for request in requests]
         self.slots = [
-            Slot(generation, seq, list(generation.request.tokens[: generation.request.cached]))
-            for seq, generation in enumerate(self.generations)
+            Slot(Completion(request, detokenizer), seq, list(request.tokens[: request.cached]))
+            for seq, request in enumerate(requests)
         ]
         self._context, self._n_ctx, self._progress = context, n_ctx, progress
         self._prefilled = False
 
     @property
+    def generations(self) -> list[Generation]:
+        """What is being made, in the order of the requests.
+
+        They hold the run and the run does not hold them: with the last one it goes, and frees its context.
+        """
+        return [Generation(self, slot.completion) for slot in self.slots]
+
+    @property
     def done(self) -> bool:
         """Whether every completion has ended."""
-        return all(generation.done for generation in self.generations)
+        return all(slot.completion.done for slot in self.slots)
 
     def step(self) -> None:
         """Prefill all prompts and draw the first tokens, or draw one more token for each completion.
@@ -91,20 +98,20 @@ class Run:
                 self._decode()
                 self.stats.decode_seconds += perf_counter() - started
         except BaseException:
-            for generation in self.generations:
-                generation.interrupt()
+            for slot in self.slots:
+                slot.completion.interrupt()
             raise
 
     def _end_cancelled(self) -> None:
-        for generation in self.generations:
-            if generation.cancelled:
-                generation.interrupt()
+        for slot in self.slots:
+            if slot.completion.cancelled:
+                slot.completion.interrupt()
 
     def _prefill(self) -> None:
         work: list[tuple[int, int, Slot, bool]] = []
         followers = self._share_prompts()
         for slot in followers:
-            request = slot.generation.request
+            request = slot.completion.request
             last = len(request.tokens) - 1
             work += [
                 (request.tokens[pos], pos, slot, pos == last) for pos in range(request.cached, last + 1)
@@ -136,7 +143,7 @@ class Run:
         leaders: dict[object, Slot] = {}
         followers: dict[Slot, list[Slot]] = {}
         for slot in self.slots:
-            request = slot.generation.request
+            request = slot.completion.request
             key: object = slot.seq if request.context_shift else request.tokens
             leader = leaders.setdefault(key, slot)
             if leader is slot:
@@ -148,7 +155,7 @@ class Run:
     def _decode(self) -> None:
         batch, active = Batch(), []
         for slot in self.slots:
-            if slot.generation.done or not self._make_room(slot):
+            if slot.completion.done or not self._make_room(slot):
                 continue
             batch.add(slot.drawn, len(slot.tokens), [slot.seq], logits=True)
             active.append(slot)
@@ -164,9 +171,9 @@ class Run:
         """See to it that the slot has a position left; without one its completion ends here."""
         if len(slot.tokens) < self._n_ctx:
             return True
-        request = slot.generation.request
+        request = slot.completion.request
         if not request.context_shift:
-            slot.generation.out_of_context()
+            slot.completion.out_of_context()
             return False
         keep, used = request.n_keep, len(slot.tokens)
         forget = (used - keep) // 2
@@ -177,14 +184,14 @@ class Run:
         return True
 
     def _draw(self, slot: Slot, row: Any) -> None:
-        if slot.generation.done:
+        if slot.completion.done:
             return
-        chain = slot.generation.request.chain
+        chain = slot.completion.request.chain
         started = perf_counter()
         slot.drawn = chain.sample(row)
         self.stats.sampler_seconds += perf_counter() - started
         self.stats.sampled_tokens += 1
-        slot.generation.feed(slot.drawn, row)
+        slot.completion.feed(slot.drawn, row)
 
     def _report(self, done: int, total: int) -> None:
         if self._progress is not None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from aleator.generate.logprobs import Logprobs, top_logprobs
@@ -116,7 +115,72 @@ class Stats:
         }
 
 
-@dataclass(eq=False, repr=False)
+class Completion:
+    """What has been made of a request so far; the run feeds it, a :class:`Generation` shows it."""
+
+    def __init__(self, request: Request, detokenizer: Detokenizer) -> None:
+        self.request = request
+        self.tokens: list[int] = []
+        self.logprobs: list[Logprobs] = []
+        self.pieces: list[str] = []
+        self.stop_reason: StopReason | None = None
+        self.cancelled = False
+        self._detokenizer = detokenizer
+        self._matcher = StopMatcher(request.stop)
+        self._show(request.echo)
+        if request.max_tokens == 0:
+            self._end("length")
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self.stop_reason is not None
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that was found."""
+        return self._matcher.matched
+
+    def feed(self, token: int, logits: Any) -> None:
+        """Take in ``token``, drawn from ``logits`` [V], and end where it ends things."""
+        request = self.request
+        self.tokens.append(token)
+        if request.logprobs is not None:
+            token_bytes = self._detokenizer.token_bytes
+            self.logprobs.append(top_logprobs(logits, token, request.logprobs, token_bytes))
+        if token in self._detokenizer.eog and not request.params.ignore_eos:
+            self._end("eog")
+            return
+        self._show(self._matcher.push(request.stream.push(token)))
+        if self._matcher.matched is not None:
+            self._end("stop")
+        elif len(self.tokens) == request.max_tokens:
+            self._end("length")
+
+    def out_of_context(self) -> None:
+        """There is no position left for another token."""
+        self._end("context")
+
+    def interrupt(self) -> None:
+        """No more tokens will be drawn."""
+        if not self.done:
+            self._end("interrupted")
+
+    def _show(self, piece: str) -> None:
+        if piece:
+            self.pieces.append(piece)
+
+    def _end(self, reason: StopReason) -> None:
+        if reason == "eog":
+            # Only here is the text over for good: elsewhere more bytes of the character would follow.
+            self._show(self._matcher.push(self.request.stream.flush()))
+        if self._matcher.matched is None:
+            self._show(self._matcher.flush())
+        else:
+            reason = "stop"
+        self.stop_reason = reason
+
+
 class Generation(Iterator[str]):
     """One completion: an iterator over pieces of text, each made when it is asked for.
 
@@ -127,45 +191,32 @@ class Generation(Iterator[str]):
     were not generated is left out.
     """
 
-    request: Request
-    _run: Stepper
-    _detokenizer: Detokenizer
-    _tokens: list[int] = field(default_factory=list)
-    _logprobs: list[Logprobs] = field(default_factory=list)
-    _stop_reason: StopReason | None = None
-    _cancelled: bool = False
-
-    def __post_init__(self) -> None:
-        self._matcher = StopMatcher(self.request.stop)
-        self._pieces: list[str] = []
-        self._waiting: deque[str] = deque()
-        if self.request.echo:
-            self._show(self.request.echo)
-        if self.request.max_tokens == 0:
-            self._end("length")
+    def __init__(self, run: Stepper, completion: Completion) -> None:
+        self._run, self._completion = run, completion
+        self._given = 0
 
     def __next__(self) -> str:
-        while not self._waiting:
-            if self._stop_reason is not None:
+        completion = self._completion
+        while self._given == len(completion.pieces):
+            if completion.done:
                 raise StopIteration
             self._run.step()
-        return self._waiting.popleft()
+        self._given += 1
+        return completion.pieces[self._given - 1]
 
     def __repr__(self) -> str:
-        state = self._stop_reason or "under way"
-        return f"<Generation: {len(self._tokens)} tokens, {state}, seed {self.seed}>"
+        state = self._completion.stop_reason or "under way"
+        return f"<Generation: {len(self._completion.tokens)} tokens, {state}, seed {self.seed}>"
 
     @property
     def text(self) -> str:
         """The whole text, without the stop string."""
-        self._finish()
-        return "".join(self._pieces)
+        return "".join(self._finished().pieces)
 
     @property
     def tokens(self) -> list[int]:
         """Every token drawn, also the end-of-generation token and those of the stop string."""
-        self._finish()
-        return list(self._tokens)
+        return list(self._finished().tokens)
 
     @property
     def stop_reason(self) -> StopReason:
@@ -174,19 +225,22 @@ class Generation(Iterator[str]):
         "eog": an end-of-generation token; "stop": a stop string; "length": ``max_tokens``;
         "context": no room for another token; "interrupted": :meth:`cancel`, or an error while generating.
         """
-        return self._finish()
+        return self._finished().stop_reason or "interrupted"
 
     @property
     def stop_string(self) -> str | None:
         """The stop string that ended it."""
-        self._finish()
-        return self._matcher.matched
+        return self._finished().stop_string
 
     @property
     def logprobs(self) -> list[Logprobs] | None:
         """For every token what the model thought, before sampling; None when not asked for."""
-        self._finish()
-        return None if self.request.logprobs is None else list(self._logprobs)
+        return None if self.request.logprobs is None else list(self._finished().logprobs)
+
+    @property
+    def request(self) -> Request:
+        """What was asked for."""
+        return self._completion.request
 
     @property
     def seed(self) -> int:
@@ -201,12 +255,7 @@ class Generation(Iterator[str]):
     @property
     def done(self) -> bool:
         """Whether it has ended."""
-        return self._stop_reason is not None
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether :meth:`cancel` was called."""
-        return self._cancelled
+        return self._completion.done
 
     def cancel(self) -> None:
         """End it before the next token, with stop reason "interrupted".
@@ -214,7 +263,7 @@ class Generation(Iterator[str]):
         Text held back for a stop string is given out.  May be called from a signal handler or another
         thread.
         """
-        self._cancelled = True
+        self._completion.cancelled = True
 
     def as_json(self) -> dict[str, Any]:
         """Text, tokens, stop reason, stop string and log-probabilities as a JSON-ready dictionary."""
@@ -228,48 +277,7 @@ class Generation(Iterator[str]):
             result["logprobs"] = [entry.as_json() for entry in self.logprobs]
         return result
 
-    def feed(self, token: int, logits: Any) -> None:
-        """The run drew ``token`` from ``logits`` [V]: take it in, and end where it ends things."""
-        self._tokens.append(token)
-        if self.request.logprobs is not None:
-            entry = top_logprobs(
-                logits, token, self.request.logprobs, self._detokenizer.token_bytes
-            )
-            self._logprobs.append(entry)
-        if token in self._detokenizer.eog and not self.request.params.ignore_eos:
-            self._end("eog")
-            return
-        self._show(self._matcher.push(self.request.stream.push(token)))
-        if self._matcher.matched is not None:
-            self._end("stop")
-        elif len(self._tokens) == self.request.max_tokens:
-            self._end("length")
-
-    def out_of_context(self) -> None:
-        """The run has no position left for another token."""
-        self._end("context")
-
-    def interrupt(self) -> None:
-        """The run will draw no more tokens for it."""
-        if not self.done:
-            self._end("interrupted")
-
-    def _finish(self) -> StopReason:
-        while self._stop_reason is None:
+    def _finished(self) -> Completion:
+        while not self._completion.done:
             self._run.step()
-        return self._stop_reason
-
-    def _show(self, piece: str) -> None:
-        if piece:
-            self._pieces.append(piece)
-            self._waiting.append(piece)
-
-    def _end(self, reason: StopReason) -> None:
-        if reason == "eog":
-            # Only here is the text over for good: elsewhere more bytes of the character would follow.
-            self._show(self._matcher.push(self.request.stream.flush()))
-        if self._matcher.matched is None:
-            self._show(self._matcher.flush())
-        else:
-            reason = "stop"
-        self._stop_reason = reason
+        return self._completion
