@@ -2,9 +2,10 @@
 
     python tools/golden_logits.py tests/data/golden_logits.npz
 
-Needs llama-cpp-python (the extra ``bench``).  Everything in float32 (cache too), no flash attention,
-one thread.  Per model: logits of a prefill at every position, a greedy continuation, and the logits of a script of
-shared, removed and shifted sequences.  The file says which version made it.
+Needs llama-cpp-python (the extra ``bench``).  Everything in float32 (cache too), no flash
+attention, one thread.  Per model: logits of a prefill at every position, a greedy continuation,
+and the logits of a script of shared, removed and shifted sequences.  The file says which version
+made it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ N_PREFILL, N_GREEDY = 20, 64
 Row = tuple[int, int, Sequence[int]]  # token, position, sequences
 
 
-@llama_cpp.llama_log_callback
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator,unused-ignore]
 def _quiet(level: int, text: bytes, data: ctypes.c_void_p) -> None:
     pass
 
@@ -119,7 +120,7 @@ def main() -> None:
         f"tools/golden_logits.py, llama-cpp-python {llama_cpp.__version__}"
     )
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(args.out, **arrays)
+    np.savez_compressed(args.out, allow_pickle=False, **arrays)
     print(f"{args.out}: {args.out.stat().st_size / 1024:.1f} KiB, {len(SPECS)} models")
 
 

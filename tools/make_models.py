@@ -3,8 +3,8 @@
     python tools/make_models.py --list
     python tools/make_models.py qwen3 --out qwen3.gguf
 
-The weights follow from the seed alone, so a file can be made again anywhere.  The models have no tokenizer
-(``no_vocab``) unless ``--tokenizer-from`` names a GGUF file to copy one from.
+The weights follow from the seed alone, so a file can be made again anywhere.  The models have no
+tokenizer (``no_vocab``) unless ``--tokenizer-from`` names a GGUF file to copy one from.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SPECS: dict[str, Spec] = {
 
 
 def random_tensors(spec: Spec) -> dict[str, Array]:
-    """Every tensor by its GGUF name; scaled so that activations stay near 1 and attention is uneven."""
+    """Every tensor by its GGUF name, scaled so that attention is uneven and nothing explodes."""
     rng = np.random.default_rng(spec.seed)
 
     def matrix(n_out: int, n_in: int, gain: float = 1.0) -> Array:

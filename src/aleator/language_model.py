@@ -18,7 +18,9 @@ from aleator.generate.request import Generation, Request
 from aleator.models.decoder import Decoder, build_decoder
 from aleator.models.weights import Weights, open_weights
 from aleator.samplers import SamplingParams
-from aleator.text import Tokenizer, Vocabulary
+from aleator.text.stream import StreamDecoder
+from aleator.text.tokenizer import Tokenizer
+from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -311,7 +313,7 @@ class LanguageModel:
                         tokens=tokens,
                         chain=chain,
                         params=chosen,
-                        stream=self.tokenizer.stream(),
+                        stream=self.stream(tokens),
                         max_tokens=None if max_tokens == -1 else max_tokens,
                         stop=stops,
                         logprobs=logprobs,
@@ -339,6 +341,10 @@ class LanguageModel:
             context.cache.clear(data=False)
             self._user = weakref.ref(run)
         return run.generations
+
+    def stream(self, tokens: Sequence[int]) -> StreamDecoder:
+        """Turns what is generated after ``tokens`` into text."""
+        return self.tokenizer.stream(at_start=all(map(self.vocab.is_special, tokens)))
 
     def context(self, n_ctx: int | None = None, n_seq_max: int = 1) -> Context:
         """A new context of this model, with the options it was loaded with; logits arrive on the CPU.

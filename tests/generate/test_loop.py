@@ -21,6 +21,9 @@ BYTES = [bytes([0x61 + i]) for i in range(26)] + [b"<end>", b"\xc3", b"\xa9", b"
 class Detokenizer:
     eog = frozenset([EOG])
 
+    def __len__(self) -> int:
+        return N_VOCAB
+
     def token_bytes(self, token: int) -> bytes:
         return BYTES[token]
 
@@ -88,7 +91,10 @@ class FakeContext:
             if wanted:
                 rows.append(self.logits(tokens))
         self.most_used = max(self.most_used, self.cache.used())
-        return torch.from_numpy(np.array(rows, np.float32).reshape(len(rows), N_VOCAB))
+        # Two more rows than there are tokens, and likelier than all: padding of the output matrix.
+        padded = np.full((len(rows), N_VOCAB + 2), 99.0, np.float32)
+        padded[:, :N_VOCAB] = np.reshape(rows, (len(rows), N_VOCAB))
+        return torch.from_numpy(padded)
 
     def logits(self, tokens: list[int]) -> np.ndarray[Any, Any]:
         if self.script:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from aleator._native import Cells
 
 if TYPE_CHECKING:
-    from aleator.cache.kv_cache import KVCache, LayerShape, MicroBatch
+    from aleator.cache.kv_cache import CellTensors, KVCache, LayerShape, MicroBatch
 
-__all__ = ["Cells", "KVCache", "LayerShape", "MicroBatch"]
+__all__ = ["CellTensors", "Cells", "KVCache", "LayerShape", "MicroBatch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,12 +18,12 @@ from aleator.core.errors import CacheFull, CannotShift, ParameterError
 log = logging.getLogger(__name__)
 
 RotateKeys = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
-"""``rotate(layer, keys, deltas)``: float32 keys [n, G, D] turned by ``deltas`` (int64 [n]) positions."""
+"""``rotate(layer, keys, deltas)``: float32 keys [n, G, D], turned by int64 [n] positions."""
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """What one attention layer stores per cell: ``kv_heads`` rows of ``head_dim`` and ``head_dim_v``."""
+    """What a layer stores per cell: ``kv_heads`` keys of ``head_dim``, values of ``head_dim_v``."""
 
     kv_heads: int
     head_dim: int
@@ -31,34 +31,56 @@ class LayerShape:
 
 
 class MicroBatch:
-    """The cells of one micro-batch of T tokens, as the layers of a decoder use them.
+    """The cells of one micro-batch of T tokens, on the host.
 
     Attributes:
-        n: how many cells are read.
-        mask: float32 [T, n], 0 where a query may see a cell and -inf where not; None if all see all.
-        causal: without a mask, query t sees exactly the first t + 1 cells.
+        slots: int64 [T], the cell of each token.
+        visible: bool [T, n], which of the cells 0 to n - 1 each token attends to; n - 1 is the
+            highest used cell.
+        n_visible: how many are True.
 
     """
 
-    __slots__ = ("_cells", "_keys", "_rows", "_start", "_values", "causal", "device", "mask", "n")
+    __slots__ = ("_cache", "n_visible", "slots", "visible")
 
     def __init__(
         self,
         cache: KVCache,
-        cells: npt.NDArray[np.int64],
+        slots: npt.NDArray[np.int64],
         positions: npt.NDArray[np.int32],
         seqs: npt.NDArray[np.int32],
     ) -> None:
-        book = cache.cells
+        self._cache, self.slots = cache, slots
+        self.visible = np.empty((len(slots), cache.cells.top), dtype=np.bool_)
+        self.n_visible = cache.cells.mask(positions, seqs, self.visible)
+
+    def tensors(self) -> CellTensors:
+        """The same for layers that compute with torch."""
+        return CellTensors(self._cache, self)
+
+
+class CellTensors:
+    """The cells of a micro-batch as torch layers use them.
+
+    Attributes:
+        device: where keys and values are.
+        n: how many cells are read.
+        mask: float32 [T, n], 0 where a query may see a cell, else -inf; None if all see all.
+        causal: without a mask, query t sees exactly the first t + 1 cells.
+
+    """
+
+    __slots__ = ("_keys", "_rows", "_slots", "_start", "_values", "causal", "device", "mask", "n")
+
+    def __init__(self, cache: KVCache, batch: MicroBatch) -> None:
+        book, visible = cache.cells, batch.visible
         self._keys, self._values = cache.keys.layers, cache.values.layers
         self.device = cache.device
-        t, top = len(cells), book.top
+        t, top = visible.shape
         # find() goes round the ring once, so an unbroken run is one whose ends are t - 1 apart.
-        self._start = int(cells[0])
-        contiguous = int(cells[-1]) - self._start == t - 1
-        self._cells = None if contiguous else torch.from_numpy(cells).to(self.device)
-        visible = np.empty((t, top), dtype=np.bool_)
-        n_visible = book.mask(positions, seqs, visible)
+        self._start = int(batch.slots[0])
+        contiguous = int(batch.slots[-1]) - self._start == t - 1
+        self._slots = None if contiguous else torch.from_numpy(batch.slots).to(self.device)
         self.n = top
         self._rows: torch.Tensor | None = None
         if book.used < top:
@@ -69,8 +91,8 @@ class MicroBatch:
             visible = visible[:, used]
         self.mask: torch.Tensor | None = None
         self.causal = False
-        if n_visible < t * self.n:
-            triangle = t == self.n and n_visible == t * (t + 1) // 2
+        if batch.n_visible < t * self.n:
+            triangle = t == self.n and batch.n_visible == t * (t + 1) // 2
             self.causal = triangle and bool((visible == np.tri(t, dtype=np.bool_)).all())
             if not self.causal:
                 hidden = torch.from_numpy(~visible).to(self.device)
@@ -80,16 +102,16 @@ class MicroBatch:
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store keys [T, G, D] and values [T, G, Dv] of the micro-batch's tokens."""
         keys, values = self._keys[layer], self._values[layer]
-        if self._cells is None:
+        if self._slots is None:
             end = self._start + k.shape[0]
             keys[self._start : end] = k
             values[self._start : end] = v
         else:
-            keys.index_copy_(0, self._cells, k.to(keys.dtype))
-            values.index_copy_(0, self._cells, v.to(values.dtype))
+            keys.index_copy_(0, self._slots, k.to(keys))
+            values.index_copy_(0, self._slots, v.to(values))
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys [n, G, D] and values [n, G, Dv] in their stored types; views where that is possible."""
+        """Keys [n, G, D] and values [n, G, Dv] in their stored types; views where possible."""
         if self._rows is None:
             return self._keys[layer][: self.n], self._values[layer][: self.n]
         return (
@@ -146,7 +168,7 @@ class Step:
         seqs: npt.NDArray[np.int32],
         owners: npt.NDArray[np.uint64],
     ) -> MicroBatch:
-        """Give T tokens their cells.  ``seqs`` is each token's first sequence, ``owners`` all as bits."""
+        """Give T tokens cells: ``seqs`` is each one's first sequence, ``owners`` all, as bits."""
         cells = self._cache.cells
         return MicroBatch(self._cache, cells.place(positions, owners), positions, seqs)
 
@@ -154,8 +176,8 @@ class Step:
 class KVCache:
     """Keys and values of ``n_cells`` tokens, shared by up to ``n_seq_max`` sequences.
 
-    Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  Every method either does what it says
-    or raises and changes nothing.
+    Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  Every method either
+    does what it says or raises and changes nothing.
 
     Args:
         layers: what each layer stores.
@@ -196,7 +218,7 @@ class KVCache:
             [(s.kv_heads, s.head_dim_v) for s in layers], n_cells, v_dtype, self.device
         )
         log.info(
-            "KV cache: %d cells, %d layers on %s; K (%s) %.2f MiB, V (%s) %.2f MiB, together %.2f MiB",
+            "KV cache: %d cells, %d layers, %s: K (%s) %.2f MiB, V (%s) %.2f MiB, sum %.2f MiB",
             n_cells,
             len(layers),
             self.device,
@@ -256,7 +278,10 @@ class KVCache:
             raise CacheFull(needed, self.free)
 
     def map(self) -> str:
-        """One character per cell up to the last used one: "." free, a digit its owner, "+" an owner above 9, "M" several."""
+        """One character per cell up to the last used one.
+
+        "." is a free cell, a digit its only owner ("+" above 9), "M" several owners.
+        """
         top = self.cells.top
         owners = self.cells.owners[:top]
         bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
@@ -292,8 +317,8 @@ class KVCache:
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
         """Add ``delta`` to the positions in a range; a cell moved below 0 is freed.
 
-        Positions live in the cells: a cell that several sequences own moves for all of them.  The stored keys are
-        turned at the next decode.
+        Positions live in the cells: a cell that several sequences own moves for all of them.  The
+        stored keys are turned at the next decode.
         """
         self._check("seq", seq)
         self._require_shift()
@@ -333,8 +358,8 @@ class KVCache:
         if not 0 <= seq < self.n_seq_max:
             raise ParameterError(
                 parameter,
-                f"{parameter} must lie in [0, {self.n_seq_max}), not {seq}: create the context with a "
-                "larger n_seq_max for more sequences",
+                f"{parameter} must lie in [0, {self.n_seq_max}), not {seq}: create the context "
+                "with a larger n_seq_max for more sequences",
             )
 
     def _require_shift(self) -> None:

@@ -97,7 +97,7 @@ class Conversation:
             tokens=tuple(tokens),
             chain=self.chain,
             params=self.params,
-            stream=model.tokenizer.stream(),
+            stream=model.stream(tokens),
             max_tokens=self._max_tokens,
             stop=self._stop,
             context_shift=self._forget,

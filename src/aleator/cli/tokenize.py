@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the tokens; returns the exit code."""
     from aleator.language_model import bundled_model, load_vocabulary
     from aleator.models.weights import open_weights
-    from aleator.text import Tokenizer
+    from aleator.text.tokenizer import Tokenizer
 
     text = read_text(arguments)
     vocab = load_vocabulary(open_weights(arguments.model or bundled_model()))

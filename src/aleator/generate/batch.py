@@ -1,4 +1,4 @@
-"""Tokens (or embeddings) to decode: each with a position, its sequences and whether its logits are wanted."""
+"""Tokens (or embeddings) to decode, each with a position, sequences, and a wish for its logits."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from aleator.core.errors import InvalidBatch
 class Batch:
     """A list of tokens for :meth:`Context.decode`.
 
-    Positions left out (None) continue their sequence; sequences left out are [0]; if no token says whether its logits
-    are wanted, only the last one's are.
+    Positions left out (None) continue their sequence; sequences left out are [0]; if no token says
+    whether its logits are wanted, only the last one's are.
     """
 
     __slots__ = ("embeddings", "logits", "positions", "sequences", "tokens")
@@ -93,8 +93,7 @@ class CheckedBatch:
     """A batch that obeys the rules, as arrays.
 
     Attributes:
-        tokens: int64 [T], or None.
-        embeddings: float32 [T, n_embd], or None.
+        inputs: token ids, int64 [T], or input vectors, float32 [T, n_embd].
         positions: int32 [T].
         seqs: int32 [T], each token's first sequence: the one it attends as.
         owners: uint64 [T, words], all its sequences as bits.
@@ -102,7 +101,7 @@ class CheckedBatch:
 
     """
 
-    __slots__ = ("embeddings", "owners", "positions", "seqs", "tokens", "wanted")
+    __slots__ = ("inputs", "owners", "positions", "seqs", "wanted")
 
     def __init__(self, batch: Batch, cells: Cells, n_vocab: int, n_embd: int) -> None:
         n = len(batch)
@@ -110,15 +109,14 @@ class CheckedBatch:
             raise InvalidBatch(-1, "the batch is empty: add at least one token")
         if batch.tokens and batch.embeddings:
             raise InvalidBatch(-1, "a batch holds either tokens or embeddings, not both")
-        self.tokens: npt.NDArray[np.int64] | None = None
-        self.embeddings: npt.NDArray[np.float32] | None = None
+        self.inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32]
         if batch.embeddings:
-            self.embeddings = _checked_embeddings(batch.embeddings, n_embd)
+            self.inputs = _checked_embeddings(batch.embeddings, n_embd)
         else:
             for i, token in enumerate(batch.tokens):
                 if not 0 <= token < n_vocab:
                     raise InvalidBatch(i, f"token {token} is outside the vocabulary [0, {n_vocab})")
-            self.tokens = np.array(batch.tokens, dtype=np.int64)
+            self.inputs = np.array(batch.tokens, dtype=np.int64)
         self.positions = np.array(_checked_positions(batch, cells), dtype=np.int32)
         self.seqs = np.array([s[0] for s in batch.sequences], dtype=np.int32)
         self.owners = np.zeros((n, cells.owners.shape[1]), dtype=np.uint64)
@@ -130,15 +128,11 @@ class CheckedBatch:
                     self.owners[i, s // 64] |= np.uint64(1 << (s % 64))
         self.wanted = np.array(batch.wanted(), dtype=np.int64)
 
-    def rows(self, part: slice) -> slice | npt.NDArray[np.int64]:
+    def rows(self, part: slice) -> npt.NDArray[np.int64]:
         """Which rows of a part are wanted, counted from its start."""
         low, high = np.searchsorted(self.wanted, (part.start, part.stop))
-        if high - low == part.stop - part.start:
-            return slice(None)
-        if high - low == 1:
-            row = int(self.wanted[low]) - part.start
-            return slice(row, row + 1)
-        return self.wanted[low:high] - part.start
+        rows: npt.NDArray[np.int64] = self.wanted[low:high] - part.start
+        return rows
 
 
 def _checked_embeddings(
@@ -172,7 +166,7 @@ def _checked_positions(batch: Batch, cells: Cells) -> list[int]:
 
 
 def _position(i: int, pos: int | None, s: int, last: dict[int, int], cells: Cells) -> int:
-    """The position of token ``i`` in sequence ``s``: the next one, or the same again within a batch."""
+    """The position of token ``i`` in sequence ``s``: the next, or within a batch the same again."""
     before = last.get(s)
     if before is None:
         before = cells.seq_pos_max(s)
@@ -198,7 +192,7 @@ def _check_sequences(
 ) -> None:
     """Ids in range, and sequences that share a token still hold the same text.
 
-    A token of several sequences attends as the first one, so the others must see the very same cells.
+    A token of several sequences attends as the first one, so the others must see the same cells.
     (llama.cpp compares only their lowest and highest positions.)
     """
     if not seqs:
@@ -207,8 +201,8 @@ def _check_sequences(
         if not 0 <= s < cells.n_seq_max:
             raise InvalidBatch(
                 i,
-                f"sequence {s} must lie in [0, {cells.n_seq_max}): create the context with a larger "
-                "n_seq_max for more sequences",
+                f"sequence {s} must lie in [0, {cells.n_seq_max}): create the context with a "
+                "larger n_seq_max for more sequences",
             )
     group = frozenset(seqs)
     if len(group) > 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import numpy as np
 import torch
 
 from aleator.cache.kv_cache import KVCache, Step
@@ -91,7 +90,7 @@ class Context:
         Whatever is raised, KeyboardInterrupt included, leaves the cache exactly as it was.
 
         Returns:
-            Logits of the tokens that wanted them, float32 [rows, n_vocab], in the order of the batch.
+            Logits of the tokens that wanted them, float32 [rows, n_vocab], in batch order.
 
         Raises:
             InvalidBatch: a rule is broken; names the token.
@@ -109,28 +108,16 @@ class Context:
             for piece in range(0, n, self.n_batch):
                 end = min(piece + self.n_batch, n)
                 for start in range(piece, end, self.n_ubatch):
-                    logits = self._micro_batch(
-                        checked, slice(start, min(start + self.n_ubatch, end)), step
-                    )
-                    if len(logits):
-                        rows.append(logits)
-            if not rows:
-                return torch.empty(0, self.n_vocab, device=self.device)
+                    part = slice(start, min(start + self.n_ubatch, end))
+                    rows.append(self._micro_batch(checked, part, step))
             out = rows[0] if len(rows) == 1 else torch.cat(rows)
             return out.to(self.device)
 
     def _micro_batch(self, batch: CheckedBatch, part: slice, step: Step) -> torch.Tensor:
         positions = batch.positions[part]
         cells = step.place(positions, batch.seqs[part], batch.owners[part])
-        inputs = batch.embeddings if batch.tokens is None else batch.tokens
-        device = self.decoder.device
         return self.decoder.forward(
-            torch.from_numpy(inputs[part]).to(device),
-            torch.from_numpy(positions.astype(np.int64)).to(device),
-            int(positions.max()),
-            cells,
-            batch.rows(part),
-            self.flash_attn,
+            batch.inputs[part], positions, cells, batch.rows(part), self.flash_attn
         )
 
     def _set_threads(self, n_tokens: int) -> None:

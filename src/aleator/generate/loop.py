@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.batch import Batch
@@ -66,6 +68,7 @@ class Run:
         ]
         self._context, self._n_ctx, self._progress = context, n_ctx, progress
         self._prefilled = False
+        self._n_tokens = len(detokenizer)
 
     @property
     def generations(self) -> list[Generation]:
@@ -125,7 +128,7 @@ class Run:
             chunk, batch = work[start : start + step], Batch()
             for token, pos, slot, wanted in chunk:
                 batch.add(token, pos, [slot.seq], logits=wanted)
-            rows = self._context.decode(batch).numpy()
+            rows = self._logits(batch)
             self.stats.prompt_tokens += len(chunk)
             for token, _, slot, _ in chunk:
                 slot.tokens.append(token)
@@ -161,7 +164,7 @@ class Run:
             active.append(slot)
         if not active:
             return
-        rows = self._context.decode(batch).numpy()
+        rows = self._logits(batch)
         self.stats.decode_tokens += len(active)
         for slot, row in zip(active, rows, strict=True):
             slot.tokens.append(slot.drawn)
@@ -183,7 +186,11 @@ class Run:
         self.stats.context_shifts += 1
         return True
 
-    def _draw(self, slot: Slot, row: Any) -> None:
+    def _logits(self, batch: Batch) -> npt.NDArray[np.float32]:
+        """Logits [n, V] of the wanted tokens; rows of the output matrix that are no tokens are left out."""
+        return self._context.decode(batch).numpy()[:, : self._n_tokens]
+
+    def _draw(self, slot: Slot, row: npt.NDArray[np.float32]) -> None:
         if slot.completion.done:
             return
         chain = slot.completion.request.chain

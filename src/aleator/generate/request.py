@@ -26,7 +26,12 @@ class TextStream(Protocol):
 class Detokenizer(Protocol):
     """The text side of a vocabulary, as a generation needs it."""
 
-    eog: frozenset[int]
+    @property
+    def eog(self) -> frozenset[int]:
+        """Tokens that end a generation."""
+
+    def __len__(self) -> int:
+        """How many tokens there are."""
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes a token stands for."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.kv_cache import LayerShape, MicroBatch
+from aleator.cache.kv_cache import CellTensors, LayerShape, MicroBatch
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.layers.attention import attend
 from aleator.models.layers.linear import Linear, linear
@@ -89,19 +89,33 @@ class Block:
         )
 
     def __call__(
-        self, x: torch.Tensor, angles: torch.Tensor, cells: MicroBatch, fused: bool
+        self,
+        x: torch.Tensor,
+        angles: torch.Tensor,
+        cells: CellTensors,
+        fused: bool,
+        rows: torch.Tensor | None,
     ) -> torch.Tensor:
-        """X [T, n_embd] -> [T, n_embd]; stores the keys and values of the T tokens."""
+        """X [T, n_embd] -> [T, n_embd], or only ``rows`` of it; stores all T keys and values."""
         t = x.shape[0]
         qkv = self.qkv(self.attn_norm(x))
         n_qk = self.n_turned * self.head_dim
-        qk = qkv[:, :n_qk].unflatten(1, (self.n_turned, self.head_dim))
+        qk = qkv[:, :n_qk].view(t, self.n_turned, self.head_dim)
         if self.head_weights is not None:
             qk = F.rms_norm(qk, (self.head_dim,), None, self.head_eps).mul_(self.head_weights)
         qk = self.rotary.turn(qk.float(), angles)
-        q, k = qk.split((self.n_heads, self.n_kv_heads), dim=1)
-        cells.write(self.layer, k, qkv[:, n_qk:].view(t, self.n_kv_heads, self.head_dim_v))
-        x = x + self.output(attend(q, self.layer, cells, self.scale, fused).to(x.dtype))
+        q = qk[:, : self.n_heads]
+        cells.write(
+            self.layer,
+            qk[:, self.n_heads :],
+            qkv[:, n_qk:].view(t, self.n_kv_heads, self.head_dim_v),
+        )
+        if rows is not None and len(rows) == 0:
+            return x[:0]
+        attended = attend(q.to(cells.device), self.layer, cells, self.scale, fused).to(x)
+        if rows is not None:
+            x, attended = x.index_select(0, rows), attended.index_select(0, rows)
+        x = x + self.output(attended)
         return x + self.ffn(self.ffn_norm(x))
 
 
@@ -158,37 +172,44 @@ class Decoder:
         return [LayerShape(b.n_kv_heads, b.head_dim, b.head_dim_v) for b in self.blocks]
 
     def shift_keys(self, layer: int, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
-        """Stored keys of a layer (float32 [n, G, D], overwritten) turned on by ``deltas`` positions."""
+        """Stored keys of a layer (float32 [n, G, D], overwritten) turned by ``deltas``."""
         return self.rotary.shift(keys, deltas)
 
     def forward(
         self,
-        x: torch.Tensor,
-        positions: torch.Tensor,
-        highest: int,
+        inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32],
+        positions: npt.NDArray[np.int32],
         cells: MicroBatch,
-        wanted: slice | npt.NDArray[np.int64],
+        wanted: npt.NDArray[np.int64],
         fused: bool = True,
     ) -> torch.Tensor:
-        """One micro-batch.
+        """One micro-batch of T tokens.
 
         Args:
-            x: token ids, int64 [T], or input vectors [T, n_embd].
-            positions: int64 [T].
-            highest: the largest of them.
+            inputs: token ids [T], or input vectors [T, n_embd].
+            positions: [T].
             cells: where the tokens are stored and what they attend to.
-            wanted: which rows' logits to compute.
-            fused: passed to the attention.
+            wanted: ascending indices of the tokens whose logits are computed.
+            fused: whether attention may use torch's fused kernel.
 
         Returns:
-            Logits, float32 [rows, n_vocab].
+            Logits, float32 [len(wanted), n_vocab], on the decoder's device.
 
         """
+        x = torch.from_numpy(inputs).to(self.device)
         x = self.embedding.index_select(0, x) if x.dim() == 1 else x.to(self.dtype)
-        angles = self.rotary.angles(positions, highest)
-        for block in self.blocks:
-            x = block(x, angles, cells, fused)
-        return self.head(self.output_norm(x[wanted])).float()
+        angles = self.rotary.angles(
+            torch.from_numpy(positions).to(self.device), int(positions.max())
+        )
+        tensors = cells.tensors()
+        rows = None
+        if len(wanted) < len(x):
+            rows = torch.from_numpy(wanted).to(self.device)
+        for block in self.blocks[:-1]:
+            x = block(x, angles, tensors, fused, None)
+        # After the last layer's attention only the wanted rows matter.
+        x = self.blocks[-1](x, angles, tensors, fused, rows)
+        return self.head(self.output_norm(x)).float()
 
 
 def _divisors(weights: Weights) -> npt.NDArray[np.float64] | None:

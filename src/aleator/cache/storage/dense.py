@@ -33,8 +33,7 @@ def dense_bytes(widths: Sequence[int], n_cells: int, type_name: str) -> int:
 class DenseStorage:
     """One side (K or V): per layer a tensor [n_cells, n_kv_heads, head_dim].
 
-    Allocated once, zeroed, never moved.  Zeroed because a masked value is multiplied by probability 0, and
-    0 times an uninitialised NaN is NaN.
+    Allocated once, zeroed, never moved.
     """
 
     def __init__(

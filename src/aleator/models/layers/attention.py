@@ -1,20 +1,21 @@
-"""Attention of a micro-batch's queries over the cells of the cache, with grouped key-value heads."""
+"""Attention of a micro-batch's queries over the cells, with grouped key-value heads."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.kv_cache import MicroBatch
+from aleator.cache.kv_cache import CellTensors
 
 
 def attend(
-    q: torch.Tensor, layer: int, cells: MicroBatch, scale: float, fused: bool
+    q: torch.Tensor, layer: int, cells: CellTensors, scale: float, fused: bool
 ) -> torch.Tensor:
     """softmax(q k^T * scale) v for float32 q [T, H, D]: float32 [T, H * Dv].
 
-    Computed in float32 whatever the cache's types.  ``fused`` uses torch's fused kernel for more than one query (it never
-    holds the T x n scores); a single query is fastest as two plain products.
+    Computed in float32 whatever the cache's types.  ``fused`` uses torch's fused kernel, which
+    never holds the T x n scores, for more than one query; one query is fastest as two plain
+    products.
     """
     k, v = cells.read(layer)
     k, v = k.to(q.dtype), v.to(q.dtype)

@@ -1,7 +1,7 @@
 """The one door through which every matrix product with weights goes.
 
-Another way of computing it (on weights in their stored type, memory-mapped) takes this class's place in
-:func:`linear` and needs only ``n_out`` and ``__call__``.
+Another way of computing it (on weights in their stored type, memory-mapped) is another class with
+the same ``__call__``, chosen in :func:`linear`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 class Linear(Protocol):
     """``x`` [T, n_in] times the weights, plus the bias if there is one: [T, n_out]."""
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, n_in] -> [T, n_out]."""
+        ...
 
 
 class DenseLinear:

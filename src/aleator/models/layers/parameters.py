@@ -17,6 +17,6 @@ def parameter(
     device: torch.device,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """The named tensor; raises FileFormatError if it is missing, of another shape, or not finite."""
+    """The named tensor; FileFormatError if it is missing, of another shape, or not finite."""
     weights.expect(name, shape)
     return weights.tensor(name, dtype).to(device)

@@ -1,7 +1,8 @@
 """Rotary position embedding (Su et al. 2021, arXiv:2104.09864) and its context extensions.
 
-Style "norm" rotates channels (2i, 2i + 1), "neox" channels (i, i + dim / 2).  Frequencies follow ggml's
-formulas: linear scaling, YaRN (Peng et al. 2023, arXiv:2309.00071), per-pair divisors (Llama 3, LongRoPE).
+Style "norm" rotates channels (2i, 2i + 1), "neox" channels (i, i + dim / 2).  Frequencies follow
+ggml's formulas: linear scaling, YaRN (Peng et al. 2023, arXiv:2309.00071), per-pair divisors
+(Llama 3).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TABLE_ROWS = 1 << 15
 def frequencies(
     rope: RopeConfig, divisors: npt.NDArray[np.float64] | None = None
 ) -> tuple[npt.NDArray[np.float64], float]:
-    """Radians per position of each channel pair, float64 [dim / 2], and the rotation's magnitude."""
+    """Radians per position of each pair, float64 [dim / 2], and the rotation's magnitude."""
     pairs = np.arange(rope.dim // 2)
     plain = rope.theta ** (-pairs * 2.0 / rope.dim)
     if divisors is not None:
@@ -59,7 +60,7 @@ def _llama3_divisors(rope: RopeConfig, plain: npt.NDArray[np.float64]) -> npt.ND
 class Rotary:
     """Turns queries and keys by their positions.
 
-    Channels from ``dim`` on are left as they are.  Angles are computed in float64 and used as float32.
+    Channels from ``dim`` on are left as they are.  Angles are float64, used as float32.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Rotary:
         self._table = torch.empty(0, 1, self.dim // 2, dtype=torch.complex64, device=device)
 
     def angles(self, positions: torch.Tensor, highest: int) -> torch.Tensor:
-        """Cos + i sin for int64 positions [T], none above ``highest``: complex64 [T, 1, dim / 2]."""
+        """exp(i angle) at integer positions [T], all <= ``highest``: complex64 [T, 1, dim / 2]."""
         if highest >= TABLE_ROWS:
             return self._polar(positions, self.magnitude)
         if highest >= len(self._table):
@@ -88,12 +89,12 @@ class Rotary:
         return torch.polar(torch.full_like(angle, magnitude), angle).to(torch.complex64)
 
     def turn(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        """Turn x [T, heads, head_dim], float32, which may be overwritten; the result may be x itself."""
+        """Turn float32 x [T, heads, head_dim] in place, and return it."""
         part = x if x.shape[-1] == self.dim else x[..., : self.dim]
         if self.interleaved:
-            torch.view_as_complex(part.unflatten(-1, (-1, 2))).mul_(angles)
+            torch.view_as_complex(part.view(*part.shape[:-1], -1, 2)).mul_(angles)
             return x
-        pairs = part.unflatten(-1, (2, -1))
+        pairs = part.view(*part.shape[:-1], 2, -1)
         turned = torch.complex(pairs[..., 0, :], pairs[..., 1, :]).mul_(angles)
         pairs.copy_(torch.view_as_real(turned).transpose(-1, -2))
         return x

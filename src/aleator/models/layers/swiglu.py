@@ -18,5 +18,5 @@ class SwiGLU:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, n_embd] -> [T, n_embd]."""
-        gate, up = self.gate_up(x).split(self.n_ff, dim=-1)
-        return self.down(F.silu(gate).mul_(up))
+        both = self.gate_up(x)
+        return self.down(F.silu(both[:, : self.n_ff]).mul_(both[:, self.n_ff :]))
