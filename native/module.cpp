@@ -1,19 +1,21 @@
-// The extension module aleator._native: runs every ALEATOR_BIND of the other files, in order of name.
-#include "bind.hpp"
-
+// The extension module aleator._native: runs every ALEATOR_BIND of the other files, in order of
+// name.
 #include <algorithm>
 #include <vector>
 
+#include "bind.hpp"
 #include "simd/dispatch.hpp"
 
 NB_MODULE(_native, m) {
-  m.doc() = "Native code of aleator: samplers, cache bookkeeping, layers. Import it through the package.";
-  std::vector<aleator::Binding *> bindings;
-  for (auto *b = aleator::Binding::first; b; b = b->next) bindings.push_back(b);
+  m.doc() =
+      "Native code of aleator: samplers, cache bookkeeping, layers. Import it through the package.";
+  std::vector<aleator::Binding*> bindings;
+  for (auto* b = aleator::Binding::first; b; b = b->next) bindings.push_back(b);
   std::sort(bindings.begin(), bindings.end(),
-            [](const auto *a, const auto *b) { return a->name < b->name; });
-  for (auto *b : bindings) b->bind(m);
-  m.def("isa", [] { return aleator::isa_name(aleator::isa()); },
-        "Instruction set in use: 'base', 'v3' (AVX2) or 'v4' (AVX-512). "
-        "The environment variable ALEATOR_ISA forces a lower one.");
+            [](const auto* a, const auto* b) { return a->name < b->name; });
+  for (auto* b : bindings) b->bind(m);
+  m.def(
+      "isa", [] { return aleator::isa_name(aleator::isa()); },
+      "Instruction set in use: 'base', 'v3' (AVX2) or 'v4' (AVX-512). "
+      "The environment variable ALEATOR_ISA forces a lower one.");
 }

@@ -1,5 +1,5 @@
-// The Mersenne Twister as llama.cpp's samplers consume it (study of llama.cpp 0.5.0): a 32-bit seed, and two
-// words, low half first, for a uniform double in [0, 1).
+// The Mersenne Twister as llama.cpp's samplers consume it (study of llama.cpp 0.5.0): a 32-bit
+// seed, and two words, low half first, for a uniform double in [0, 1).
 #pragma once
 
 #include <cmath>
@@ -14,8 +14,9 @@ class Mt19937 {
   void reseed(uint32_t seed) { engine_.seed(seed); }
   uint32_t word() { return static_cast<uint32_t>(engine_()); }
 
-  // Spelled out because C++ leaves the formula of generate_canonical to the library.  Each operation is
-  // rounded to double as libstdc++ rounds it; a sum that rounds up to 2^64 becomes the last double below 1.
+  // Spelled out because C++ leaves the formula of generate_canonical to the library.  Each
+  // operation is rounded to double as libstdc++ rounds it; a sum that rounds up to 2^64 becomes the
+  // last double below 1.
   double uniform_double() {
     const double low = word(), high = word();
     const double u = (low + high * 4294967296.0) / 18446744073709551616.0;

@@ -1,5 +1,6 @@
-// Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): a counter goes in, four
-// random words come out, and there is no state.  Contract: docs/numerics.md, "Random numbers".
+// Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"): a counter goes
+// in, four random words come out, and there is no state.  Contract: docs/numerics.md, "Random
+// numbers".
 #pragma once
 
 #include <array>
@@ -21,21 +22,33 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint6
 }
 
 // What a stream of random numbers is for.  The values are part of the contract: they change tokens.
-enum class Purpose : uint32_t { dist = 1 };
+enum class Purpose : uint32_t { dist = 1, gumbel, xtc, mirostat, mirostat_v2, adaptive_p };
 
 constexpr uint32_t max_ordinal = 255, max_completion = (1u << 20) - 1;
 
-// A stream: the purpose, the ordinal of the sampler among those of its kind, and the completion's index.
+// A stream: the purpose, the ordinal of the sampler among those of its kind, and the completion's
+// index.
 inline uint32_t stream_word(Purpose purpose, uint32_t ordinal, uint32_t completion) {
   return static_cast<uint32_t>(purpose) << 28 | ordinal << 20 | completion;
 }
 
+// The seed and stream of one sampler that draws.
+struct Stream {
+  uint64_t seed;
+  uint32_t ordinal;
+};
+
 // One 64-bit uniform: the first two words of the block, low word first.
 inline uint64_t philox_u64(uint64_t seed, uint32_t index, uint64_t position, uint32_t stream) {
-  const auto w = philox4x32({index, static_cast<uint32_t>(position),
-                             static_cast<uint32_t>(position >> 32), stream},
-                            seed);
+  const auto w = philox4x32(
+      {index, static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), stream},
+      seed);
   return w[0] | static_cast<uint64_t>(w[1]) << 32;
+}
+
+inline uint64_t uniform(Purpose purpose, Stream stream, uint64_t position, uint32_t completion,
+                        uint32_t index = 0) {
+  return philox_u64(stream.seed, index, position, stream_word(purpose, stream.ordinal, completion));
 }
 
 }  // namespace aleator

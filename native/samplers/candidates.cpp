@@ -22,12 +22,13 @@ const auto widen_bf16_ = ALEATOR_PICK(widen_bf16);
 
 [[noreturn]] void nothing_finite() {
   throw LogitsError(
-      "no token has a finite logit: every one is -inf or NaN; check the model's output, logit_bias and masks");
+      "no token has a finite logit: every one is -inf or NaN; check the model's output, logit_bias "
+      "and masks");
 }
 
 }  // namespace
 
-void Candidates::load(const void *data, int64_t n, Dtype dtype) {
+void Candidates::load(const void* data, int64_t n, Dtype dtype) {
   if (n < 1) throw LogitsError("logits are empty: one value per token of the vocabulary is needed");
   if (n > max_vocab)
     throw LogitsError("logits have " + std::to_string(n) +
@@ -37,22 +38,23 @@ void Candidates::load(const void *data, int64_t n, Dtype dtype) {
   const int64_t whole = n / tile_size;
   dense_ = true;
   temperature_ = 1;
+  full_mass_ = 0;
   selected = -1;
   edited_.clear();
   tiles_.resize(n_tiles_);
   maxima_.resize(n_tiles_);
   state_.assign(n_tiles_, 0);
   copies_.resize(n_tiles_ * tile_size);  // reserved whole: pointers into it stay valid
-  const float *source = static_cast<const float *>(data);
+  const float* source = static_cast<const float*>(data);
   if (dtype != Dtype::f32) {
     widened_.resize(n);
-    (dtype == Dtype::f16 ? widen_f16_ : widen_bf16_)(static_cast<const uint16_t *>(data), n,
-                                                      widened_.data());
+    (dtype == Dtype::f16 ? widen_f16_ : widen_bf16_)(static_cast<const uint16_t*>(data), n,
+                                                     widened_.data());
     source = widened_.data();
   }
   for (int64_t t = 0; t < whole; ++t) tiles_[t] = source + t * tile_size;
   if (whole < n_tiles_) {  // the rest, padded with masked tokens to a whole tile
-    float *rest = copies_.data() + whole * tile_size;
+    float* rest = copies_.data() + whole * tile_size;
     std::fill(std::copy(source + whole * tile_size, source + n, rest), rest + tile_size, -infinity);
     tiles_[whole] = rest;
     state_[whole] = 1;
@@ -69,8 +71,8 @@ void Candidates::load(const void *data, int64_t n, Dtype dtype) {
   settle();
 }
 
-float *Candidates::own_tile(int64_t tile) {
-  float *copy = copies_.data() + tile * tile_size;
+float* Candidates::own_tile(int64_t tile) {
+  float* copy = copies_.data() + tile * tile_size;
   if (!state_[tile]) {
     std::memcpy(copy, tiles_[tile], tile_size * sizeof(float));
     tiles_[tile] = copy;
@@ -79,8 +81,9 @@ float *Candidates::own_tile(int64_t tile) {
   return copy;
 }
 
-float *Candidates::edit(int32_t id) {
+float* Candidates::edit(int32_t id) {
   if (temperature_ != 1) materialise();
+  full_mass_ = 0;
   if (!dense_) {
     const auto at = std::lower_bound(ids_.begin(), ids_.end(), id);
     return at != ids_.end() && *at == id ? &logits_[at - ids_.begin()] : nullptr;
@@ -88,7 +91,7 @@ float *Candidates::edit(int32_t id) {
   if (id < 0 || id >= n_vocab_) return nullptr;
   const int64_t tile = id / tile_size;
   if (tiles_[tile][id % tile_size] == -infinity) return nullptr;
-  float *z = own_tile(tile) + id % tile_size;
+  float* z = own_tile(tile) + id % tile_size;
   if (state_[tile] != 2) {
     state_[tile] = 2;
     edited_.push_back(static_cast<int32_t>(tile));
@@ -97,13 +100,13 @@ float *Candidates::edit(int32_t id) {
   return z;
 }
 
-// Restores the canonical form after logits were written: NaN becomes -inf, masked tokens leave a compact list,
-// and with a +inf present only those tokens remain.
+// Restores the canonical form after logits were written: NaN becomes -inf, masked tokens leave a
+// compact list, and with a +inf present only those tokens remain.
 void Candidates::settle() {
   top_ = -infinity;
   if (dense_) {
     for (const int32_t tile : edited_) {
-      float *x = copies_.data() + int64_t{tile} * tile_size;
+      float* x = copies_.data() + int64_t{tile} * tile_size;
       float best = -infinity;
       for (int i = 0; i < tile_size; ++i) {
         x[i] = std::isnan(x[i]) ? -infinity : x[i] + 0.0f;
@@ -130,7 +133,8 @@ void Candidates::settle() {
   if (top_ == infinity) keep_infinite();
 }
 
-// +inf tokens are equally likely, so any equal finite logit says the same; 0 keeps the arithmetic finite.
+// +inf tokens are equally likely, so any equal finite logit says the same; 0 keeps the arithmetic
+// finite.
 void Candidates::keep_infinite() {
   list(spare_ids_, spare_logits_);
   size_t kept = 0;
@@ -141,14 +145,14 @@ void Candidates::keep_infinite() {
   set_compact(spare_ids_, spare_logits_);
 }
 
-void Candidates::set_compact(std::vector<int32_t> &ids, std::vector<float> &logits) {
+void Candidates::set_compact(std::vector<int32_t>& ids, std::vector<float>& logits) {
   ids_.swap(ids);
   logits_.swap(logits);
   dense_ = false;
   top_ = *std::max_element(logits_.begin(), logits_.end());
 }
 
-void Candidates::list(std::vector<int32_t> &ids, std::vector<float> &logits) const {
+void Candidates::list(std::vector<int32_t>& ids, std::vector<float>& logits) const {
   if (dense_) {
     collect_dense(-infinity, ids, logits);
   } else {
@@ -157,10 +161,10 @@ void Candidates::list(std::vector<int32_t> &ids, std::vector<float> &logits) con
   }
 }
 
-void Candidates::collect_dense(float threshold, std::vector<int32_t> &ids,
-                               std::vector<float> &logits) const {
-  // z - top is -inf - inf = NaN for masked tokens of a row topped by +inf; a finite stand-in serves as well,
-  // since collecting everything is all that such a row is asked for.
+void Candidates::collect_dense(float threshold, std::vector<int32_t>& ids,
+                               std::vector<float>& logits) const {
+  // z - top is -inf - inf = NaN for masked tokens of a row topped by +inf; a finite stand-in serves
+  // as well, since collecting everything is all that such a row is asked for.
   const float top = std::isfinite(top_) ? top_ : 0.0f;
   int64_t room = 0;
   for (int64_t t = 0; t < n_tiles_; ++t)
@@ -185,15 +189,15 @@ int64_t Candidates::count() const {
 }
 
 int32_t Candidates::argmax() const {
-  if (!dense_)
-    return ids_[std::find(logits_.begin(), logits_.end(), top_) - logits_.begin()];
+  if (!dense_) return ids_[std::find(logits_.begin(), logits_.end(), top_) - logits_.begin()];
   const int64_t tile = std::find(maxima_.begin(), maxima_.end(), top_) - maxima_.begin();
-  const float *x = tiles_[tile];
+  const float* x = tiles_[tile];
   return static_cast<int32_t>(tile * tile_size + (std::find(x, x + tile_size, top_) - x));
 }
 
 void Candidates::multiply_temperature(double factor) {
   const double product = temperature_ * factor;
+  full_mass_ = 0;
   if (!std::isfinite(product))
     throw ParameterError("temperature", "the product of the chain's temperatures is not finite");
   if (product <= 1e-5) {
@@ -210,13 +214,13 @@ void Candidates::materialise() {
   temperature_ = 1;
   if (dense_) {
     for (int64_t t = 0; t < n_tiles_; ++t) {
-      float *x = own_tile(t);
+      float* x = own_tile(t);
       for (int i = 0; i < tile_size; ++i) x[i] /= divisor;
       state_[t] = 2;
       edited_.push_back(static_cast<int32_t>(t));
     }
   } else {
-    for (float &z : logits_) z /= divisor;
+    for (float& z : logits_) z /= divisor;
   }
   settle();
 }
@@ -230,8 +234,8 @@ void Candidates::keep_only(int32_t id) {
 }
 
 // Keeps what stands at `key` or before it in the order.
-void Candidates::filter_from_key(uint64_t key, std::vector<int32_t> &ids,
-                                 std::vector<float> &logits) {
+void Candidates::filter_from_key(uint64_t key, std::vector<int32_t>& ids,
+                                 std::vector<float>& logits) {
   size_t kept = 0;
   for (size_t i = 0; i < ids.size(); ++i)
     if (order_key(logits[i], ids[i]) >= key) {
@@ -300,30 +304,105 @@ uint64_t Candidates::mass() {
   return total;
 }
 
-int32_t Candidates::at_mass(uint64_t target) {
-  // weights_ holds what mass() left: one sum per tile, or one weight per candidate.
+void Candidates::draw(uint64_t u) {
+  const uint64_t total =
+      mass();  // leaves in weights_ one sum per tile, or one weight per candidate
+  auto target = static_cast<uint64_t>(static_cast<unsigned __int128>(u) * total >> 64);
   size_t i = 0;
   while (target >= weights_[i]) target -= weights_[i++];
-  if (!dense_) return ids_[i];
+  if (!dense_) {
+    selected = ids_[i];
+    return;
+  }
   uint64_t w[tile_size];
   weigh_(tiles_[i], tile_size, top_, scale(), w);
   int j = 0;
   while (target >= w[j]) target -= w[j++];
-  return static_cast<int32_t>(i) * tile_size + j;
+  selected = static_cast<int32_t>(i) * tile_size + j;
 }
 
-// The shortest prefix of the order whose mass reaches ceil(p * total), p = p_numerator / 2^p_shift < 1.
-void Candidates::keep_mass(unsigned __int128 p_numerator, int p_shift, int64_t min_keep) {
-  using wide = unsigned __int128;
-  const uint64_t total = mass();
-  uint64_t wanted = 0;  // p * total < 2^60 and p_numerator < 2^24: the product fits, and a shift past it is 1
-  if (p_numerator) {
-    const wide product = p_numerator * total;
-    wanted = p_shift >= 127 ? 1
-                            : static_cast<uint64_t>((product + ((wide{1} << p_shift) - 1)) >> p_shift);
+void Candidates::compact() {
+  if (!dense_) return;
+  collect_dense(-infinity, spare_ids_, spare_logits_);
+  set_compact(spare_ids_, spare_logits_);
+}
+
+const std::vector<uint64_t>& Candidates::weights() {
+  compact();
+  mass();
+  return weights_;
+}
+
+std::vector<float>& Candidates::edit_all() {
+  compact();
+  materialise();
+  full_mass_ = 0;
+  return logits_;
+}
+
+uint64_t Candidates::run_end(uint64_t bound, int64_t* length) {
+  const auto& w = weights();
+  uint64_t first_below = 0;  // the largest key among lighter candidates
+  for (size_t i = 0; i < w.size(); ++i)
+    if (w[i] < bound) first_below = std::max(first_below, key_of(i));
+  uint64_t last = ~uint64_t{0};
+  *length = 0;
+  for (size_t i = 0; i < w.size(); ++i) {
+    const uint64_t key = key_of(i);
+    if (key <= first_below) continue;
+    last = std::min(last, key);
+    ++*length;
   }
+  return last;
+}
+
+void Candidates::keep_from(uint64_t key) {
+  compact();
+  keep_if([&](size_t i) { return key_of(i) >= key; });
+}
+
+// Ranks by score ascending, then by the order; keeps the shortest such prefix of at least the
+// wanted mass.
+void Candidates::keep_score_mass(const std::vector<int64_t>& scores, uint64_t wanted,
+                                 int64_t min_keep) {
+  const auto& w = weights();
+  ranking_.resize(w.size());
+  for (size_t i = 0; i < w.size(); ++i) ranking_[i] = {scores[i], ~key_of(i), w[i]};
+  // Partitions by quickselect on mass: what surely stays, what surely goes, and the part in
+  // between.
+  auto begin = ranking_.begin(), end = ranking_.end();
+  const auto before = [](const Ranked& a, const Ranked& b) {
+    return a.score != b.score ? a.score < b.score : a.key < b.key;
+  };
+  uint64_t sum = 0;
+  while (end - begin > 64) {
+    const auto middle = begin + (end - begin) / 2;
+    std::nth_element(begin, middle, end, before);
+    uint64_t half = 0;
+    for (auto r = begin; r < middle; ++r) half += r->weight;
+    if (sum + half >= wanted) {
+      end = middle;
+    } else {
+      sum += half;
+      begin = middle;
+    }
+  }
+  std::sort(begin, end, before);
+  while (begin + 1 < end && sum + begin->weight < wanted) sum += (begin++)->weight;
+  int64_t kept = begin - ranking_.begin() + 1;
+  if (kept < min_keep) {
+    kept = std::min<int64_t>(min_keep, static_cast<int64_t>(ranking_.size()));
+    std::nth_element(ranking_.begin(), ranking_.begin() + (kept - 1), ranking_.end(), before);
+  }
+  const Ranked last = ranking_[kept - 1];
+  keep_if([&](size_t i) { return !before(last, Ranked{scores[i], ~key_of(i), 0}); });
+}
+
+// The shortest prefix of the order whose mass reaches `wanted`.
+void Candidates::keep_mass(uint64_t wanted, int64_t min_keep) {
   if (dense_) {
-    // Most of the mass is near the top, so collect from there, further down each time it does not suffice.
+    // Most of the mass is near the top, so collect from there, further down each time it does not
+    // suffice.
     const float scale_ = scale();
     for (float bits = 4;; bits *= 2) {
       collect_dense(bits > 64 ? -infinity : -bits / scale_, spare_ids_, spare_logits_);
@@ -335,10 +414,12 @@ void Candidates::keep_mass(unsigned __int128 p_numerator, int p_shift, int64_t m
       if (collected >= wanted || bits > 64) break;
     }
   } else {
+    mass();
     spare_ids_ = ids_;
     spare_logits_ = logits_;
   }
-  // Find the key at which the prefix ends: 16 bits of the key at a time, by the mass above each value.
+  // Find the key at which the prefix ends: 16 bits of the key at a time, by the mass above each
+  // value.
   const size_t n = spare_ids_.size();
   keys_.resize(n);
   for (size_t i = 0; i < n; ++i) keys_[i] = order_key(spare_logits_[i], spare_ids_[i]);
@@ -348,7 +429,7 @@ void Candidates::keep_mass(unsigned __int128 p_numerator, int p_shift, int64_t m
     for (size_t i = 0; i < n; ++i) pairs_[i] = {keys_[i], weights_[i]};
     std::sort(pairs_.begin(), pairs_.end(), std::greater<>());
     uint64_t sum = 0;
-    for (const auto &[key, w] : pairs_) {
+    for (const auto& [key, w] : pairs_) {
       last_key = key;
       if ((sum += w) >= wanted) break;
     }
@@ -361,7 +442,8 @@ void Candidates::keep_mass(unsigned __int128 p_numerator, int p_shift, int64_t m
   filter_from_key(last_key, spare_ids_, spare_logits_);
 }
 
-// Among keys_ with weights_: the largest key such that it and those above it weigh at least `wanted`.
+// Among keys_ with weights_: the largest key such that it and those above it weigh at least
+// `wanted`.
 uint64_t Candidates::key_at_mass(uint64_t wanted) {
   uint64_t prefix = 0, above = 0;
   bins_.resize(1 << 16);

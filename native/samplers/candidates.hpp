@@ -1,11 +1,11 @@
 // The candidates of one step: token ids and logits, always in ascending order of id.
 //
-// Dense, as loaded: tiles of 128 logits that are read where the caller has them.  A tile that must change is
-// copied first, so penalties and biases cost as much as the tokens they touch.  The first truncation
-// makes the list compact: ids and logits of the survivors only.
+// Dense, as loaded: tiles of 128 logits that are read where the caller has them.  A tile that must
+// change is copied first, so penalties and biases cost as much as the tokens they touch.  The first
+// truncation makes the list compact: ids and logits of the survivors only.
 //
-// Canonical form (docs/numerics.md) holds between any two calls: no NaN, no -0, no infinity except the -inf of
-// masked tokens, which are not candidates.
+// Canonical form (docs/numerics.md) holds between any two calls: no NaN, no -0, no infinity except
+// the -inf of masked tokens, which are not candidates.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ struct LogitsError : std::runtime_error {
 };
 // Becomes aleator.core.errors.ParameterError in Python.
 struct ParameterError : std::runtime_error {
-  ParameterError(const char *p, const std::string &message)
+  ParameterError(const char* p, const std::string& message)
       : std::runtime_error(message), parameter(p) {}
-  const char *parameter;
+  const char* parameter;
 };
 
 // Floats as integers in the same order.  The argument is never -0 nor NaN.
@@ -44,52 +44,77 @@ enum class Dtype { f32, f16, bf16 };
 class Candidates {
  public:
   // Borrows `data` until the next load; float32 is read in place.
-  void load(const void *data, int64_t n_vocab, Dtype dtype);
+  void load(const void* data, int64_t n_vocab, Dtype dtype);
 
   int64_t n_vocab() const { return n_vocab_; }
   bool dense() const { return dense_; }
-  float top() const { return top_; }            // the largest logit
-  int32_t argmax() const;                       // its token, the lowest id among equals
-  int64_t count() const;                        // candidates, masked tokens not counted
+  float top() const { return top_; }  // the largest logit
+  int32_t argmax() const;             // its token, the lowest id among equals
+  int64_t count() const;              // candidates, masked tokens not counted
   double temperature() const { return temperature_; }
   float scale() const { return weight_scale(temperature_); }
 
-  void multiply_temperature(double factor);     // 1e-5 or less leaves the argmax alone
-  void materialise();                           // z = z / T, T = 1
+  void multiply_temperature(double factor);  // 1e-5 or less leaves the argmax alone
+  void materialise();                        // z = z / T, T = 1
 
-  // A logit to be written; null if the token is masked or not a candidate.  Call settle() after the last.
-  float *edit(int32_t id);
+  // A logit to be written; null if the token is masked or not a candidate.  Call settle() after the
+  // last.
+  float* edit(int32_t id);
   void settle();
 
   // The survivors of a truncation.  Every kept token must be a candidate; `keep` is never empty.
-  void keep_top(int64_t k);                              // the first k in the order
+  void keep_top(int64_t k);                               // the first k in the order
   void keep_distance(float threshold, int64_t min_keep);  // z - top >= threshold
-  void keep_mass(unsigned __int128 p_numerator, int p_shift, int64_t min_keep);
+  void keep_mass(uint64_t wanted, int64_t min_keep);  // the shortest prefix of at least this mass
   void keep_only(int32_t id);
+  void keep_from(uint64_t key);  // this key and those before it
+  void keep_score_mass(const std::vector<int64_t>& scores, uint64_t wanted, int64_t min_keep);
+  template <typename Kept>
+  void keep_if(Kept kept);  // by (index); the list must be compact
 
-  uint64_t mass();                              // total of the Q40 weights
-  int32_t at_mass(uint64_t target);             // first token in id order whose cumulative mass exceeds it
+  uint64_t mass();  // total of the Q40 weights
+  // Selects the first token in id order whose cumulative mass exceeds floor(u * mass / 2^64).
+  void draw(uint64_t u);
+
+  // The list as such, for samplers that look at every candidate.
+  void compact();
+  const std::vector<int32_t>& ids() const { return ids_; }      // compact only
+  const std::vector<float>& logits() const { return logits_; }  // compact only
+  std::vector<float>& edit_all();  // compact and materialised; ends with settle()
+  // Weights of the compact list, valid until the next call.
+  const std::vector<uint64_t>& weights();
+  // The key of the last candidate of the leading run whose weights reach `bound`: the run ends
+  // before the first candidate of the order that weighs less.  Zero candidates if the first already
+  // does: then the largest key.
+  uint64_t run_end(uint64_t bound, int64_t* length);
+
+  // Mass of the row when Softmax saw it, for samplers with mass="full"; 0 if it never did or logits
+  // changed.
+  uint64_t full_mass() const { return full_mass_; }
+  void record_full_mass() { full_mass_ = mass(); }
 
   // A compact copy of the candidates.
-  void list(std::vector<int32_t> &ids, std::vector<float> &logits) const;
+  void list(std::vector<int32_t>& ids, std::vector<float>& logits) const;
 
   int32_t selected = -1;  // token id, -1 while none is
 
  private:
-  void set_compact(std::vector<int32_t> &ids, std::vector<float> &logits);
-  void collect_dense(float threshold, std::vector<int32_t> &ids, std::vector<float> &logits) const;
-  float *own_tile(int64_t tile);
+  void set_compact(std::vector<int32_t>& ids, std::vector<float>& logits);
+  void collect_dense(float threshold, std::vector<int32_t>& ids, std::vector<float>& logits) const;
+  float* own_tile(int64_t tile);
   void keep_infinite();
   uint64_t key_at_mass(uint64_t wanted);
-  void filter_from_key(uint64_t key, std::vector<int32_t> &ids, std::vector<float> &logits);
+  uint64_t key_of(size_t i) const { return order_key(logits_[i], ids_[i]); }
+  void filter_from_key(uint64_t key, std::vector<int32_t>& ids, std::vector<float>& logits);
 
   int64_t n_vocab_ = 0, n_tiles_ = 0;
   bool dense_ = true;
   float top_ = 0;
   double temperature_ = 1;
-  std::vector<const float *> tiles_;     // dense: where each tile is
-  std::vector<float> maxima_;            // dense: its maximum
-  std::vector<uint8_t> state_;           // dense: 1 if the tile is our copy, 2 if it was edited as well
+  uint64_t full_mass_ = 0;
+  std::vector<const float*> tiles_;  // dense: where each tile is
+  std::vector<float> maxima_;        // dense: its maximum
+  std::vector<uint8_t> state_;       // dense: 1 if the tile is our copy, 2 if it was edited as well
   std::vector<float> widened_, copies_;  // float16 input widened; copied tiles
   std::vector<int32_t> edited_;          // tiles with state 2
   std::vector<int32_t> ids_, spare_ids_;
@@ -97,6 +122,24 @@ class Candidates {
   std::vector<uint64_t> weights_, keys_, bins_;
   std::vector<uint8_t> occupied_, has_nan_;
   std::vector<std::pair<uint64_t, uint64_t>> pairs_;
+  struct Ranked {
+    int64_t score;
+    uint64_t key, weight;
+  };
+  std::vector<Ranked> ranking_;
 };
+
+template <typename Kept>
+void Candidates::keep_if(Kept kept) {
+  size_t count = 0;
+  for (size_t i = 0; i < ids_.size(); ++i)
+    if (kept(i)) {
+      ids_[count] = ids_[i];
+      logits_[count++] = logits_[i];
+    }
+  ids_.resize(count);
+  logits_.resize(count);
+  settle();
+}
 
 }  // namespace aleator

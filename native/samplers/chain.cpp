@@ -18,7 +18,7 @@ namespace {
 
 using Logits = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-Dtype dtype_of(const Logits &logits) {
+Dtype dtype_of(const Logits& logits) {
   if (logits.dtype() == nb::dtype<float>()) return Dtype::f32;
   const auto d = logits.dtype();
   if (d.bits == 16 && d.lanes == 1) {
@@ -28,24 +28,23 @@ Dtype dtype_of(const Logits &logits) {
   throw LogitsError("logits must be float32, float16 or bfloat16: convert them first");
 }
 
-
 template <typename T>
-nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> &&values) {
-  auto *heap = new std::vector<T>(std::move(values));
-  nb::capsule owner(heap, [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
+nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T>&& values) {
+  auto* heap = new std::vector<T>(std::move(values));
+  nb::capsule owner(heap, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   return nb::ndarray<nb::numpy, T, nb::ndim<1>>(heap->data(), {heap->size()}, owner);
 }
 
 // The candidates of one step as an object of its own, with its own copy of the logits.
 class OwnedCandidates {
  public:
-  explicit OwnedCandidates(const Logits &logits) {
+  explicit OwnedCandidates(const Logits& logits) {
     const auto dtype = dtype_of(logits);
-    const auto *bytes = static_cast<const uint8_t *>(logits.data());
+    const auto* bytes = static_cast<const uint8_t*>(logits.data());
     bytes_.assign(bytes, bytes + logits.nbytes());
     inner.load(bytes_.data(), static_cast<int64_t>(logits.shape(0)), dtype);
   }
-  OwnedCandidates(const OwnedCandidates &) = delete;
+  OwnedCandidates(const OwnedCandidates&) = delete;
   Candidates inner;
 
  private:
@@ -56,14 +55,14 @@ class OwnedCandidates {
 
 class Chain::Busy {
  public:
-  explicit Busy(Chain &chain) : flag_(chain.busy_) {
+  explicit Busy(Chain& chain) : flag_(chain.busy_) {
     if (flag_.test_and_set(std::memory_order_acquire))
       throw LogitsError("the chain is in use by another thread: give each thread its own clone()");
   }
   ~Busy() { flag_.clear(std::memory_order_release); }
 
  private:
-  std::atomic_flag &flag_;
+  std::atomic_flag& flag_;
 };
 
 Chain::Chain(std::vector<std::shared_ptr<Sampler>> samplers, uint32_t completion)
@@ -71,12 +70,13 @@ Chain::Chain(std::vector<std::shared_ptr<Sampler>> samplers, uint32_t completion
   step_.completion = completion;
 }
 
-Chain::Chain(const Chain &other) : step_(other.step_), history_(other.history_) {
-  for (const auto &sampler : other.samplers_) samplers_.push_back(sampler->clone());
+Chain::Chain(const Chain& other) : step_(other.step_), history_(other.history_) {
+  for (const auto& sampler : other.samplers_) samplers_.push_back(sampler->clone());
 }
 
-void Chain::apply(Candidates &candidates) {
-  for (const auto &sampler : samplers_) sampler->apply(candidates, step_);
+void Chain::apply(Candidates& candidates) {
+  step_.history = &history_;
+  for (const auto& sampler : samplers_) sampler->apply(candidates, step_);
 }
 
 void Chain::accept(int32_t token, bool generated) {
@@ -86,7 +86,7 @@ void Chain::accept(int32_t token, bool generated) {
   history_.tokens.push_back(token);
   history_.generated.push_back(generated);
   step_.position += generated;
-  for (const auto &sampler : samplers_) sampler->accept(history_);
+  for (const auto& sampler : samplers_) sampler->accept(history_);
 }
 
 void Chain::rollback(int64_t n) {
@@ -94,7 +94,7 @@ void Chain::rollback(int64_t n) {
     throw ParameterError("n", "cannot roll back " + std::to_string(n) + " tokens: " +
                                   std::to_string(history_.tokens.size()) + " were accepted");
   for (; n > 0; --n) {
-    for (const auto &sampler : samplers_) sampler->unaccept(history_);
+    for (const auto& sampler : samplers_) sampler->unaccept(history_);
     step_.position -= history_.generated.back();
     history_.tokens.pop_back();
     history_.generated.pop_back();
@@ -102,12 +102,12 @@ void Chain::rollback(int64_t n) {
 }
 
 void Chain::reset() {
-  for (const auto &sampler : samplers_) sampler->reset();
+  for (const auto& sampler : samplers_) sampler->reset();
   history_ = {};
   step_.position = 0;
 }
 
-int32_t Chain::sample(const void *data, int64_t n, Dtype dtype) {
+int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
   const auto began = std::chrono::steady_clock::now();
   scratch_.load(data, n, dtype);
   apply(scratch_);
@@ -122,13 +122,13 @@ int32_t Chain::sample(const void *data, int64_t n, Dtype dtype) {
 
 ALEATOR_BIND(chain) {
   nb::register_exception_translator(
-      [](const std::exception_ptr &p, void *) {
+      [](const std::exception_ptr& p, void*) {
         const auto errors = [] { return nb::module_::import_("aleator.core.errors"); };
         try {
           std::rethrow_exception(p);
-        } catch (const LogitsError &e) {
+        } catch (const LogitsError& e) {
           PyErr_SetString(errors().attr("LogitsError").ptr(), e.what());
-        } catch (const ParameterError &e) {
+        } catch (const ParameterError& e) {
           nb::object type = errors().attr("ParameterError");
           PyErr_SetObject(type.ptr(), type(e.parameter, e.what()).ptr());
         }
@@ -138,51 +138,54 @@ ALEATOR_BIND(chain) {
   nb::class_<Sampler>(m, "Sampler", "A built-in sampler, to be put into a Chain.");
 
   nb::class_<OwnedCandidates>(m, "Candidates")
-      .def(nb::init<const Logits &>(), nb::arg("logits").noconvert())
-      .def("__len__", [](const OwnedCandidates &c) { return c.inner.count(); })
-      .def_prop_ro("n_vocab", [](const OwnedCandidates &c) { return c.inner.n_vocab(); })
+      .def(nb::init<const Logits&>(), nb::arg("logits").noconvert())
+      .def("__len__", [](const OwnedCandidates& c) { return c.inner.count(); })
+      .def_prop_ro("n_vocab", [](const OwnedCandidates& c) { return c.inner.n_vocab(); })
       .def_prop_ro("selected",
-                   [](const OwnedCandidates &c) {
+                   [](const OwnedCandidates& c) {
                      return c.inner.selected < 0 ? std::optional<int32_t>()
                                                  : std::optional(c.inner.selected);
                    })
-      .def_prop_ro("ids",
-                   [](const OwnedCandidates &c) {
-                     std::vector<int32_t> ids;
-                     std::vector<float> logits;
-                     c.inner.list(ids, logits);
-                     return to_numpy(std::move(ids));
-                   },
-                   nb::rv_policy::automatic)
-      .def_prop_ro("logits",
-                   [](OwnedCandidates &c) {
-                     std::vector<int32_t> ids;
-                     std::vector<float> logits;
-                     c.inner.materialise();
-                     c.inner.list(ids, logits);
-                     return to_numpy(std::move(logits));
-                   },
-                   nb::rv_policy::automatic)
-      .def_prop_ro("weights",
-                   [](OwnedCandidates &c) {
-                     std::vector<int32_t> ids;
-                     std::vector<float> logits;
-                     c.inner.list(ids, logits);
-                     std::vector<uint64_t> weights(ids.size());
-                     ALEATOR_PICK(weigh)(logits.data(), static_cast<int64_t>(ids.size()),
-                                         c.inner.top(), c.inner.scale(), weights.data());
-                     return to_numpy(std::move(weights));
-                   },
-                   nb::rv_policy::automatic);
+      .def_prop_ro(
+          "ids",
+          [](const OwnedCandidates& c) {
+            std::vector<int32_t> ids;
+            std::vector<float> logits;
+            c.inner.list(ids, logits);
+            return to_numpy(std::move(ids));
+          },
+          nb::rv_policy::automatic)
+      .def_prop_ro(
+          "logits",
+          [](OwnedCandidates& c) {
+            std::vector<int32_t> ids;
+            std::vector<float> logits;
+            c.inner.materialise();
+            c.inner.list(ids, logits);
+            return to_numpy(std::move(logits));
+          },
+          nb::rv_policy::automatic)
+      .def_prop_ro(
+          "weights",
+          [](OwnedCandidates& c) {
+            std::vector<int32_t> ids;
+            std::vector<float> logits;
+            c.inner.list(ids, logits);
+            std::vector<uint64_t> weights(ids.size());
+            ALEATOR_PICK(weigh)(logits.data(), static_cast<int64_t>(ids.size()), c.inner.top(),
+                                c.inner.scale(), weights.data());
+            return to_numpy(std::move(weights));
+          },
+          nb::rv_policy::automatic);
 
   nb::class_<Chain>(m, "Chain")
       .def(nb::init<std::vector<std::shared_ptr<Sampler>>, uint32_t>(), nb::arg("samplers"),
            nb::arg("completion"))
       .def(
           "sample",
-          [](Chain &chain, const Logits &logits) {
+          [](Chain& chain, const Logits& logits) {
             const Dtype dtype = dtype_of(logits);
-            const void *data = logits.data();
+            const void* data = logits.data();
             const auto n = static_cast<int64_t>(logits.shape(0));
             nb::gil_scoped_release release;
             Chain::Busy busy(chain);
@@ -191,7 +194,7 @@ ALEATOR_BIND(chain) {
           nb::arg("logits").noconvert())
       .def(
           "apply",
-          [](Chain &chain, OwnedCandidates &candidates) {
+          [](Chain& chain, OwnedCandidates& candidates) {
             nb::gil_scoped_release release;
             Chain::Busy busy(chain);
             chain.apply(candidates.inner);
@@ -199,34 +202,34 @@ ALEATOR_BIND(chain) {
           nb::arg("candidates"))
       .def(
           "accept",
-          [](Chain &chain, int32_t token, bool generated) {
+          [](Chain& chain, int32_t token, bool generated) {
             Chain::Busy busy(chain);
             chain.accept(token, generated);
           },
           nb::arg("token"), nb::arg("generated"))
       .def(
           "rollback",
-          [](Chain &chain, int64_t n) {
+          [](Chain& chain, int64_t n) {
             Chain::Busy busy(chain);
             chain.rollback(n);
           },
           nb::arg("n"))
       .def("reset",
-           [](Chain &chain) {
+           [](Chain& chain) {
              Chain::Busy busy(chain);
              chain.reset();
            })
       .def("clone",
-           [](Chain &chain) {
+           [](Chain& chain) {
              Chain::Busy busy(chain);
              return std::make_unique<Chain>(chain);
            })
       .def_prop_rw(
-          "position", [](const Chain &chain) { return chain.position(); },
-          [](Chain &chain, uint64_t position) { chain.set_position(position); })
-      .def_prop_ro("history", [](const Chain &chain) { return chain.history().tokens; })
-      .def_prop_ro("n_sampled", [](const Chain &chain) { return chain.n_sampled(); })
-      .def_prop_ro("seconds", [](const Chain &chain) { return chain.seconds(); });
+          "position", [](const Chain& chain) { return chain.position(); },
+          [](Chain& chain, uint64_t position) { chain.set_position(position); })
+      .def_prop_ro("history", [](const Chain& chain) { return chain.history().tokens; })
+      .def_prop_ro("n_sampled", [](const Chain& chain) { return chain.n_sampled(); })
+      .def_prop_ro("seconds", [](const Chain& chain) { return chain.seconds(); });
 }
 
 }  // namespace aleator

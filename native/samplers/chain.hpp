@@ -14,17 +14,18 @@ class Chain {
   static constexpr int32_t max_token = 1 << 24;
 
   Chain(std::vector<std::shared_ptr<Sampler>> samplers, uint32_t completion);
-  Chain(const Chain &);
+  Chain(const Chain&);
 
-  void apply(Candidates &candidates);
+  void apply(Candidates& candidates);
   void accept(int32_t token, bool generated);
   void rollback(int64_t n);
   void reset();
-  int32_t sample(const void *logits, int64_t n_vocab, Dtype dtype);  // applies, accepts, returns the token
+  int32_t sample(const void* logits, int64_t n_vocab,
+                 Dtype dtype);  // applies, accepts, returns the token
 
   uint64_t position() const { return step_.position; }
   void set_position(uint64_t position) { step_.position = position; }
-  const History &history() const { return history_; }
+  const History& history() const { return history_; }
   int64_t n_sampled() const { return n_sampled_; }
   double seconds() const { return seconds_; }
 

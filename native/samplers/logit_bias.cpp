@@ -11,15 +11,15 @@ class LogitBias : public Cloned<LogitBias> {
  public:
   explicit LogitBias(std::vector<std::pair<int32_t, float>> biases) : biases_(std::move(biases)) {}
 
-  void apply(Candidates &c, const Step &) override {
+  void apply(Candidates& c, const Step&) override {
     if (biases_.empty()) return;
-    for (const auto &[token, bias] : biases_)
+    for (const auto& [token, bias] : biases_)
       if (token >= c.n_vocab())
         throw ParameterError("logit_bias", "logit_bias names token " + std::to_string(token) +
                                                ", but the logits have " +
                                                std::to_string(c.n_vocab()) + " values");
-    for (const auto &[token, bias] : biases_)
-      if (float *z = c.edit(token)) *z += bias;
+    for (const auto& [token, bias] : biases_)
+      if (float* z = c.edit(token)) *z += bias;
     c.settle();
   }
 

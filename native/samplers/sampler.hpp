@@ -11,8 +11,8 @@
 
 namespace aleator {
 
-// Tokens accepted since the last reset, prompt tokens among them.  One for the whole chain: a sampler with a
-// window looks back into it, so going back any number of tokens is exact.
+// Tokens accepted since the last reset, prompt tokens among them.  One for the whole chain: a
+// sampler with a window looks back into it, so going back any number of tokens is exact.
 struct History {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> generated;  // 1 where the token advanced the position
@@ -22,26 +22,41 @@ struct History {
 struct Step {
   uint64_t position = 0;
   uint32_t completion = 0;
+  const History* history = nullptr;
 };
 
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  virtual void apply(Candidates &candidates, const Step &step) = 0;
+  virtual void apply(Candidates& candidates, const Step& step) = 0;
   // After a token was appended to the history, and before the last one is taken off again.
-  virtual void accept(const History &) {}
-  virtual void unaccept(const History &) {}
+  virtual void accept(const History&) {}
+  virtual void unaccept(const History&) {}
   virtual void reset() {}
   virtual std::shared_ptr<Sampler> clone() const = 0;
 };
+
+[[noreturn]] inline void throw_no_full_mass(const char* sampler) {
+  throw ParameterError(
+      "mass", std::string(sampler) +
+                  " with mass='full' needs a Softmax before it, and nothing between them that "
+                  "changes logits or temperature");
+}
 
 // Clone for samplers whose copy constructor does it all.
 template <typename Derived>
 class Cloned : public Sampler {
  public:
   std::shared_ptr<Sampler> clone() const override {
-    return std::make_shared<Derived>(static_cast<const Derived &>(*this));
+    return std::make_shared<Derived>(static_cast<const Derived&>(*this));
   }
 };
+
+// Bits of each candidate's weight below 2^40, t = d * c of the contract, in Q16.  The list must be
+// compact.
+void bits_q16(const Candidates& candidates, std::vector<int64_t>& bits);
+
+// Their mean by weight, rounded down; weights count in Q20.
+int64_t mean_q16(const std::vector<uint64_t>& weights, const std::vector<int64_t>& bits);
 
 }  // namespace aleator

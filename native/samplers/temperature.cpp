@@ -1,21 +1,49 @@
 // Contract: src/aleator/samplers/temperature.py
+#include <algorithm>
+#include <cmath>
+
 #include "bind.hpp"
+#include "rng/fixed.hpp"
 #include "samplers/sampler.hpp"
 
 namespace aleator {
 
 class Temperature : public Cloned<Temperature> {
  public:
-  explicit Temperature(double temperature) : temperature_(temperature) {}
-  void apply(Candidates &c, const Step &) override { c.multiply_temperature(temperature_); }
+  Temperature(double temperature, double range, double exponent)
+      : temperature_(temperature), range_(range), exponent_(exponent) {}
+
+  void apply(Candidates& c, const Step&) override {
+    c.multiply_temperature(range_ > 0 ? dynamic(c) : temperature_);
+  }
 
  private:
-  double temperature_;
+  double dynamic(Candidates& c) {
+    const auto& w = c.weights();
+    const double low = std::max(0.0, temperature_ - range_), high = temperature_ + range_;
+    double level = 0;  // of one candidate the entropy is 0 of 0
+    if (w.size() > 1) {
+      bits_q16(c, bits_);
+      uint64_t total = 0;
+      for (const uint64_t weight : w) total += weight;
+      const int64_t entropy = std::max<int64_t>(
+          0, ((log2_q32(total) - (int64_t{40} << 32)) >> 16) - mean_q16(w, bits_));
+      const int64_t most = log2_q32(w.size()) >> 16;
+      level = static_cast<double>(entropy) / static_cast<double>(most);
+      if (level > 0 && exponent_ != 1) level = exp2_double(exponent_ * log2_double(level));
+      if (exponent_ == 0) level = 1;
+    }
+    return low + (high - low) * level;
+  }
+
+  double temperature_, range_, exponent_;
+  std::vector<int64_t> bits_;
 };
 
 ALEATOR_BIND(sampler_temperature) {
   nb::class_<Temperature, Sampler>(m, "Temperature")
-      .def(nb::init<double>(), nb::arg("temperature"));
+      .def(nb::init<double, double, double>(), nb::arg("temperature"), nb::arg("dynatemp_range"),
+           nb::arg("dynatemp_exponent"));
 }
 
 }  // namespace aleator

@@ -1,4 +1,5 @@
-// Kernels over tiles of 128 logits.  Contract: docs/numerics.md; every instruction set gives the same bits.
+// Kernels over tiles of 128 logits.  Contract: docs/numerics.md; every instruction set gives the
+// same bits.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Contract: docs/numerics.md.  Plain loops, which the compiler vectorises for each instruction set; only
-// compaction, which it cannot, is written with intrinsics.
+// Contract: docs/numerics.md.  Plain loops, which the compiler vectorises for each instruction set;
+// only compaction, which it cannot, is written with intrinsics.
 #include "samplers/tiles.hpp"
 
 #include <bit>
@@ -16,9 +16,10 @@ namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-// One Q40 weight: 2^(d * scale) with d = x - zmax <= 0.  Each multiply and each add is rounded by itself
-// (the file is compiled without contraction).  A masked logit has d = -inf, and -inf * 0 is NaN when the
-// temperature is so large that the scale is 0: both clamp to -100 bits, which weighs 0.
+// One Q40 weight: 2^(d * scale) with d = x - zmax <= 0.  Each multiply and each add is rounded by
+// itself (the file is compiled without contraction).  A masked logit has d = -inf, and -inf * 0 is
+// NaN when the temperature is so large that the scale is 0: both clamp to -100 bits, which weighs
+// 0.
 inline uint64_t weight(float x, float zmax, float scale) {
   const float d = x - zmax;
   float t = d * scale;
@@ -34,7 +35,8 @@ inline uint64_t weight(float x, float zmax, float scale) {
   p = p * f + 1.0f;
   const uint32_t b = std::bit_cast<uint32_t>(p);
   const int32_t n = std::bit_cast<int32_t>(r) - 0x4B400000;
-  const int32_t below = 127 - static_cast<int32_t>(b >> 23) - n;  // bits below the maximum: 0 to 101
+  const int32_t below =
+      127 - static_cast<int32_t>(b >> 23) - n;  // bits below the maximum: 0 to 101
   const uint64_t mantissa = (b & 0x7FFFFFu) | 0x800000u;
   return (mantissa << 17) >> (below < 63 ? below : 63);
 }
@@ -52,7 +54,7 @@ inline float widen_half(uint16_t h) {
 
 }  // namespace
 
-void tile_scan(const float *x, int64_t n_tiles, float *maxima, uint8_t *has_nan) {
+void tile_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* has_nan) {
   for (int64_t tile = 0; tile < n_tiles; ++tile, x += tile_size) {
     float best[16];
     int32_t nan[16] = {};
@@ -71,30 +73,32 @@ void tile_scan(const float *x, int64_t n_tiles, float *maxima, uint8_t *has_nan)
   }
 }
 
-uint64_t tile_mass(const float *x, float zmax, float scale) {
+uint64_t tile_mass(const float* x, float zmax, float scale) {
   uint64_t total = 0;
   for (int i = 0; i < tile_size; ++i) total += weight(x[i], zmax, scale);
   return total;
 }
 
-void weigh(const float *x, int64_t n, float zmax, float scale, uint64_t *weights) {
+void weigh(const float* x, int64_t n, float zmax, float scale, uint64_t* weights) {
   for (int64_t i = 0; i < n; ++i) weights[i] = weight(x[i], zmax, scale);
 }
 
-int collect(const float *x, float zmax, float threshold, int32_t first_id, int32_t *ids,
-            float *logits) {
+int collect(const float* x, float zmax, float threshold, int32_t first_id, int32_t* ids,
+            float* logits) {
   int count = 0;
 #if defined(__AVX512F__)
   const __m512 top = _mm512_set1_ps(zmax), bound = _mm512_set1_ps(threshold);
   const __m512 masked = _mm512_set1_ps(minus_infinity);
-  __m512i id = _mm512_add_epi32(_mm512_set1_epi32(first_id),
-                                _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  __m512i id =
+      _mm512_add_epi32(_mm512_set1_epi32(first_id),
+                       _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
   for (int i = 0; i < tile_size; i += 16) {
     const __m512 v = _mm512_loadu_ps(x + i);
     const __mmask16 keep = _mm512_cmp_ps_mask(_mm512_sub_ps(v, top), bound, _CMP_GE_OQ) &
                            _mm512_cmp_ps_mask(v, masked, _CMP_GT_OQ);
     if (keep) {
-      // Whole vectors are stored: there is room, and a masked store to memory is slow on some processors.
+      // Whole vectors are stored: there is room, and a masked store to memory is slow on some
+      // processors.
       const __m512 kept = _mm512_add_ps(v, _mm512_setzero_ps());
       _mm512_storeu_ps(logits + count, _mm512_maskz_compress_ps(keep, kept));
       _mm512_storeu_si512(ids + count, _mm512_maskz_compress_epi32(keep, id));
@@ -113,16 +117,17 @@ int collect(const float *x, float zmax, float threshold, int32_t first_id, int32
   return count;
 }
 
-void widen_f16(const uint16_t *x, int64_t n, float *out) {
+void widen_f16(const uint16_t* x, int64_t n, float* out) {
   int64_t i = 0;
 #if defined(__F16C__)
   for (; i + 8 <= n; i += 8)
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(x + i))));
+    _mm256_storeu_ps(out + i,
+                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(x + i))));
 #endif
   for (; i < n; ++i) out[i] = widen_half(x[i]);
 }
 
-void widen_bf16(const uint16_t *x, int64_t n, float *out) {
+void widen_bf16(const uint16_t* x, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) out[i] = std::bit_cast<float>(static_cast<uint32_t>(x[i]) << 16);
 }
 

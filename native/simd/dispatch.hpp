@@ -1,8 +1,8 @@
 // Which copy of a *.isa.cpp file runs.
 //
-// Each copy puts its functions in `namespace aleator::ALEATOR_ISA` (isa_base, isa_v3 or isa_v4) and nothing
-// outside it, so that no AVX-512 body of an inline function can leak into the baseline.  A caller declares the
-// copies with ALEATOR_DECLARE and picks one with ALEATOR_PICK:
+// Each copy puts its functions in `namespace aleator::ALEATOR_ISA` (isa_base, isa_v3 or isa_v4) and
+// nothing outside it, so that no AVX-512 body of an inline function can leak into the baseline.  A
+// caller declares the copies with ALEATOR_DECLARE and picks one with ALEATOR_PICK:
 //
 //     ALEATOR_DECLARE(float row_max(const float *x, int64_t n))
 //     static const auto row_max_ = ALEATOR_PICK(row_max);
@@ -12,23 +12,32 @@ namespace aleator {
 
 enum class Isa { base = 0, v3 = 3, v4 = 4 };
 
-Isa isa();  // the best the processor has, or what ALEATOR_ISA asks for if that is lower; decided once
+Isa isa();  // the best the processor has, or what ALEATOR_ISA asks for if that is lower; decided
+            // once
 
-inline const char *isa_name(Isa i) { return i == Isa::v4 ? "v4" : i == Isa::v3 ? "v3" : "base"; }
+inline const char* isa_name(Isa i) { return i == Isa::v4 ? "v4" : i == Isa::v3 ? "v3" : "base"; }
 
 }  // namespace aleator
 
 #if defined(__x86_64__)
-#define ALEATOR_DECLARE(declaration)    \
-  namespace isa_base { declaration; }   \
-  namespace isa_v3 { declaration; }     \
-  namespace isa_v4 { declaration; }
-#define ALEATOR_PICK(name)                                     \
-  (::aleator::isa() == ::aleator::Isa::v4   ? &isa_v4::name    \
-   : ::aleator::isa() == ::aleator::Isa::v3 ? &isa_v3::name    \
+#define ALEATOR_DECLARE(declaration) \
+  namespace isa_base {               \
+  declaration;                       \
+  }                                  \
+  namespace isa_v3 {                 \
+  declaration;                       \
+  }                                  \
+  namespace isa_v4 {                 \
+  declaration;                       \
+  }
+#define ALEATOR_PICK(name)                                  \
+  (::aleator::isa() == ::aleator::Isa::v4   ? &isa_v4::name \
+   : ::aleator::isa() == ::aleator::Isa::v3 ? &isa_v3::name \
                                             : &isa_base::name)
 #else
 #define ALEATOR_DECLARE(declaration) \
-  namespace isa_base { declaration; }
+  namespace isa_base {               \
+  declaration;                       \
+  }
 #define ALEATOR_PICK(name) (&isa_base::name)
 #endif

@@ -20,7 +20,7 @@ def test_gguf_weights(tmp_path: Path) -> None:
     assert (weights.kind, weights.path) == ("gguf", path)
     assert weights.gguf is not None
     assert weights.config.n_embd == 32
-    assert weights.names() == list(tensors) == list(weights)
+    assert weights.names() == list(tensors)
     assert "blk.0.attn_q.weight" in weights
     assert "output.weight" not in weights
     assert weights.n_parameters == sum(values.size for values in tensors.values())
@@ -54,7 +54,7 @@ def test_stored_types(tmp_path: Path) -> None:
         expected = gguf.quants.dequantize(raw[name], kind)
         np.testing.assert_array_equal(weights.tensor(name).numpy(), expected)
     assert weights.stored("blk.0.attn_q.weight").data.size == 32 * 34
-    assert weights.size_bytes == sum(weights.stored(name).data.size for name in weights)
+    assert weights.size_bytes == sum(weights.stored(name).data.size for name in weights.names())
 
 
 def test_missing_tensors_and_wrong_shapes_are_named(tmp_path: Path) -> None:

@@ -206,7 +206,8 @@ def test_two_threads_on_one_chain_get_an_error_not_a_wrong_token() -> None:
 def test_describe_marks_what_does_nothing() -> None:
     assert (
         default_chain().describe()
-        == "logits -> penalties -> top_k -> top_p -> min_p -> temperature -> dist"
+        == "logits -> penalties -> ?dry -> ?top_n_sigma -> top_k -> ?typical_p -> top_p -> min_p -> ?xtc "
+        "-> temperature -> dist"
     )
     neutral = S.SamplingParams(samplers="top_k;temperature")
     assert neutral.chain().describe() == "logits -> ?top_k -> ?temperature -> dist"

@@ -89,7 +89,65 @@ CHAINS: dict[str, list[S.Sampler]] = {
                                    frequency_penalty=-0.5), S.TopP(top_p=0.9), S.Dist()],
     "penalties_boost": [S.Penalties(penalty_last_n=3, frequency_penalty=-1e30,
                                     presence_penalty=-1e30), S.Dist()],
+    "penalties_generated": [S.Penalties(penalty_last_n=4, repetition_penalty=1.3, presence_penalty=2,
+                                        penalty_scope="generated"), S.Dist()],
+    "penalties_mixed": [S.Penalties(penalty_last_n=4, repetition_penalty=1.3, frequency_penalty=2,
+                                    penalty_scope="mixed"), S.Dist()],
+    "gumbel": [S.Temperature(temperature=1.4), S.Dist(draw="gumbel")],
+    "typical": [S.TypicalP(typical_p=0.5), S.Dist()],
+    "typical_wide": [S.Temperature(temperature=2), S.TypicalP(typical_p=0.97), S.Dist()],
+    "typical_min_keep": [S.TypicalP(typical_p=0.01, min_keep=7), S.Dist()],
+    "top_n_sigma": [S.TopNSigma(top_n_sigma=1.0), S.Dist()],
+    "top_n_sigma_late": [S.TopK(top_k=90), S.TopNSigma(top_n_sigma=0.3), S.Dist()],
+    "xtc": [S.XTC(xtc_probability=1.0, xtc_threshold=0.02), S.Dist()],
+    "xtc_half": [S.XTC(xtc_probability=0.5, xtc_threshold=0.001, min_keep=2, seed=9), S.Dist()],
+    "xtc_zero": [S.XTC(xtc_probability=1.0, xtc_threshold=0.0), S.Dist()],
+    "tail_free": [S.TailFree(tfs_z=0.9), S.Dist()],
+    "tail_free_low": [S.TailFree(tfs_z=0.0, min_keep=3), S.Dist()],
+    "top_a": [S.TopA(top_a=0.3), S.Dist()],
+    "top_a_tiny": [S.TopA(top_a=1e-38), S.Dist()],
+    "mask": [S.TokenMask(range(0, 9000, 2)), S.Dist()],
+    "dynatemp": [S.Temperature(temperature=1.0, dynatemp_range=0.6), S.TopP(top_p=0.9), S.Dist()],
+    "dynatemp_power": [S.TopK(top_k=50),
+                       S.Temperature(temperature=0.5, dynatemp_range=0.9, dynatemp_exponent=1.7),
+                       S.Dist()],
+    "mirostat": [S.Mirostat(mirostat_tau=3.0)],
+    "mirostat_low": [S.Temperature(temperature=1.5), S.Mirostat(mirostat_tau=0.5, mirostat_eta=0.5)],
+    "mirostat_v2": [S.MirostatV2(mirostat_tau=3.0)],
+    "mirostat_v2_zero": [S.MirostatV2(mirostat_tau=0.0)],
+    "adaptive_p": [S.MinP(min_p=0.01), S.AdaptiveP(adaptive_target=0.4)],
+    "adaptive_p_off": [S.AdaptiveP()],
+    "dry": [S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=[(7,)]), S.Dist()],
+    "dry_all": [S.DRY(dry_multiplier=-2, dry_allowed_length=0, dry_penalty_last_n=-1,
+                      dry_sequence_breakers=[(0, 1), (1,)]), S.Dist()],
+    "full": [S.Temperature(temperature=0.7), S.Softmax(), S.TopK(top_k=40),
+             S.MinP(min_p=0.05, mass="full"), S.TopP(top_p=0.6, mass="full"), S.Dist()],
 }  # fmt: skip
+
+
+def check_step(
+    chain: S.SamplerChain, reference: S.ReferenceChain, logits: NDArray[np.floating], where: str
+) -> None:
+    """One step on both: the same candidates, logits and token, or an error from both."""
+    candidates = S.Candidates(logits)
+    try:
+        row = reference.apply(logits)
+    except LogitsError:
+        with pytest.raises(LogitsError):
+            chain.apply(candidates)
+        return
+    chain.apply(candidates)
+    assert candidates.selected == row.selected, where
+    np.testing.assert_array_equal(candidates.ids, row.ids, where)
+    assert chain.sample(logits) == row.selected, where
+    reference.accept(row.selected or 0, generated=True)
+    try:
+        row.materialise()
+    except LogitsError:  # dividing by the temperature overflowed
+        with pytest.raises(LogitsError):
+            _ = candidates.logits
+        return
+    assert candidates.logits.tobytes() == row.logits.tobytes(), where
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -97,22 +155,11 @@ def test_native_equals_reference(name: str) -> None:
     for kind, n in itertools.product(FAMILIES, SIZES):
         chain = S.SamplerChain(CHAINS[name], seed=n * 7919 + 5, completion=n % 3)
         reference = S.ReferenceChain(chain)
-        for token in (n - 1, 0, 0, n // 2):
+        for token in (n - 1, 0, 7, 0, 7, n // 2):
             chain.accept(token)
             reference.accept(token)
         for step in range(3):
-            logits = family(kind, n, step)
-            candidates = S.Candidates(logits)
-            chain.apply(candidates)
-            row = reference.apply(logits)
-            where = f"{name} {kind} {n} {step}"
-            assert candidates.selected == row.selected, where
-            np.testing.assert_array_equal(candidates.ids, row.ids, where)
-            if kind != "wide":  # there, dividing by the temperature may overflow: see below
-                row.materialise()
-                assert candidates.logits.tobytes() == row.logits.tobytes(), where
-            assert chain.sample(logits) == row.selected, where
-            reference.accept(row.selected or 0, generated=True)
+            check_step(chain, reference, family(kind, n, step), f"{name} {kind} {n} {step}")
 
 
 def test_a_temperature_that_overflows_every_logit_is_an_error() -> None:
@@ -129,6 +176,32 @@ def test_a_temperature_that_overflows_every_logit_is_an_error() -> None:
         S.ReferenceChain(S.SamplerChain([S.Temperature(temperature=0.01)])).apply(
             logits
         ).materialise()
+
+
+STATEFUL = ("penalties", "penalties_late", "penalties_mixed", "dry", "dry_all", "mirostat",
+            "mirostat_low", "mirostat_v2", "adaptive_p", "xtc_half")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_long_runs_with_state_equal_reference(name: str) -> None:
+    chain = S.SamplerChain(CHAINS[name], seed=77)
+    reference = S.ReferenceChain(chain)
+    for step in range(60):
+        # Few tokens and a narrow spread, so that history repeats.
+        check_step(chain, reference, family("normal", 40, step) / np.float32(3), f"{name} {step}")
+    assert len(chain.history) == 60
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_rollback_replays_the_same_tokens(name: str) -> None:
+    chain = S.SamplerChain(CHAINS[name], seed=78)
+    rows = [family("normal", 40, step) / np.float32(3) for step in range(40)]
+    tokens = [chain.sample(row) for row in rows]
+    for depth in (1, 2, 17, 40):
+        chain.rollback(depth)
+        assert [chain.sample(row) for row in rows[40 - depth :]] == tokens[40 - depth :]
+    chain.reset()
+    assert [chain.sample(row) for row in rows] == tokens
 
 
 ORDERABLE = [
@@ -149,11 +222,7 @@ def test_every_order_equals_reference(kind: str) -> None:
         for token in (3, 700, 3, 12):
             chain.accept(token)
             reference.accept(token)
-        row = reference.apply(logits)
-        candidates = S.Candidates(logits)
-        chain.apply(candidates)
-        assert candidates.selected == row.selected
-        np.testing.assert_array_equal(candidates.ids, row.ids)
+        check_step(chain, reference, logits, str(order))
 
 
 @pytest.mark.parametrize("n", [32000, 128256, 262144])

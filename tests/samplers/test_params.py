@@ -65,7 +65,7 @@ def test_every_sampler_declares_help_and_flags_once() -> None:
 
 @pytest.mark.parametrize(
     ("alias", "name", "value"),
-    [("temp", "temperature", 0.5), ("repeat_penalty", "repetition_penalty", 1.1),
+    [("typ_p", "typical_p", 0.5), ("temp", "temperature", 0.5), ("repeat_penalty", "repetition_penalty", 1.1),
      ("repeat_last_n", "penalty_last_n", 5), ("nucleus", "top_p", 0.5)],
 )  # fmt: skip
 def test_aliases(alias: str, name: str, value: float) -> None:
@@ -100,7 +100,8 @@ def test_orders_by_name_alias_and_letter() -> None:
     assert S.parse_names("TOP-K; nucleus ;temp;") == ("top_k", "top_p", "temperature")
     params = S.SamplingParams(temperature=0.8, top_k=40, samplers=full)
     assert params.chain().describe() == (
-        "logits -> ?penalties -> top_k -> ?top_p -> ?min_p -> temperature -> dist"
+        "logits -> ?penalties -> ?dry -> ?top_n_sigma -> top_k -> ?typical_p -> ?top_p -> ?min_p -> ?xtc "
+        "-> temperature -> dist"
     )
     assert S.SamplingParams(sampler_seq="tk", top_k=3, temperature=2).chain().describe() == (
         "logits -> temperature -> top_k -> dist"
@@ -140,9 +141,10 @@ def test_precedence_explicit_preset_metadata_default() -> None:
 
 
 def test_metadata_that_cannot_be_honoured_is_refused() -> None:
-    assert S.SamplingParams.resolve({}, metadata={"mirostat": 0, "mirostat_tau": 5.0}).top_k == 40
+    resolved = S.SamplingParams.resolve({}, metadata={"mirostat": 2, "mirostat_tau": 3.0})
+    assert (resolved.mirostat, resolved.mirostat_tau) == (2, 3.0)
     with pytest.raises(ParameterError, match="preset"):
-        S.SamplingParams.resolve({}, metadata={"mirostat": 2})
+        S.SamplingParams.resolve({}, metadata={"quantum": 2})
 
 
 def test_presets() -> None:
@@ -153,6 +155,27 @@ def test_presets() -> None:
     assert S.SamplingParams.preset("neutral") == S.SamplingParams()
     order = S.SamplingParams.preset("transformers").samplers
     assert order.index("temperature") < order.index("top_k")
+
+
+@pytest.mark.parametrize("name", S.PRESETS)
+def test_every_preset_draws_a_token(name: str) -> None:
+    row = np.random.default_rng(0).normal(size=500).astype(np.float32)
+    chain = S.SamplingParams.preset(name, seed=3).chain()
+    assert all(0 <= chain.sample(row) < 500 for _ in range(20))
+
+
+def test_mirostat_and_adaptive_p_take_the_selecting_place() -> None:
+    v2 = S.SamplingParams.resolve({"mirostat": 2, "mirostat_tau": 3})
+    assert v2.chain().describe().endswith("-> temperature -> mirostat_v2")
+    assert v2.top_k == 0
+    kept = S.SamplingParams.resolve({"mirostat": 1, "top_k": 30, "repetition_penalty": 1.1})
+    assert (
+        kept.chain().describe().startswith("logits -> penalties -> ?dry -> ?top_n_sigma -> top_k")
+    )
+    adaptive = S.SamplingParams(samplers="adaptive_p;min_p", adaptive_target=0.3, min_p=0.1)
+    assert adaptive.chain().describe() == "logits -> min_p -> adaptive_p"
+    with pytest.raises(ParameterError, match="both choose"):
+        adaptive.replace(mirostat=1).chain()
 
 
 def test_logit_bias_forms_and_errors() -> None:

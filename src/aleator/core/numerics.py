@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +64,7 @@ class Row:
     logits: Floats
     temperature: float = 1.0
     selected: int | None = None
+    full_mass: int = 0  # the mass when Softmax saw the row; 0 if it never did or logits changed
 
     @classmethod
     def load(cls, logits: NDArray[np.floating]) -> Row:
@@ -100,6 +102,7 @@ class Row:
     def edit(self, change: Callable[[int, np.float32], np.float32]) -> None:
         """Rewrite every logit by ``change(token, logit)``."""
         self.materialise()
+        self.full_mass = 0
         with np.errstate(all="ignore"):
             pairs = zip(self.ids, self.logits, strict=True)
             self.logits = np.array([change(int(i), z) for i, z in pairs], np.float32)
@@ -111,7 +114,8 @@ class Row:
 
     def order(self) -> NDArray[np.int64]:
         """Indices by logit descending, then token id ascending."""
-        return np.lexsort((self.ids, -self.logits.astype(np.float64)))
+        order: NDArray[np.int64] = np.lexsort((self.ids, -self.logits.astype(np.float64)))
+        return order
 
     def keep(self, kept: NDArray[np.bool_] | NDArray[np.int64]) -> None:
         """Keep a mask's tokens, or the tokens at the given indices; ids stay ascending."""
@@ -122,23 +126,95 @@ class Row:
         """Keep the first ``length`` candidates of the order, at least one."""
         self.keep(self.order()[: max(1, length)])
 
+    def bits_q16(self) -> NDArray[np.int64]:
+        """Bits of each weight below 2^40, the t of the contract, in Q16."""
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            t = (self.logits - self.top) * np.float32(LOG2_E / self.temperature)
+        t = np.where(t >= np.float32(-100), t, np.float32(-100)).astype(np.float32)
+        return np.rint(t * np.float32(65536)).astype(np.int64)
 
-def prefix_of_mass(row: Row, p: float) -> int:
-    """Length of the shortest prefix of the order with mass >= ceil(p * Z), p taken as float32."""
-    w = [int(x) for x in row.weights()[row.order()]]
-    exact = Fraction(float(np.float32(p)))
-    wanted = math.ceil(exact * sum(w))
+    def mean_q16(self) -> int:
+        """Their mean by weight, weights in Q20, rounded down."""
+        w = (self.weights() >> np.uint64(20)).astype(np.int64)
+        return int((w * self.bits_q16()).sum()) // int(w.sum())
+
+
+def ints(values: NDArray[np.uint64]) -> list[int]:
+    """NumPy integers as Python's, which do not overflow."""
+    return [int(v) for v in values]
+
+
+def exact(x: float) -> Fraction:
+    """The exact fraction that the float32 of ``x`` stands for."""
+    return Fraction(float(np.float32(x)))
+
+
+def prefix_of_mass(ranked: list[int], wanted: int) -> int:
+    """Length of the shortest prefix of ranked weights with a sum of at least ``wanted``."""
     total = 0
-    for length, weight in enumerate(w, start=1):
+    for length, weight in enumerate(ranked, start=1):
         total += weight
         if total >= wanted:
             return length
-    return len(w)
+    return len(ranked)
+
+
+def run_length(row: Row, bound: int) -> int:
+    """Length of the leading run of the order whose weights reach ``bound``."""
+    length = 0
+    for weight in row.weights()[row.order()]:
+        if int(weight) < bound:
+            break
+        length += 1
+    return length
+
+
+def log2_q32(x: int) -> int:
+    """log2 of a positive 64-bit integer in Q32, rounded down bit by bit."""
+    n = x.bit_length() - 1
+    m, fraction = x << (63 - n), 0
+    for _ in range(32):
+        square = m * m >> 64
+        two = square >> 63
+        fraction = fraction << 1 | two
+        m = square if two else square << 1
+    return n << 32 | fraction
+
+
+def _roots_of_two() -> list[int]:
+    roots = [1 << 63]
+    for _ in range(32):
+        roots.append(math.isqrt(roots[-1] << 62))
+    return roots[1:]
+
+
+_ROOTS = _roots_of_two()
+
+
+def exp2_q62(fraction: int) -> int:
+    """2^(fraction / 2^32) in Q62 for a fraction in [0, 2^32)."""
+    m = 1 << 62
+    for i, root in enumerate(_ROOTS):
+        if fraction >> (31 - i) & 1:
+            m = m * root >> 62
+    return m
+
+
+def log2_double(x: float) -> float:
+    """log2 of a positive finite float64 through its 53-bit mantissa, to 2^-32."""
+    fraction, exponent = math.frexp(x)
+    return (log2_q32(int(math.ldexp(fraction, 53))) + (exponent - 53 << 32)) / 2**32
+
+
+def exp2_double(y: float) -> float:
+    """2^y for y clamped to [-1000, 1000] and rounded down to Q32."""
+    q = math.floor(min(max(y, -1000.0), 1000.0) * 2**32)
+    return math.ldexp(float(exp2_q62(q & 0xFFFFFFFF)), (q >> 32) - 62)
 
 
 def draw(row: Row, seed: int, position: int, stream: int) -> int:
     """Token by inverse cumulative mass in id order, from one 64-bit uniform."""
-    w = [int(x) for x in row.weights()]
+    w = ints(row.weights())
     target = uniform64(seed, 0, position, stream) * sum(w) >> 64
     for token, weight in zip(row.ids, w, strict=True):
         if target < weight:
@@ -154,8 +230,21 @@ class Step:
     history: list[int] = field(default_factory=list)
     generated: list[bool] = field(default_factory=list)
     completion: int = 0
+    n_vocab: int = 0
+    state: dict[tuple[str, int], Any] = field(default_factory=dict)  # by sampler and ordinal
+    # By sampler and ordinal: a token that was drawn, and the state if it is accepted.
+    pending: dict[tuple[str, int], tuple[int, Any]] = field(default_factory=dict)
 
     @property
     def position(self) -> int:
         """Tokens generated and accepted since the last reset."""
         return sum(self.generated)
+
+    def accept(self, token: int, generated: bool) -> None:
+        """Append a token; samplers that drew it move their state."""
+        self.history.append(token)
+        self.generated.append(generated)
+        for key, (drawn, state) in self.pending.items():
+            if generated and drawn == token:
+                self.state[key] = state
+        self.pending.clear()

@@ -31,6 +31,8 @@ class Parameter:
         ``int`` or ``float`` for numbers; anything else is checked by its sampler.
     neutral
         The value that does nothing; also the library's default.
+    choices
+        For text: the words that are allowed.
     low, high
         Bounds, inclusive unless ``open_low`` or ``open_high`` is set; ``None`` is unbounded.
     aliases
@@ -48,6 +50,7 @@ class Parameter:
     type: type
     neutral: Any
     help: str
+    choices: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
     open_low: bool = False
@@ -68,6 +71,10 @@ class Parameter:
 
         Integers are accepted for floats and integral floats for integers; booleans for neither.
         """
+        if self.choices and value not in self.choices:
+            raise ParameterError(
+                self.name, f"{self.name}={value!r} must be one of {', '.join(self.choices)}"
+            )
         if self.type not in (int, float):
             return value
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.generic)):

@@ -17,6 +17,11 @@ class Purpose(IntEnum):
     """What a stream is for; the values are part of the contract."""
 
     DIST = 1
+    GUMBEL = 2
+    XTC = 3
+    MIROSTAT = 4
+    MIROSTAT_V2 = 5
+    ADAPTIVE_P = 6
 
 
 def philox4x32(counter: tuple[int, int, int, int], key: int) -> tuple[int, int, int, int]:

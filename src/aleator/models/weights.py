@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,9 +48,6 @@ class Weights:
 
     def __contains__(self, name: object) -> bool:
         return name in self._tensors
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
 
     def stored(self, name: str) -> StoredTensor:
         """The tensor as the file stores it, unread; FileFormatError if there is none."""

@@ -65,8 +65,9 @@ class Sampler(ABC):
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Sampler:
-        """Make the sampler from a mapping that holds its parameters among others."""
-        return cls(**{p.name: values[p.name] for p in cls.parameters()})
+        """Make the sampler from a mapping that holds its fields among others."""
+        names = (f.name for f in dataclasses.fields(cls) if f.init)  # type: ignore[arg-type]
+        return cls(**{name: values[name] for name in names})
 
 
 def check_selects(samplers: list[Sampler]) -> None:

@@ -234,14 +234,14 @@ class ReferenceChain:
     def apply(self, logits: NDArray[np.floating]) -> Row:
         """The row after all samplers."""
         row = Row.load(logits)
+        self.step.n_vocab = len(logits)
         for sampler, place in self._pairs:
             sampler.reference(row, self.step, place)
         return row
 
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history."""
-        self.step.history.append(token)
-        self.step.generated.append(generated)
+        self.step.accept(token, generated)
 
 
 def _effective_seed(seed: int | None) -> int:

@@ -1,8 +1,11 @@
-"""Drawing from the distribution, by inverse cumulative mass.
+"""Drawing from the distribution.
 
 Keeps      nothing: it selects.
-Draw       u is one 64-bit Philox output; the token is the first in id order whose cumulative Q40 mass
-           exceeds floor(u * Z / 2^64).  Exact to 2^-64.
+inverse    u is one 64-bit Philox output; the token is the first in id order whose cumulative Q40 mass exceeds
+           floor(u * Z / 2^64).  Exact to 2^-64.
+gumbel     a race: each token has its own uniform u(id); the smallest E / w wins, E = 64 - log2(u) in
+           Q32 (the Gumbel-max trick without logarithms of weights), ties to the lower id.  Removing
+           other tokens does not change the winner.
 Key        seed, position, the sampler's ordinal among the chain's Dists, and the completion index.
 Masked     never selected; nor is a token whose weight rounds to zero (below 2^-41 of the largest).
 Elsewhere  llama.cpp draws from mt19937, in the order that the candidates happen to have, with float32
@@ -13,11 +16,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aleator.core.numerics import Row, Step, draw
-from aleator.core.parameter import SEED, check_seed, declare
-from aleator.core.philox import Purpose, stream
+from aleator.core.numerics import Row, Step, draw, ints, log2_q32
+from aleator.core.parameter import SEED, Parameter, check_seed, declare
+from aleator.core.philox import Purpose, stream, uniform64
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
+
+DRAW = Parameter(
+    "draw", str, "inverse", "how the token is drawn: by inverse cumulative mass, or by a race",
+    choices=("inverse", "gumbel"), flags=("--draw",),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,9 @@ class Dist(Sampler):
     Parameters
     ----------
     seed
-        64 bits.  ``None`` takes the chain's; -1 does too.
+        64 bits.  ``None`` and -1 take the chain's.
+    draw
+        ``"inverse"`` or ``"gumbel"``.
 
     """
 
@@ -35,9 +45,11 @@ class Dist(Sampler):
     reads = "mass"
     selects = True
     seed: int | None = declare(SEED)
+    draw: str = declare(DRAW)
 
     def __post_init__(self) -> None:
-        """Check the seed."""
+        """Check the parameters and the seed."""
+        super().__post_init__()
         object.__setattr__(self, "seed", check_seed(self.seed))
 
     def _seed(self, place: Place) -> int:
@@ -45,9 +57,19 @@ class Dist(Sampler):
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/dist.cpp."""
-        return host.Dist(self._seed(place), place.ordinal)
+        return host.Dist(self._seed(place), place.ordinal, self.draw == "gumbel")
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
-        word = stream(Purpose.DIST, place.ordinal, step.completion)
-        row.selected = draw(row, self._seed(place), step.position, word)
+        seed = self._seed(place)
+        if self.draw == "inverse":
+            word = stream(Purpose.DIST, place.ordinal, step.completion)
+            row.selected = draw(row, seed, step.position, word)
+            return
+        word = stream(Purpose.GUMBEL, place.ordinal, step.completion)
+        best: tuple[int, int] | None = None
+        for token, w in zip(row.ids.tolist(), ints(row.weights()), strict=True):
+            u = uniform64(seed, token, step.position, word)
+            e = (64 << 32) - log2_q32(max(u, 1))
+            if w and (best is None or e * best[1] < best[0] * w):
+                best, row.selected = (e, w), token

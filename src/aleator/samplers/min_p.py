@@ -6,6 +6,7 @@ Keeps      tokens at least ``min_p`` times as likely as the most likely one:
 Equality   a token exactly at the bound stays.  1 keeps all that tie with the maximum; 0 keeps all.
 Ties       equal logits stay or go together, except where ``min_keep`` cuts: lower ids first.
 Masked     not candidates; ``min_keep`` does not revive them.
+full       mass="full" keeps the same set, as the ratio of two masses does not depend on their total.
 Elsewhere  llama.cpp compares z with zmax + logf(min_p), whose rounding differs by an ulp; its device form
            drops equality and ignores ``min_keep``.
 """
@@ -21,6 +22,7 @@ from aleator.core.numerics import Row, Step
 from aleator.core.parameter import MIN_KEEP, Parameter, declare
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
+from aleator.samplers.full_mass import MASS, require_full_mass
 
 MIN_P = Parameter(
     "min_p", float, 0.0, "keep tokens at least this fraction as likely as the best; 0 keeps all",
@@ -38,6 +40,7 @@ class MinP(Sampler):
     reads = "mass"
     min_p: float = declare(MIN_P)
     min_keep: int = declare(MIN_KEEP)
+    mass: str = declare(MASS)
 
     @property
     def neutral(self) -> bool:
@@ -46,13 +49,15 @@ class MinP(Sampler):
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/min_p.cpp."""
-        return host.MinP(self.min_p, self.min_keep)
+        return host.MinP(self.min_p, self.min_keep, self.mass == "full")
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         bound = np.float32(self.min_p)
         if bound == 0:
             return
+        if self.mass == "full":
+            require_full_mass(row, self.name)
         threshold = np.float32(row.temperature * math.log(float(bound)))
         with np.errstate(over="ignore"):
             kept = row.logits - row.top >= threshold

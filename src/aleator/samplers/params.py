@@ -5,33 +5,37 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import Parameter, check_seed, unique
+from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.dist import Dist
+from aleator.samplers.dry import check_breakers
 from aleator.samplers.index import BY_LETTER, BY_NAME, ORDERED, SAMPLERS
 from aleator.samplers.logit_bias import LogitBias, check_biases
-from aleator.samplers.presets import DEFAULT_PRESET, LLAMA_CPP_ORDER, PRESETS
+from aleator.samplers.mirostat import Mirostat
+from aleator.samplers.mirostat_v2 import MirostatV2
+from aleator.samplers.presets import DEFAULT_PRESET, PRESETS
+from aleator.samplers.token_mask import TokenMask
 
-
-class SupportsEndOfGeneration(Protocol):
-    """What ``ignore_eos`` needs: a vocabulary with its end-of-generation tokens."""
-
-    @property
-    def eog(self) -> frozenset[int]:
-        """Ids of the tokens that end generation."""
-        ...
-
+MIROSTAT = Parameter(
+    "mirostat", int, 0, "choose tokens by mirostat 1 or 2 in place of the plain draw; 0 is off",
+    low=0, high=2, flags=("--mirostat",), metadata="mirostat",
+)  # fmt: skip
 
 # Every parameter of every sampler, by name.  Flags, tables and tests are made from these.
-PARAMETERS: dict[str, Parameter] = unique(p for cls in SAMPLERS for p in cls.parameters())
+PARAMETERS: dict[str, Parameter] = unique(
+    [MIROSTAT, *(p for cls in SAMPLERS if cls is not TokenMask for p in cls.parameters())]
+)
+# What mirostat does in another way: a preset's values of these give way to it.
+_TRUNCATION = ("top_k", "top_p", "min_p", "typical_p", "top_n_sigma", "tfs_z", "top_a")
 
 _ALIASES = {alias: p.name for p in PARAMETERS.values() for alias in p.aliases}
 _OPTIONS: dict[str, Any] = {
-    "samplers": LLAMA_CPP_ORDER,
+    "samplers": PRESETS[DEFAULT_PRESET]["samplers"],
     "ignore_eos": False,
     "numerics": "portable",
 }
@@ -78,6 +82,8 @@ def _check(name: str, value: Any) -> Any:
         return check_seed(value)
     if name == "logit_bias":
         return check_biases(value)
+    if name == "dry_sequence_breakers":
+        return check_breakers(value)
     return PARAMETERS[name].check(value)
 
 
@@ -134,6 +140,9 @@ class _Methods:
             values.update(_from_metadata(metadata))
         if "sampler_seq" in explicit:
             values.pop("samplers", None)
+        if explicit.get("mirostat"):
+            for name in _TRUNCATION:
+                values.pop(name, None)
         for given in explicit:
             values.pop(_ALIASES.get(given, given), None)
         return cls(**values, **explicit)
@@ -150,41 +159,46 @@ class _Methods:
         """All parameters by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
 
-    def list(self) -> list[Sampler]:
-        """The samplers, in order: biases first, the draw last."""
-        values = self.values()
-        chain: list[Sampler] = [
-            SAMPLERS_BY_NAME[name].from_values(values)
-            for name in values["samplers"]
-            if name in SAMPLERS_BY_NAME
-        ]
+    def list(self, tokenizer: Any = None) -> list[Sampler]:
+        """The samplers, in order: biases first, what chooses the token last."""
+        values = {**self.values(), "tokenizer": tokenizer}
+        chain = [SAMPLERS_BY_NAME[name].from_values(values) for name in values["samplers"]]
         if values["logit_bias"]:
             chain.insert(0, LogitBias(values["logit_bias"]))
-        return [*chain, Dist(values["seed"])]
+        adaptive = any(isinstance(sampler, AdaptiveP) for sampler in chain)
+        if adaptive and values["mirostat"]:
+            raise ParameterError(
+                "mirostat", "mirostat and adaptive_p both choose the token: give one"
+            )
+        if adaptive:
+            chain = [s for s in chain if not isinstance(s, AdaptiveP)]
+        last = (Dist, Mirostat, MirostatV2)[values["mirostat"]] if not adaptive else AdaptiveP
+        return [*chain, last.from_values(values)]
 
-    def chain(
-        self, vocab: SupportsEndOfGeneration | None = None, completion: int = 0
-    ) -> SamplerChain:
+    def chain(self, vocab: Any = None, completion: int = 0) -> SamplerChain:
         """Build the chain.
 
         Parameters
         ----------
         vocab
-            Needed with ``ignore_eos``, whose tokens it knows.
+            A tokenizer, or a vocabulary.  ``ignore_eos`` needs either; DRY's breakers given as text
+            need a tokenizer.
         completion
             Index among completions of one prompt.
 
         """
         values = self.values()
         params: Any = self
+        tokenizer = vocab if hasattr(vocab, "vocab") else None
         if values["ignore_eos"]:
             if vocab is None:
                 raise ParameterError(
                     "ignore_eos", "ignore_eos needs the vocabulary: chain(vocab=...)"
                 )
-            biases = {**dict(values["logit_bias"]), **dict.fromkeys(vocab.eog, float("-inf"))}
+            eog = (vocab.vocab if tokenizer else vocab).eog
+            biases = {**dict(values["logit_bias"]), **dict.fromkeys(eog, float("-inf"))}
             params = self.replace(logit_bias=biases, ignore_eos=False)
-        return SamplerChain(params.list(), values["numerics"], completion=completion)
+        return SamplerChain(params.list(tokenizer), values["numerics"], completion=completion)
 
 
 SAMPLERS_BY_NAME = {cls.name: cls for cls in SAMPLERS}
@@ -198,21 +212,19 @@ def _unknown(name: str) -> ParameterError:
 
 
 def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of ``general.sampling.*``; what cannot be honoured and is not neutral is refused."""
+    """Values of ``general.sampling.*`` by our names; an unknown key is refused."""
     by_key = {p.metadata: p.name for p in PARAMETERS.values() if p.metadata}
-    neutral = {"mirostat": 0, "xtc_probability": 0}
-    idle = {"mirostat_tau", "mirostat_eta", "xtc_threshold"}  # matter only with those
     values: dict[str, Any] = {}
     for key, value in metadata.items():
-        if key in by_key:
-            values[by_key[key]] = value
-        elif key == "sequence":
+        if key == "sequence":
             values["samplers"] = parse_letters(value)
-        elif key not in idle and neutral.get(key) != value:
+        elif key in by_key:
+            values[by_key[key]] = value
+        else:
             raise ParameterError(
                 key,
-                f"the model file asks for general.sampling.{key}={value!r}, which this version does not "
-                "have: name a preset to use instead, such as llama.cpp",
+                f"the model file asks for general.sampling.{key}={value!r}, which is not known: name a preset "
+                "to use instead, such as llama.cpp",
             )
     return values
 

@@ -3,11 +3,11 @@
 Effect     for a token seen c > 0 times in the last ``penalty_last_n`` accepted tokens (prompt included;
            -1: all of them): first the repetition penalty, z > 0 ? z / r : z * r, then
            z - (c * frequency_penalty + presence_penalty).  Each operation is rounded to float32 once.
+Scope      "all": every token of the window counts, as in llama.cpp.  "generated": prompt tokens do not, as with
+           OpenAI.  "mixed": they count for repetition only, as in vLLM.
 Order      a pending temperature is materialised first: z / T is what is penalised.
 Masked     stay masked.
-Elsewhere  llama.cpp agrees, but has no -1; vLLM counts frequency and presence over generated tokens only
-           and repetition over everything; Keskar et al. 2019 (arXiv:1909.05858) divide negative
-           logits too.
+Elsewhere  llama.cpp agrees, but has no -1; Keskar et al. 2019 (arXiv:1909.05858) divide negative logits too.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ PRESENCE_PENALTY = Parameter(
     "presence_penalty", float, 0.0, "lower a logit by this if its token is in the window",
     low=-1e30, high=1e30, flags=("--presence-penalty",),
 )  # fmt: skip
+PENALTY_SCOPE = Parameter(
+    "penalty_scope", str, "all", "which tokens of the window count: all, generated, or mixed as in vLLM",
+    choices=("all", "generated", "mixed"), flags=("--penalty-scope",),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class Penalties(Sampler):
     repetition_penalty: float = declare(REPETITION_PENALTY)
     frequency_penalty: float = declare(FREQUENCY_PENALTY)
     presence_penalty: float = declare(PRESENCE_PENALTY)
+    penalty_scope: str = declare(PENALTY_SCOPE)
 
     @property
     def neutral(self) -> bool:
@@ -69,24 +74,31 @@ class Penalties(Sampler):
             self.repetition_penalty,
             self.frequency_penalty,
             self.presence_penalty,
+            self.penalty_scope != "generated",
+            self.penalty_scope == "all",
         )
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         if self.neutral:
             return
-        window = step.history if self.penalty_last_n < 0 else step.history[-self.penalty_last_n :]
-        counts = Counter(window)
-        if not counts:
+        n = len(step.history) if self.penalty_last_n < 0 else self.penalty_last_n
+        window = list(zip(step.history, step.generated, strict=True))[-n:]
+        every = Counter(token for token, _ in window)
+        generated = Counter(token for token, was_generated in window if was_generated)
+        repeated = generated if self.penalty_scope == "generated" else every
+        counted = every if self.penalty_scope == "all" else generated
+        if not every:
             return
         repetition = np.float32(self.repetition_penalty)
         frequency = np.float32(self.frequency_penalty)
         presence = np.float32(self.presence_penalty)
 
         def penalise(token: int, z: np.float32) -> np.float32:
-            if not counts[token]:
-                return z
-            z = z / repetition if z > 0 else z * repetition
-            return np.float32(z - (np.float32(counts[token]) * frequency + presence))
+            if repeated[token]:
+                z = z / repetition if z > 0 else z * repetition
+            if counted[token]:
+                z = np.float32(z - (np.float32(counted[token]) * frequency + presence))
+            return z
 
         row.edit(penalise)

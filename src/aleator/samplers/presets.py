@@ -1,33 +1,58 @@
-"""Named sets of sampling parameters, each with its own order.
+"""Named sets of sampling parameters, each with its engine's own order.
 
-``llama.cpp``     its default chain and values; the default of the command line and of ``generate``
-``transformers``  ``generate`` with do_sample: temperature before truncation, top_k 50
-``greedy``        always the most likely token
-``neutral``       draws from the model's own distribution
+A preset sets what it names; everything else is neutral.  ``llama.cpp`` is the default of the command line and
+of ``generate``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-LLAMA_CPP_ORDER = (
-    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"
-)  # fmt: skip
+# Akunu notes the mass before top-k, so that min-p and top-p act on un-renormalised probabilities; top_k 0
+# means 256 there.
+_AKUNU = {
+    "samplers": ("penalties", "temperature", "softmax", "top_k", "min_p", "top_p"),
+    "penalty_last_n": -1,
+    "mass": "full",
+}
 
 PRESETS: dict[str, dict[str, Any]] = {
+    # its default chain and values
     "llama.cpp": {
-        "samplers": LLAMA_CPP_ORDER,
+        "samplers": (
+            "penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature",
+        ),
         "top_k": 40,
         "top_p": 0.95,
         "min_p": 0.05,
         "temperature": 0.8,
     },
+    # penalties, temperature, min-p, top-k, top-p; penalties look back to the start
+    "vllm": {
+        "samplers": ("penalties", "temperature", "min_p", "top_k", "top_p"),
+        "penalty_last_n": -1,
+        "penalty_scope": "mixed",
+    },
+    # generate(do_sample=True)
     "transformers": {
-        "samplers": ("penalties", "temperature", "top_k", "top_p", "min_p"),
+        "samplers": ("penalties", "temperature", "top_k", "top_p", "min_p", "typical_p"),
         "penalty_last_n": -1,
         "top_k": 50,
     },
+    # temperature and top-p; penalties count generated tokens only
+    "openai": {
+        "samplers": ("penalties", "temperature", "top_p"),
+        "penalty_last_n": -1,
+        "penalty_scope": "generated",
+    },
+    "akunu-greedy": {**_AKUNU, "temperature": 0.0, "top_k": 256},
+    "akunu-balanced": {**_AKUNU, "temperature": 0.7, "top_k": 40, "top_p": 0.95, "min_p": 0.05},
+    "akunu-creative": {**_AKUNU, "temperature": 1.0, "top_k": 256, "top_p": 0.9},
+    "akunu-very-creative": {**_AKUNU, "temperature": 1.2, "top_k": 256, "top_p": 0.95},
+    "akunu-code": {**_AKUNU, "temperature": 0.2, "top_k": 40, "top_p": 0.95, "min_p": 0.1},
+    # always the most likely token
     "greedy": {"samplers": ("penalties", "temperature"), "temperature": 0.0},
+    # the model's own distribution
     "neutral": {},
-}
+}  # fmt: skip
 DEFAULT_PRESET = "llama.cpp"

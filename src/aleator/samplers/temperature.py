@@ -3,6 +3,9 @@
 Keeps      everything; at a product of temperatures of 1e-5 or less, the argmax alone.
 Effect     multiplies the pending temperature T and touches no logit; T enters where mass is read.  What
            writes or shows logits later first materialises z = fl32(z / fl32(T)).
+Dynamic    with a range above 0: T = low + (high - low) * (H / Hmax)^exponent, low = max(0, T - range) and
+           high = T + range; H is the entropy of the candidates in bits, from integer logarithms, and
+           Hmax that of as many equally likely ones (kalomaze's dynatemp).
 Ties       at temperature 0 the lowest token id stays.
 Precision  T is float64; a product that is not finite is refused.
 Elsewhere  llama.cpp divides the logits at once; other engines multiply by a rounded 1/T.
@@ -16,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aleator.core.errors import ParameterError
-from aleator.core.numerics import Row, Step
+from aleator.core.numerics import Row, Step, exp2_double, ints, log2_double, log2_q32
 from aleator.core.parameter import Parameter, declare
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
@@ -25,6 +28,14 @@ TEMPERATURE = Parameter(
     "temperature", float, 1.0,
     "flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely token",
     low=0, aliases=("temp",), flags=("--temp", "--temperature"), metadata="temp",
+)  # fmt: skip
+DYNATEMP_RANGE = Parameter(
+    "dynatemp_range", float, 0.0, "let the temperature vary by this much with the entropy; 0 is off",
+    low=0, high=1e6, flags=("--dynatemp-range",),
+)  # fmt: skip
+DYNATEMP_EXPONENT = Parameter(
+    "dynatemp_exponent", float, 1.0, "how the entropy maps onto the range: above 1 stays low longer",
+    low=0, high=1e3, aliases=("dynatemp_exp",), flags=("--dynatemp-exp",),
 )  # fmt: skip
 
 
@@ -36,22 +47,40 @@ class Temperature(Sampler):
     letter = "t"
     aliases = ("temp",)
     temperature: float = declare(TEMPERATURE)
+    dynatemp_range: float = declare(DYNATEMP_RANGE)
+    dynatemp_exponent: float = declare(DYNATEMP_EXPONENT)
 
     @property
     def neutral(self) -> bool:
-        """True at 1."""
-        return self.temperature == 1
+        """True at 1 without a range."""
+        return self.temperature == 1 and self.dynatemp_range == 0
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/temperature.cpp."""
-        return host.Temperature(self.temperature)
+        return host.Temperature(self.temperature, self.dynatemp_range, self.dynatemp_exponent)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
-        product = row.temperature * self.temperature
+        chosen = self._dynamic(row) if self.dynatemp_range > 0 else self.temperature
+        product = row.temperature * chosen
         if not math.isfinite(product):
             raise ParameterError("temperature", "the product of temperatures is not finite")
         row.temperature = product
         if product <= 1e-5:
             row.keep(np.array([row.order()[0]]))
             row.temperature = 1.0
+
+    def _dynamic(self, row: Row) -> float:
+        low, high = (
+            max(0.0, self.temperature - self.dynatemp_range),
+            self.temperature + self.dynatemp_range,
+        )
+        level = 0.0
+        if len(row) > 1:
+            entropy = ((log2_q32(sum(ints(row.weights()))) - (40 << 32)) >> 16) - row.mean_q16()
+            level = max(0, entropy) / (log2_q32(len(row)) >> 16)
+            if level > 0 and self.dynatemp_exponent != 1:
+                level = exp2_double(self.dynatemp_exponent * log2_double(level))
+            if self.dynatemp_exponent == 0:
+                level = 1.0
+        return low + (high - low) * level

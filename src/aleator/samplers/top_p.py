@@ -5,6 +5,7 @@ Keeps      the shortest prefix of the order (logit descending, then token id asc
            fraction that its float32 stands for; at least one token, and at least ``min_keep``.
 Equality   a mass exactly equal to the bound ends the prefix.  1 keeps all, whatever their weight.
 Ties       equal logits rank by lower token id.
+full       with mass="full", Z is the mass that a Softmax earlier in the chain saw, not what is left of it.
 Masked     not candidates; ``min_keep`` does not revive them.
 Precision  integers: any order of summation gives the same set.
 Elsewhere  llama.cpp sums float32 probabilities in order; Gemma (JAX) keeps all ties; llama2.c and
@@ -13,12 +14,14 @@ Elsewhere  llama.cpp sums float32 probabilities in order; Gemma (JAX) keeps all 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from aleator.core.numerics import Row, Step, prefix_of_mass
+from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
 from aleator.core.parameter import MIN_KEEP, Parameter, declare
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
+from aleator.samplers.full_mass import MASS, require_full_mass
 
 TOP_P = Parameter(
     "top_p", float, 1.0, "keep the most likely tokens that together hold this probability; 1 keeps all",
@@ -36,6 +39,7 @@ class TopP(Sampler):
     reads = "mass"
     top_p: float = declare(TOP_P)
     min_keep: int = declare(MIN_KEEP)
+    mass: str = declare(MASS)
 
     @property
     def neutral(self) -> bool:
@@ -44,9 +48,13 @@ class TopP(Sampler):
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/top_p.cpp."""
-        return host.TopP(self.top_p, self.min_keep)
+        return host.TopP(self.top_p, self.min_keep, self.mass == "full")
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
-        if not self.neutral:
-            row.keep_prefix(max(prefix_of_mass(row, self.top_p), self.min_keep))
+        if self.neutral:
+            return
+        ranked = ints(row.weights()[row.order()])
+        total = require_full_mass(row, self.name) if self.mass == "full" else sum(ranked)
+        length = prefix_of_mass(ranked, math.ceil(exact(self.top_p) * total))
+        row.keep_prefix(max(length, self.min_keep))

@@ -1,0 +1,56 @@
+// What both versions of mirostat share: mu, which accepted draws move and a rollback restores.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "rng/fixed.hpp"
+#include "samplers/sampler.hpp"
+
+namespace aleator {
+
+constexpr double q32 = 4294967296.0;
+
+template <typename Derived>
+class MirostatState : public Cloned<Derived> {
+ public:
+  MirostatState(double tau, double eta, uint64_t seed, uint32_t ordinal)
+      : tau_(tau), eta_(eta), mu_(2 * tau), stream_{seed, ordinal} {}
+
+  void accept(const History& h) override {
+    before_.push_back(mu_);
+    if (h.generated.back() && drawn_ >= 0 && h.tokens.back() == drawn_)
+      mu_ = mu_ - eta_ * (surprise_ - tau_);
+    drawn_ = -1;
+  }
+  void unaccept(const History&) override {
+    mu_ = before_.back();
+    before_.pop_back();
+    drawn_ = -1;
+  }
+  void reset() override {
+    mu_ = 2 * tau_;
+    before_.clear();
+    drawn_ = -1;
+  }
+  double mu() const { return mu_; }
+
+ protected:
+  // Draws among what is left and notes how surprising the token was there.
+  void select(Candidates& c, Purpose purpose, const Step& step) {
+    c.draw(uniform(purpose, stream_, step.position, step.completion));
+    drawn_ = c.selected;
+    const auto& w = c.weights();
+    uint64_t total = 0;
+    for (const uint64_t weight : w) total += weight;
+    const size_t at = std::lower_bound(c.ids().begin(), c.ids().end(), drawn_) - c.ids().begin();
+    surprise_ = static_cast<double>(log2_q32(total) - log2_q32(w[at])) / q32;
+  }
+
+  double tau_, eta_, mu_, surprise_ = 0;
+  int32_t drawn_ = -1;
+  Stream stream_;
+  std::vector<double> before_;  // mu before each accepted token
+};
+
+}  // namespace aleator

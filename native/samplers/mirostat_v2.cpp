@@ -1,0 +1,44 @@
+// Contract: src/aleator/samplers/mirostat_v2.py
+#include <cmath>
+
+#include "bind.hpp"
+#include "samplers/mirostat_state.hpp"
+
+namespace aleator {
+
+class MirostatV2 : public MirostatState<MirostatV2> {
+ public:
+  using MirostatState::MirostatState;
+
+  void apply(Candidates& c, const Step& step) override {
+    // A token stays while log2(Z) - log2(w) <= mu, in Q32: while log2(w) >= level.
+    const double limit = std::floor(std::clamp(mu_, -100.0, 100.0) * q32);
+    const int64_t level = log2_q32(c.mass()) - static_cast<int64_t>(limit);
+    uint64_t low = 1, high = uint64_t{1} << 40;  // the smallest weight that reaches the level
+    while (low < high) {
+      const uint64_t middle = low + (high - low) / 2;
+      if (log2_q32(middle) >= level) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    int64_t length = 0;
+    const uint64_t last = log2_q32(low) >= level ? c.run_end(low, &length) : 0;
+    if (length) {
+      c.keep_from(last);
+    } else {
+      c.keep_only(c.argmax());
+    }
+    select(c, Purpose::mirostat_v2, step);
+  }
+};
+
+ALEATOR_BIND(sampler_mirostat_v2) {
+  nb::class_<MirostatV2, Sampler>(m, "MirostatV2")
+      .def(nb::init<double, double, uint64_t, uint32_t>(), nb::arg("mirostat_tau"),
+           nb::arg("mirostat_eta"), nb::arg("seed"), nb::arg("ordinal"))
+      .def_prop_ro("mu", &MirostatV2::mu);
+}
+
+}  // namespace aleator

@@ -1,0 +1,35 @@
+// Contract: src/aleator/samplers/token_mask.py
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.hpp"
+#include "samplers/sampler.hpp"
+
+namespace aleator {
+
+class TokenMask : public Cloned<TokenMask> {
+ public:
+  explicit TokenMask(std::optional<std::vector<uint32_t>> words)
+      : all_(!words), words_(words ? std::move(*words) : std::vector<uint32_t>()) {}
+
+  void apply(Candidates& c, const Step&) override {
+    if (all_) return;
+    c.compact();
+    const auto& ids = c.ids();
+    c.keep_if([&](size_t i) {
+      const auto id = static_cast<uint32_t>(ids[i]);
+      return id / 32 < words_.size() && (words_[id / 32] >> (id % 32) & 1);
+    });
+  }
+
+ private:
+  bool all_;
+  std::vector<uint32_t> words_;  // one bit a token; tokens past the end are masked
+};
+
+ALEATOR_BIND(sampler_token_mask) {
+  nb::class_<TokenMask, Sampler>(m, "TokenMask")
+      .def(nb::init<std::optional<std::vector<uint32_t>>>(), nb::arg("words").none());
+}
+
+}  // namespace aleator

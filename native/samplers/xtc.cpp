@@ -1,0 +1,43 @@
+// Contract: src/aleator/samplers/xtc.py
+#include "bind.hpp"
+#include "rng/fixed.hpp"
+#include "samplers/sampler.hpp"
+
+namespace aleator {
+
+class XTC : public Cloned<XTC> {
+ public:
+  XTC(float probability, float threshold, int64_t min_keep, uint64_t seed, uint32_t ordinal)
+      : probability_(probability),
+        threshold_(threshold),
+        min_keep_(min_keep),
+        stream_{seed, ordinal} {
+    // The coin falls when u < probability * 2^64.
+    const Fraction32 p(probability);
+    const u128 scaled = static_cast<u128>(p.numerator) << 64;
+    bound_ = probability >= 1 ? u128{1} << 64 : p.shift >= 127 ? 0 : scaled >> p.shift;
+  }
+
+  void apply(Candidates& c, const Step& step) override {
+    if (probability_ <= 0 || threshold_ > 0.5f) return;
+    if (uniform(Purpose::xtc, stream_, step.position, step.completion) >= bound_) return;
+    int64_t length;
+    const uint64_t last = c.run_end(Fraction32(threshold_).ceil_of(c.mass()), &length);
+    if (length < 2 || c.count() - (length - 1) < min_keep_) return;
+    c.keep_if([&](size_t i) { return order_key(c.logits()[i], c.ids()[i]) <= last; });
+  }
+
+ private:
+  float probability_, threshold_;
+  int64_t min_keep_;
+  Stream stream_;
+  u128 bound_;
+};
+
+ALEATOR_BIND(sampler_xtc) {
+  nb::class_<XTC, Sampler>(m, "XTC").def(nb::init<float, float, int64_t, uint64_t, uint32_t>(),
+                                         nb::arg("xtc_probability"), nb::arg("xtc_threshold"),
+                                         nb::arg("min_keep"), nb::arg("seed"), nb::arg("ordinal"));
+}
+
+}  // namespace aleator

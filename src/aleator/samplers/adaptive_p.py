@@ -1,0 +1,76 @@
+"""Adaptive-p: favour tokens whose probability is near a target, so that the average stays there.
+
+Selects    with p the float32 probability (w / Z in float64) and wanted = clamp(2 * target - average, 0, 1),
+           each logit becomes 5 - 10 * d^2 / (1 + d), d = |p - wanted| / 0.3 in float32, each operation rounded;
+           then draws, inverse.  A target below 0 draws from the distribution as it is.
+State      sum and weight of past probabilities, older ones counting ``adaptive_decay`` as much per token;
+           accepting the token that was drawn adds its p.  The average starts at the target.
+Masked     not candidates.
+Elsewhere  llama.cpp agrees but for float32 softmax, and its clone forgets the generator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aleator.core.errors import LogitsError
+from aleator.core.numerics import Row, Step, draw, ints
+from aleator.core.parameter import Parameter, declare
+from aleator.core.philox import Purpose, stream
+from aleator.kernels import host
+from aleator.samplers.base import Place
+from aleator.samplers.seeded import SeededSampler
+
+ADAPTIVE_TARGET = Parameter(
+    "adaptive_target", float, -1.0, "probability that chosen tokens should have on average; -1 is off",
+    low=-1, high=1, flags=("--adaptive-target",),
+)  # fmt: skip
+ADAPTIVE_DECAY = Parameter(
+    "adaptive_decay", float, 0.9, "how slowly that average forgets",
+    low=0, high=0.99, flags=("--adaptive-decay",),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AdaptiveP(SeededSampler):
+    """Draw tokens whose probability is near a target."""
+
+    name = "adaptive_p"
+    letter = "a"
+    aliases = ("adaptive-p", "adaptivep")
+    reads = "mass"
+    selects = True
+    adaptive_target: float = declare(ADAPTIVE_TARGET)
+    adaptive_decay: float = declare(ADAPTIVE_DECAY)
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/adaptive_p.cpp."""
+        return host.AdaptiveP(
+            self.adaptive_target, self.adaptive_decay, self.seed_in(place), place.ordinal
+        )
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        key = (self.name, place.ordinal)
+        target, decay = self.adaptive_target, self.adaptive_decay
+        start = (min(max(target, 0.0), 1.0) / (1 - decay), 1 / (1 - decay))
+        total, weight = step.state.setdefault(key, start)
+        word = stream(Purpose.ADAPTIVE_P, place.ordinal, step.completion)
+        if target >= 0:
+            w = row.weights()
+            p = (w / np.float64(sum(ints(w)))).astype(np.float32)
+            wanted = np.float32(min(max(2 * target - total / weight, 0.0), 1.0))
+            count = len(row)
+            row.materialise()
+            if len(row) != count:
+                raise LogitsError("adaptive_p: the temperature before it is too small")
+            d = np.abs(p - wanted) / np.float32(0.3)
+            above = np.float32(10) * (d * d)
+            row.logits = np.float32(5) - above / (np.float32(1) + d)
+            row.settle()
+        row.selected = draw(row, self.seed_in(place), step.position, word)
+        if target >= 0:
+            chosen = float(p[row.ids.tolist().index(row.selected)])
+            step.pending[key] = (row.selected, (chosen + decay * total, 1 + decay * weight))

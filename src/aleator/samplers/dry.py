@@ -1,0 +1,224 @@
+"""DRY, don't repeat yourself (p-e-w, 2024): penalise tokens that would continue a repeated sequence.
+
+Effect     where the newest tokens equal an earlier run of at least ``dry_allowed_length`` tokens, the token
+           that followed there loses multiplier * base^(length - allowed_length); the longest run counts.
+Breakers   the newest tokens are compared only back to the nearest sequence breaker; a token that is a
+           breaker by itself is never penalised.
+Window     the last ``dry_penalty_last_n`` accepted tokens, prompt included; -1: all of them.
+Precision  the power by repeated squaring in float64, at most 1e300; the penalty is clamped to 3e38 and
+           rounded to float32, then subtracted.
+Masked     stay masked.  A pending temperature is materialised first.
+Elsewhere  llama.cpp has pow() and clamps the exponent instead, and no -1; exllamav3 and
+           text-generation-webui take single-token breakers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from aleator.core.errors import ParameterError
+from aleator.core.numerics import Row, Step
+from aleator.core.parameter import Parameter, declare
+from aleator.kernels import host
+from aleator.samplers.base import Place, Sampler
+
+DRY_MULTIPLIER = Parameter(
+    "dry_multiplier", float, 0.0, "strength of the penalty on repeated sequences; 0 is off",
+    low=-1e6, high=1e6, flags=("--dry-multiplier",),
+)  # fmt: skip
+DRY_BASE = Parameter(
+    "dry_base", float, 1.75, "how fast that penalty grows with the length of the repetition",
+    low=1, high=1e6, flags=("--dry-base",),
+)  # fmt: skip
+DRY_ALLOWED_LENGTH = Parameter(
+    "dry_allowed_length", int, 2, "repetitions shorter than this are not penalised",
+    low=0, high=2**31 - 1, flags=("--dry-allowed-length",),
+)  # fmt: skip
+DRY_PENALTY_LAST_N = Parameter(
+    "dry_penalty_last_n", int, 64, "window in which repetitions are sought; 0 is off, -1 is all",
+    low=-1, high=2**31 - 1, flags=("--dry-penalty-last-n",),
+)  # fmt: skip
+DRY_SEQUENCE_BREAKERS = Parameter(
+    "dry_sequence_breakers", tuple, ("\n", ":", '"', "*"),
+    "text at which a repetition ends; may be repeated, 'none' for no breakers",
+    flags=("--dry-sequence-breaker",),
+)  # fmt: skip
+
+MAX_BREAKER_BYTES = 40
+MAX_TAIL_TOKENS = 20
+
+
+class Tokenizer(Protocol):
+    """What breakers given as text need: pieces of all tokens, and tokens of a text."""
+
+    @property
+    def vocab(self) -> Any:
+        """A vocabulary with ``len`` and ``token_bytes(id)``."""
+        ...
+
+    def encode(self, text: str, add_special: bool = ..., parse_special: bool = ...) -> list[int]:
+        """Token ids of a text."""
+        ...
+
+
+def prepare_breakers(texts: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    """Token sequences that spell the breakers, however tokens straddle them.
+
+    A token that contains a breaker is one by itself.  A token that ends with the beginning of a breaker is
+    one together with the tokens of the rest.
+    """
+    pieces = [tokenizer.vocab.token_bytes(i) for i in range(len(tokenizer.vocab))]
+    found: dict[tuple[int, ...], None] = {}
+    for text in texts:
+        breaker = text.encode()[:MAX_BREAKER_BYTES]
+        if not breaker:
+            continue
+        for token, piece in enumerate(pieces):
+            if breaker in piece:
+                found[(token,)] = None
+                continue
+            for length in range(1, min(len(breaker) - 1, len(piece)) + 1):
+                if piece.endswith(breaker[:length]):
+                    rest = breaker[length:].decode(errors="ignore")
+                    tail = tokenizer.encode(rest, add_special=False, parse_special=False)
+                    if tail:
+                        found[(token, *tail[:MAX_TAIL_TOKENS])] = None
+    return list(found)
+
+
+@dataclass(frozen=True)
+class DRY(Sampler):
+    """Penalise tokens that would continue a repeated sequence.
+
+    Parameters
+    ----------
+    dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n
+        See the module.
+    dry_sequence_breakers
+        Texts, which need ``tokenizer``, or sequences of token ids.
+    tokenizer
+        With ``encode`` and ``vocab``.
+
+    """
+
+    name = "dry"
+    letter = "d"
+    dry_multiplier: float = declare(DRY_MULTIPLIER)
+    dry_base: float = declare(DRY_BASE)
+    dry_allowed_length: int = declare(DRY_ALLOWED_LENGTH)
+    dry_penalty_last_n: int = declare(DRY_PENALTY_LAST_N)
+    dry_sequence_breakers: Any = declare(DRY_SEQUENCE_BREAKERS)
+    tokenizer: Any = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and turn breakers into token sequences."""
+        super().__post_init__()
+        given = check_breakers(self.dry_sequence_breakers)
+        object.__setattr__(self, "dry_sequence_breakers", given)
+        texts = [b for b in given if isinstance(b, str)]
+        sequences = [b for b in given if not isinstance(b, str)]
+        if texts and not self.neutral:
+            if self.tokenizer is None:
+                raise ParameterError(
+                    "dry_sequence_breakers",
+                    "dry_sequence_breakers given as text need a tokenizer: DRY(..., tokenizer=...), or "
+                    "give token ids, or an empty sequence",
+                )
+            sequences += prepare_breakers(texts, self.tokenizer)
+        object.__setattr__(self, "breakers", tuple(sequences))
+
+    breakers: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False, default=())
+
+    @property
+    def neutral(self) -> bool:
+        """True at multiplier 0 or without a window."""
+        return self.dry_multiplier == 0 or self.dry_penalty_last_n == 0
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/dry.cpp."""
+        return host.DRY(
+            self.dry_multiplier,
+            self.dry_base,
+            self.dry_allowed_length,
+            self.dry_penalty_last_n,
+            [list(b) for b in self.breakers],
+        )
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        if self.neutral:
+            return
+        window = step.history[-self.dry_penalty_last_n :] if self.dry_penalty_last_n > 0 else None
+        recent = list(reversed(step.history if window is None else window))
+        longest = self._repeats(recent)
+        longest = {t: n for t, n in longest.items() if (t,) not in self.breakers}
+        if longest:
+            row.edit(
+                lambda token, z: (
+                    np.float32(z - self._penalty(longest[token])) if token in longest else z
+                )
+            )
+
+    def _repeats(self, recent: list[int]) -> dict[int, int]:
+        n, allowed = len(recent), self.dry_allowed_length
+        if n <= allowed or n < 2:
+            return {}
+        limit = n
+        for i in range(n):
+            tails = [
+                len(b) - 1
+                for b in self.breakers
+                if b[0] == recent[i]
+                and len(b) - 1 <= i
+                and list(b[1:]) == [recent[i - 1 - j] for j in range(len(b) - 1)]
+            ]
+            if tails:
+                limit = i - max(tails)
+                break
+        longest: dict[int, int] = {}
+        if limit < allowed:
+            return longest
+        for k in range(1, n):
+            length = 0
+            while k + length < n and length < limit and recent[length] == recent[k + length]:
+                length += 1
+            if length >= allowed:
+                longest[recent[k - 1]] = max(longest.get(recent[k - 1], 0), length)
+        return longest
+
+    def _penalty(self, length: int) -> np.float32:
+        power, square, e = 1.0, self.dry_base, length - self.dry_allowed_length
+        while e:
+            if e & 1:
+                power = min(power * square, 1e300)
+            square, e = min(square * square, 1e300), e >> 1
+        return np.float32(min(max(self.dry_multiplier * power, -3e38), 3e38))
+
+
+def check_breakers(value: Any) -> tuple[str | tuple[int, ...], ...]:
+    """Return breakers as texts and token sequences."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ParameterError(
+            "dry_sequence_breakers",
+            f"dry_sequence_breakers={value!r} must be a sequence of texts or of token sequences",
+        )
+    checked: list[str | tuple[int, ...]] = []
+    for item in value:
+        if isinstance(item, str):
+            checked.append(item)
+            continue
+        try:
+            tokens = tuple(int(t) for t in item)
+        except (TypeError, ValueError):
+            tokens = ()
+        if not tokens or min(tokens) < 0 or max(tokens) >= 1 << 24:
+            raise ParameterError(
+                "dry_sequence_breakers",
+                f"dry_sequence_breakers: {item!r} is neither text nor a sequence of token ids",
+            )
+        checked.append(tokens)
+    return tuple(checked)

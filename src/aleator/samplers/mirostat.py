@@ -1,0 +1,75 @@
+"""Mirostat, Basu et al. 2020 (arXiv:2007.14966): truncate so that surprise stays near a target.
+
+Selects    keeps the first k of the order, k from the paper's equation for a Zipf distribution whose exponent is
+           estimated on the ``mirostat_m`` most likely tokens; then draws, inverse.
+State      mu starts at 2 * tau; accepting the token that was drawn moves it by -eta * (surprise - tau),
+           surprise = log2(Z) - log2(w) among the k kept.  Other accepted tokens leave it.
+Precision  logarithms are the contract's integers; sums are integers; the equation is float64, with
+           exp2 and log2 of the contract.  |s - 1| < 2^-20 takes the limit.
+Edges      s below 2^-10 (flat): no cut.  k is within 1 and the number of candidates.
+Elsewhere  llama.cpp updates mu when it applies, not when a token is accepted, and an overflowing k there
+           becomes 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from aleator.core.numerics import LOG2_E, Row, Step, exp2_double, ints, log2_double, log2_q32
+from aleator.core.parameter import Parameter, declare
+from aleator.core.philox import Purpose
+from aleator.kernels import host
+from aleator.samplers.base import Place
+from aleator.samplers.mirostat_state import MirostatSampler
+
+MIROSTAT_M = Parameter(
+    "mirostat_m", int, 100, "candidates that mirostat 1 estimates the distribution's shape on",
+    low=2, high=2**20, flags=("--mirostat-m",),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mirostat(MirostatSampler):
+    """Draw with the surprise of tokens held near ``mirostat_tau`` bits: version 1."""
+
+    name = "mirostat"
+    purpose = Purpose.MIROSTAT
+    mirostat_m: int = declare(MIROSTAT_M)
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/mirostat.cpp."""
+        return host.Mirostat(
+            self.mirostat_tau,
+            self.mirostat_eta,
+            self.mirostat_m,
+            self.seed_in(place),
+            place.ordinal,
+        )
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        row.keep_prefix(self._bound(row, self.mu(step, place), step.n_vocab))
+        self.select(row, step, place)
+
+    def _bound(self, row: Row, mu: float, n_vocab: int) -> int:
+        w = ints(row.weights()[row.order()])[: self.mirostat_m]
+        numerator = denominator = 0
+        for i in range(len(w) - 1):
+            if not w[i + 1]:
+                break
+            t = log2_q32(i + 2) - log2_q32(i + 1)
+            numerator += t * (log2_q32(w[i]) - log2_q32(w[i + 1]))
+            denominator += t * t
+        if not denominator:
+            return 1
+        s = float(numerator) / float(denominator)
+        if s < 2**-10:
+            return len(row)
+        e, vocabulary = s - 1, log2_double(float(n_vocab))
+        if abs(e) < 2**-20:
+            log_k = mu - log2_double(vocabulary / LOG2_E)
+        else:
+            log_k = log2_double(abs(e)) + mu - log2_double(abs(1 - exp2_double(-e * vocabulary)))
+        k = exp2_double(min(max(log_k / s, -1.0), 40.0))
+        return min(max(math.floor(k), 1), len(row))

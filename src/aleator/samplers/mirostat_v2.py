@@ -1,0 +1,47 @@
+"""Mirostat 2.0: truncate by surprise, and hold the surprise of tokens near a target.
+
+Selects    keeps the leading run of the order with surprise log2(Z) - log2(w) <= mu, at least one token; then
+           draws, inverse.
+State      mu starts at 2 * tau; accepting the token that was drawn moves it by -eta * (surprise - tau),
+           surprise measured among the tokens kept.  Other accepted tokens leave it.
+Equality   a surprise exactly equal to mu stays; mu is floored to Q32.
+Precision  logarithms are the contract's integers in Q32; mu is float64.
+Ties       at the cut equal logits weigh the same, so they stay or go together.
+Elsewhere  llama.cpp updates mu when it applies, not when a token is accepted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from aleator.core.numerics import Row, Step, ints, log2_q32
+from aleator.core.philox import Purpose
+from aleator.kernels import host
+from aleator.samplers.base import Place
+from aleator.samplers.mirostat_state import MirostatSampler
+
+
+@dataclass(frozen=True)
+class MirostatV2(MirostatSampler):
+    """Draw with the surprise of tokens held near ``mirostat_tau`` bits: version 2."""
+
+    name = "mirostat_v2"
+    purpose = Purpose.MIROSTAT_V2
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/mirostat_v2.cpp."""
+        return host.MirostatV2(
+            self.mirostat_tau, self.mirostat_eta, self.seed_in(place), place.ordinal
+        )
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        mu = min(max(self.mu(step, place), -100.0), 100.0)
+        ranked = ints(row.weights()[row.order()])
+        level = log2_q32(sum(ranked)) - math.floor(mu * 2**32)
+        length = 0
+        while length < len(ranked) and ranked[length] and log2_q32(ranked[length]) >= level:
+            length += 1
+        row.keep_prefix(length)
+        self.select(row, step, place)

@@ -1,0 +1,33 @@
+"""Softmax: notes the mass of the whole row, for samplers that measure against it.
+
+Effect     keeps everything and changes no logit.  Records Z, the current mass, which ``TopP(mass="full")`` and
+           ``MinP(mass="full")`` later in the chain use in place of the mass that is left by then.  A
+           temperature or a write to logits after it forgets the record.
+Elsewhere  llama.cpp's `softmax` sampler, removed since, sorted the candidates and filled in probabilities; here
+           probabilities are always at hand.  Akunu's pipeline computes it before top-k, min-p and
+           top-p, which therefore act on un-renormalised mass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aleator.core.numerics import Row, Step, ints
+from aleator.kernels import host
+from aleator.samplers.base import Place, Sampler
+
+
+@dataclass(frozen=True)
+class Softmax(Sampler):
+    """Note the mass of the whole row."""
+
+    name = "softmax"
+    reads = "mass"
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/softmax.cpp."""
+        return host.Softmax()
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        row.full_mass = sum(ints(row.weights()))

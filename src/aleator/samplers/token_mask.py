@@ -1,0 +1,90 @@
+"""Token mask: keep only allowed tokens.
+
+Keeps      the tokens whose bit is set; tokens past the end of the mask are masked.
+Masked     stay masked.  If nothing allowed is left, the step raises ``LogitsError``.
+Elsewhere  beyond a short mask xgrammar leaves tokens unmasked, llguidance and outlines-core mask them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aleator.core.errors import ParameterError
+from aleator.core.numerics import Row, Step
+from aleator.core.parameter import Parameter, declare
+from aleator.kernels import host
+from aleator.samplers.base import Place, Sampler
+
+ALLOWED = Parameter("allowed", object, None, "tokens that may be chosen; all if not given")
+
+MAX_TOKEN = 1 << 24
+
+
+def pack_mask(allowed: Any) -> tuple[int, ...]:
+    """Words of 32 bits, bit ``id % 32`` of word ``id // 32`` for each allowed token.
+
+    ``allowed`` is a boolean array over the vocabulary, an int32 or uint32 array of such words, or a
+    sequence of token ids.
+    """
+    array = np.asarray(list(allowed) if isinstance(allowed, (set, frozenset)) else allowed)
+    if array.ndim != 1:
+        raise ParameterError("allowed", f"allowed has shape {array.shape}: give one dimension")
+    if array.dtype == np.bool_:
+        bits = np.zeros(-(-len(array) // 32) * 32, np.bool_)
+        bits[: len(array)] = array
+        return tuple(np.packbits(bits, bitorder="little").view("<u4").tolist())
+    if array.dtype in (np.int32, np.uint32):
+        return tuple(array.view(np.uint32).tolist())
+    if len(array) == 0 or array.dtype.kind not in "iu":
+        raise ParameterError(
+            "allowed", "allowed must hold token ids, booleans, or words of 32 bits"
+        )
+    if array.min() < 0 or array.max() >= MAX_TOKEN:
+        raise ParameterError("allowed", "allowed names a token outside 0 to 16,777,215")
+    bits = np.zeros((int(array.max()) // 32 + 1) * 32, np.bool_)
+    bits[array] = True
+    return pack_mask(bits)
+
+
+@dataclass(frozen=True)
+class TokenMask(Sampler):
+    """Keep only allowed tokens.
+
+    Parameters
+    ----------
+    allowed
+        A boolean array over the vocabulary; int32 or uint32 words of 32 bits each, lowest token first (the
+        format of llguidance and xgrammar); or token ids.  ``None`` allows all.
+
+    """
+
+    name = "token_mask"
+    allowed: Any = declare(ALLOWED)
+
+    def __post_init__(self) -> None:
+        """Pack the mask into words."""
+        if self.allowed is not None:
+            object.__setattr__(self, "allowed", pack_mask(self.allowed))
+
+    @property
+    def neutral(self) -> bool:
+        """True without a mask."""
+        return self.allowed is None
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/token_mask.cpp."""
+        return host.TokenMask(None if self.allowed is None else list(self.allowed))
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        if self.allowed is None:
+            return
+        words = self.allowed
+        kept = [
+            i // 32 < len(words) and bool(words[i // 32] >> i % 32 & 1) for i in row.ids.tolist()
+        ]
+        row.logits = np.where(kept, row.logits, np.float32(-np.inf)).astype(np.float32)
+        row.settle()

@@ -1,0 +1,49 @@
+"""Top-a truncation (BlinkDL, 2021).
+
+Keeps      the leading run of the order with p >= top_a * pmax^2: w >= ceil(top_a * 2^80 / Z), in integers.  The
+           first token always stays.
+Equality   a weight exactly at the bound stays.  0 keeps all.
+Ties       equal logits weigh the same, so they stay or go together.
+Masked     not candidates.
+Elsewhere  llama.cpp has none; KoboldAI and text-generation-webui compare float probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from aleator.core.numerics import Row, Step, exact, ints, run_length
+from aleator.core.parameter import Parameter, declare
+from aleator.kernels import host
+from aleator.samplers.base import Place, Sampler
+
+TOP_A = Parameter(
+    "top_a", float, 0.0, "keep tokens at least this times the square of the best probability; 0 is off",
+    low=0, high=1, flags=("--top-a",),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TopA(Sampler):
+    """Keep tokens whose probability reaches ``top_a`` times the square of the largest."""
+
+    name = "top_a"
+    aliases = ("top-a", "topa")
+    reads = "mass"
+    top_a: float = declare(TOP_A)
+
+    @property
+    def neutral(self) -> bool:
+        """True at 0."""
+        return self.top_a == 0
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/top_a.cpp."""
+        return host.TopA(self.top_a)
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        if exact(self.top_a):
+            bound = math.ceil(exact(self.top_a) * 2**80 / sum(ints(row.weights())))
+            row.keep_prefix(run_length(row, bound))

@@ -1,0 +1,58 @@
+"""Top-n-sigma truncation, Tang et al. 2024 (arXiv:2411.07641).
+
+Keeps      logits within n standard deviations of the largest: z - zmax >= -fl32(n * sigma), sigma the
+           population deviation of max(z - zmax, -256) in Q12 over the candidates: integer sums, then one square root
+           and divisions in float64, each correctly rounded.
+Equality   a logit exactly at the bound stays.  0 or less turns it off.
+Ties       equal logits stay or go together.
+Masked     not candidates; they do not enter the deviation.
+Temperature does not matter: it scales both sides.
+Elsewhere  llama.cpp masks with -inf instead of removing, and sums in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from aleator.core.numerics import Row, Step
+from aleator.core.parameter import Parameter, declare
+from aleator.kernels import host
+from aleator.samplers.base import Place, Sampler
+
+TOP_N_SIGMA = Parameter(
+    "top_n_sigma", float, -1.0, "keep logits within this many deviations of the best; 0 or less is off",
+    low=-1, high=1e6, aliases=("nsigma",), flags=("--top-nsigma", "--top-n-sigma"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TopNSigma(Sampler):
+    """Keep logits within ``top_n_sigma`` standard deviations of the largest."""
+
+    name = "top_n_sigma"
+    letter = "s"
+    aliases = ("top-n-sigma", "topnsigma")
+    top_n_sigma: float = declare(TOP_N_SIGMA)
+
+    @property
+    def neutral(self) -> bool:
+        """True at 0 or less."""
+        return self.top_n_sigma <= 0
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/top_n_sigma.cpp."""
+        return host.TopNSigma(self.top_n_sigma)
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        if self.neutral:
+            return
+        with np.errstate(over="ignore"):
+            d = row.logits - row.top
+        q = np.rint(np.maximum(d, np.float32(-256)) * np.float32(4096)).astype(np.int64).tolist()
+        spread = len(q) * sum(x * x for x in q) - sum(q) ** 2
+        sigma = math.sqrt(float(spread)) / len(q) / 4096.0
+        row.keep(d >= np.float32(-(float(np.float32(self.top_n_sigma)) * sigma)))

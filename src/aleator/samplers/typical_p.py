@@ -1,0 +1,60 @@
+"""Locally typical truncation, Meister et al. 2022 (arXiv:2202.00666).
+
+Keeps      the tokens whose surprise is closest to the entropy, until their mass reaches
+           ceil(typical_p * Z); at least one, and at least ``min_keep``.  Surprise minus entropy is
+           t - mean(t), t the bits of a weight in Q16, the mean by weights in Q20, rounded down: no logarithm.
+Equality   a mass exactly equal to the bound ends the set.  1 keeps all.
+Ties       equal distances by the order: logit descending, then token id ascending.
+Masked     not candidates; they do not enter the entropy; ``min_keep`` does not revive them.
+Elsewhere  llama.cpp stops when the sum exceeds p, strictly, and a token of probability 0 makes its entropy NaN;
+           transformers agrees with the paper in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
+from aleator.core.parameter import MIN_KEEP, Parameter, declare
+from aleator.kernels import host
+from aleator.samplers.base import Place, Sampler
+
+TYPICAL_P = Parameter(
+    "typical_p", float, 1.0, "keep the most typical tokens that together hold this probability; 1 is off",
+    low=0, high=1, aliases=("typ_p", "typical"), flags=("--typical", "--typical-p"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TypicalP(Sampler):
+    """Keep the tokens whose surprise is closest to the entropy."""
+
+    name = "typical_p"
+    letter = "y"
+    aliases = ("typ_p", "typ-p", "typp", "typ")
+    reads = "mass"
+    typical_p: float = declare(TYPICAL_P)
+    min_keep: int = declare(MIN_KEEP)
+
+    @property
+    def neutral(self) -> bool:
+        """True at 1."""
+        return self.typical_p >= 1
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/typical_p.cpp."""
+        return host.TypicalP(self.typical_p, self.min_keep)
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        if self.neutral:
+            return
+        order = row.order()
+        distance = np.abs(row.bits_q16() - row.mean_q16())[order]
+        ranked = order[np.argsort(distance, kind="stable")]
+        weights = ints(row.weights()[ranked])
+        length = prefix_of_mass(weights, math.ceil(exact(self.typical_p) * sum(weights)))
+        row.keep(ranked[: max(length, self.min_keep)])
