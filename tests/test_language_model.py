@@ -191,7 +191,7 @@ def test_bad_parameters(
 
 
 def test_bad_prompts(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(aleator.TokenizerError, match="token 1 is 2048: .* 0 to 2047"):
+    with pytest.raises(aleator.TokenizerError, match=r"token 1 is 2048: .* 0 to 2047"):
         model.generate([5, 2048])
     with pytest.raises(aleator.TokenizerError, match="token 0 is -1"):
         model.generate([-1])
@@ -231,7 +231,7 @@ def test_what_is_not_a_model(tmp_path: Path) -> None:
         aleator.load(tmp_path / "none.gguf")
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(bundled_model().read_bytes()[:100_000])
-    with pytest.raises(aleator.FileFormatError, match="cut.gguf"):
+    with pytest.raises(aleator.FileFormatError, match=r"cut\.gguf"):
         aleator.load(cut)
 
 

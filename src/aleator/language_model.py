@@ -113,11 +113,15 @@ def _placement(device: str | None, dtype: torch.dtype | str | None) -> tuple[str
     except RuntimeError:
         raise ParameterError("device", f"device={device!r}: give cpu, cuda or cuda:N") from None
     if kind not in ("cpu", "cuda"):
-        raise ParameterError("device", f"device={device!r} is not supported: give cpu, cuda or cuda:N")
+        raise ParameterError(
+            "device", f"device={device!r} is not supported: give cpu, cuda or cuda:N"
+        )
     if kind == "cuda":
         count, index = torch.cuda.device_count(), torch.device(device).index or 0
         if index >= count:
-            raise ParameterError("device", f"device={device!r}: torch finds {count} CUDA devices here")
+            raise ParameterError(
+                "device", f"device={device!r}: torch finds {count} CUDA devices here"
+            )
     if dtype is None:
         dtype = torch.float32 if kind == "cpu" else torch.bfloat16
     names = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -266,7 +270,9 @@ class LanguageModel:
             options: those of :meth:`generate`, and its errors.
         """
         if isinstance(prompts, str) or not prompts:
-            raise ParameterError("prompts", f"prompts={prompts!r}: give a list of at least one prompt")
+            raise ParameterError(
+                "prompts", f"prompts={prompts!r}: give a list of at least one prompt"
+            )
         if n < 1:
             raise ParameterError("n", f"n={n}: give 1 or more")
         return self._run(self._requests(prompts, n, **options), progress)
@@ -352,7 +358,11 @@ class LanguageModel:
         ``n_ctx`` counts the cells of all its sequences together; None: :attr:`n_ctx`.
         """
         return Context(
-            self, n_ctx=n_ctx or self.n_ctx, n_seq_max=n_seq_max, device="cpu", **self._context_options
+            self,
+            n_ctx=n_ctx or self.n_ctx,
+            n_seq_max=n_seq_max,
+            device="cpu",
+            **self._context_options,
         )
 
     def prompt_tokens(

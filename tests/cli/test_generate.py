@@ -27,13 +27,19 @@ def test_text_goes_to_standard_output_and_nothing_else(aleator: Command, text: s
     assert aleator(*ROMEO, "-n", "20").out.startswith(text)
 
 
-def test_standard_error_tells_seed_parameters_chain_and_speed(aleator: Command) -> None:
+def test_standard_error_tells_seed_parameters_chain_and_speed(
+    aleator: Command, model: LanguageModel
+) -> None:
     err = aleator(*ROMEO, "-n", "3", "--repeat-penalty", "1.1").err
     assert "seed: 7\n" in err
-    assert "repetition_penalty=1.1 " in err
-    assert " top_k=40 " in err
-    assert "chain: logits -> penalties -> top_k -> top_p -> min_p -> temperature -> dist\n" in err
-    speeds = r"prompt \d+ tokens, [\d.]+ tokens/s \| text 2 tokens, [\d.]+ tokens/s \| sampler [\d.]+ us"
+    assert "parameters: repetition_penalty=1.1 " in err
+    assert " top_k=40 top_p=0.95 min_p=0.05 temperature=0.8 (" in err
+    chain = model.sampling_params(repetition_penalty=1.1).chain().describe()
+    assert chain.startswith("logits -> ")
+    assert f"chain: {chain}\n" in err
+    speeds = (
+        r"prompt \d+ tokens, [\d.]+ tokens/s \| text 2 tokens, [\d.]+ tokens/s \| sampler [\d.]+ us"
+    )
     assert re.search(speeds, err)
     assert "ended by: length" in err
 
@@ -46,9 +52,7 @@ def test_a_seed_that_was_drawn_is_told(aleator: Command) -> None:
     assert aleator("generate", "-p", "ROMEO:", *words).out == first.out
 
 
-def test_prompts_from_files_and_standard_input(
-    aleator: Command, text: str, tmp_path: Path
-) -> None:
+def test_prompts_from_files_and_standard_input(aleator: Command, text: str, tmp_path: Path) -> None:
     path = tmp_path / "prompt.txt"
     path.write_bytes(b"ROMEO:\n")
     words = ("--seed", "7", "-n", "12", "-t", "1")
@@ -137,7 +141,22 @@ def test_sampling_options(
 
 
 def test_context_options(aleator: Command, text: str) -> None:
-    words = ("-b", "2", "-ub", "1", "-tb", "1", "-c", "64", "-ctk", "f32", "-ctv", "f32", "-fa", "off")
+    words = (
+        "-b",
+        "2",
+        "-ub",
+        "1",
+        "-tb",
+        "1",
+        "-c",
+        "64",
+        "-ctk",
+        "f32",
+        "-ctv",
+        "f32",
+        "-fa",
+        "off",
+    )
     assert aleator(*ROMEO, "-n", "12", *words).out == text
 
 
@@ -157,7 +176,12 @@ def test_a_full_context_is_explained(aleator: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "stdin", "code", "message"),
     [
-        (["-p", "x", "--temp", "-1"], b"", 2, r"temperature=-1.0 is out of range: give a number in \[0"),
+        (
+            ["-p", "x", "--temp", "-1"],
+            b"",
+            2,
+            r"temperature=-1.0 is out of range: give a number in \[0",
+        ),
         (["-p", "x", "--top-k", "many"], b"", 2, "top_k='many' is not a whole number"),
         (["-p", "x", "--seed", "1.5"], b"", 2, "seed='1.5' is not a whole number"),
         (["-p", "x", "--tmp", "1"], b"", 2, "unknown option --tmp; did you mean --temp"),

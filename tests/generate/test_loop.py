@@ -310,9 +310,7 @@ def test_progress_of_the_prefill_and_cancelling_it() -> None:
     made.step()
     assert seen == [(0, 10), (4, 10), (8, 10), (10, 10)]
     context = FakeContext(n_ubatch=4)
-    made = run(
-        context, request("abcdefghij"), progress=lambda *at: made.generations[0].cancel()
-    )
+    made = run(context, request("abcdefghij"), progress=lambda *at: made.generations[0].cancel())
     assert made.generations[0].tokens == []
     assert context.decoded == 0
     assert made.generations[0].stop_reason == "interrupted"

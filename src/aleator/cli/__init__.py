@@ -119,7 +119,9 @@ def exit_code(error: BaseException) -> int:
         return CONTEXT_FULL
     if isinstance(error, ParameterError | TokenizerError):
         return BAD_INPUT
-    if isinstance(error, FileFormatError | UnsupportedModel | FileNotFoundError | IsADirectoryError):
+    if isinstance(
+        error, FileFormatError | UnsupportedModel | FileNotFoundError | IsADirectoryError
+    ):
         return BAD_FILE
     if isinstance(error, PermissionError):
         return BAD_FILE
@@ -130,7 +132,7 @@ def explain(error: BaseException) -> str:
     """One line for the user."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror or error}"
-    if isinstance(error, ModuleNotFoundError):
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("aleator"):
         return (
             f"{error.name} is not installed: pip install 'aleator[cli]' ('aleator doctor' shows what "
             "is missing)"

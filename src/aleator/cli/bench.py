@@ -7,6 +7,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     results = []
     for kind, n in tests:
         measure = prefill if kind == "pp" else decode
-        speeds = timed(lambda n=n, measure=measure: measure(context, n), n, arguments.repetitions)
+        speeds = timed(partial(measure, context, n), n, arguments.repetitions)
         results.append({"test": f"{kind}{n}", "n": n, "tokens_per_second": speeds})
     summary = describe(model, context)
     if arguments.json:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aleator.cli.arguments import Parser, integer
 from aleator.cli.options import add_model_options, decode, load_model, stop_strings
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
-from aleator.cli.terminal import complain, note, on_interrupt, ProgressBar, write
+from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
 from aleator.core.errors import ContextFull, TemplateError
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ def add_arguments(parser: Parser) -> None:
         metavar="TEXT",
         help="end an answer before this text; may be given several times",
     )
-    group.option(
-        "--no-escape", action="store_true", help=r"take \n, \t and \r in --stop literally"
-    )
+    group.option("--no-escape", action="store_true", help=r"take \n, \t and \r in --stop literally")
     group.option(
         "--context-shift",
         action="store_true",
@@ -132,7 +130,11 @@ def show(answer: Generation | None) -> None:
             last = piece
     write("" if last.endswith("\n") else "\n")
     stats, cached = answer.stats, answer.request.cached
-    ended = {"context": ", the context is full", "interrupted": ", interrupted", "length": ", cut off"}
+    ended = {
+        "context": ", the context is full",
+        "interrupted": ", interrupted",
+        "length": ", cut off",
+    }
     note(
         f"[{stats.prompt_tokens} tokens read, {cached} remembered | {stats.sampled_tokens} tokens at "
         f"{stats.decode_tokens_per_second:.1f}/s{ended.get(answer.stop_reason, '')}]"

@@ -149,4 +149,6 @@ class Conversation:
 
 def shared(a: list[int], b: list[int]) -> int:
     """Length of the common beginning."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )

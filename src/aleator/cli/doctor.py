@@ -27,7 +27,7 @@ EXTRAS = {
 
 
 def add_arguments(parser: Parser) -> None:
-    """This command has no options of its own."""
+    """Declare the options: there are none."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -80,7 +80,9 @@ def cuda() -> str:
     import torch
 
     if not torch.cuda.is_available():
-        built = f"torch built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch for CPU"
+        built = (
+            f"torch built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch for CPU"
+        )
         return f"none ({built}); models run on the CPU"
     properties = torch.cuda.get_device_properties(0)
     return (

@@ -9,9 +9,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aleator.cli.arguments import Parser, integer
-from aleator.cli.options import add_model_options, add_text_options, load_model, read_text, stop_strings
+from aleator.cli.options import (
+    add_model_options,
+    add_text_options,
+    load_model,
+    read_text,
+    stop_strings,
+)
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
-from aleator.cli.terminal import complain, note, on_interrupt, ProgressBar, write
+from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
 
 if TYPE_CHECKING:
     from aleator.generate.request import Generation
@@ -120,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
             **sampling,
         )
         announce(generations[0].request.params, generations[0].request.chain)
-        with on_interrupt(lambda: [generation.cancel() for generation in generations]):
+        with on_interrupt(*(generation.cancel for generation in generations)):
             if arguments.json:
                 print_json(model, prompt, generations)
             else:
@@ -147,9 +153,7 @@ def stream(generations: Sequence[Generation]) -> None:
                 note(f"{entry.chosen.logprob:9.4f} {entry.chosen.text!r:<16} {top}")
 
 
-def print_json(
-    model: LanguageModel, prompt: str, generations: Sequence[Generation]
-) -> None:
+def print_json(model: LanguageModel, prompt: str, generations: Sequence[Generation]) -> None:
     """Write everything about the run as one JSON object on one line."""
     result = {
         "model": str(model.weights.path),

@@ -23,7 +23,9 @@ examples:
 
 def add_arguments(parser: Parser) -> None:
     """Declare the options."""
-    parser.positional("path", "a GGUF file or a Hugging Face directory (default: the bundled model)")
+    parser.positional(
+        "path", "a GGUF file or a Hugging Face directory (default: the bundled model)"
+    )
     group = parser.group("what to show")
     group.option("-m", "--model", metavar="PATH", help="the same as PATH")
     group.option("--all", action="store_true", help="also all metadata and all tensors")
@@ -63,7 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.all:
         info["metadata"] = metadata(weights)
         info["tensors"] = {
-            name: [weights.stored(name).type, *weights.stored(name).shape] for name in weights.names()
+            name: [weights.stored(name).type, *weights.stored(name).shape]
+            for name in weights.names()
         }
     if arguments.json:
         write(json.dumps(info, ensure_ascii=False) + "\n")

@@ -63,7 +63,11 @@ def add_model_options(parser: Parser) -> None:
         help="tokens computed at once within it (default: 512)",
     )
     context.option(
-        "-t", "--threads", type=integer(1), metavar="N", help="threads for decoding (default: all cores)"
+        "-t",
+        "--threads",
+        type=integer(1),
+        metavar="N",
+        help="threads for decoding (default: all cores)",
     )
     context.option(
         "-tb",

@@ -9,7 +9,14 @@ from aleator.cli.arguments import Parser
 from aleator.cli.terminal import note
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import Parameter
-from aleator.samplers import DEFAULT_PRESET, PARAMETERS, PRESETS, SamplerChain, SamplingParams, parse_bias
+from aleator.samplers import (
+    DEFAULT_PRESET,
+    PARAMETERS,
+    PRESETS,
+    SamplerChain,
+    SamplingParams,
+    parse_bias,
+)
 
 DEFAULTS = PRESETS[DEFAULT_PRESET]
 _UNBOUNDED = 1e9
@@ -37,9 +44,7 @@ def add_sampling_options(parser: Parser) -> None:
         help="the same, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typ_p, p top_p, "
         "m min_p, x xtc, t temperature",
     )
-    group.option(
-        "--ignore-eos", action="store_true", help="never draw a token that ends the text"
-    )
+    group.option("--ignore-eos", action="store_true", help="never draw a token that ends the text")
     for parameter in PARAMETERS.values():
         own = f"--{parameter.name.replace('_', '-')}"
         group.option(
@@ -67,10 +72,17 @@ def sampling_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
 def announce(params: SamplingParams, chain: SamplerChain) -> None:
     """Print the seed, the parameters and the chain on standard error."""
     values = params.values()
-    for name in ("seed", "samplers", "numerics"):
-        del values[name]
-    shown = " ".join(f"{name}={value}" for name, value in values.items() if value not in ((), False))
-    note(f"seed: {chain.seed}\nparameters: {shown}\nchain: {chain.describe()}\n")
+    shown = [
+        f"{name}={values[name]}"
+        for name, parameter in PARAMETERS.items()
+        if name != "seed" and values[name] != parameter.neutral
+    ]
+    if params.ignore_eos:
+        shown.append("ignore_eos")
+    note(
+        f"seed: {chain.seed}\nparameters: {' '.join(shown) or 'none'} (the others are neutral)\n"
+        f"chain: {chain.describe()}\n"
+    )
 
 
 def _help(parameter: Parameter) -> str:

@@ -91,12 +91,13 @@ def _rich_bar(unit: str) -> Any:
 
 
 @contextmanager
-def on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Let the first Ctrl-C call ``stop`` and only a second one raise KeyboardInterrupt."""
+def on_interrupt(*stops: Callable[[], None]) -> Iterator[None]:
+    """Let the first Ctrl-C call ``stops`` and only a second one raise KeyboardInterrupt."""
 
     def handle(signum: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        stop()
+        for stop in stops:
+            stop()
 
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, handle)

@@ -30,7 +30,9 @@ def add_arguments(parser: Parser) -> None:
     group.option("--ids", action="store_true", help="write the ids only, as a Python and JSON list")
     group.option("--json", action="store_true", help="write JSON: a list of {id, text, bytes}")
     group.option(
-        "--no-bos", action="store_true", help="leave out the tokens put around every text (BOS, EOS)"
+        "--no-bos",
+        action="store_true",
+        help="leave out the tokens put around every text (BOS, EOS)",
     )
     group.option(
         "--no-parse-special",

@@ -39,8 +39,9 @@ class Run:
     would move cells that another completion sees.
 
     Args:
-        context: returns logits on the CPU, has a sequence for every request, and cells as :func:`cells_needed` says; sequence 0 may
-            hold the ``cached`` tokens of a single request, everything else is empty.
+        context: returns logits on the CPU, has a sequence for every request, and cells as
+            :func:`cells_needed` says; sequence 0 may hold the ``cached`` tokens of a single request,
+            everything else is empty.
         requests: what to make; request i becomes sequence i.
         detokenizer: bytes of tokens and which of them end a generation.
         n_ctx: positions that one sequence may use.
@@ -117,7 +118,8 @@ class Run:
             request = slot.completion.request
             last = len(request.tokens) - 1
             work += [
-                (request.tokens[pos], pos, slot, pos == last) for pos in range(request.cached, last + 1)
+                (request.tokens[pos], pos, slot, pos == last)
+                for pos in range(request.cached, last + 1)
             ]
         step = self._context.n_ubatch
         for start in range(0, len(work), step):
