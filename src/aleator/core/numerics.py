@@ -131,7 +131,8 @@ class Row:
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             t = (self.logits - self.top) * np.float32(LOG2_E / self.temperature)
         t = np.where(t >= np.float32(-100), t, np.float32(-100)).astype(np.float32)
-        return np.rint(t * np.float32(65536)).astype(np.int64)
+        bits: NDArray[np.int64] = np.rint(t * np.float32(65536)).astype(np.int64)
+        return bits
 
     def mean_q16(self) -> int:
         """Their mean by weight, weights in Q20, rounded down."""

@@ -1,8 +1,8 @@
 """Top-n-sigma truncation, Tang et al. 2024 (arXiv:2411.07641).
 
 Keeps      logits within n standard deviations of the largest: z - zmax >= -fl32(n * sigma), sigma the
-           population deviation of max(z - zmax, -256) in Q12 over the candidates: integer sums, then one square root
-           and divisions in float64, each correctly rounded.
+           population deviation of max(z - zmax, -256) in Q12 over the candidates: integer sums, then one
+           square root and divisions in float64, each correctly rounded.
 Equality   a logit exactly at the bound stays.  0 or less turns it off.
 Ties       equal logits stay or go together.
 Masked     not candidates; they do not enter the deviation.
