@@ -7,7 +7,11 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
+
+PATIENCE = 0.2
+"""Seconds that a task may take before its progress is shown."""
 
 
 def complain(message: str) -> None:
@@ -36,7 +40,7 @@ def quiet_stdout() -> None:
 
 
 class ProgressBar:
-    """Progress of a task on a terminal, shown while it is under way; elsewhere nothing.
+    """Progress of a task on a terminal, shown once it takes longer; elsewhere nothing.
 
     Use it in a ``with`` block, which clears the line whatever happens.
     """
@@ -44,6 +48,7 @@ class ProgressBar:
     def __init__(self, title: str, unit: str) -> None:
         self._title, self._unit = title, unit
         self._bar: Any = None
+        self._began = 0.0
         self._wanted = sys.stderr.isatty()
 
     def __enter__(self) -> ProgressBar:
@@ -59,7 +64,10 @@ class ProgressBar:
         if done >= total:
             self._stop()
             return
+        self._began = self._began or monotonic()
         if self._bar is None:
+            if monotonic() - self._began < PATIENCE:
+                return
             self._bar = _rich_bar(self._unit)
             if self._bar is None:
                 self._wanted = False
@@ -69,6 +77,7 @@ class ProgressBar:
         self._bar.update(self._bar.task_ids[0], completed=done, total=total)
 
     def _stop(self) -> None:
+        self._began = 0.0
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
