@@ -213,6 +213,13 @@ def test_files_that_are_no_models(aleator: Command, tmp_path: Path) -> None:
     data = bundled_model().read_bytes()
     foreign = tmp_path / "foreign.gguf"
     foreign.write_bytes(data.replace(b"llama", b"lloma"))
+    for length in (0, 3, 30, 3000, 60_000, len(data) - 1):
+        cut = tmp_path / "cut.gguf"
+        cut.write_bytes(data[:length])
+        result = aleator("generate", "-m", str(cut), "-p", "x")
+        assert (result.code, result.out) == (3, "")
+        assert result.err.startswith(f"aleator: error: {cut}: ")
+        assert result.err.count("\n") == 1
     result = aleator("generate", "-m", str(other), "-p", "x")
     assert result.code == 3
     assert f"aleator: error: {other}: " in result.err
