@@ -1,7 +1,8 @@
 """How byte-level BPE cuts text into words before it merges, by GGUF's name of the way.
 
-The expressions are those published with the models (OpenAI's gpt-2 encoder.py; tokenizer.json of Llama 3,
-Qwen 2, SmolLM), written for Oniguruma.
+The expressions are those published with the models (OpenAI's encoder.py of GPT-2; tokenizer.json of
+Llama 3, Qwen 2 and SmolLM), the default is llama.cpp's.  Letters and digits are Oniguruma's, of
+Unicode 16; llama.cpp 0.5 takes the 80 digits that came with Unicode 16 for symbols.
 """
 
 from __future__ import annotations

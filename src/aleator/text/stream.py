@@ -15,9 +15,7 @@ class StreamDecoder:
     ``bytes.decode(errors="replace")`` would put it.
     """
 
-    def __init__(
-        self, vocab: Vocabulary, skip_special: bool = True, at_start: bool = True
-    ) -> None:
+    def __init__(self, vocab: Vocabulary, skip_special: bool = True, at_start: bool = True) -> None:
         """A decoder at the start of a text, or, without ``at_start``, in the midst of one."""
         self.vocab, self.skip_special = vocab, skip_special
         self._strip_space = at_start and vocab.add_space_prefix

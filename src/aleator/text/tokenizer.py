@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from aleator.text.vocabulary import BYTE_CHARACTERS, LLAMA3_NAMES, SPACE, Vocabu
 
 if TYPE_CHECKING:
     import tokenizers
+
+# From this many characters on, twice as fast without offsets, which cost threads and a warning
+# after a fork.
+_LONG = 4096
 
 
 class Tokenizer:
@@ -33,9 +37,7 @@ class Tokenizer:
         else:
             self._encode_body = _MetadataEncoder(vocab).encode
 
-    def encode(
-        self, text: str, add_special: bool = True, parse_special: bool = False
-    ) -> list[int]:
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Token ids of ``text``.
 
         ``add_special`` puts BOS and EOS where the vocabulary wants them; ``parse_special`` reads
@@ -105,7 +107,7 @@ class _MetadataEncoder:
             elif self.missing_bytes and not self.missing_bytes.isdisjoint(part.encode()):
                 byte = next(b for b in part.encode() if b in self.missing_bytes)
                 raise TokenizerError(f"the vocabulary has no token for the byte 0x{byte:02X}")
-            ids += self.backend.encode(part, add_special_tokens=False).ids
+            ids += _backend_ids(self.backend, part)
             after_special = False
         return ids
 
@@ -128,7 +130,7 @@ class _FileEncoder:
     def encode(self, text: str, parse_special: bool) -> list[int]:
         with self.lock:
             self.backend.encode_special_tokens = not parse_special
-            return list(self.backend.encode(text, add_special_tokens=False).ids)
+            return _backend_ids(self.backend, text)
 
 
 def _cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
@@ -154,39 +156,67 @@ def _byte_level(vocab: Vocabulary) -> tokenizers.Tokenizer:
     import tokenizers
     from tokenizers import models, pre_tokenizers
 
-    model = models.BPE(
-        dict(vocab.ids), list(vocab.merges), ignore_merges=vocab.pre in LLAMA3_NAMES
-    )
+    cuts = [
+        pre_tokenizers.Split(tokenizers.Regex(expression), "isolated")
+        for expression in expressions(vocab.pre)
+    ]
+    try:
+        # llama.cpp takes the first of merges that occur twice, tokenizers the last.
+        merges: Any = [tuple(merge.split(" ", 1)) for merge in dict.fromkeys(vocab.merges)]
+        model = models.BPE(vocab.ids, merges, ignore_merges=vocab.pre in LLAMA3_NAMES)
+    except Exception as error:  # the package raises nothing more specific
+        raise _bad_merges(vocab, error) from None
     backend = tokenizers.Tokenizer(model)
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            *(
-                pre_tokenizers.Split(tokenizers.Regex(expression), "isolated")
-                for expression in expressions(vocab.pre)
-            ),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    bytes_to_characters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*cuts, bytes_to_characters])
     return backend
 
 
-def _sentencepiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
-    """SentencePiece's BPE: of all neighbours that make a token, the best-scored is merged first."""
-    import tokenizers
-    from tokenizers import models
+def _bad_merges(vocab: Vocabulary, error: Exception) -> FileFormatError:
+    message = str(error)
+    for i, merge in enumerate(vocab.merges):
+        left, space, right = merge.partition(" ")
+        unknown = [text for text in (left, right, left + right) if text not in vocab.ids]
+        if not space:
+            message = f"merge {i}, {merge!r}, is not two tokens with a space between"
+        elif unknown:
+            message = f"merge {i}, {merge!r}, needs the token {unknown[0]!r}, which is missing"
+        else:
+            continue
+        break
+    return FileFormatError(vocab.source, message, field="tokenizer.ggml.merges")
 
-    ids, scores = vocab.ids, vocab.scores
+
+def _sentencepiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
+    """SentencePiece's BPE: of all neighbours that make a token, the best-scored is merged first.
+
+    Of pairs with equal scores, which trained vocabularies do not have, tokenizers merges the lower
+    id first and llama.cpp the leftmost.
+    """
+    import tokenizers
+    from tokenizers import models, pre_tokenizers
+
+    ids, scores, tokens = vocab.ids, vocab.scores, vocab.tokens
     if scores is None:
         raise TokenizerError("a SentencePiece vocabulary needs scores")
-    best_first = np.argsort(-scores, kind="stable").tolist()
-    tokens = vocab.tokens
     merges = [
         (text[:i], text[i:])
-        for text in map(tokens.__getitem__, best_first)
+        for text in map(tokens.__getitem__, np.argsort(-scores, kind="stable").tolist())
         for i in range(1, len(text))
         if text[:i] in ids and text[i:] in ids
     ]
-    unk = None if vocab.unk is None else vocab.text(vocab.unk)
-    return tokenizers.Tokenizer(
-        models.BPE(dict(ids), merges, unk_token=unk, fuse_unk=True, byte_fallback=True)
+    unk = None if vocab.unk is None else tokens[vocab.unk]
+    backend = tokenizers.Tokenizer(
+        models.BPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=True)
     )
+    if not any(SPACE in text.lstrip(SPACE) for text in tokens):
+        # No token has a space within: words may be merged apart, which is faster.
+        words = tokenizers.Regex(f"{SPACE}+[^{SPACE}]*|[^{SPACE}]+")
+        backend.pre_tokenizer = pre_tokenizers.Split(words, "isolated")
+    return backend
+
+
+def _backend_ids(backend: tokenizers.Tokenizer, text: str) -> list[int]:
+    if len(text) < _LONG:
+        return list(backend.encode(text, add_special_tokens=False).ids)
+    return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)

@@ -12,7 +12,7 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator.core.errors import FileFormatError, TokenizerError, UnsupportedModel
+from aleator.core.errors import TokenizerError, UnsupportedModel
 from aleator.models.fields import Fields
 from aleator.models.gguf import GGUFFile
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute, resolve
@@ -76,7 +76,7 @@ class Vocabulary:
 
     kind: Literal["spm", "bpe"]
     tokens: Sequence[str]
-    ids: Mapping[str, int]
+    ids: dict[str, int]
     attributes: NDArray[np.uint8]  # [V], values of TokenAttribute
     special: SpecialTokens
     eog: frozenset[int]
@@ -85,7 +85,7 @@ class Vocabulary:
     add_space_prefix: bool
     pre: str = ""
     scores: NDArray[np.float32] | None = None  # [V]
-    merges: Sequence[tuple[str, str]] = ()
+    merges: Sequence[str] = ()  # two tokens and a space between, best first
     chat_template: str | None = None
     chat_stop: tuple[str, ...] = ()
     source: Path | None = field(default=None)
@@ -131,6 +131,8 @@ class Vocabulary:
         tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
         ids = index_tokens(tokens, fields, "tokenizer.ggml.tokens")
         attributes = _attributes(fields, len(tokens))
+        if kind == "spm":
+            _check_byte_tokens(fields, tokens, attributes)
         named = _special_ids(fields, kind, len(tokens))
         special, eog, changed = resolve(named, ids)
         attributes[list(changed)] = list(changed.values())
@@ -158,7 +160,7 @@ class Vocabulary:
             add_space_prefix=kind == "spm" and fields.get("tokenizer.ggml.add_space_prefix", True),
             pre=pre,
             scores=_scores(fields, len(tokens)) if kind == "spm" else None,
-            merges=_merges(fields, ids) if kind == "bpe" else (),
+            merges=_strings(fields, "tokenizer.ggml.merges") if kind == "bpe" else (),
             chat_template=fields.get("tokenizer.chat_template", None, str),
             chat_stop=tuple(text for text in chat_stop if text),
             source=Path(path),
@@ -236,9 +238,7 @@ class Vocabulary:
 def is_byte_token(text: str) -> bool:
     """Whether ``text`` is ``<0xXX>`` with two hexadecimal digits."""
     digits = "0123456789abcdefABCDEF"
-    return (
-        len(text) == 6 and text[:3] == "<0x" and text[5] == ">" and set(text[3:5]) <= set(digits)
-    )
+    return len(text) == 6 and text[:3] == "<0x" and text[5] == ">" and set(text[3:5]) <= set(digits)
 
 
 def index_tokens(tokens: Sequence[str], fields: Fields, key: str) -> dict[str, int]:
@@ -285,14 +285,16 @@ def _attributes(fields: Fields, n_tokens: int) -> NDArray[np.uint8]:
         raise fields.error(
             key, f"the type of token {where} is {types[where]}; it must be between 0 and 6"
         )
-    attributes = types.astype(np.uint8)
-    tokens = fields.values["tokenizer.ggml.tokens"]
+    return types.astype(np.uint8)
+
+
+def _check_byte_tokens(fields: Fields, tokens: list[str], attributes: NDArray[np.uint8]) -> None:
     for token in np.flatnonzero(attributes == TokenAttribute.BYTE):
         if not is_byte_token(tokens[token]):
             raise fields.error(
-                key, f"token {token} is a byte, but its text {tokens[token]!r} is not <0xXX>"
+                "tokenizer.ggml.tokens",
+                f"token {token} is a byte, but its text {tokens[token]!r} is not <0xXX>",
             )
-    return attributes
 
 
 def _special_ids(fields: Fields, kind: str, n_tokens: int) -> dict[str, int]:
@@ -303,23 +305,3 @@ def _special_ids(fields: Fields, kind: str, n_tokens: int) -> dict[str, int]:
         if key in fields:
             named[name] = fields.integer(key, 0, n_tokens - 1)
     return named
-
-
-def _merges(fields: Fields, ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    key = "tokenizer.ggml.merges"
-    merges: list[tuple[str, str]] = []
-    # llama.cpp takes the first of merges that occur twice.
-    for merge in dict.fromkeys(_strings(fields, key)):
-        left, _, right = merge.partition(" ")
-        if left not in ids or right not in ids or left + right not in ids:
-            raise _bad_merge(fields, key, merge, ids)
-        merges.append((left, right))
-    return merges
-
-
-def _bad_merge(fields: Fields, key: str, merge: str, ids: Mapping[str, int]) -> FileFormatError:
-    left, space, right = merge.partition(" ")
-    if not (left and space and right):
-        return fields.error(key, f"the merge {merge!r} is not two tokens with a space between")
-    unknown = next(text for text in (left, right, left + right) if text not in ids)
-    return fields.error(key, f"the merge {merge!r} needs the token {unknown!r}, which is missing")
