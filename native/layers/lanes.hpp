@@ -1,0 +1,195 @@
+// Vectors of float32 as wide as the instruction set's registers, and what layers need on them.
+// Included by *.isa.cpp files only.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
+#include <immintrin.h>
+#endif
+
+#include "layers/stored.hpp"
+
+namespace aleator::ALEATOR_ISA {
+
+#if defined(ALEATOR_ISA_v4)
+constexpr int lanes = 16;
+#elif defined(ALEATOR_ISA_v3)
+constexpr int lanes = 8;
+#else
+constexpr int lanes = 4;
+#endif
+
+typedef float vf __attribute__((vector_size(4 * lanes)));
+typedef int32_t vi __attribute__((vector_size(4 * lanes)));
+typedef uint16_t vh __attribute__((vector_size(2 * lanes)));
+typedef int8_t vb __attribute__((vector_size(lanes)));
+
+template <class V>
+static inline V load_as(const void* p) {
+  V v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+static inline vf load(const float* p) { return load_as<vf>(p); }
+static inline void store(float* p, vf v) { std::memcpy(p, &v, sizeof v); }
+static inline vf splat(float x) { return x - vf{}; }
+
+template <class V>
+static inline V reinterpret(auto from) {
+  static_assert(sizeof(V) == sizeof from);
+  V v;
+  std::memcpy(&v, &from, sizeof v);
+  return v;
+}
+
+// The lanes' sum, by halves: the same tree wherever it is called.
+static inline float sum(vf v) {
+#if defined(ALEATOR_ISA_v4)
+  const auto v8 = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                  __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+#elif defined(ALEATOR_ISA_v3)
+  const auto v8 = v;
+#endif
+#if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
+  const auto v4 =
+      __builtin_shufflevector(v8, v8, 0, 1, 2, 3) + __builtin_shufflevector(v8, v8, 4, 5, 6, 7);
+#else
+  const auto v4 = v;
+#endif
+  const auto v2 =
+      __builtin_shufflevector(v4, v4, 0, 1, 2, 3) + __builtin_shufflevector(v4, v4, 2, 3, 0, 1);
+  return v2[0] + v2[1];
+}
+
+static inline float f32_of_f16(uint16_t h) {
+#if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
+  return _cvtsh_ss(h);
+#else
+  const uint32_t rest = uint32_t(h & 0x7fff) << 13;
+  float f = reinterpret<float>(rest) * 0x1p112f;  // moves the exponent's bias from 15 to 127
+  uint32_t bits = reinterpret<uint32_t>(f) | uint32_t(h & 0x8000) << 16;
+  if (rest >= 0x0f800000) bits |= 0x7f800000;
+  return reinterpret<float>(bits);
+#endif
+}
+static inline float f32_of_bf16(uint16_t h) { return reinterpret<float>(uint32_t(h) << 16); }
+
+// Widening by intrinsics: GCC 12 takes __builtin_convertvector apart into single elements here. The
+// masked forms, because it takes the others' undefined source for an uninitialised variable.
+static inline vi vi_of_u16(const uint8_t* p) {
+#if defined(ALEATOR_ISA_v4)
+  return reinterpret<vi>(_mm512_maskz_cvtepu16_epi32(0xffff, load_as<__m256i>(p)));
+#elif defined(ALEATOR_ISA_v3)
+  return reinterpret<vi>(_mm256_cvtepu16_epi32(load_as<__m128i>(p)));
+#else
+  return __builtin_convertvector(load_as<vh>(p), vi);
+#endif
+}
+static inline vi vi_of_i8(const uint8_t* p) {
+#if defined(ALEATOR_ISA_v4)
+  return reinterpret<vi>(_mm512_maskz_cvtepi8_epi32(0xffff, load_as<__m128i>(p)));
+#elif defined(ALEATOR_ISA_v3)
+  return reinterpret<vi>(
+      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  return __builtin_convertvector(load_as<vb>(p), vi);
+#endif
+}
+
+static inline vf vf_of_i8(const uint8_t* p) { return __builtin_convertvector(vi_of_i8(p), vf); }
+static inline vf vf_of_bf16(const uint8_t* p) { return reinterpret<vf>(vi_of_u16(p) << 16); }
+static inline vf vf_of_f16(const uint8_t* p) {
+#if defined(ALEATOR_ISA_v4)
+  return _mm512_maskz_cvtph_ps(0xffff, load_as<__m256i>(p));
+#elif defined(ALEATOR_ISA_v3)
+  return _mm256_cvtph_ps(load_as<__m128i>(p));
+#else
+  const vi h = vi_of_u16(p), rest = (h & 0x7fff) << 13;
+  const vi infinite = rest >= 0x0f800000;
+  const vi bits = reinterpret<vi>(reinterpret<vf>(rest) * 0x1p112f) | (h & 0x8000) << 16;
+  return reinterpret<vf>(bits | (infinite & 0x7f800000));
+#endif
+}
+
+// Round to nearest, ties to even; a NaN stays one.
+static inline uint16_t bf16_of_f32(float x) {
+  const uint32_t bits = reinterpret<uint32_t>(x);
+  if ((bits & 0x7fffffff) > 0x7f800000) return uint16_t(bits >> 16 | 0x40);
+  return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+static inline uint16_t f16_of_f32(float x) {
+#if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
+  return uint16_t(_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT), 0));
+#else
+  const uint32_t bits = reinterpret<uint32_t>(x), sign = bits >> 16 & 0x8000;
+  const uint32_t rest = bits & 0x7fffffff;
+  if (rest > 0x7f800000) return uint16_t(sign | 0x7e00);
+  if (rest >= 0x477ff000) return uint16_t(sign | 0x7c00);  // 65520 and up round to infinity
+  if (rest <
+      0x38800000)  // subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the low bits
+    return uint16_t(sign | (reinterpret<uint32_t>(reinterpret<float>(rest) + 0.5f) - 0x3f000000));
+  return uint16_t(sign | (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13);
+#endif
+}
+
+// One stored type each.  `group(p, i, v)` gives elements i to i + step of a row at p; `one(p, i)` a
+// single one. A step is a cache line's worth, so that each step can ask for one line ahead.
+constexpr int at_least(int n) { return n < lanes ? lanes : n; }
+struct ReadF32 {
+  static constexpr int step = at_least(16);
+  static constexpr int64_t bytes(int64_t i) { return 4 * i; }
+  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
+    for (int k = 0; k < step / lanes; k++) v[k] = load_as<vf>(p + 4 * (i + k * lanes));
+  }
+  static float one(const uint8_t* p, int64_t i) { return load_as<float>(p + 4 * i); }
+};
+struct ReadF16 {
+  static constexpr int step = 32;
+  static constexpr int64_t bytes(int64_t i) { return 2 * i; }
+  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
+    for (int k = 0; k < step / lanes; k++) v[k] = vf_of_f16(p + 2 * (i + k * lanes));
+  }
+  static float one(const uint8_t* p, int64_t i) { return f32_of_f16(load_as<uint16_t>(p + 2 * i)); }
+};
+struct ReadBF16 {
+  static constexpr int step = 32;
+  static constexpr int64_t bytes(int64_t i) { return 2 * i; }
+  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
+    for (int k = 0; k < step / lanes; k++) v[k] = vf_of_bf16(p + 2 * (i + k * lanes));
+  }
+  static float one(const uint8_t* p, int64_t i) {
+    return f32_of_bf16(load_as<uint16_t>(p + 2 * i));
+  }
+};
+struct ReadQ8_0 {  // 11 bits of scale times 8 of integer: the float32 product is exact
+  static constexpr int step = q8_0_block;
+  static constexpr int64_t bytes(int64_t i) { return i / q8_0_block * q8_0_bytes; }
+  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
+    p += bytes(i);
+    const float d = f32_of_f16(load_as<uint16_t>(p));
+    for (int k = 0; k < step / lanes; k++) v[k] = vf_of_i8(p + 2 + k * lanes) * d;
+  }
+  static float one(const uint8_t* p, int64_t i) {
+    p += bytes(i);
+    return f32_of_f16(load_as<uint16_t>(p)) * float(int8_t(p[2 + i % q8_0_block]));
+  }
+};
+
+// Calls f(Read{}) for the stored type.
+template <class F>
+static inline void with_reader(Stored type, F&& f) {
+  switch (type) {
+    case Stored::f32:
+      return f(ReadF32{});
+    case Stored::f16:
+      return f(ReadF16{});
+    case Stored::bf16:
+      return f(ReadBF16{});
+    case Stored::q8_0:
+      return f(ReadQ8_0{});
+  }
+}
+
+}  // namespace aleator::ALEATOR_ISA

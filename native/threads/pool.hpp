@@ -1,0 +1,71 @@
+// A small team of threads which runs one job at a time.
+//
+//     pool.run([&](int thread) {
+//       pool.split(thread, n_units, [&](int64_t unit) { ... });   // each unit once, on some thread
+//       pool.barrier();                                           // before the next split
+//     });
+//
+// Idle threads spin for some microseconds and then sleep.  A forked child has none of its parent's
+// threads: the pool notices and starts its own there.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace aleator {
+
+class Pool {
+ public:
+  static constexpr int max_threads = 256;
+
+  explicit Pool(int threads);  // the calling thread counts as one; std::invalid_argument
+                               // outside 1..max_threads
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  int size() const { return size_; }
+
+  // Calls f(thread) once on each thread, thread 0 being the caller; returns when all have returned.
+  // f must not throw. Callers on several threads take turns.
+  template <class F>
+  void run(F&& f) {
+    using Body = std::remove_reference_t<F>;
+    run_job([](void* data, int thread) { (*static_cast<Body*>(data))(thread); },
+            const_cast<void*>(static_cast<const void*>(&f)));
+  }
+
+  // Calls f(unit) for each unit in [0, units), shared among the threads, which must all call it.  A
+  // thread starts in its own contiguous part, so that memory is read in order, and then takes what
+  // is left of the others' parts.
+  template <class F>
+  void split(int thread, int64_t units, F&& f) {
+    for (int k = 0; k < size_; k++) {
+      const int owner = (thread + k) % size_;
+      const int64_t begin = units * owner / size_, end = units * (owner + 1) / size_;
+      std::atomic<int64_t>& taken = cursors_[owner].taken;
+      if (begin + taken.load(std::memory_order_relaxed) >= end) continue;
+      for (int64_t unit; (unit = begin + taken.fetch_add(1, std::memory_order_relaxed)) < end;)
+        f(unit);
+    }
+  }
+
+  void barrier();
+
+ private:
+  struct Team;
+  struct alignas(64) Cursor {
+    std::atomic<int64_t> taken{0};
+  };
+  void run_job(void (*body)(void*, int), void* data);
+  void start(Team* team);
+
+  const int size_;
+  std::unique_ptr<Cursor[]> cursors_;
+  std::atomic<Team*> team_;
+};
+
+}  // namespace aleator

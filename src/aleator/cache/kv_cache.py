@@ -1,0 +1,376 @@
+"""The KV cache of one context: cells, stored keys and values, and exact undo."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator._native import Cells
+from aleator.cache.storage.dense import DenseStorage, dense_bytes, dense_type
+from aleator.core.errors import CacheFull, CannotShift, ParameterError
+
+log = logging.getLogger(__name__)
+
+RotateKeys = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
+"""``rotate(layer, keys, deltas)``: float32 keys [n, G, D], turned by int64 [n] positions."""
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """What a layer stores per cell: ``kv_heads`` keys of ``head_dim``, values of ``head_dim_v``."""
+
+    kv_heads: int
+    head_dim: int
+    head_dim_v: int
+
+
+class MicroBatch:
+    """The cells of one micro-batch of T tokens, on the host.
+
+    Attributes:
+        slots: int64 [T], the cell of each token.
+        visible: bool [T, n], which of the cells 0 to n - 1 each token attends to; n - 1 is the
+            highest used cell.
+        n_visible: how many are True.
+
+    """
+
+    __slots__ = ("_cache", "n_visible", "slots", "visible")
+
+    def __init__(
+        self,
+        cache: KVCache,
+        slots: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+    ) -> None:
+        self._cache, self.slots = cache, slots
+        self.visible = np.empty((len(slots), cache.cells.top), dtype=np.bool_)
+        self.n_visible = cache.cells.mask(positions, seqs, self.visible)
+
+    def tensors(self) -> CellTensors:
+        """The same for layers that compute with torch."""
+        return CellTensors(self._cache, self)
+
+
+class CellTensors:
+    """The cells of a micro-batch as torch layers use them.
+
+    Attributes:
+        device: where keys and values are.
+        n: how many cells are read.
+        mask: float32 [T, n], 0 where a query may see a cell, else -inf; None if all see all.
+        causal: without a mask, query t sees exactly the first t + 1 cells.
+
+    """
+
+    __slots__ = ("_keys", "_rows", "_slots", "_start", "_values", "causal", "device", "mask", "n")
+
+    def __init__(self, cache: KVCache, batch: MicroBatch) -> None:
+        book, visible = cache.cells, batch.visible
+        self._keys, self._values = cache.keys.layers, cache.values.layers
+        self.device = cache.device
+        t, top = visible.shape
+        # find() goes round the ring once, so an unbroken run is one whose ends are t - 1 apart.
+        self._start = int(batch.slots[0])
+        contiguous = int(batch.slots[-1]) - self._start == t - 1
+        self._slots = None if contiguous else torch.from_numpy(batch.slots).to(self.device)
+        self.n = top
+        self._rows: torch.Tensor | None = None
+        if book.used < top:
+            # Free cells may hold anything, even NaN, and 0 * NaN is NaN: read only the used ones.
+            used = np.flatnonzero(book.positions[:top] >= 0)
+            self._rows = torch.from_numpy(used).to(self.device)
+            self.n = len(used)
+            visible = visible[:, used]
+        self.mask: torch.Tensor | None = None
+        self.causal = False
+        if batch.n_visible < t * self.n:
+            triangle = t == self.n and batch.n_visible == t * (t + 1) // 2
+            self.causal = triangle and bool((visible == np.tri(t, dtype=np.bool_)).all())
+            if not self.causal:
+                hidden = torch.from_numpy(~visible).to(self.device)
+                self.mask = torch.zeros(hidden.shape, device=self.device)
+                self.mask.masked_fill_(hidden, -torch.inf)
+
+    def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Store keys [T, G, D] and values [T, G, Dv] of the micro-batch's tokens."""
+        keys, values = self._keys[layer], self._values[layer]
+        if self._slots is None:
+            end = self._start + k.shape[0]
+            keys[self._start : end] = k
+            values[self._start : end] = v
+        else:
+            keys.index_copy_(0, self._slots, k.to(keys))
+            values.index_copy_(0, self._slots, v.to(values))
+
+    def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys [n, G, D] and values [n, G, Dv] in their stored types; views where possible."""
+        if self._rows is None:
+            return self._keys[layer][: self.n], self._values[layer][: self.n]
+        return (
+            self._keys[layer].index_select(0, self._rows),
+            self._values[layer].index_select(0, self._rows),
+        )
+
+
+class Step:
+    """A change that is taken back, exactly, if the block under ``with`` raises anything at all."""
+
+    def __init__(self, cache: KVCache) -> None:
+        self._cache = cache
+        self._old_keys: list[torch.Tensor] = []
+        self._shifted: torch.Tensor | None = None
+
+    def __enter__(self) -> Step:
+        self._cache.cells.begin()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._cache.cells.commit()
+            return
+        if self._shifted is not None:
+            for keys, old in zip(self._cache.keys.layers, self._old_keys, strict=False):
+                keys.index_copy_(0, self._shifted, old)
+        self._cache.cells.rollback()
+
+    def apply_shifts(self) -> None:
+        """Turn the stored keys of shifted cells to their new positions, in float32."""
+        cache = self._cache
+        if not cache.cells.has_shift:
+            return
+        cells = cache.cells.shifted()
+        deltas = torch.from_numpy(cache.cells.shifts[cells].astype(np.int64)).to(cache.device)
+        self._shifted = torch.from_numpy(cells).to(cache.device)
+        if cache.rotate is not None:
+            for layer, keys in enumerate(cache.keys.layers):
+                old = keys.index_select(0, self._shifted)
+                turned = cache.rotate(layer, old.float(), deltas).to(keys.dtype)
+                self._old_keys.append(old)
+                keys.index_copy_(0, self._shifted, turned)
+        cache.cells.clear_shifts()
+
+    def place(
+        self,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+    ) -> MicroBatch:
+        """Give T tokens cells: ``seqs`` is each one's first sequence, ``owners`` all, as bits."""
+        cells = self._cache.cells
+        return MicroBatch(self._cache, cells.place(positions, owners), positions, seqs)
+
+
+class KVCache:
+    """Keys and values of ``n_cells`` tokens, shared by up to ``n_seq_max`` sequences.
+
+    Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  Every method either
+    does what it says or raises and changes nothing.
+
+    Args:
+        layers: what each layer stores.
+        n_cells: capacity in tokens, over all sequences.
+        n_seq_max: sequence ids lie in [0, n_seq_max).
+        type_k: "f32", "f16" or "bf16": the type keys are stored in.
+        type_v: the same for values.
+        device: where they are stored.
+        rotate: turns keys to new positions; None where positions cannot be shifted.
+
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerShape],
+        n_cells: int,
+        *,
+        n_seq_max: int = 1,
+        type_k: str = "f16",
+        type_v: str = "f16",
+        device: torch.device | str = "cpu",
+        rotate: RotateKeys | None = None,
+    ) -> None:
+        k_dtype, v_dtype = dense_type("type_k", type_k), dense_type("type_v", type_v)
+        if not 1 <= n_cells < 2**31:
+            raise ParameterError("n_ctx", f"n_ctx must lie in [1, 2^31), not {n_cells}")
+        if not 1 <= n_seq_max <= 4096:
+            raise ParameterError("n_seq_max", f"n_seq_max must lie in [1, 4096], not {n_seq_max}")
+        self.device = torch.device(device)
+        self.rotate = rotate
+        self.type_k, self.type_v = type_k, type_v
+        self.n_seq_max = n_seq_max
+        try:
+            self.keys = DenseStorage(
+                [(s.kv_heads, s.head_dim) for s in layers], n_cells, k_dtype, self.device
+            )
+            self.values = DenseStorage(
+                [(s.kv_heads, s.head_dim_v) for s in layers], n_cells, v_dtype, self.device
+            )
+            self.cells = Cells(n_cells, n_seq_max)
+        except (RuntimeError, MemoryError) as error:
+            k_bytes, v_bytes = self.bytes_for(layers, n_cells, type_k, type_v)
+            raise ParameterError(
+                "n_ctx",
+                f"the KV cache does not fit: n_ctx {n_cells} needs {k_bytes / 2**20:,.0f} "
+                f"MiB for K ({type_k}) and {v_bytes / 2**20:,.0f} MiB for V ({type_v}) on "
+                f"{self.device}; use a smaller n_ctx",
+            ) from error
+        log.info(
+            "KV cache: %d cells, %d layers, %s: K (%s) %.2f MiB, V (%s) %.2f MiB, sum %.2f MiB",
+            n_cells,
+            len(layers),
+            self.device,
+            type_k,
+            self.keys.nbytes / 2**20,
+            type_v,
+            self.values.nbytes / 2**20,
+            (self.keys.nbytes + self.values.nbytes) / 2**20,
+        )
+
+    @staticmethod
+    def bytes_for(
+        layers: Sequence[LayerShape], n_cells: int, type_k: str = "f16", type_v: str = "f16"
+    ) -> tuple[int, int]:
+        """Bytes that K and V will take, without allocating them."""
+        dense_type("type_k", type_k), dense_type("type_v", type_v)
+        return (
+            dense_bytes([s.kv_heads * s.head_dim for s in layers], n_cells, type_k),
+            dense_bytes([s.kv_heads * s.head_dim_v for s in layers], n_cells, type_v),
+        )
+
+    def __repr__(self) -> str:
+        c = self.cells
+        return f"KVCache({c.used}/{c.size} cells used, K {self.type_k}, V {self.type_v})"
+
+    @property
+    def size(self) -> int:
+        """Capacity in cells."""
+        return self.cells.size
+
+    @property
+    def used(self) -> int:
+        """Cells that hold a token."""
+        return self.cells.used
+
+    @property
+    def free(self) -> int:
+        """Cells that hold none."""
+        return self.cells.size - self.cells.used
+
+    @property
+    def head(self) -> int:
+        """Where the next search for free cells starts; may equal ``size``."""
+        return self.cells.head
+
+    def can_shift(self) -> bool:
+        """Whether ``seq_add`` and ``seq_div`` are allowed."""
+        return self.rotate is not None
+
+    def step(self) -> Step:
+        """A block that changes the cache, and changes nothing if it raises."""
+        return Step(self)
+
+    def require_free(self, needed: int) -> None:
+        """Raise CacheFull unless ``needed`` cells are free."""
+        if needed > self.free:
+            raise CacheFull(needed, self.free)
+
+    def map(self) -> str:
+        """One character per cell up to the last used one.
+
+        "." is a free cell, a digit its only owner ("+" above 9), "M" several owners.
+        """
+        top = self.cells.top
+        owners = self.cells.owners[:top]
+        bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
+        counts, first = bits.sum(1), bits.argmax(1)
+        return "".join(
+            "." if n == 0 else "M" if n > 1 else str(s) if s < 10 else "+"
+            for n, s in zip(counts.tolist(), first.tolist(), strict=True)
+        )
+
+    # llama.cpp's verbs
+
+    def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
+        """Remove a sequence from the cells in a range (seq -1: every sequence); True.
+
+        A cell left without a sequence is free.
+        """
+        if seq != -1:
+            self._check("seq", seq)
+        self.cells.seq_rm(seq, p0, p1)
+        return True
+
+    def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
+        """Let ``dst`` own the cells of ``src`` in a range too; no data moves."""
+        self._check("src", src)
+        self._check("dst", dst)
+        self.cells.seq_cp(src, dst, p0, p1)
+
+    def seq_keep(self, seq: int) -> None:
+        """Remove every other sequence."""
+        self._check("seq", seq)
+        self.cells.seq_keep(seq)
+
+    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        """Add ``delta`` to the positions in a range; a cell moved below 0 is freed.
+
+        Positions live in the cells: a cell that several sequences own moves for all of them.  The
+        stored keys are turned at the next decode.
+        """
+        self._check("seq", seq)
+        self._require_shift()
+        if not -(2**31) < delta < 2**31:
+            raise ParameterError("delta", f"delta must lie in (-2^31, 2^31), not {delta}")
+        try:
+            self.cells.seq_add(seq, p0, p1, delta)
+        except ValueError as error:
+            raise ParameterError("delta", str(error)) from None
+
+    def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
+        """Divide the positions in a range by ``divisor`` (1 or more), rounding down."""
+        self._check("seq", seq)
+        self._require_shift()
+        if not 1 <= divisor < 2**31:
+            raise ParameterError("divisor", f"divisor must lie in [1, 2^31), not {divisor}")
+        self.cells.seq_div(seq, p0, p1, divisor)
+
+    def seq_pos_min(self, seq: int) -> int:
+        """The sequence's lowest position, or -1 if it is empty."""
+        self._check("seq", seq)
+        return self.cells.seq_pos_min(seq)
+
+    def seq_pos_max(self, seq: int) -> int:
+        """The sequence's highest position, or -1 if it is empty."""
+        self._check("seq", seq)
+        return self.cells.seq_pos_max(seq)
+
+    def clear(self, data: bool = True) -> None:
+        """Free every cell; with ``data`` also zero what is stored."""
+        self.cells.clear()
+        if data:
+            self.keys.zero()
+            self.values.zero()
+
+    def _check(self, parameter: str, seq: int) -> None:
+        if not 0 <= seq < self.n_seq_max:
+            raise ParameterError(
+                parameter,
+                f"{parameter} must lie in [0, {self.n_seq_max}), not {seq}: create the context "
+                "with a larger n_seq_max for more sequences",
+            )
+
+    def _require_shift(self) -> None:
+        if self.rotate is None:
+            raise CannotShift("this model's keys cannot be turned to new positions")

@@ -1,0 +1,111 @@
+"""The one door through which every matrix product with weights goes.
+
+Another way of computing it (on weights in their stored type, memory-mapped) is another class with
+the same ``__call__``, chosen in :func:`linear`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+import torch.nn.functional as F
+
+from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear, StoredWeight
+from aleator.models.layers.parameters import parameter
+
+if TYPE_CHECKING:
+    from aleator.models.weights import Weights
+
+
+class Linear(Protocol):
+    """``x`` [T, n_in] times the weights, plus the bias if there is one: [T, n_out]."""
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, n_in] -> [T, n_out]."""
+        ...
+
+
+class DenseLinear:
+    """Weights as one tensor in the decoder's type."""
+
+    __slots__ = ("bias", "weight")
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, n_in] -> [T, n_out]."""
+        return F.linear(x, self.weight, self.bias)
+
+
+class Embedding(Protocol):
+    """Rows of the token embedding."""
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        """Ids int64 [T] -> [T, n_embd]."""
+        ...
+
+
+class DenseEmbedding:
+    """The embedding as one tensor [n_vocab, n_embd]."""
+
+    __slots__ = ("weight",)
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self.weight = weight
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        """[T] -> [T, n_embd]."""
+        return self.weight.index_select(0, ids)
+
+
+def embedding(
+    weights: Weights, shape: tuple[int, int], device: torch.device, dtype: torch.dtype
+) -> Embedding:
+    """The token embedding, ``shape`` being [n_vocab, n_embd]."""
+    if _stored(device, dtype):
+        return StoredEmbedding(StoredWeight(weights, "token_embd", *shape, bias=False))
+    return DenseEmbedding(parameter(weights, "token_embd.weight", shape, device, dtype))
+
+
+def _stored(device: torch.device, dtype: torch.dtype) -> bool:
+    return device.type == "cpu" and dtype == torch.float32
+
+
+def linear(
+    weights: Weights,
+    names: Sequence[str],
+    n_in: int,
+    n_outs: Sequence[int],
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    bias: bool = False,
+) -> Linear:
+    """One product for one or more matrices with the same input, their outputs side by side.
+
+    Args:
+        weights: the model file.
+        names: tensor names without ".weight".
+        n_in: input width of all of them.
+        n_outs: output width of each.
+        device: where the product is computed.
+        dtype: type of the weights there.
+        bias: whether every ``name.bias`` must exist; one that exists is used in any case.
+
+    """
+    if _stored(device, dtype):
+        return StoredLinear(weights, names, n_in, n_outs, bias)
+    matrices, biases = [], []
+    has_bias = bias or any(f"{name}.bias" in weights for name in names)
+    for name, n_out in zip(names, n_outs, strict=True):
+        matrices.append(parameter(weights, f"{name}.weight", (n_out, n_in), device, dtype))
+        if bias or f"{name}.bias" in weights:
+            biases.append(parameter(weights, f"{name}.bias", (n_out,), device, dtype))
+        elif has_bias:
+            biases.append(torch.zeros(n_out, device=device, dtype=dtype))
+    if len(names) == 1:
+        return DenseLinear(matrices[0], biases[0] if biases else None)
+    return DenseLinear(torch.cat(matrices), torch.cat(biases) if biases else None)

@@ -1,0 +1,22 @@
+"""Tensors of a model file as a layer's parameters, checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from aleator.models.weights import Weights
+
+
+def parameter(
+    weights: Weights,
+    name: str,
+    shape: tuple[int, ...],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """The named tensor; FileFormatError if it is missing, of another shape, or not finite."""
+    weights.expect(name, shape)
+    return weights.tensor(name, dtype).to(device)

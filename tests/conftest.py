@@ -1,0 +1,53 @@
+"""The bundled model; small models with random weights, and llama.cpp's logits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from aleator import LanguageModel
+    from aleator.models.decoder import Decoder
+
+MakeDecoder = Callable[[str], "Decoder"]
+
+
+@pytest.fixture(scope="session")
+def model() -> LanguageModel:
+    """The bundled model, on one thread."""
+    import aleator
+
+    return aleator.load(n_threads=1)
+
+
+@pytest.fixture(scope="session")
+def make_decoder(tmp_path_factory: pytest.TempPathFactory) -> MakeDecoder:
+    """The decoder of a model that tools/make_models.py names."""
+    import torch
+    from make_models import SPECS, write_model
+
+    from aleator.models import build_decoder, open_weights
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("models")
+    made: dict[str, Decoder] = {}
+
+    def make(name: str) -> Decoder:
+        if name not in made:
+            path = write_model(folder / f"{name}.gguf", SPECS[name])
+            made[name] = build_decoder(open_weights(path))
+        return made[name]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def golden_logits() -> Any:
+    """Arrays of tests/data/golden_logits.npz, which tools/golden_logits.py made."""
+    import numpy as np
+
+    with np.load(Path(__file__).parent / "data" / "golden_logits.npz") as arrays:
+        return dict(arrays)

@@ -1,0 +1,409 @@
+"""Decoding: micro-batches, several sequences, undo, shifts, and cells that hold rubbish."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aleator.core.errors import CacheFull, InvalidBatch, ParameterError
+from aleator.generate import Batch, Context
+from aleator.models.decoder import Block, Decoder
+from aleator.models.layers.native_step import NativeStep
+
+F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
+
+
+@pytest.fixture
+def llama(make_decoder: Any) -> Decoder:
+    decoder: Decoder = make_decoder("llama")
+    return decoder
+
+
+def tokens(n: int, seed: int = 0) -> list[int]:
+    return [int(t) for t in np.random.default_rng(seed).integers(0, 64, n)]
+
+
+def close(a: torch.Tensor, b: torch.Tensor, tolerance: float = 1e-5) -> bool:
+    return a.shape == b.shape and bool((a - b).abs().max() <= tolerance * (b.max() - b.min()))
+
+
+def snapshot(ctx: Context) -> list[Any]:
+    """All that a failed decode must not change: cells, counters, rows of used cells."""
+    cells = ctx.cache.cells
+    used = np.flatnonzero(cells.positions >= 0)
+    stored = ctx.cache.keys.layers + ctx.cache.values.layers
+    return [
+        cells.positions.tobytes(),
+        cells.owners.tobytes(),
+        cells.shifts.tobytes(),
+        (cells.head, cells.used, cells.top),
+        [t[used].float().numpy().tobytes() for t in stored],
+    ]
+
+
+def decode_rows(ctx: Context, rows: list[tuple[int, int, list[int]]]) -> torch.Tensor:
+    batch = Batch()
+    for token, pos, seqs in rows:
+        batch.add(token, pos, seqs, logits=True)
+    return ctx.decode(batch)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(("n_batch", "n_ubatch"), [(1, 1), (7, 3), (16, 16), (2048, 5)])
+def test_any_split_gives_the_same_logits(
+    make_decoder: Any, name: str, n_batch: int, n_ubatch: int
+) -> None:
+    text = tokens(30)
+    whole = Context(make_decoder(name), n_ctx=32, **F32).decode(Batch.one(text, 0, logits=True))
+    ctx = Context(make_decoder(name), n_ctx=32, n_batch=n_batch, n_ubatch=n_ubatch, **F32)
+    assert close(ctx.decode(Batch.one(text, 0, logits=True)), whole)
+    assert ctx.cache.map() == "0" * 30
+
+
+@pytest.mark.parametrize("flash_attn", [True, False])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_several_sequences_in_one_batch_equal_separate_ones(
+    make_decoder: Any, name: str, flash_attn: bool
+) -> None:
+    decoder = make_decoder(name)
+    texts = [tokens(n, seed=n) for n in (5, 9, 3)]
+    alone = [Context(decoder, n_ctx=32, **F32).decode(Batch.one(t, 0, logits=True)) for t in texts]
+    # Interleaved, longest first, so that cells of the sequences alternate.
+    rows = [(texts[s][i], i, [s]) for i in range(9) for s in (1, 2, 0) if i < len(texts[s])]
+    ctx = Context(decoder, n_ctx=32, n_seq_max=3, n_ubatch=4, flash_attn=flash_attn, **F32)
+    together = decode_rows(ctx, rows)
+    for row, (_, pos, (s,)) in zip(together, rows, strict=True):
+        assert close(row, alone[s][pos])
+
+
+def test_tokens_in_scattered_cells(llama: Decoder) -> None:
+    text = tokens(14)
+    ctx = Context(llama, n_ctx=16, n_seq_max=2, **F32)
+    for i in range(6):
+        decode_rows(ctx, [(text[i], i, [0]), (1, i, [1])])
+    ctx.cache.seq_rm(1)
+    rows = ctx.decode(Batch.one(text[6:], 6, logits=True))
+    # Ring order from the first freed cell: five holes before cell 11, then what lies behind it.
+    slots = {int(p): c for c, p in enumerate(ctx.cache.cells.positions) if p >= 6}
+    assert [slots[p] for p in range(6, 14)] == [1, 3, 5, 7, 9, 11, 12, 13]
+    alone = Context(llama, n_ctx=16, **F32).decode(Batch.one(text, 0, logits=True))
+    assert close(rows, alone[6:])
+
+
+def test_as_many_visible_cells_as_a_causal_batch_but_others(llama: Decoder) -> None:
+    # Three tokens at one position see each other, the fourth only itself: 10 pairs, like four
+    # causal tokens.  A cell used before makes the second context build the mask it needs.
+    batch = [(1, 0, [0]), (2, 0, [0]), (3, 0, [0]), (4, 0, [1])]
+    rows = []
+    for first in (False, True):
+        ctx = Context(llama, n_ctx=16, n_seq_max=3, **F32)
+        if first:
+            ctx.decode(Batch.one([9], 0, seq=2))
+        rows.append(decode_rows(ctx, batch))
+    assert close(rows[0], rows[1])
+
+
+def test_rows_come_back_in_batch_order(llama: Decoder) -> None:
+    text = tokens(12)
+    every = Context(llama, n_ctx=32, **F32).decode(Batch.one(text, 0, logits=True))
+    wanted = [0, 2, 3, 7, 11]
+    batch = Batch()
+    for i, t in enumerate(text):
+        batch.add(t, i, logits=i in wanted)
+    got = Context(llama, n_ctx=32, n_ubatch=4, **F32).decode(batch)
+    assert close(got, every[wanted])
+
+
+def test_a_shared_prefix_is_computed_once(llama: Decoder) -> None:
+    text = tokens(6)
+    ctx = Context(llama, n_ctx=32, n_seq_max=3, **F32)
+    ctx.decode(Batch.one(text, 0))
+    ctx.cache.seq_cp(0, 1)
+    rows = decode_rows(ctx, [(1, 6, [0]), (2, 6, [1])])
+    assert ctx.cache.map() == "MMMMMM01"
+    for token, row in ((1, rows[0]), (2, rows[1])):
+        alone = Context(llama, n_ctx=32, **F32).decode(Batch.one([*text, token], 0))
+        assert close(row, alone[0])
+
+
+def test_exactly_full(llama: Decoder) -> None:  # study T9
+    ctx = Context(llama, n_ctx=256, n_seq_max=2, **F32)
+    ctx.decode(Batch.one(tokens(256), 0))
+    before = snapshot(ctx)
+    with pytest.raises(CacheFull) as caught:
+        ctx.decode(Batch.one([1], 256))
+    assert (caught.value.needed, caught.value.free) == (1, 0)
+    assert snapshot(ctx) == before
+    ctx.cache.seq_rm(0, 100, 110)
+    with pytest.raises(CacheFull):
+        ctx.decode(Batch.one(tokens(11), 0, seq=1))
+    ctx.decode(Batch.one(tokens(10), 0, seq=1))
+    assert np.flatnonzero(ctx.cache.cells.owners[:, 0] == 2).tolist() == list(range(100, 110))
+    assert (ctx.cache.head, ctx.cache.used) == (110, 256)
+
+
+def test_a_batch_that_does_not_fit_changes_nothing(llama: Decoder) -> None:  # study T10 (a)
+    ctx = Context(llama, n_ctx=256, n_batch=256, n_ubatch=64, n_seq_max=2, **F32)
+    ctx.decode(Batch.one(tokens(186), 0))
+    before = snapshot(ctx)
+    with pytest.raises(CacheFull):
+        ctx.decode(Batch.one(tokens(100), 0, seq=1))
+    assert snapshot(ctx) == before
+    ctx.decode(Batch.one(tokens(70), 0, seq=1))
+    assert ctx.cache.used == 256
+
+
+def fail_at(call: int, error: type[BaseException]) -> Callable[..., torch.Tensor]:
+    """A layer that works, then raises at its ``call``-th call."""
+    original = Block.__call__
+    count = 0
+
+    def layer(self: Block, *args: Any) -> torch.Tensor:
+        nonlocal count
+        count += 1
+        if count == call:
+            raise error("injected")
+        return original(self, *args)
+
+    return layer
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("call", [1, 2, 3, 6])
+@pytest.mark.parametrize("shifted", [False, True])
+def test_a_failed_decode_restores_every_byte(
+    llama: Decoder,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
+    call: int,
+    shifted: bool,
+) -> None:
+    monkeypatch.setattr(NativeStep, "max_tokens", 0)  # layers that can fail one by one
+    ctx = Context(llama, n_ctx=64, n_ubatch=4, n_seq_max=2)
+    ctx.decode(Batch.one(tokens(20), 0))
+    ctx.cache.seq_cp(0, 1, 0, 8)
+    if shifted:
+        ctx.cache.seq_rm(0, 3, 6)
+        ctx.cache.seq_add(0, 6, -1, -3)
+    before = snapshot(ctx)
+    after = ctx.cache.seq_pos_max(0) + 1
+    with monkeypatch.context() as patch:
+        patch.setattr(Block, "__call__", fail_at(call, error))
+        with pytest.raises(error, match="injected"):
+            ctx.decode(Batch.one(tokens(12, seed=3), after))
+    assert snapshot(ctx) == before
+    ctx.cache.cells.check()
+    # What follows is as if nothing had happened.
+    other = Context(llama, n_ctx=64, n_ubatch=4, n_seq_max=2)
+    other.decode(Batch.one(tokens(20), 0))
+    other.cache.seq_cp(0, 1, 0, 8)
+    if shifted:
+        other.cache.seq_rm(0, 3, 6)
+        other.cache.seq_add(0, 6, -1, -3)
+    batch = Batch.one(tokens(12, seed=3), after, logits=True)
+    assert torch.equal(ctx.decode(batch), other.decode(batch))
+
+
+def test_a_failing_shift_restores_every_byte(
+    llama: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = Context(llama, n_ctx=64)
+    ctx.decode(Batch.one(tokens(20), 0))
+    ctx.cache.seq_rm(0, 3, 6)
+    ctx.cache.seq_add(0, 6, -1, -3)
+    before = snapshot(ctx)
+
+    def rotate(layer: int, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
+        if layer == 1:
+            raise KeyboardInterrupt
+        return llama.shift_keys(layer, keys, deltas)
+
+    monkeypatch.setattr(ctx.cache, "rotate", rotate)
+    with pytest.raises(KeyboardInterrupt):
+        ctx.decode(Batch.one([1]))
+    assert snapshot(ctx) == before
+
+
+@pytest.mark.parametrize(("types", "tolerance"), [("f32", 1e-5), ("bf16", 0.02), ("f16", 2e-3)])
+def test_remove_and_shift_equal_the_shortened_text(
+    make_decoder: Any, types: str, tolerance: float
+) -> None:
+    # Exact for one layer: deeper ones remember the removed text in their keys and values.
+    decoder = make_decoder("llama-one-layer")
+    text = tokens(40)
+    ctx = Context(decoder, n_ctx=64, type_k=types, type_v=types)
+    ctx.decode(Batch.one(text, 0))
+    ctx.cache.seq_rm(0, 5, 17)
+    ctx.cache.seq_add(0, 17, -1, -12)
+    assert len(ctx.cache.cells.shifted()) == 23
+    row = ctx.decode(Batch.one([9], 28))
+    assert len(ctx.cache.cells.shifted()) == 0
+    short = [*text[:5], *text[17:], 9]
+    fresh = Context(decoder, n_ctx=64, type_k=types, type_v=types).decode(Batch.one(short, 0))
+    assert close(row, fresh, tolerance)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["llama", "llama-linear", "llama-yarn", "llama-freqs", "qwen2-tied-yarn", "qwen3-tied-yarn"],
+)
+def test_shifting_a_whole_sequence_changes_no_logits(make_decoder: Any, name: str) -> None:
+    text = tokens(24)
+    ctx = Context(make_decoder(name), n_ctx=64, **F32)
+    plain = ctx.decode(Batch.one([*text, 1], 0))
+    ctx.cache.clear()
+    ctx.decode(Batch.one(text, 0))
+    keys = [t[:24].clone() for t in ctx.cache.keys.layers]
+    for delta in (7, 30, -12):
+        ctx.cache.seq_add(0, 0, -1, delta)
+        start = ctx.cache.seq_pos_max(0) + 1
+        assert close(ctx.decode(Batch.one([1], start)), plain, 1e-4)
+        ctx.cache.seq_rm(0, start, -1)
+        for now, then in zip(ctx.cache.keys.layers, keys, strict=True):
+            ratio = now[:24].norm(dim=-1) / then.norm(dim=-1)
+            assert (ratio - 1).abs().max() < 1e-4  # llama.cpp: 1.14 with YaRN of factor 4
+
+
+def test_divided_positions_are_those_of_a_fresh_run(make_decoder: Any) -> None:  # study T12
+    decoder = make_decoder("llama-one-layer")
+    ctx = Context(decoder, n_ctx=32, **F32)
+    ctx.decode(Batch.one(text := tokens(8), 0))
+    ctx.cache.seq_div(0, 0, -1, 2)
+    ctx.decode(Batch.one([1], 4))
+    other = Context(decoder, n_ctx=32, **F32)
+    decode_rows(other, [(t, i // 2, [0]) for i, t in enumerate(text)])
+    difference = ctx.cache.keys.layers[0][:8] - other.cache.keys.layers[0][:8]
+    assert difference.abs().max() < 1e-5
+
+
+def test_shift_there_and_back_turns_nothing(llama: Decoder) -> None:
+    ctx = Context(llama, n_ctx=32, **F32)
+    ctx.decode(Batch.one(tokens(8), 0))
+    keys = ctx.cache.keys.layers[0].clone()
+    ctx.cache.seq_add(0, 0, -1, 3)
+    ctx.cache.seq_add(0, 0, -1, -3)
+    ctx.decode(Batch.one([1], 8))
+    assert torch.equal(ctx.cache.keys.layers[0][:8], keys[:8])
+
+
+@pytest.mark.parametrize("flash_attn", [True, False])
+@pytest.mark.parametrize("types", ["f32", "f16"])
+def test_rubbish_in_free_cells_is_never_read(llama: Decoder, types: str, flash_attn: bool) -> None:
+    def run(poison: bool) -> list[torch.Tensor]:
+        ctx = Context(
+            llama,
+            n_ctx=40,
+            n_seq_max=3,
+            n_ubatch=4,
+            type_k=types,
+            type_v=types,
+            flash_attn=flash_attn,
+        )
+        out = []
+
+        def step(*rows: tuple[int, int, list[int]]) -> None:
+            if poison:
+                free = torch.from_numpy(np.flatnonzero(ctx.cache.cells.positions < 0))
+                for t in ctx.cache.keys.layers + ctx.cache.values.layers:
+                    t[free] = math.nan
+            out.append(decode_rows(ctx, list(rows)))
+
+        step(*((t, i, [0]) for i, t in enumerate(tokens(9))))
+        step((1, 0, [1]), (2, 1, [1]), (3, 9, [0]))
+        ctx.cache.seq_rm(0, 2, 6)
+        step((4, 10, [0]))
+        step((5, 11, [0]), (6, 2, [1]), (7, 0, [2]))
+        ctx.cache.seq_rm(1)
+        step((8, 1, [2]))
+        ctx.cache.clear(data=False)
+        step((8, 0, [2]))
+        return out
+
+    for clean, poisoned in zip(run(False), run(True), strict=True):
+        assert torch.equal(clean, poisoned)
+
+
+def test_storage_never_moves(llama: Decoder) -> None:
+    ctx = Context(llama, n_ctx=16)
+    where = [t.data_ptr() for t in ctx.cache.keys.layers + ctx.cache.values.layers]
+    ctx.decode(Batch.one(tokens(10), 0))
+    ctx.cache.seq_rm(0, 2, 5)
+    ctx.cache.seq_add(0, 5, -1, -3)
+    ctx.decode(Batch.one([1], 7))
+    ctx.cache.clear()
+    assert where == [t.data_ptr() for t in ctx.cache.keys.layers + ctx.cache.values.layers]
+    assert not any(t.any() for t in ctx.cache.keys.layers + ctx.cache.values.layers)
+
+
+def test_positions_beyond_the_table(make_decoder: Any) -> None:
+    # Attention depends on distances only, so a far start gives the same logits but for rounding.
+    ctx = Context(make_decoder("llama"), n_ctx=32, n_seq_max=2, **F32)
+    near = ctx.decode(Batch.one(text := tokens(6), 0, logits=True))
+    far = ctx.decode(Batch.one(text, (1 << 15) - 3, seq=1, logits=True))
+    assert close(far, near, 1e-4)
+    assert len(ctx.decoder.rotary._table) < 1 << 15
+
+
+def test_sizes(llama: Decoder) -> None:
+    ctx = Context(llama)
+    assert (ctx.n_ctx, ctx.n_batch, ctx.n_ubatch, ctx.n_vocab) == (512, 512, 512, 64)
+    assert (ctx.cache.type_k, ctx.cache.type_v) == ("f16", "f16")
+
+    class Model:
+        decoder = llama
+
+    ctx = Context(Model(), n_ctx=100, n_batch=40, n_ubatch=64)
+    assert (ctx.n_ctx, ctx.n_batch, ctx.n_ubatch) == (100, 40, 40)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        ("n_ctx", -1),
+        ("n_ctx", 2**31),
+        ("n_ctx", 1.5),
+        ("n_batch", 0),
+        ("n_ubatch", 0),
+        ("n_seq_max", 0),
+        ("n_threads", 0),
+        ("n_threads_batch", -1),
+        ("type_k", "q4_0"),
+        ("model", None),
+    ],
+)
+def test_parameters_out_of_range(llama: Decoder, parameter: str, value: Any) -> None:
+    with pytest.raises(ParameterError, match=parameter) as caught:
+        Context(**{"model": llama, parameter: value})
+    assert caught.value.parameter == parameter
+
+
+def test_threads_follow_the_kind_of_decode(llama: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    current = [1]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: current[0])
+
+    def set_threads(n: int) -> None:
+        calls.append(n)
+        current[0] = n
+
+    monkeypatch.setattr(torch, "set_num_threads", set_threads)
+    ctx = Context(llama, n_ctx=32, n_threads=1, n_threads_batch=2)
+    for n in (4, 1, 1, 3):
+        ctx.decode(Batch.one([1] * n))
+    assert calls == [2, 1, 2]
+    calls.clear()
+    Context(llama, n_ctx=32).decode(Batch.one([1, 2]))
+    assert calls == []
+
+
+def test_invalid_batch_is_a_cache_error(llama: Decoder) -> None:
+    from aleator.core.errors import AleatorError, CacheError
+
+    with pytest.raises(CacheError):
+        Context(llama, n_ctx=8).decode(Batch())
+    assert issubclass(InvalidBatch, AleatorError)

@@ -1,0 +1,64 @@
+"""One model against llama.cpp's logits: prefill, greedy continuation, shared and shifted sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.generate import Batch, Context
+from aleator.models.decoder import Decoder
+
+N_PREFILL = 20
+
+
+def tokens_of(decoder: Decoder) -> list[int]:
+    """The prompt of tools/golden_logits.py."""
+    n = decoder.config.n_vocab
+    return [int(t) for t in np.random.default_rng(7).integers(0, n, N_PREFILL)]
+
+
+def relative(ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> float:
+    """Largest difference over the range of the logits."""
+    return float(np.abs(ours - theirs).max() / (theirs.max() - theirs.min()))
+
+
+def check_prefill_and_greedy(decoder: Decoder, name: str, golden: Any) -> None:
+    tokens = tokens_of(decoder)
+    ctx = Context(decoder, n_ctx=128, type_k="f32", type_v="f32")
+    rows = ctx.decode(Batch.one(tokens, 0, logits=True)).numpy()
+    assert relative(rows, golden[f"{name}/prefill"]) < 1e-5
+    expected = golden[f"{name}/greedy"].tolist()
+    got: list[int] = []
+    row = rows[-1]
+    while len(got) < len(expected):
+        got.append(int(row.argmax()))
+        row = ctx.decode(Batch.one(got[-1:], N_PREFILL + len(got) - 1)).numpy()[0]
+    assert got == expected
+
+
+def check_script(decoder: Decoder, name: str, golden: Any, n_rows: int = 8) -> None:
+    """Sequences share a beginning, part, are cut and shifted; the first ``n_rows`` are compared."""
+    t = tokens_of(decoder)
+    ctx = Context(decoder, n_ctx=128, n_seq_max=4, type_k="f32", type_v="f32")
+
+    def decode(*rows: tuple[int, int, list[int]]) -> npt.NDArray[np.float32]:
+        batch = Batch()
+        for token, pos, seqs in rows:
+            batch.add(token, pos, seqs, logits=True)
+        return ctx.decode(batch).numpy()
+
+    got = [decode(*((x, i, [0, 1]) for i, x in enumerate(t[:6])))[-1:]]
+    got.append(decode((t[6], 6, [0]), (t[7], 6, [1]), (t[8], 7, [1])))
+    ctx.cache.seq_rm(1, 2, 4)
+    ctx.cache.seq_add(1, 4, -1, -2)
+    ctx.cache.seq_cp(1, 2)
+    got.append(decode((t[9], 6, [1]), (t[10], 6, [2])))
+    ctx.cache.seq_rm(0)
+    got.append(decode((t[11], 7, [1]), (t[12], 7, [2])))
+    ours, theirs = np.concatenate(got), golden[f"{name}/script"]
+    assert ours.shape == theirs.shape
+    for row in range(n_rows):
+        assert relative(ours[row], theirs[row]) < 1e-5, f"row {row}"
+    ctx.cache.cells.check()

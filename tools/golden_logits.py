@@ -1,0 +1,128 @@
+"""Logits of llama.cpp for the models of make_models.py, kept so that tests need no llama.cpp.
+
+    python tools/golden_logits.py tests/data/golden_logits.npz
+
+Needs llama-cpp-python (the extra ``bench``).  Everything in float32 (cache too), no flash
+attention, one thread.  Per model: logits of a prefill at every position, a greedy continuation,
+and the logits of a script of shared, removed and shifted sequences.  The file says which version
+made it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import llama_cpp
+import numpy as np
+import numpy.typing as npt
+from make_models import SPECS, write_model
+
+N_PREFILL, N_GREEDY = 20, 64
+Row = tuple[int, int, Sequence[int]]  # token, position, sequences
+
+
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator,unused-ignore]
+def _quiet(level: int, text: bytes, data: ctypes.c_void_p) -> None:
+    pass
+
+
+class LlamaCpp:
+    """A model and context of llama.cpp, by its C interface."""
+
+    def __init__(self, path: Path, n_ctx: int = 256, type_kv: int = 0, flash: bool = False) -> None:
+        llama_cpp.llama_backend_init()
+        llama_cpp.llama_log_set(_quiet, None)
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, 256, 64
+        params.n_seq_max, params.kv_unified = 4, True
+        params.type_k = params.type_v = type_kv
+        params.flash_attn_type = int(flash)
+        params.n_threads = params.n_threads_batch = 1
+        self.model = llama_cpp.llama_model_load_from_file(
+            str(path).encode(), llama_cpp.llama_model_default_params()
+        )
+        if not self.model:
+            raise RuntimeError(f"llama.cpp cannot load {path}")
+        self.context = llama_cpp.llama_init_from_model(self.model, params)
+        self.memory = llama_cpp.llama_get_memory(self.context)
+        self.n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
+        self._batch = llama_cpp.llama_batch_init(256, 0, 4)
+
+    def decode(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
+        """Logits of every row."""
+        batch = self._batch
+        batch.n_tokens = len(rows)
+        for i, (token, pos, seqs) in enumerate(rows):
+            batch.token[i], batch.pos[i], batch.logits[i] = token, pos, 1
+            batch.n_seq_id[i] = len(seqs)
+            for j, s in enumerate(seqs):
+                batch.seq_id[i][j] = s
+        code = llama_cpp.llama_decode(self.context, batch)
+        if code:
+            raise RuntimeError(f"llama_decode returned {code}")
+        logits = llama_cpp.llama_get_logits(self.context)
+        return np.ctypeslib.as_array(logits, (len(rows), self.n_vocab)).copy()
+
+    def close(self) -> None:
+        llama_cpp.llama_batch_free(self._batch)
+        llama_cpp.llama_free(self.context)
+        llama_cpp.llama_model_free(self.model)
+
+
+def prompt(n_vocab: int, n: int = N_PREFILL, seed: int = 7) -> list[int]:
+    """Tokens that every model is run on."""
+    return [int(t) for t in np.random.default_rng(seed).integers(0, n_vocab, n)]
+
+
+def greedy(llama: LlamaCpp, tokens: list[int], logits: npt.NDArray[np.float32]) -> list[int]:
+    """The tokens llama.cpp continues with, from the prompt's logits."""
+    out: list[int] = []
+    while len(out) < N_GREEDY:
+        out.append(int(logits[-1].argmax()))
+        logits = llama.decode([(out[-1], len(tokens) + len(out) - 1, [0])])
+    return out
+
+
+def script(llama: LlamaCpp, tokens: list[int]) -> npt.NDArray[np.float32]:
+    """Two sequences share a beginning, part, and one is cut and shifted."""
+    m, memory = llama_cpp, llama.memory
+    m.llama_memory_clear(memory, True)
+    rows = [llama.decode([(t, i, [0, 1]) for i, t in enumerate(tokens[:6])])[-1:]]
+    rows.append(llama.decode([(tokens[6], 6, [0]), (tokens[7], 6, [1]), (tokens[8], 7, [1])]))
+    m.llama_memory_seq_rm(memory, 1, 2, 4)
+    m.llama_memory_seq_add(memory, 1, 4, -1, -2)
+    m.llama_memory_seq_cp(memory, 1, 2, -1, -1)
+    rows.append(llama.decode([(tokens[9], 6, [1]), (tokens[10], 6, [2])]))
+    m.llama_memory_seq_rm(memory, 0, -1, -1)
+    rows.append(llama.decode([(tokens[11 + i], 7, [1 + i]) for i in range(2)]))
+    return np.concatenate(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", type=Path, nargs="?", default=Path("tests/data/golden_logits.npz"))
+    args = parser.parse_args()
+    arrays: dict[str, npt.NDArray[np.generic]] = {}
+    for name, spec in SPECS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            llama = LlamaCpp(write_model(Path(folder) / "model.gguf", spec))
+            tokens = prompt(spec.n_vocab)
+            logits = llama.decode([(t, i, [0]) for i, t in enumerate(tokens)])
+            arrays[f"{name}/prefill"] = logits
+            arrays[f"{name}/greedy"] = np.array(greedy(llama, tokens, logits), dtype=np.int32)
+            arrays[f"{name}/script"] = script(llama, tokens)
+            llama.close()
+    arrays["generator"] = np.array(
+        f"tools/golden_logits.py, llama-cpp-python {llama_cpp.__version__}"
+    )
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(args.out, allow_pickle=False, **arrays)
+    print(f"{args.out}: {args.out.stat().st_size / 1024:.1f} KiB, {len(SPECS)} models")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Write small models with random weights as GGUF: for tests, golden values and trying things out.
+
+    python tools/make_models.py --list
+    python tools/make_models.py qwen3 --out qwen3.gguf
+
+The weights follow from the seed alone, so a file can be made again anywhere.  The models have no
+tokenizer (``no_vocab``) unless ``--tokenizer-from`` names a GGUF file to copy one from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model: GGUF's dimensions, and the seed of its weights."""
+
+    arch: str = "llama"
+    n_vocab: int = 64
+    n_layers: int = 2
+    n_embd: int = 64
+    n_heads: int = 4
+    n_kv_heads: int = 2
+    head_dim: int = 16
+    n_ff: int = 96
+    context: int = 512
+    rope_theta: float = 10000.0
+    scaling: str = "none"
+    factor: float = 1.0
+    original_context: int = 64
+    rope_freqs: bool = False
+    tied: bool = False
+    bias: bool = False
+    seed: int = 1
+    type: str = "F32"
+
+
+SPECS: dict[str, Spec] = {
+    "llama": Spec(),
+    "llama-one-layer": Spec(n_layers=1, seed=2),
+    "llama-tied-mha": Spec(n_kv_heads=4, tied=True, seed=3),
+    "llama-linear": Spec(scaling="linear", factor=4.0, seed=4),
+    "llama-yarn": Spec(scaling="yarn", factor=4.0, seed=5),
+    "llama-freqs": Spec(rope_freqs=True, rope_theta=500000.0, seed=6),
+    "llama-bias": Spec(bias=True, seed=8),
+    "qwen2": Spec(arch="qwen2", bias=True, head_dim=32, n_heads=2, n_kv_heads=1, seed=9),
+    "qwen2-tied-yarn": Spec(
+        arch="qwen2", bias=True, tied=True, scaling="yarn", factor=2.0, seed=10
+    ),
+    "qwen3": Spec(arch="qwen3", head_dim=24, n_heads=6, n_kv_heads=2, seed=11),
+    "qwen3-tied-yarn": Spec(arch="qwen3", tied=True, scaling="yarn", factor=4.0, seed=12),
+}
+
+
+def random_tensors(spec: Spec) -> dict[str, Array]:
+    """Every tensor by its GGUF name, scaled so that attention is uneven and nothing explodes."""
+    rng = np.random.default_rng(spec.seed)
+
+    def matrix(n_out: int, n_in: int, gain: float = 1.0) -> Array:
+        return (rng.standard_normal((n_out, n_in)) * gain / math.sqrt(n_in)).astype(np.float32)
+
+    def vector(n: int, around: float) -> Array:
+        return (around + 0.2 * rng.standard_normal(n)).astype(np.float32)
+
+    q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
+    tensors = {
+        "token_embd.weight": matrix(spec.n_vocab, spec.n_embd, math.sqrt(spec.n_embd)),
+        "output_norm.weight": vector(spec.n_embd, 1.0),
+    }
+    if not spec.tied:
+        tensors["output.weight"] = matrix(spec.n_vocab, spec.n_embd, 2.0)
+    if spec.rope_freqs:
+        ramp = np.clip(np.arange(spec.head_dim // 2) - 2.0, 0.0, None)
+        tensors["rope_freqs.weight"] = (1.0 + ramp).astype(np.float32)
+    for layer in range(spec.n_layers):
+        at = f"blk.{layer}."
+        tensors[at + "attn_norm.weight"] = vector(spec.n_embd, 1.0)
+        for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
+            tensors[f"{at}{name}.weight"] = matrix(n, spec.n_embd, 1.5)
+            if spec.bias:
+                tensors[f"{at}{name}.bias"] = vector(n, 0.0)
+        if spec.arch == "qwen3":
+            tensors[at + "attn_q_norm.weight"] = vector(spec.head_dim, 1.0)
+            tensors[at + "attn_k_norm.weight"] = vector(spec.head_dim, 1.0)
+        tensors[at + "attn_output.weight"] = matrix(spec.n_embd, q)
+        tensors[at + "ffn_norm.weight"] = vector(spec.n_embd, 1.0)
+        tensors[at + "ffn_gate.weight"] = matrix(spec.n_ff, spec.n_embd)
+        tensors[at + "ffn_up.weight"] = matrix(spec.n_ff, spec.n_embd)
+        tensors[at + "ffn_down.weight"] = matrix(spec.n_embd, spec.n_ff)
+    return tensors
+
+
+def write_model(
+    path: Path,
+    spec: Spec,
+    tensors: dict[str, Array] | None = None,
+    tokenizer_from: Path | None = None,
+) -> Path:
+    """Write the model; ``tensors`` replaces its own (to make broken ones)."""
+    w = gguf.GGUFWriter(str(path), spec.arch)
+    w.add_context_length(spec.context)
+    w.add_embedding_length(spec.n_embd)
+    w.add_block_count(spec.n_layers)
+    w.add_feed_forward_length(spec.n_ff)
+    w.add_head_count(spec.n_heads)
+    w.add_head_count_kv(spec.n_kv_heads)
+    w.add_key_length(spec.head_dim)
+    w.add_value_length(spec.head_dim)
+    w.add_layer_norm_rms_eps(1e-5)
+    w.add_rope_dimension_count(spec.head_dim)
+    w.add_rope_freq_base(spec.rope_theta)
+    w.add_vocab_size(spec.n_vocab)
+    if spec.scaling != "none":
+        w.add_rope_scaling_type(gguf.RopeScalingType(spec.scaling))
+        w.add_rope_scaling_factor(spec.factor)
+        w.add_rope_scaling_orig_ctx_len(spec.original_context)
+    if tokenizer_from is None:
+        w.add_tokenizer_model("no_vocab")
+    else:
+        _copy_tokenizer(w, tokenizer_from)
+    quantized = gguf.GGMLQuantizationType[spec.type]
+    for name, tensor in (random_tensors(spec) if tensors is None else tensors).items():
+        if tensor.ndim == 1 or spec.type == "F32":
+            w.add_tensor(name, tensor)
+        else:
+            data = gguf.quants.quantize(tensor, quantized)
+            w.add_tensor(name, data, raw_dtype=quantized)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    return path
+
+
+def _copy_tokenizer(w: gguf.GGUFWriter, source: Path) -> None:
+    for name, f in gguf.GGUFReader(source).fields.items():
+        if name.startswith("tokenizer."):
+            inner = f.types[1] if len(f.types) > 1 else None
+            w.add_key_value(name, f.contents(), f.types[0], inner)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", nargs="?", choices=list(SPECS), default="llama")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--list", action="store_true", help="print the models and stop")
+    parser.add_argument("--type", default="F32", help="type of the matrices (F16, BF16, Q8_0, ...)")
+    parser.add_argument("--layers", type=int)
+    parser.add_argument("--embd", type=int, help="also sets heads of 64 and n_ff = 8/3 of it")
+    parser.add_argument("--vocab", type=int)
+    parser.add_argument("--context", type=int)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--tokenizer-from", type=Path)
+    args = parser.parse_args()
+    if args.list:
+        for name, spec in SPECS.items():
+            print(f"{name:18} {spec}")
+        return
+    spec = replace(SPECS[args.name], type=args.type)
+    if args.embd:
+        heads = args.embd // 64
+        ff = (args.embd * 8 // 3 + 63) // 64 * 64
+        spec = replace(
+            spec, n_embd=args.embd, head_dim=64, n_heads=heads, n_kv_heads=heads, n_ff=ff
+        )
+    if args.tokenizer_from:
+        tokens = gguf.GGUFReader(args.tokenizer_from).fields["tokenizer.ggml.tokens"]
+        spec = replace(spec, n_vocab=len(tokens.data))
+    for key, value in (
+        ("n_layers", args.layers),
+        ("n_vocab", args.vocab),
+        ("context", args.context),
+        ("seed", args.seed),
+    ):
+        if value is not None:
+            spec = replace(spec, **{key: value})
+    out = args.out or Path(f"{args.name}.gguf")
+    write_model(out, spec, tokenizer_from=args.tokenizer_from)
+    print(f"{out}: {out.stat().st_size / 2**20:.2f} MiB")
+
+
+if __name__ == "__main__":
+    main()
