@@ -2,9 +2,9 @@
 
     python benchmarks/bench_host_chain.py [--vocab 32000 128256 ...] [--out benchmarks/results/NAME.md]
 
-llama.cpp runs through llama-cpp-python's ctypes; its time includes what its own sample() does first, building an
-array of candidates from the logits, which is done here with NumPy as its binding does it, and measured by
-itself so that both ratios can be read.  A figure is the median of the repetitions, in microseconds.
+llama.cpp runs through llama-cpp-python's ctypes; its time includes what its own sample() does first, building
+an array of candidates from the logits, which is done here with NumPy as its binding does it, and measured
+by itself so that both ratios can be read.  A figure is the median of the repetitions, in microseconds.
 """
 
 from __future__ import annotations

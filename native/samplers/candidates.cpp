@@ -15,6 +15,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 const auto scan = ALEATOR_PICK(tile_scan);
 const auto mass_of = ALEATOR_PICK(tile_mass);
+const auto group_maxima_ = ALEATOR_PICK(group_maxima);
 const auto weigh_ = ALEATOR_PICK(weigh);
 const auto add_moments_ = ALEATOR_PICK(add_moments);
 const auto collect_ = ALEATOR_PICK(collect);
@@ -248,8 +249,15 @@ void Candidates::filter_from_key(uint64_t key, std::vector<int32_t>& ids,
 // A distance from the top within which at least k candidates lie: so many reach the k-th largest
 // tile maximum.
 float Candidates::tile_bound(int64_t k) {
-  if (k >= n_tiles_) return -infinity;
-  spare_logits_ = maxima_;
+  if (k <= n_tiles_ / 2) {
+    spare_logits_ = maxima_;
+  } else if (k <= n_tiles_ * groups_per_tile / 2) {  // the same with maxima of smaller groups
+    spare_logits_.resize(n_tiles_ * groups_per_tile);
+    for (int64_t t = 0; t < n_tiles_; ++t)
+      group_maxima_(tiles_[t], spare_logits_.data() + t * groups_per_tile);
+  } else {
+    return -infinity;
+  }
   std::nth_element(spare_logits_.begin(), spare_logits_.begin() + (k - 1), spare_logits_.end(),
                    std::greater<>());
   return spare_logits_[k - 1] - top_;  // rounding is monotone: nothing at the bound is lost

@@ -8,7 +8,7 @@
 
 namespace aleator {
 
-constexpr int tile_size = 128;
+constexpr int tile_size = 128, groups_per_tile = 16;
 
 // log2(e) / T as the contract rounds it: a float64 division, then float32.
 inline float weight_scale(double temperature) {
@@ -27,6 +27,8 @@ struct Moments {
 // clang-format off
 // Maximum of each tile, and whether it holds a NaN (then the maximum is not to be used).
 ALEATOR_DECLARE(void tile_scan(const float *x, int64_t n_tiles, float *maxima, uint8_t *has_nan))
+// Maxima of the groups of 8 logits of one tile; the tile holds no NaN.
+ALEATOR_DECLARE(void group_maxima(const float *x, float *maxima))
 // Sum of the Q40 weights of one tile.
 ALEATOR_DECLARE(uint64_t tile_mass(const float *x, float zmax, float scale))
 // Q40 weights of n logits.

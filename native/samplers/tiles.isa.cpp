@@ -81,6 +81,14 @@ void tile_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* has_nan)
   }
 }
 
+void group_maxima(const float* x, float* maxima) {
+  for (int g = 0; g < groups_per_tile; ++g) {
+    float best = x[g * 8];
+    for (int i = 1; i < 8; ++i) best = x[g * 8 + i] > best ? x[g * 8 + i] : best;
+    maxima[g] = best;
+  }
+}
+
 uint64_t tile_mass(const float* x, float zmax, float scale) {
   uint64_t total = 0;
   for (int i = 0; i < tile_size; ++i) total += weight(x[i], zmax, scale);
