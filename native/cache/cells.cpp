@@ -36,14 +36,14 @@ Cells::Cells(int64_t size, int32_t n_seq_max) : n_seq_max_(n_seq_max) {
   ranges_.resize(static_cast<size_t>(n_seq_max));
 }
 
-void Cells::require(int32_t seq, const char *what) const {
+void Cells::require(int32_t seq, const char* what) const {
   if (seq < 0 || seq >= n_seq_max_)
     throw std::invalid_argument(std::string(what) + " must lie in [0, " +
                                 std::to_string(n_seq_max_) + "), not " + std::to_string(seq));
 }
 
 bool Cells::owned(int64_t cell) const {
-  const uint64_t *o = owners_of(cell);
+  const uint64_t* o = owners_of(cell);
   return std::any_of(o, o + words_, [](uint64_t w) { return w != 0; });
 }
 
@@ -84,7 +84,8 @@ std::vector<int64_t> Cells::find(int64_t n) const {
   std::vector<int64_t> found;
   if (n > size() - used_) return found;
   found.reserve(static_cast<size_t>(n));
-  // Far past what is used, low cells are likely free: starting there keeps the attended range short.
+  // Far past what is used, low cells are likely free: starting there keeps the attended range
+  // short.
   int64_t cell = head_ > used_ + 2 * n ? 0 : head_;
   while (static_cast<int64_t>(found.size()) < n) {
     if (cell >= size()) cell = 0;
@@ -94,11 +95,11 @@ std::vector<int64_t> Cells::find(int64_t n) const {
   return found;
 }
 
-std::vector<int64_t> Cells::place(const int32_t *positions, const uint64_t *owners, int64_t n) {
+std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owners, int64_t n) {
   const int32_t spare = n_seq_max_ % 64;
   const uint64_t last_word = spare ? (uint64_t{1} << spare) - 1 : ~uint64_t{0};
   for (int64_t i = 0; i < n; ++i) {
-    const uint64_t *o = owners + i * words_;
+    const uint64_t* o = owners + i * words_;
     if (positions[i] < 0) throw std::invalid_argument("a position must not be negative");
     if (std::all_of(o, o + words_, [](uint64_t w) { return w == 0; }) ||
         (o[words_ - 1] & ~last_word))
@@ -116,7 +117,7 @@ std::vector<int64_t> Cells::place(const int32_t *positions, const uint64_t *owne
     top_ = std::max(top_, cell + 1);
     for (int64_t w = 0; w < words_; ++w)
       for (uint64_t bits = owners[i * words_ + w]; bits; bits &= bits - 1) {
-        Range &r = ranges_[w * 64 + __builtin_ctzll(bits)];
+        Range& r = ranges_[w * 64 + __builtin_ctzll(bits)];
         r.min = r.min < 0 ? positions[i] : std::min(r.min, positions[i]);
         r.max = std::max(r.max, positions[i]);
       }
@@ -216,9 +217,9 @@ void Cells::seq_div(int32_t seq, int32_t p0, int32_t p1, int32_t divisor) {
   }
 }
 
-const Cells::Range &Cells::range(int32_t seq) const {
+const Cells::Range& Cells::range(int32_t seq) const {
   require(seq, "seq");
-  Range &r = ranges_[seq];
+  Range& r = ranges_[seq];
   if (r.stale) {
     r = Range{};
     for (int64_t i = 0; i < top_; ++i)
@@ -280,7 +281,7 @@ void Cells::rollback() {
   if (!can_roll_back_) return;
   journalling_ = can_roll_back_ = false;
   for (size_t k = journal_.size(); k-- > 0;) {
-    const Change &c = journal_[k];
+    const Change& c = journal_[k];
     stale_owners(c.cell);
     used_ += (c.pos >= 0) - (pos_[c.cell] >= 0);
     n_shifted_ += (c.shift != 0) - (shift_[c.cell] != 0);
@@ -296,14 +297,14 @@ void Cells::rollback() {
   journal_owners_.clear();
 }
 
-int64_t Cells::mask(const int32_t *positions, const int32_t *seqs, int64_t n_queries, int64_t n,
-                    bool *visible) const {
+int64_t Cells::mask(const int32_t* positions, const int32_t* seqs, int64_t n_queries, int64_t n,
+                    bool* visible) const {
   int64_t count = 0;
   for (int64_t t = 0; t < n_queries; ++t) {
     const int64_t word = seqs[t] / 64;
     const int bit = seqs[t] % 64;
-    const uint64_t *o = owners_.data() + word;
-    bool *row = visible + t * n;
+    const uint64_t* o = owners_.data() + word;
+    bool* row = visible + t * n;
     int64_t in_row = 0;
     for (int64_t j = 0; j < n; ++j) {
       const bool see = (o[j * words_] >> bit & 1) & (pos_[j] <= positions[t]);
@@ -347,14 +348,14 @@ using namespace nb::literals;
 template <typename T>
 using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-nb::ndarray<nb::numpy, int64_t> owned_array(std::vector<int64_t> &&values) {
-  auto *kept = new std::vector<int64_t>(std::move(values));
-  nb::capsule owner(kept, [](void *p) noexcept { delete static_cast<std::vector<int64_t> *>(p); });
+nb::ndarray<nb::numpy, int64_t> owned_array(std::vector<int64_t>&& values) {
+  auto* kept = new std::vector<int64_t>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
   return nb::ndarray<nb::numpy, int64_t>(kept->data(), {kept->size()}, owner);
 }
 
 nb::ndarray<nb::numpy, int64_t> place(
-    Cells &c, Array<int32_t> positions,
+    Cells& c, Array<int32_t> positions,
     nb::ndarray<const uint64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> owners) {
   const size_t n = positions.shape(0);
   if (owners.shape(0) != n || owners.shape(1) != static_cast<size_t>(c.words()))
@@ -362,7 +363,7 @@ nb::ndarray<nb::numpy, int64_t> place(
   return owned_array(c.place(positions.data(), owners.data(), static_cast<int64_t>(n)));
 }
 
-int64_t mask(const Cells &c, Array<int32_t> positions, Array<int32_t> seqs,
+int64_t mask(const Cells& c, Array<int32_t> positions, Array<int32_t> seqs,
              nb::ndarray<bool, nb::ndim<2>, nb::c_contig, nb::device::cpu> out) {
   const size_t t = positions.shape(0), n = out.shape(1);
   if (seqs.shape(0) != t || out.shape(0) != t || n > static_cast<size_t>(c.size()))
@@ -390,26 +391,26 @@ ALEATOR_BIND(cells) {
       .def_prop_ro("has_shift", &Cells::has_shift)
       .def_prop_ro(
           "positions",
-          [](const Cells &c) {
+          [](const Cells& c) {
             return nb::ndarray<nb::numpy, const int32_t>(c.positions(), {(size_t)c.size()});
           },
           nb::rv_policy::reference_internal, "int32 [size], read-only view; -1 is an empty cell.")
       .def_prop_ro(
           "shifts",
-          [](const Cells &c) {
+          [](const Cells& c) {
             return nb::ndarray<nb::numpy, const int32_t>(c.shifts(), {(size_t)c.size()});
           },
           nb::rv_policy::reference_internal, "int32 [size], read-only view.")
       .def_prop_ro(
           "owners",
-          [](const Cells &c) {
-            return nb::ndarray<nb::numpy, const uint64_t>(
-                c.owners(), {(size_t)c.size(), (size_t)c.words()});
+          [](const Cells& c) {
+            return nb::ndarray<nb::numpy, const uint64_t>(c.owners(),
+                                                          {(size_t)c.size(), (size_t)c.words()});
           },
           nb::rv_policy::reference_internal,
           "uint64 [size, ceil(n_seq_max / 64)], read-only view; bit s of a row is sequence s.")
       .def(
-          "find", [](const Cells &c, int64_t n) { return owned_array(c.find(n)); }, "n"_a,
+          "find", [](const Cells& c, int64_t n) { return owned_array(c.find(n)); }, "n"_a,
           "The first n free cells in ring order from head, int64; empty if there are fewer.")
       .def("place", &place, "positions"_a, "owners"_a,
            "Give the cells that find names positions (int32 [n]) and owners (uint64 [n, words]); "
@@ -424,7 +425,7 @@ ALEATOR_BIND(cells) {
       .def("same_cells", &Cells::same_cells, "a"_a, "b"_a, "Do a and b own the same cells?")
       .def("clear", &Cells::clear)
       .def(
-          "shifted", [](const Cells &c) { return owned_array(c.shifted()); },
+          "shifted", [](const Cells& c) { return owned_array(c.shifted()); },
           "Cells whose stored key waits for a rotation, int64.")
       .def("clear_shifts", &Cells::clear_shifts)
       .def("begin", &Cells::begin, "Start a journal of all changes.")

@@ -1,7 +1,9 @@
-// One micro-batch of a few tokens through a whole decoder of the llama, qwen2 or qwen3 kind, on the processor.
+// One micro-batch of a few tokens through a whole decoder of the llama, qwen2 or qwen3 kind, on the
+// processor.
 //
-// One call does everything from the embedding's rows to the logits, on all threads of the pool, with weights in their stored
-// types and keys and values written straight into the cache.  Everything is computed in float32.
+// One call does everything from the embedding's rows to the logits, on all threads of the pool,
+// with weights in their stored types and keys and values written straight into the cache.
+// Everything is computed in float32.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +25,12 @@ struct DecoderLayer {
 };
 
 struct DecoderShape {
-  Weights embedding, output;             // [n_vocab, n_embd]
-  const float *output_norm = nullptr;    // [n_embd]
-  const double *frequencies = nullptr;   // radians per position of each rotated pair
-  int64_t rotated_pairs = 0;             // at most head_dim / 2
+  Weights embedding, output;            // [n_vocab, n_embd]
+  const float* output_norm = nullptr;   // [n_embd]
+  const double* frequencies = nullptr;  // radians per position of each rotated pair
+  int64_t rotated_pairs = 0;            // at most head_dim / 2
   double rotation_magnitude = 1;
-  bool rotation_interleaved = false;     // channels (2i, 2i + 1), else (i, i + pairs)
+  bool rotation_interleaved = false;  // channels (2i, 2i + 1), else (i, i + pairs)
   float eps = 0, attention_scale = 0;
   int64_t n_embd() const { return output.in; }
 };
@@ -36,43 +38,44 @@ struct DecoderShape {
 // T tokens.  All pointers are to arrays that outlive the call.
 struct MicroBatch {
   int64_t tokens = 0;
-  const int32_t *ids = nullptr;        // [T], or
-  const float *embeddings = nullptr;   // [T, n_embd]
-  const int32_t *positions = nullptr;  // [T]
-  const int64_t *cells = nullptr;      // [T] where each token's key and value go
-  const bool *visible = nullptr;       // [T, n_cells] which cells each token attends to; none sees nothing
+  const int64_t* ids = nullptr;        // [T], or
+  const float* embeddings = nullptr;   // [T, n_embd]
+  const int32_t* positions = nullptr;  // [T]
+  const int64_t* cells = nullptr;      // [T] where each token's key and value go
+  const bool* visible =
+      nullptr;  // [T, n_cells] which cells each token attends to; none sees nothing
   int64_t n_cells = 0;
-  const int64_t *out_rows = nullptr;   // [n_out] the tokens whose logits are wanted
+  const int64_t* out_rows = nullptr;  // [n_out] the tokens whose logits are wanted
   int64_t n_out = 0;
-  float *logits = nullptr;             // [n_out, n_vocab]
+  float* logits = nullptr;  // [n_out, n_vocab]
 };
 
 class DecoderStep {
  public:
-  DecoderStep(Pool &pool, const DecoderShape &shape) : pool_(pool), shape_(shape) {}
-  void add_layer(const DecoderLayer &layer) { layers_.push_back(layer); }
+  explicit DecoderStep(const DecoderShape& shape) : shape_(shape) {}
+  void add_layer(const DecoderLayer& layer) { layers_.push_back(layer); }
   // The caller has checked every index.  Calls from several threads take turns.
-  void run(const MicroBatch &batch);
+  void run(Pool& pool, const MicroBatch& batch);
 
  private:
   struct Scratch {  // one thread's own
     std::vector<float> normed, scores;
   };
   struct Product {
-    const Weights *weights;
-    float *out;
+    const Weights* weights;
+    float* out;
   };
-  void prepare(const MicroBatch &batch);
-  void products(int thread, const float *x, int64_t tokens, std::initializer_list<Product> list);
-  void add_product(int thread, const Weights &w, const float *x, int64_t tokens);
-  const float *normed(int thread, const float *weight, int64_t tokens);
-  void layer(int thread, const DecoderLayer &l, const MicroBatch &batch);
-  void place_keys(int thread, const DecoderLayer &l, const MicroBatch &batch);
-  void attention(int thread, const DecoderLayer &l, const MicroBatch &batch);
-  void feed_forward(int thread, const DecoderLayer &l, int64_t tokens);
-  void logits(int thread, const MicroBatch &batch);
+  void prepare(const MicroBatch& batch);
+  void products(int thread, const float* x, int64_t tokens, std::initializer_list<Product> list);
+  void add_product(int thread, const Weights& w, const float* x, int64_t tokens);
+  const float* normed(int thread, const float* weight, int64_t tokens);
+  void layer(int thread, const DecoderLayer& l, const MicroBatch& batch);
+  void place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch);
+  void attention(int thread, const DecoderLayer& l, const MicroBatch& batch);
+  void feed_forward(int thread, const DecoderLayer& l, int64_t tokens);
+  void logits(int thread, const MicroBatch& batch);
 
-  Pool &pool_;
+  Pool* pool_ = nullptr;  // of the run under way
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;
   std::mutex turn_;

@@ -19,7 +19,7 @@ template <class T, int n>
 using Array = nb::ndarray<T, nb::ndim<n>, nb::c_contig, nb::device::cpu>;
 using CacheBytes = Array<uint8_t, 1>;
 
-static void require(bool holds, const std::string &message) {
+static void require(bool holds, const std::string& message) {
   if (!holds) throw std::invalid_argument(message);
 }
 
@@ -28,7 +28,7 @@ struct CacheMemory {
   CacheBytes data;
   CacheSide side;
   int64_t n_cells;
-  CacheMemory(CacheBytes bytes, const std::string &type, int64_t cells, int64_t heads, int64_t dim)
+  CacheMemory(CacheBytes bytes, const std::string& type, int64_t cells, int64_t heads, int64_t dim)
       : data(std::move(bytes)), n_cells(cells) {
     side = {data.data(), stored_type(type), heads, dim};
     require(side.type != Stored::q8_0, "cache rows of type " + type);
@@ -44,29 +44,36 @@ struct CacheMemory {
 
 class BoundDecoderStep {
  public:
-  BoundDecoderStep(Pool &pool, const StoredMatrix &embedding, const StoredMatrix &output,
-                   Floats output_norm, float eps, float attention_scale,
-                   Array<const double, 1> frequencies, double magnitude, bool interleaved)
+  BoundDecoderStep(const StoredMatrix& embedding, const StoredMatrix& output, Floats output_norm,
+                   float eps, float attention_scale, Array<const double, 1> frequencies,
+                   double magnitude, bool interleaved)
       : embedding_(embedding),
         output_(output),
         output_norm_(std::move(output_norm)),
         frequencies_(std::move(frequencies)),
-        shape_{embedding_.weights, output_.weights, output_norm_.data(), frequencies_.data(),
-               int64_t(frequencies_.size()), magnitude, interleaved, eps, attention_scale},
-        step_(pool, shape_) {
+        shape_{embedding_.weights,
+               output_.weights,
+               output_norm_.data(),
+               frequencies_.data(),
+               int64_t(frequencies_.size()),
+               magnitude,
+               interleaved,
+               eps,
+               attention_scale},
+        step_(shape_) {
     require(embedding_.weights.in == output_.weights.in, "token_embd and output differ in width");
     norm(output_norm_, shape_.n_embd(), "output_norm");
   }
 
-  void add_layer(const StoredMatrix &q, const StoredMatrix &k, const StoredMatrix &v,
-                 const StoredMatrix &o, const StoredMatrix &gate, const StoredMatrix &up,
-                 const StoredMatrix &down, Floats attention_norm, Floats ffn_norm,
-                 std::optional<Floats> q_norm, std::optional<Floats> k_norm, const CacheMemory &keys,
-                 const CacheMemory &values) {
+  void add_layer(const StoredMatrix& q, const StoredMatrix& k, const StoredMatrix& v,
+                 const StoredMatrix& o, const StoredMatrix& gate, const StoredMatrix& up,
+                 const StoredMatrix& down, Floats attention_norm, Floats ffn_norm,
+                 std::optional<Floats> q_norm, std::optional<Floats> k_norm,
+                 const CacheMemory& keys, const CacheMemory& values) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
     const int64_t groups = keys.side.heads, heads = q.weights.out / dim;
-    const auto matrix = [&](const StoredMatrix &m, int64_t out, int64_t in, const char *name) {
+    const auto matrix = [&](const StoredMatrix& m, int64_t out, int64_t in, const char* name) {
       require(m.weights.out == out && m.weights.in == in,
               at + name + ".weight is [" + std::to_string(m.weights.out) + ", " +
                   std::to_string(m.weights.in) + "], not [" + std::to_string(out) + ", " +
@@ -77,7 +84,8 @@ class BoundDecoderStep {
                 " key-value heads");
     require(values.side.heads == groups && values.n_cells == keys.n_cells,
             at + "keys and values differ in heads or cells");
-    require(n_layers_ == 0 || keys.n_cells == n_cells_, at + "number of cells differs from layer 0");
+    require(n_layers_ == 0 || keys.n_cells == n_cells_,
+            at + "number of cells differs from layer 0");
     require(shape_.rotated_pairs * 2 <= dim, at + "more rotated channels than a head has");
     matrix(q, heads * dim, e, "attn_q");
     matrix(k, groups * dim, e, "attn_k");
@@ -93,15 +101,20 @@ class BoundDecoderStep {
 
     n_layers_++;
     n_cells_ = keys.n_cells;
-    kept_.push_back({{q, k, v, o, gate, up, down}, attention_norm, ffn_norm, q_norm, k_norm,
-                     keys.data, values.data});
+    kept_.push_back({{q, k, v, o, gate, up, down},
+                     attention_norm,
+                     ffn_norm,
+                     q_norm,
+                     k_norm,
+                     keys.data,
+                     values.data});
     step_.add_layer({q.weights, k.weights, v.weights, o.weights, gate.weights, up.weights,
                      down.weights, attention_norm.data(), ffn_norm.data(),
                      q_norm ? q_norm->data() : nullptr, k_norm ? k_norm->data() : nullptr,
                      keys.side, values.side});
   }
 
-  void run(std::optional<Array<const int32_t, 1>> ids,
+  void run(Pool& pool, std::optional<Array<const int64_t, 1>> ids,
            std::optional<Array<const float, 2>> embeddings, Array<const int32_t, 1> positions,
            Array<const int64_t, 1> cells, Array<const bool, 2> visible,
            Array<const int64_t, 1> out_rows, Array<float, 2> logits) {
@@ -136,7 +149,7 @@ class BoundDecoderStep {
     b.out_rows = out_rows.data();
     b.logits = logits.data();
     nb::gil_scoped_release nogil;
-    step_.run(b);
+    step_.run(pool, b);
   }
 
  private:
@@ -146,7 +159,7 @@ class BoundDecoderStep {
     std::optional<Floats> q_norm, k_norm;
     CacheBytes keys, values;
   };
-  static void norm(const Floats &weight, int64_t n, const std::string &name) {
+  static void norm(const Floats& weight, int64_t n, const std::string& name) {
     require(int64_t(weight.size()) == n, name + ".weight has " + std::to_string(weight.size()) +
                                              " elements, not " + std::to_string(n));
   }
@@ -165,29 +178,29 @@ class BoundDecoderStep {
 ALEATOR_BIND(decoder_step) {
   using namespace aleator;
   nb::class_<CacheMemory>(m, "CacheMemory", "One layer's keys or values, its memory borrowed.")
-      .def(nb::init<CacheBytes, const std::string &, int64_t, int64_t, int64_t>(),
+      .def(nb::init<CacheBytes, const std::string&, int64_t, int64_t, int64_t>(),
            nb::arg("data").noconvert(), nb::arg("type"), nb::arg("n_cells"), nb::arg("heads"),
            nb::arg("dim"),
            "data: uint8, [n_cells, heads, dim] of type 'F32', 'F16' or 'BF16'. ValueError when "
            "sizes disagree.");
-  nb::class_<BoundDecoderStep>(
-      m, "DecoderStep",
-      "A decoder of the llama, qwen2 or qwen3 kind, run for a few tokens at a time on the processor.")
-      .def(nb::init<Pool &, const StoredMatrix &, const StoredMatrix &, Floats, float, float,
+  nb::class_<BoundDecoderStep>(m, "DecoderStep",
+                               "A decoder of the llama, qwen2 or qwen3 kind, run for a few tokens "
+                               "at a time on the processor.")
+      .def(nb::init<const StoredMatrix&, const StoredMatrix&, Floats, float, float,
                     Array<const double, 1>, double, bool>(),
-           nb::keep_alive<1, 2>(), nb::arg("pool"), nb::arg("embedding"), nb::arg("output"),
-           nb::arg("output_norm"), nb::arg("eps"), nb::arg("attention_scale"),
-           nb::arg("frequencies"), nb::arg("magnitude"), nb::arg("interleaved"),
+           nb::arg("embedding"), nb::arg("output"), nb::arg("output_norm"), nb::arg("eps"),
+           nb::arg("attention_scale"), nb::arg("frequencies"), nb::arg("magnitude"),
+           nb::arg("interleaved"),
            "frequencies: float64, radians per position of each rotated pair of channels.")
       .def("add_layer", &BoundDecoderStep::add_layer, nb::arg("q"), nb::arg("k"), nb::arg("v"),
-           nb::arg("o"), nb::arg("gate"), nb::arg("up"), nb::arg("down"),
-           nb::arg("attention_norm"), nb::arg("ffn_norm"), nb::arg("q_norm").none(),
-           nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
+           nb::arg("o"), nb::arg("gate"), nb::arg("up"), nb::arg("down"), nb::arg("attention_norm"),
+           nb::arg("ffn_norm"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("keys"),
+           nb::arg("values"),
            "Appends a layer; ValueError, naming the tensor, when shapes disagree.")
-      .def("run", &BoundDecoderStep::run, nb::arg("ids").none(), nb::arg("embeddings").none(),
-           nb::arg("positions"), nb::arg("cells"), nb::arg("visible"), nb::arg("out_rows"),
-           nb::arg("logits").noconvert(),
-           "T tokens: ids int32 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "
+      .def("run", &BoundDecoderStep::run, nb::arg("pool"), nb::arg("ids").none(),
+           nb::arg("embeddings").none(), nb::arg("positions"), nb::arg("cells"), nb::arg("visible"),
+           nb::arg("out_rows"), nb::arg("logits").noconvert(),
+           "T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "
            "int64 [T], where keys and values go; visible bool [T, n], the cells each token attends "
            "to; out_rows int64 [R]; writes logits float32 [R, n_vocab]. ValueError, with nothing "
            "changed, for an index out of range.");

@@ -27,13 +27,13 @@ typedef uint16_t vh __attribute__((vector_size(2 * lanes)));
 typedef int8_t vb __attribute__((vector_size(lanes)));
 
 template <class V>
-static inline V load_as(const void *p) {
+static inline V load_as(const void* p) {
   V v;
   std::memcpy(&v, p, sizeof v);
   return v;
 }
-static inline vf load(const float *p) { return load_as<vf>(p); }
-static inline void store(float *p, vf v) { std::memcpy(p, &v, sizeof v); }
+static inline vf load(const float* p) { return load_as<vf>(p); }
+static inline void store(float* p, vf v) { std::memcpy(p, &v, sizeof v); }
 static inline vf splat(float x) { return x - vf{}; }
 
 template <class V>
@@ -58,8 +58,8 @@ static inline float sum(vf v) {
 #else
   const auto v4 = v;
 #endif
-  const auto v2 = __builtin_shufflevector(v4, v4, 0, 1, 2, 3) +
-                  __builtin_shufflevector(v4, v4, 2, 3, 0, 1);
+  const auto v2 =
+      __builtin_shufflevector(v4, v4, 0, 1, 2, 3) + __builtin_shufflevector(v4, v4, 2, 3, 0, 1);
   return v2[0] + v2[1];
 }
 
@@ -76,9 +76,9 @@ static inline float f32_of_f16(uint16_t h) {
 }
 static inline float f32_of_bf16(uint16_t h) { return reinterpret<float>(uint32_t(h) << 16); }
 
-// Widening by intrinsics: GCC 12 takes __builtin_convertvector apart into single elements here.  The masked forms,
-// because it takes the others' undefined source for an uninitialised variable.
-static inline vi vi_of_u16(const uint8_t *p) {
+// Widening by intrinsics: GCC 12 takes __builtin_convertvector apart into single elements here. The
+// masked forms, because it takes the others' undefined source for an uninitialised variable.
+static inline vi vi_of_u16(const uint8_t* p) {
 #if defined(ALEATOR_ISA_v4)
   return reinterpret<vi>(_mm512_maskz_cvtepu16_epi32(0xffff, load_as<__m256i>(p)));
 #elif defined(ALEATOR_ISA_v3)
@@ -87,19 +87,20 @@ static inline vi vi_of_u16(const uint8_t *p) {
   return __builtin_convertvector(load_as<vh>(p), vi);
 #endif
 }
-static inline vi vi_of_i8(const uint8_t *p) {
+static inline vi vi_of_i8(const uint8_t* p) {
 #if defined(ALEATOR_ISA_v4)
   return reinterpret<vi>(_mm512_maskz_cvtepi8_epi32(0xffff, load_as<__m128i>(p)));
 #elif defined(ALEATOR_ISA_v3)
-  return reinterpret<vi>(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))));
+  return reinterpret<vi>(
+      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 #else
   return __builtin_convertvector(load_as<vb>(p), vi);
 #endif
 }
 
-static inline vf vf_of_i8(const uint8_t *p) { return __builtin_convertvector(vi_of_i8(p), vf); }
-static inline vf vf_of_bf16(const uint8_t *p) { return reinterpret<vf>(vi_of_u16(p) << 16); }
-static inline vf vf_of_f16(const uint8_t *p) {
+static inline vf vf_of_i8(const uint8_t* p) { return __builtin_convertvector(vi_of_i8(p), vf); }
+static inline vf vf_of_bf16(const uint8_t* p) { return reinterpret<vf>(vi_of_u16(p) << 16); }
+static inline vf vf_of_f16(const uint8_t* p) {
 #if defined(ALEATOR_ISA_v4)
   return _mm512_maskz_cvtph_ps(0xffff, load_as<__m256i>(p));
 #elif defined(ALEATOR_ISA_v3)
@@ -126,48 +127,51 @@ static inline uint16_t f16_of_f32(float x) {
   const uint32_t rest = bits & 0x7fffffff;
   if (rest > 0x7f800000) return uint16_t(sign | 0x7e00);
   if (rest >= 0x477ff000) return uint16_t(sign | 0x7c00);  // 65520 and up round to infinity
-  if (rest < 0x38800000)  // subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the low bits
+  if (rest <
+      0x38800000)  // subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the low bits
     return uint16_t(sign | (reinterpret<uint32_t>(reinterpret<float>(rest) + 0.5f) - 0x3f000000));
   return uint16_t(sign | (rest - 0x38000000 + 0xfff + (rest >> 13 & 1)) >> 13);
 #endif
 }
 
-// One stored type each.  `group(p, i, v)` gives elements i to i + step of a row at p; `one(p, i)` a single one.
-// A step is a cache line's worth, so that each step can ask for one line ahead.
+// One stored type each.  `group(p, i, v)` gives elements i to i + step of a row at p; `one(p, i)` a
+// single one. A step is a cache line's worth, so that each step can ask for one line ahead.
 constexpr int at_least(int n) { return n < lanes ? lanes : n; }
 struct ReadF32 {
   static constexpr int step = at_least(16);
   static constexpr int64_t bytes(int64_t i) { return 4 * i; }
-  static void group(const uint8_t *p, int64_t i, vf (&v)[step / lanes]) {
+  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
     for (int k = 0; k < step / lanes; k++) v[k] = load_as<vf>(p + 4 * (i + k * lanes));
   }
-  static float one(const uint8_t *p, int64_t i) { return load_as<float>(p + 4 * i); }
+  static float one(const uint8_t* p, int64_t i) { return load_as<float>(p + 4 * i); }
 };
 struct ReadF16 {
   static constexpr int step = 32;
   static constexpr int64_t bytes(int64_t i) { return 2 * i; }
-  static void group(const uint8_t *p, int64_t i, vf (&v)[step / lanes]) {
+  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
     for (int k = 0; k < step / lanes; k++) v[k] = vf_of_f16(p + 2 * (i + k * lanes));
   }
-  static float one(const uint8_t *p, int64_t i) { return f32_of_f16(load_as<uint16_t>(p + 2 * i)); }
+  static float one(const uint8_t* p, int64_t i) { return f32_of_f16(load_as<uint16_t>(p + 2 * i)); }
 };
 struct ReadBF16 {
   static constexpr int step = 32;
   static constexpr int64_t bytes(int64_t i) { return 2 * i; }
-  static void group(const uint8_t *p, int64_t i, vf (&v)[step / lanes]) {
+  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
     for (int k = 0; k < step / lanes; k++) v[k] = vf_of_bf16(p + 2 * (i + k * lanes));
   }
-  static float one(const uint8_t *p, int64_t i) { return f32_of_bf16(load_as<uint16_t>(p + 2 * i)); }
+  static float one(const uint8_t* p, int64_t i) {
+    return f32_of_bf16(load_as<uint16_t>(p + 2 * i));
+  }
 };
 struct ReadQ8_0 {  // 11 bits of scale times 8 of integer: the float32 product is exact
   static constexpr int step = q8_0_block;
   static constexpr int64_t bytes(int64_t i) { return i / q8_0_block * q8_0_bytes; }
-  static void group(const uint8_t *p, int64_t i, vf (&v)[step / lanes]) {
+  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
     p += bytes(i);
     const float d = f32_of_f16(load_as<uint16_t>(p));
     for (int k = 0; k < step / lanes; k++) v[k] = vf_of_i8(p + 2 + k * lanes) * d;
   }
-  static float one(const uint8_t *p, int64_t i) {
+  static float one(const uint8_t* p, int64_t i) {
     p += bytes(i);
     return f32_of_f16(load_as<uint16_t>(p)) * float(int8_t(p[2 + i % q8_0_block]));
   }
@@ -175,12 +179,16 @@ struct ReadQ8_0 {  // 11 bits of scale times 8 of integer: the float32 product i
 
 // Calls f(Read{}) for the stored type.
 template <class F>
-static inline void with_reader(Stored type, F &&f) {
+static inline void with_reader(Stored type, F&& f) {
   switch (type) {
-    case Stored::f32: return f(ReadF32{});
-    case Stored::f16: return f(ReadF16{});
-    case Stored::bf16: return f(ReadBF16{});
-    case Stored::q8_0: return f(ReadQ8_0{});
+    case Stored::f32:
+      return f(ReadF32{});
+    case Stored::f16:
+      return f(ReadF16{});
+    case Stored::bf16:
+      return f(ReadBF16{});
+    case Stored::q8_0:
+      return f(ReadQ8_0{});
   }
 }
 

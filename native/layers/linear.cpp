@@ -10,7 +10,7 @@
 
 namespace aleator {
 
-Stored stored_type(const std::string &name) {
+Stored stored_type(const std::string& name) {
   if (name == "F32") return Stored::f32;
   if (name == "F16") return Stored::f16;
   if (name == "BF16") return Stored::bf16;
@@ -28,7 +28,7 @@ int64_t stored_row_bytes(Stored type, int64_t n) {
   return n / q8_0_block * q8_0_bytes;
 }
 
-StoredMatrix::StoredMatrix(Bytes data, const std::string &type, int64_t out, int64_t in,
+StoredMatrix::StoredMatrix(Bytes data, const std::string& type, int64_t out, int64_t in,
                            std::optional<Floats> bias)
     : data_(std::move(data)), bias_(std::move(bias)) {
   weights = {data_.data(), stored_type(type), out, in, 0, bias_ ? bias_->data() : nullptr};
@@ -45,19 +45,40 @@ StoredMatrix::StoredMatrix(Bytes data, const std::string &type, int64_t out, int
 using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using OutRows = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-static void linear(Pool &pool, const StoredMatrix &matrix, Rows x, OutRows y) {
+static void linear(Pool& pool, const StoredMatrix& matrix, Rows x, OutRows y) {
   static const auto rows = ALEATOR_PICK(linear_rows);
-  const Weights &w = matrix.weights;
+  const Weights& w = matrix.weights;
   const int64_t tokens = int64_t(x.shape(0));
-  if (int64_t(x.shape(1)) != w.in || int64_t(y.shape(1)) != w.out ||
-      int64_t(y.shape(0)) != tokens)
+  if (int64_t(x.shape(1)) != w.in || int64_t(y.shape(1)) != w.out || int64_t(y.shape(0)) != tokens)
     throw std::invalid_argument("x must be [tokens, in] and y [tokens, out]");
   nb::gil_scoped_release nogil;
-  const int64_t per_unit = rows_per_unit(w);
+  const int64_t per_unit = rows_per_unit(w, tokens);
   pool.run([&](int thread) {
-    pool.split(thread, units(w), [&](int64_t unit) {
+    pool.split(thread, units(w, tokens), [&](int64_t unit) {
       const int64_t end = (unit + 1) * per_unit;
       rows(w, unit * per_unit, end < w.out ? end : w.out, x.data(), w.in, tokens, y.data(), w.out);
+    });
+  });
+}
+
+static void read_rows(Pool& pool, const StoredMatrix& matrix,
+                      nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> rows,
+                      OutRows y) {
+  static const auto read = ALEATOR_PICK(read_row);
+  const Weights& w = matrix.weights;
+  const int64_t n = int64_t(rows.size()), *index = rows.data();
+  if (int64_t(y.shape(0)) != n || int64_t(y.shape(1)) != w.in)
+    throw std::invalid_argument("y must be [rows, in]");
+  for (int64_t i = 0; i < n; i++)
+    if (index[i] < 0 || index[i] >= w.out)
+      throw std::invalid_argument("row " + std::to_string(index[i]) + " of a matrix of " +
+                                  std::to_string(w.out));
+  nb::gil_scoped_release nogil;
+  constexpr int64_t per_unit = 16;
+  pool.run([&](int thread) {
+    pool.split(thread, (n + per_unit - 1) / per_unit, [&](int64_t unit) {
+      const int64_t end = (unit + 1) * per_unit < n ? (unit + 1) * per_unit : n;
+      for (int64_t i = unit * per_unit; i < end; i++) read(w, index[i], y.data() + i * w.in);
     });
   });
 }
@@ -68,15 +89,21 @@ ALEATOR_BIND(linear) {
   using namespace aleator;
   nb::class_<StoredMatrix>(m, "StoredMatrix",
                            "A weight matrix [out, in] in its stored type, its memory borrowed.")
-      .def(nb::init<Bytes, const std::string &, int64_t, int64_t, std::optional<Floats>>(),
-           nb::arg("data"), nb::arg("type"), nb::arg("out"), nb::arg("in"),
+      .def(nb::init<Bytes, const std::string&, int64_t, int64_t, std::optional<Floats>>(),
+           nb::arg("data"), nb::arg("type"), nb::arg("n_out"), nb::arg("n_in"),
            nb::arg("bias").none() = nb::none(),
            "data: uint8, all of the matrix; type: 'F32', 'F16', 'BF16' or 'Q8_0'; bias: float32 "
            "[out]. ValueError when sizes disagree.")
-      .def_prop_ro("shape", [](const StoredMatrix &s) {
+      .def_prop_ro("shape", [](const StoredMatrix& s) {
         return nb::make_tuple(s.weights.out, s.weights.in);
       });
-  m.def("linear", &linear, nb::arg("pool"), nb::arg("matrix"), nb::arg("x"), nb::arg("y").noconvert(),
+  m.def("linear", &linear, nb::arg("pool"), nb::arg("matrix"), nb::arg("x"),
+        nb::arg("y").noconvert(),
         "y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads "
         "and any number of rows.");
+  m.def("read_rows", &read_rows, nb::arg("pool"), nb::arg("matrix"), nb::arg("rows"),
+        nb::arg("y").noconvert(),
+        "y[i] = row rows[i] of the matrix as float32; rows int64 [n], y [n, in]. ValueError for a "
+        "row "
+        "out of range.");
 }

@@ -8,15 +8,17 @@
 
 namespace aleator::ALEATOR_ISA {
 
-// e^x within 2 units in the last place for x in [-87, 88]; 0 below, e^88 above.  With x = n ln 2 + r, |r| <= ln(2) / 2:
-// Taylor's polynomial of degree 7 is off by less than 6e-9 there.
+// e^x within 2 units in the last place for x in [-87, 88]; 0 below, e^88 above.  With x = n ln 2 +
+// r, |r| <= ln(2) / 2: Taylor's polynomial of degree 7 is off by less than 6e-9 there.
 static inline vf exponential(vf x) {
   const vi zero = x < -87.0f;
   const vi high = x > 88.0f;
   x = reinterpret<vf>((reinterpret<vi>(x) & ~high) | (reinterpret<vi>(splat(88.0f)) & high));
-  const vf shifted = x * 1.44269504f + 0x1.8p23f;  // the integer nearest to x / ln 2 in the low bits
+  const vf shifted =
+      x * 1.44269504f + 0x1.8p23f;  // the integer nearest to x / ln 2 in the low bits
   const vf n = shifted - 0x1.8p23f;
-  const vf r = (x - n * 0x1.63p-1f) + n * 0x1.bd0106p-13f;  // ln 2 in two parts, the first with 9 bits
+  const vf r =
+      (x - n * 0x1.63p-1f) + n * 0x1.bd0106p-13f;  // ln 2 in two parts, the first with 9 bits
   vf p = splat(1.0f / 5040);
   for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = p * r + c;
   const vi power = (reinterpret<vi>(shifted) + 127) << 23;
@@ -24,18 +26,18 @@ static inline vf exponential(vf x) {
 }
 
 // The first lanes of p, 0 in the others.
-static inline vf load_some(const float *p, int64_t n) {
+static inline vf load_some(const float* p, int64_t n) {
   float part[lanes] = {};
   std::memcpy(part, p, size_t(n) * 4);
   return load(part);
 }
-static inline void store_some(float *p, vf v, int64_t n) {
+static inline void store_some(float* p, vf v, int64_t n) {
   float part[lanes];
   store(part, v);
   std::memcpy(p, part, size_t(n) * 4);
 }
 
-void rms_norm(const float *x, const float *weight, int64_t n, float eps, float *y) {
+void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* y) {
   vf squares = {};
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) squares += load(x + i) * load(x + i);
@@ -47,7 +49,7 @@ void rms_norm(const float *x, const float *weight, int64_t n, float eps, float *
   for (i = 0; i < n; i++) y[i] = x[i] * factor * weight[i];
 }
 
-void rotate(float *x, const float *cos_sin, int64_t pairs, bool interleaved) {
+void rotate(float* x, const float* cos_sin, int64_t pairs, bool interleaved) {
   const int64_t next = interleaved ? 2 : 1, other = interleaved ? 1 : pairs;
   for (int64_t i = 0; i < pairs; i++) {
     float &a = x[i * next], &b = x[i * next + other];
@@ -59,7 +61,7 @@ void rotate(float *x, const float *cos_sin, int64_t pairs, bool interleaved) {
 
 static inline vf silu(vf x) { return x / (1.0f + exponential(-x)); }
 
-void swiglu(float *gate, const float *up, int64_t n) {
+void swiglu(float* gate, const float* up, int64_t n) {
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) store(gate + i, silu(load(gate + i)) * load(up + i));
   if (i < n) {
@@ -68,7 +70,7 @@ void swiglu(float *gate, const float *up, int64_t n) {
   }
 }
 
-void store_row(const float *x, int64_t n, Stored type, uint8_t *row) {
+void store_row(const float* x, int64_t n, Stored type, uint8_t* row) {
   if (type == Stored::f32) {
     std::memcpy(row, x, size_t(n) * 4);
     return;
@@ -81,19 +83,20 @@ void store_row(const float *x, int64_t n, Stored type, uint8_t *row) {
 
 // A cache row's elements i to i + lanes; the type is never q8_0.
 template <class Read>
-static inline vf cached(const uint8_t *row, int64_t i) {
+static inline vf cached(const uint8_t* row, int64_t i) {
   if constexpr (std::is_same_v<Read, ReadF16>) return vf_of_f16(row + 2 * i);
   if constexpr (std::is_same_v<Read, ReadBF16>) return vf_of_bf16(row + 2 * i);
   return load_as<vf>(row + 4 * i);
 }
 
 template <class Read>
-static void dot_rows(const float *q, const CacheSide &keys, int64_t head, const int32_t *cells,
-                     int64_t n, float scale, float *scores) {
-  constexpr int side_by_side = 4;  // so that one row's chain of additions does not wait for another's
+static void dot_rows(const float* q, const CacheSide& keys, int64_t head, const int32_t* cells,
+                     int64_t n, float scale, float* scores) {
+  constexpr int side_by_side =
+      4;  // so that one row's chain of additions does not wait for another's
   const int64_t dim = keys.dim, whole = dim / lanes * lanes;
   for (int64_t j = 0; j < n; j += side_by_side) {
-    const uint8_t *rows[side_by_side];
+    const uint8_t* rows[side_by_side];
     for (int r = 0; r < side_by_side; r++) rows[r] = keys.row(cells[j + r < n ? j + r : j], head);
     vf total[side_by_side] = {};
     for (int64_t i = 0; i < whole; i += lanes)
@@ -108,19 +111,19 @@ static void dot_rows(const float *q, const CacheSide &keys, int64_t head, const 
 
 // Columns i to i + k * lanes of `out = factor * sum over the cells of weights[j] * row j`.
 template <class Read, int k>
-static void mix_columns(const float *weights, const CacheSide &values, int64_t head,
-                        const int32_t *cells, int64_t n, float factor, int64_t i, float *out) {
+static void mix_columns(const float* weights, const CacheSide& values, int64_t head,
+                        const int32_t* cells, int64_t n, float factor, int64_t i, float* out) {
   vf total[k] = {};
   for (int64_t j = 0; j < n; j++) {
-    const uint8_t *row = values.row(cells[j], head);
+    const uint8_t* row = values.row(cells[j], head);
     for (int c = 0; c < k; c++) total[c] += cached<Read>(row, i + c * lanes) * weights[j];
   }
   for (int c = 0; c < k; c++) store(out + i + c * lanes, total[c] * factor);
 }
 
 template <class Read>
-static void mix_rows(const float *weights, const CacheSide &values, int64_t head,
-                     const int32_t *cells, int64_t n, float factor, float *out) {
+static void mix_rows(const float* weights, const CacheSide& values, int64_t head,
+                     const int32_t* cells, int64_t n, float factor, float* out) {
   const int64_t dim = values.dim;
   int64_t i = 0;
   for (; i + 4 * lanes <= dim; i += 4 * lanes)
@@ -134,8 +137,8 @@ static void mix_rows(const float *weights, const CacheSide &values, int64_t head
   }
 }
 
-void attend(const float *q, const CacheSide &keys, const CacheSide &values, int64_t head,
-            const int32_t *cells, int64_t n, float scale, float *scores, float *out) {
+void attend(const float* q, const CacheSide& keys, const CacheSide& values, int64_t head,
+            const int32_t* cells, int64_t n, float scale, float* scores, float* out) {
   with_reader(keys.type, [&](auto read) {
     if constexpr (!std::is_same_v<decltype(read), ReadQ8_0>)
       dot_rows<decltype(read)>(q, keys, head, cells, n, scale, scores);

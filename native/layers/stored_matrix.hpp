@@ -11,17 +11,18 @@
 
 namespace aleator {
 
-using Bytes = nanobind::ndarray<const uint8_t, nanobind::ndim<1>, nanobind::c_contig,
-                                nanobind::device::cpu>;
-using Floats = nanobind::ndarray<const float, nanobind::ndim<1>, nanobind::c_contig,
-                                 nanobind::device::cpu>;
+using Bytes =
+    nanobind::ndarray<const uint8_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+using Floats =
+    nanobind::ndarray<const float, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 
-Stored stored_type(const std::string &name);      // "F32" "F16" "BF16" "Q8_0"; std::invalid_argument
-int64_t stored_row_bytes(Stored type, int64_t n);  // std::invalid_argument unless n fills whole blocks
+Stored stored_type(const std::string& name);  // "F32" "F16" "BF16" "Q8_0"; std::invalid_argument
+int64_t stored_row_bytes(Stored type,
+                         int64_t n);  // std::invalid_argument unless n fills whole blocks
 
 class StoredMatrix {
  public:
-  StoredMatrix(Bytes data, const std::string &type, int64_t out, int64_t in,
+  StoredMatrix(Bytes data, const std::string& type, int64_t out, int64_t in,
                std::optional<Floats> bias);
   Weights weights;
 

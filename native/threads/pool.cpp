@@ -21,16 +21,17 @@ static inline void pause_briefly() {
 #endif
 }
 
-static constexpr int spins = 400;         // some 20 us: phases of one job end closer together than that
-static constexpr int idle_yields = 200;   // then up to about 100 us of offering the core to others, then sleep
+static constexpr int spins = 60;  // some 3 us of waiting alone, then offering the core to others
+static constexpr int idle_yields = 200;  // then, when there is no job, sleep after about 100 us
 
-// What a fork leaves behind: thrown away whole, because its threads are gone and its locks may be held.
+// What a fork leaves behind: thrown away whole, because its threads are gone and its locks may be
+// held.
 struct Pool::Team {
   std::mutex turn;
   pid_t owner = getpid();
   std::vector<std::thread> threads;
-  void (*body)(void *, int) = nullptr;
-  void *data = nullptr;
+  void (*body)(void*, int) = nullptr;
+  void* data = nullptr;
   bool stop = false;
   alignas(64) std::atomic<uint32_t> job{0};
   alignas(64) std::atomic<int> arrived{0};
@@ -48,7 +49,7 @@ Pool::Pool(int threads) : size_(threads) {
 }
 
 Pool::~Pool() {
-  Team *team = team_;
+  Team* team = team_;
   if (team->owner != getpid()) return;
   team->dismiss();
   delete team;
@@ -58,12 +59,12 @@ void Pool::Team::dismiss() {
   stop = true;
   job.fetch_add(1, std::memory_order_release);
   job.notify_all();
-  for (auto &thread : threads) thread.join();
+  for (auto& thread : threads) thread.join();
   threads.clear();
   stop = false;
 }
 
-void Pool::start(Team *team) {
+void Pool::start(Team* team) {
   const uint32_t first = team->job.load();
   try {
     for (int t = 1; t < size_; t++)
@@ -88,10 +89,10 @@ void Pool::start(Team *team) {
   }
 }
 
-void Pool::run_job(void (*body)(void *, int), void *data) {
-  Team *team = team_;
+void Pool::run_job(void (*body)(void*, int), void* data) {
+  Team* team = team_;
   if (team->owner != getpid()) {
-    auto *fresh = new Team;
+    auto* fresh = new Team;
     if (team_.compare_exchange_strong(team, fresh))
       team = fresh;
     else
@@ -113,7 +114,7 @@ void Pool::run_job(void (*body)(void *, int), void *data) {
 }
 
 void Pool::barrier() {
-  Team *team = team_.load(std::memory_order_relaxed);
+  Team* team = team_.load(std::memory_order_relaxed);
   if (size_ == 1) {
     cursors_[0].taken.store(0, std::memory_order_relaxed);
     return;

@@ -5,8 +5,8 @@
 //       pool.barrier();                                           // before the next split
 //     });
 //
-// Idle threads spin for some microseconds and then sleep.  A forked child has none of its parent's threads: the pool
-// notices and starts its own there.
+// Idle threads spin for some microseconds and then sleep.  A forked child has none of its parent's
+// threads: the pool notices and starts its own there.
 #pragma once
 
 #include <atomic>
@@ -21,32 +21,35 @@ class Pool {
  public:
   static constexpr int max_threads = 256;
 
-  explicit Pool(int threads);  // the calling thread counts as one; std::invalid_argument outside 1..max_threads
+  explicit Pool(int threads);  // the calling thread counts as one; std::invalid_argument
+                               // outside 1..max_threads
   ~Pool();
-  Pool(const Pool &) = delete;
-  Pool &operator=(const Pool &) = delete;
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
 
   int size() const { return size_; }
 
-  // Calls f(thread) once on each thread, thread 0 being the caller; returns when all have returned.  f must not throw.
-  // Callers on several threads take turns.
+  // Calls f(thread) once on each thread, thread 0 being the caller; returns when all have returned.
+  // f must not throw. Callers on several threads take turns.
   template <class F>
-  void run(F &&f) {
+  void run(F&& f) {
     using Body = std::remove_reference_t<F>;
-    run_job([](void *data, int thread) { (*static_cast<Body *>(data))(thread); },
-            const_cast<void *>(static_cast<const void *>(&f)));
+    run_job([](void* data, int thread) { (*static_cast<Body*>(data))(thread); },
+            const_cast<void*>(static_cast<const void*>(&f)));
   }
 
-  // Calls f(unit) for each unit in [0, units), shared among the threads, which must all call it.  A thread starts in its
-  // own contiguous part, so that memory is read in order, and then takes what is left of the others' parts.
+  // Calls f(unit) for each unit in [0, units), shared among the threads, which must all call it.  A
+  // thread starts in its own contiguous part, so that memory is read in order, and then takes what
+  // is left of the others' parts.
   template <class F>
-  void split(int thread, int64_t units, F &&f) {
+  void split(int thread, int64_t units, F&& f) {
     for (int k = 0; k < size_; k++) {
       const int owner = (thread + k) % size_;
       const int64_t begin = units * owner / size_, end = units * (owner + 1) / size_;
-      std::atomic<int64_t> &taken = cursors_[owner].taken;
+      std::atomic<int64_t>& taken = cursors_[owner].taken;
       if (begin + taken.load(std::memory_order_relaxed) >= end) continue;
-      for (int64_t unit; (unit = begin + taken.fetch_add(1, std::memory_order_relaxed)) < end;) f(unit);
+      for (int64_t unit; (unit = begin + taken.fetch_add(1, std::memory_order_relaxed)) < end;)
+        f(unit);
     }
   }
 
@@ -57,12 +60,12 @@ class Pool {
   struct alignas(64) Cursor {
     std::atomic<int64_t> taken{0};
   };
-  void run_job(void (*body)(void *, int), void *data);
-  void start(Team *team);
+  void run_job(void (*body)(void*, int), void* data);
+  void start(Team* team);
 
   const int size_;
   std::unique_ptr<Cursor[]> cursors_;
-  std::atomic<Team *> team_;
+  std::atomic<Team*> team_;
 };
 
 }  // namespace aleator

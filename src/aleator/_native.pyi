@@ -9,6 +9,103 @@ import numpy
 from numpy.typing import NDArray
 
 
+class Cells:
+    """
+    What each cell of a KV cache holds: position, owners, pending shift.
+
+    Ranges of positions are [p0, p1); p0 < 0 means 0 and p1 < 0 means infinity. An id out of range raises ValueError.
+    """
+
+    def __init__(self, size: int, n_seq_max: int = 1) -> None: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def n_seq_max(self) -> int: ...
+
+    @property
+    def used(self) -> int:
+        """Cells that hold a token."""
+
+    @property
+    def head(self) -> int:
+        """Where the next search starts; may equal size."""
+
+    @property
+    def top(self) -> int:
+        """Index of the highest used cell + 1."""
+
+    @property
+    def has_shift(self) -> bool: ...
+
+    @property
+    def positions(self) -> Annotated[NDArray[numpy.int32], dict(writable=False)]:
+        """int32 [size], read-only view; -1 is an empty cell."""
+
+    @property
+    def shifts(self) -> Annotated[NDArray[numpy.int32], dict(writable=False)]:
+        """int32 [size], read-only view."""
+
+    @property
+    def owners(self) -> Annotated[NDArray[numpy.uint64], dict(writable=False)]:
+        """
+        uint64 [size, ceil(n_seq_max / 64)], read-only view; bit s of a row is sequence s.
+        """
+
+    def find(self, n: int) -> NDArray[numpy.int64]:
+        """
+        The first n free cells in ring order from head, int64; empty if there are fewer.
+        """
+
+    def place(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int64]:
+        """
+        Give the cells that find names positions (int32 [n]) and owners (uint64 [n, words]); return them.
+        """
+
+    def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> None: ...
+
+    def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None: ...
+
+    def seq_keep(self, seq: int) -> None: ...
+
+    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None: ...
+
+    def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None: ...
+
+    def seq_pos_min(self, seq: int) -> int:
+        """-1 if the sequence is empty."""
+
+    def seq_pos_max(self, seq: int) -> int:
+        """-1 if the sequence is empty."""
+
+    def same_cells(self, a: int, b: int) -> bool:
+        """Do a and b own the same cells?"""
+
+    def clear(self) -> None: ...
+
+    def shifted(self) -> NDArray[numpy.int64]:
+        """Cells whose stored key waits for a rotation, int64."""
+
+    def clear_shifts(self) -> None: ...
+
+    def begin(self) -> None:
+        """Start a journal of all changes."""
+
+    def commit(self) -> None:
+        """Stop the journal."""
+
+    def rollback(self) -> None:
+        """Restore the state at the last begin."""
+
+    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')]) -> int:
+        """
+        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True.
+        """
+
+    def check(self) -> None:
+        """Raise RuntimeError if counters and cells disagree."""
+
 class Sampler:
     """A built-in sampler, to be put into a Chain."""
 
@@ -61,6 +158,79 @@ class Chain:
 
     @property
     def seconds(self) -> float: ...
+
+class CacheMemory:
+    """One layer's keys or values, its memory borrowed."""
+
+    def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], type: str, n_cells: int, heads: int, dim: int) -> None:
+        """
+        data: uint8, [n_cells, heads, dim] of type 'F32', 'F16' or 'BF16'. ValueError when sizes disagree.
+        """
+
+class DecoderStep:
+    """
+    A decoder of the llama, qwen2 or qwen3 kind, run for a few tokens at a time on the processor.
+    """
+
+    def __init__(self, embedding: StoredMatrix, output: StoredMatrix, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, attention_scale: float, frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float, interleaved: bool) -> None:
+        """
+        frequencies: float64, radians per position of each rotated pair of channels.
+        """
+
+    def add_layer(self, q: StoredMatrix, k: StoredMatrix, v: StoredMatrix, o: StoredMatrix, gate: StoredMatrix, up: StoredMatrix, down: StoredMatrix, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], q_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, keys: CacheMemory, values: CacheMemory) -> None:
+        """Appends a layer; ValueError, naming the tensor, when shapes disagree."""
+
+    def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], visible: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu', writable=False)], out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+        """
+        T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells int64 [T], where keys and values go; visible bool [T, n], the cells each token attends to; out_rows int64 [R]; writes logits float32 [R, n_vocab]. ValueError, with nothing changed, for an index out of range.
+        """
+
+def find_nonfinite(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, stride: int, width: int, mask: int) -> int:
+    """
+    Index of the first block of `stride` bytes in `data` (uint8 [n]) whose word of `width` (2 or 4) bytes at `offset` has all bits of `mask`, an exponent field, set; -1 if none has.
+    """
+
+def gguf_skip_strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, count: int) -> tuple:
+    """
+    Walk over `count` GGUF strings at `offset` of `data` (uint8 [n]); (strings walked, offset after).
+    """
+
+def gguf_read_strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, count: int) -> tuple:
+    """
+    Decode `count` GGUF strings at `offset` of `data` (uint8 [n]); (list of str, offset after).
+    """
+
+class StoredMatrix:
+    """A weight matrix [out, in] in its stored type, its memory borrowed."""
+
+    def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], type: str, n_out: int, n_in: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
+        """
+        data: uint8, all of the matrix; type: 'F32', 'F16', 'BF16' or 'Q8_0'; bias: float32 [out]. ValueError when sizes disagree.
+        """
+
+    @property
+    def shape(self) -> tuple: ...
+
+def linear(pool: ThreadPool, matrix: StoredMatrix, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """
+    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads and any number of rows.
+    """
+
+def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """
+    y[i] = row rows[i] of the matrix as float32; rows int64 [n], y [n, in]. ValueError for a row out of range.
+    """
+
+class ThreadPool:
+    """
+    A small team of threads for native layers; idle ones sleep. Survives a fork.
+    """
+
+    def __init__(self, threads: int) -> None:
+        """threads: 1 to 256, the calling thread included. ValueError outside."""
+
+    @property
+    def threads(self) -> int: ...
 
 def philox4x32(counter: Sequence[int], key: int) -> list[int]:
     """

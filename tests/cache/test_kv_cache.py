@@ -48,6 +48,12 @@ def test_sizes_out_of_range(n_cells: int, n_seq_max: int) -> None:
         KVCache([], n_cells, n_seq_max=n_seq_max)
 
 
+def test_more_than_the_memory() -> None:
+    shapes = [LayerShape(1 << 10, 1 << 10, 1 << 10)] * 2
+    with pytest.raises(ParameterError, match=r"needs 4,194,304,000 MiB for K .* smaller n_ctx"):
+        KVCache(shapes, 1_048_576_000)
+
+
 def test_ids_and_arguments_out_of_range() -> None:
     cache = KVCache(SMALL, 16, n_seq_max=2, rotate=lambda layer, keys, deltas: keys)
     for call in (

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from aleator.core.errors import InvalidBatch
 from aleator.generate import Batch, Context
@@ -100,7 +101,8 @@ def test_embeddings_are_tokens_looked_up(ctx: Context) -> None:
     by_token = ctx.decode(Batch.one(tokens, 0, seq=1, logits=True))
     batch = Batch()
     for i, t in enumerate(tokens):
-        batch.add_embedding(ctx.decoder.embedding[t].numpy(), i, [2], logits=True)
+        vector = ctx.decoder.embedding(torch.tensor([t]))[0]
+        batch.add_embedding(vector.numpy(), i, [2], logits=True)
     assert (ctx.decode(batch) - by_token).abs().max() < 1e-5
 
 

@@ -210,13 +210,22 @@ class KVCache:
         self.rotate = rotate
         self.type_k, self.type_v = type_k, type_v
         self.n_seq_max = n_seq_max
-        self.cells = Cells(n_cells, n_seq_max)
-        self.keys = DenseStorage(
-            [(s.kv_heads, s.head_dim) for s in layers], n_cells, k_dtype, self.device
-        )
-        self.values = DenseStorage(
-            [(s.kv_heads, s.head_dim_v) for s in layers], n_cells, v_dtype, self.device
-        )
+        try:
+            self.keys = DenseStorage(
+                [(s.kv_heads, s.head_dim) for s in layers], n_cells, k_dtype, self.device
+            )
+            self.values = DenseStorage(
+                [(s.kv_heads, s.head_dim_v) for s in layers], n_cells, v_dtype, self.device
+            )
+            self.cells = Cells(n_cells, n_seq_max)
+        except (RuntimeError, MemoryError) as error:
+            k_bytes, v_bytes = self.bytes_for(layers, n_cells, type_k, type_v)
+            raise ParameterError(
+                "n_ctx",
+                f"the KV cache does not fit: n_ctx {n_cells} needs {k_bytes / 2**20:,.0f} "
+                f"MiB for K ({type_k}) and {v_bytes / 2**20:,.0f} MiB for V ({type_v}) on "
+                f"{self.device}; use a smaller n_ctx",
+            ) from error
         log.info(
             "KV cache: %d cells, %d layers, %s: K (%s) %.2f MiB, V (%s) %.2f MiB, sum %.2f MiB",
             n_cells,

@@ -11,6 +11,7 @@ from aleator.cache.kv_cache import KVCache, Step
 from aleator.core.errors import ParameterError
 from aleator.generate.batch import Batch, CheckedBatch
 from aleator.models.decoder import Decoder
+from aleator.models.layers.native_step import NativeStep
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,9 @@ class Context:
             device=decoder.device if offload_kqv else "cpu",
             rotate=decoder.shift_keys,
         )
+        self._native = (
+            NativeStep(decoder, self.cache) if NativeStep.supports(decoder, self.cache) else None
+        )
 
     def decode(self, batch: Batch) -> torch.Tensor:
         """Run a batch of any length and store its tokens in the cache.
@@ -116,9 +120,10 @@ class Context:
     def _micro_batch(self, batch: CheckedBatch, part: slice, step: Step) -> torch.Tensor:
         positions = batch.positions[part]
         cells = step.place(positions, batch.seqs[part], batch.owners[part])
-        return self.decoder.forward(
-            batch.inputs[part], positions, cells, batch.rows(part), self.flash_attn
-        )
+        inputs, wanted = batch.inputs[part], batch.rows(part)
+        if self._native is not None and len(positions) <= self._native.max_tokens:
+            return self._native.run(inputs, positions, cells, wanted)
+        return self.decoder.forward(inputs, positions, cells, wanted, self.flash_attn)
 
     def _set_threads(self, n_tokens: int) -> None:
         wanted = self.n_threads if n_tokens == 1 else self.n_threads_batch

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from aleator.cache.kv_cache import CellTensors, LayerShape, MicroBatch
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.layers.attention import attend
-from aleator.models.layers.linear import Linear, linear
+from aleator.models.layers.linear import Linear, embedding, linear
 from aleator.models.layers.parameters import parameter
 from aleator.models.layers.rms_norm import RMSNorm
 from aleator.models.layers.rotary import Rotary
@@ -146,7 +146,7 @@ class Decoder:
         self.device, self.dtype = device, dtype
         self.rotary = Rotary(config.rope, device, _divisors(weights))
         shape = (config.n_vocab, config.n_embd)
-        self.embedding = parameter(weights, "token_embd.weight", shape, device, dtype)
+        self.embedding = embedding(weights, shape, device, dtype)
         self.blocks: list[Block] = []
         for layer in range(config.n_layers):
             if progress is not None:
@@ -197,7 +197,7 @@ class Decoder:
 
         """
         x = torch.from_numpy(inputs).to(self.device)
-        x = self.embedding.index_select(0, x) if x.dim() == 1 else x.to(self.dtype)
+        x = self.embedding(x) if x.dim() == 1 else x.to(self.dtype)
         angles = self.rotary.angles(
             torch.from_numpy(positions).to(self.device), int(positions.max())
         )

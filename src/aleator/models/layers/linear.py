@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 import torch.nn.functional as F
 
+from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear, StoredWeight
 from aleator.models.layers.parameters import parameter
 
 if TYPE_CHECKING:
@@ -39,6 +40,40 @@ class DenseLinear:
         return F.linear(x, self.weight, self.bias)
 
 
+class Embedding(Protocol):
+    """Rows of the token embedding."""
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        """Ids int64 [T] -> [T, n_embd]."""
+        ...
+
+
+class DenseEmbedding:
+    """The embedding as one tensor [n_vocab, n_embd]."""
+
+    __slots__ = ("weight",)
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self.weight = weight
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        """[T] -> [T, n_embd]."""
+        return self.weight.index_select(0, ids)
+
+
+def embedding(
+    weights: Weights, shape: tuple[int, int], device: torch.device, dtype: torch.dtype
+) -> Embedding:
+    """The token embedding, ``shape`` being [n_vocab, n_embd]."""
+    if _stored(device, dtype):
+        return StoredEmbedding(StoredWeight(weights, "token_embd", *shape, bias=False))
+    return DenseEmbedding(parameter(weights, "token_embd.weight", shape, device, dtype))
+
+
+def _stored(device: torch.device, dtype: torch.dtype) -> bool:
+    return device.type == "cpu" and dtype == torch.float32
+
+
 def linear(
     weights: Weights,
     names: Sequence[str],
@@ -61,6 +96,8 @@ def linear(
         bias: whether every ``name.bias`` must exist; one that exists is used in any case.
 
     """
+    if _stored(device, dtype):
+        return StoredLinear(weights, names, n_in, n_outs, bias)
     matrices, biases = [], []
     has_bias = bias or any(f"{name}.bias" in weights for name in names)
     for name, n_out in zip(names, n_outs, strict=True):

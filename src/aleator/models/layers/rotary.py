@@ -69,10 +69,10 @@ class Rotary:
         device: torch.device,
         divisors: npt.NDArray[np.float64] | None = None,
     ) -> None:
-        per_position, self.magnitude = frequencies(rope, divisors)
+        self.frequencies, self.magnitude = frequencies(rope, divisors)
         self.dim = rope.dim
         self.interleaved = rope.style == "norm"
-        self._frequencies = torch.from_numpy(per_position).to(device)
+        self._frequencies = torch.from_numpy(self.frequencies).to(device)
         self._table = torch.empty(0, 1, self.dim // 2, dtype=torch.complex64, device=device)
 
     def angles(self, positions: torch.Tensor, highest: int) -> torch.Tensor:

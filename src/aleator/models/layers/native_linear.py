@@ -1,0 +1,130 @@
+"""Weights used in their stored type on the CPU, straight from the file's memory map.
+
+Few tokens go through native code, which reads each weight once and is limited by memory; many go through
+torch's matrix product, for which a matrix that is not float32 is widened into a buffer kept for that.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from aleator import _native
+from aleator.models.layers.parameters import parameter
+
+if TYPE_CHECKING:
+    from aleator.models.weights import Weights
+
+NATIVE_TYPES = ("F32", "F16", "BF16", "Q8_0")
+NATIVE_TOKENS = 32
+"""Up to so many tokens native code is as fast as torch or faster."""
+
+_CPU = torch.device("cpu")
+_buffers = threading.local()
+
+
+@functools.cache
+def thread_pool(threads: int) -> _native.ThreadPool:
+    """The pool of so many threads (1 to 256); its threads sleep when idle."""
+    return _native.ThreadPool(threads)
+
+
+def torch_pool() -> _native.ThreadPool:
+    """A pool of as many threads as torch uses."""
+    return thread_pool(min(torch.get_num_threads(), 256))
+
+
+class StoredWeight:
+    """One matrix [n_out, n_in], and its bias if it has one.
+
+    Types that native code does not know are held as float32.  Raises FileFormatError, which names the
+    tensor, unless it is there, of this shape and finite.
+    """
+
+    def __init__(self, weights: Weights, name: str, n_out: int, n_in: int, bias: bool) -> None:
+        self.n_out, self.n_in = n_out, n_in
+        tensor = f"{name}.weight"
+        weights.expect(tensor, (n_out, n_in))
+        stored = weights.stored(tensor)
+        kind, data = stored.type, stored.data
+        if kind in NATIVE_TYPES:
+            weights.check_finite(tensor)
+        else:
+            kind = "F32"
+            data = weights.tensor(tensor).view(-1).view(torch.uint8).numpy()
+        self.bias = (
+            parameter(weights, f"{name}.bias", (n_out,), _CPU, torch.float32)
+            if bias or f"{name}.bias" in weights
+            else None
+        )
+        self.matrix = _native.StoredMatrix(
+            data, kind, n_out, n_in, None if self.bias is None else self.bias.numpy()
+        )
+        self._float32: torch.Tensor | None = None
+        if kind == "F32" and data.ctypes.data % 4 == 0:
+            with warnings.catch_warnings():
+                # The map is read-only, which a tensor cannot be; nothing writes to weights.
+                warnings.simplefilter("ignore", UserWarning)
+                self._float32 = torch.from_numpy(data.view(np.float32)).view(n_out, n_in)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, n_in] -> [T, n_out], float32."""
+        if len(x) > NATIVE_TOKENS:
+            return F.linear(x, self.float32(), self.bias)
+        y = torch.empty(len(x), self.n_out)
+        _native.linear(torch_pool(), self.matrix, x.contiguous().numpy(), y.numpy())
+        return y
+
+    def float32(self) -> torch.Tensor:
+        """The matrix as float32 [n_out, n_in], valid until this thread's next call for another."""
+        if self._float32 is not None:
+            return self._float32
+        buffer = getattr(_buffers, "widened", None)
+        if buffer is None or buffer.numel() < self.n_out * self.n_in:
+            buffer = _buffers.widened = torch.empty(self.n_out * self.n_in)
+        wide: torch.Tensor = buffer[: self.n_out * self.n_in].view(self.n_out, self.n_in)
+        rows = np.arange(self.n_out)
+        _native.read_rows(torch_pool(), self.matrix, rows, wide.numpy())
+        return wide
+
+
+class StoredLinear:
+    """One or more stored matrices with the same input, their outputs side by side."""
+
+    __slots__ = ("parts",)
+
+    def __init__(
+        self, weights: Weights, names: Sequence[str], n_in: int, n_outs: Sequence[int], bias: bool
+    ) -> None:
+        self.parts = [
+            StoredWeight(weights, name, n_out, n_in, bias)
+            for name, n_out in zip(names, n_outs, strict=True)
+        ]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, n_in] -> [T, sum of n_outs]."""
+        if len(self.parts) == 1:
+            return self.parts[0](x)
+        return torch.cat([part(x) for part in self.parts], -1)
+
+
+class StoredEmbedding:
+    """Rows of a stored matrix [n_vocab, n_embd]."""
+
+    __slots__ = ("weight",)
+
+    def __init__(self, weight: StoredWeight) -> None:
+        self.weight = weight
+
+    def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+        """int64 [T] -> float32 [T, n_embd]; the ids have been checked."""
+        y = torch.empty(len(ids), self.weight.n_in)
+        _native.read_rows(torch_pool(), self.weight.matrix, ids.numpy(), y.numpy())
+        return y

@@ -1,0 +1,122 @@
+"""A few tokens through a whole decoder in one native call, for decoders whose weights are on the CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator import _native
+from aleator.models.layers.native_linear import (
+    NATIVE_TOKENS,
+    StoredEmbedding,
+    StoredLinear,
+    torch_pool,
+)
+
+if TYPE_CHECKING:
+    from aleator.cache.kv_cache import KVCache, MicroBatch
+    from aleator.models.decoder import Decoder
+    from aleator.models.layers.linear import Linear
+
+_CACHE_TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+
+
+class NativeStep:
+    """The decoder's native form over one cache, whose storage it reads and writes in place.
+
+    Same arithmetic as :meth:`Decoder.forward` in float32, in another order.  A token's logits have the same
+    bits for any number of threads and any company in its micro-batch.  Use :meth:`supports` first.
+    """
+
+    max_tokens = NATIVE_TOKENS
+    """Micro-batches with more tokens are faster through torch."""
+
+    def __init__(self, decoder: Decoder, cache: KVCache) -> None:
+        config, rotary = decoder.config, decoder.rotary
+        self.n_vocab = config.n_vocab
+        embedding = decoder.embedding
+        if not isinstance(embedding, StoredEmbedding):
+            raise TypeError("NativeStep needs a decoder for which NativeStep.supports is true")
+        self._step = _native.DecoderStep(
+            embedding.weight.matrix,
+            *_matrices(decoder.head),
+            decoder.output_norm.weight.numpy(),
+            config.rms_eps,
+            decoder.blocks[0].scale,
+            rotary.frequencies,
+            rotary.magnitude,
+            rotary.interleaved,
+        )
+        for block, keys, values in zip(
+            decoder.blocks, cache.keys.layers, cache.values.layers, strict=True
+        ):
+            heads = block.head_weights
+            self._step.add_layer(
+                *_matrices(block.qkv),
+                *_matrices(block.output),
+                *_matrices(block.ffn.gate_up),
+                *_matrices(block.ffn.down),
+                block.attn_norm.weight.numpy(),
+                block.ffn_norm.weight.numpy(),
+                None if heads is None else heads[0].numpy(),
+                None if heads is None else heads[block.n_heads].numpy(),
+                _memory(keys),
+                _memory(values),
+            )
+
+    @staticmethod
+    def supports(decoder: Decoder, cache: KVCache) -> bool:
+        """Whether weights (in float32 arithmetic) and cache are where native code can use them."""
+        return (
+            isinstance(decoder.embedding, StoredEmbedding)
+            and cache.device.type == "cpu"
+            and all(t.dtype in _CACHE_TYPES for t in cache.keys.layers + cache.values.layers)
+        )
+
+    def run(
+        self,
+        inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32],
+        positions: npt.NDArray[np.int32],
+        cells: MicroBatch,
+        wanted: npt.NDArray[np.int64],
+    ) -> torch.Tensor:
+        """One micro-batch of T tokens, on as many threads as torch uses.
+
+        Args:
+            inputs: token ids [T], or input vectors [T, n_embd].
+            positions: [T].
+            cells: where the tokens are stored and what they attend to.
+            wanted: indices of the tokens whose logits are computed.
+
+        Returns:
+            Logits, float32 [len(wanted), n_vocab].
+
+        """
+        logits = np.empty((len(wanted), self.n_vocab), np.float32)
+        ids, vectors = (inputs, None) if inputs.ndim == 1 else (None, inputs)
+        self._step.run(
+            torch_pool(),
+            ids,
+            vectors,
+            positions,
+            cells.slots,
+            cells.visible,
+            wanted,
+            logits,
+        )
+        return torch.from_numpy(logits)
+
+
+def _matrices(linear: Linear) -> list[_native.StoredMatrix]:
+    if not isinstance(linear, StoredLinear):
+        raise TypeError("NativeStep needs a decoder for which NativeStep.supports is true")
+    return [part.matrix for part in linear.parts]
+
+
+def _memory(layer: torch.Tensor) -> _native.CacheMemory:
+    """A layer's keys or values [n_cells, heads, dim], shared, not copied."""
+    data = layer.view(-1).view(torch.uint8).numpy()
+    return _native.CacheMemory(data, _CACHE_TYPES[layer.dtype], *layer.shape)

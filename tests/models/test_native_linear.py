@@ -1,0 +1,205 @@
+"""Products with stored weights against float64, and the bits they must share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from make_models import SPECS, random_tensors, write_model
+
+from aleator import _native
+from aleator.core.errors import FileFormatError
+from aleator.models import open_weights
+from aleator.models.layers.native_linear import NATIVE_TOKENS, StoredLinear, thread_pool
+
+TYPES = ("F32", "F16", "BF16", "Q8_0")
+SHAPES = ((1, 32), (3, 64), (4, 96), (67, 96), (70, 256), (130, 768))
+ODD_SHAPES = ((5, 1), (2, 7), (9, 33), (66, 101))  # not for blocks of 32
+Floats = npt.NDArray[np.float32]
+
+
+@pytest.fixture(autouse=True)
+def one_torch_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def stored(values: Floats, kind: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64]]:
+    """The bytes of a matrix in a stored type, and exactly what they stand for."""
+    quantised = gguf.GGMLQuantizationType[kind]
+    data = np.ascontiguousarray(gguf.quants.quantize(values, quantised)).view(np.uint8)
+    back = gguf.quants.dequantize(data, quantised).astype(np.float64)
+    return data.reshape(-1), back.reshape(values.shape)
+
+
+def product(matrix: Any, x: Floats, threads: int = 1) -> Floats:
+    y = np.full((len(x), matrix.shape[0]), np.nan, np.float32)
+    _native.linear(thread_pool(threads), matrix, x, y)
+    return y
+
+
+def make(kind: str, out: int, n: int, seed: int = 0) -> tuple[Any, npt.NDArray[np.float64], Floats]:
+    rng = np.random.default_rng([seed, out, n])
+    data, exact = stored(rng.standard_normal((out, n)).astype(np.float32), kind)
+    bias = rng.standard_normal(out).astype(np.float32)
+    return _native.StoredMatrix(data, kind, out, n, bias), exact, bias
+
+
+def cases() -> list[tuple[str, int, int]]:
+    return [
+        (kind, *shape)
+        for kind in TYPES
+        for shape in SHAPES + (() if kind == "Q8_0" else ODD_SHAPES)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "out", "n"), cases())
+def test_product_is_right_and_its_bits_depend_on_row_and_input_only(
+    kind: str, out: int, n: int
+) -> None:
+    matrix, exact, bias = make(kind, out, n)
+    x = np.random.default_rng(1).standard_normal((70, n)).astype(np.float32)
+    expected = x @ exact.T + bias
+    # Float32 sums of n terms: a few units in the last place of the sum of magnitudes.
+    tolerance = 1e-6 * (np.abs(x) @ np.abs(exact).T + np.abs(bias))
+    together = product(matrix, x)
+    assert (np.abs(together - expected) <= tolerance).all()
+    for tokens in (1, 2, 3, 4, 5, 8, 9, 33):
+        for threads in (1, 2, 3):
+            assert product(matrix, x[:tokens], threads).tobytes() == together[:tokens].tobytes()
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16"])
+def test_every_16_bit_value_is_read_exactly(kind: str) -> None:
+    bits = np.arange(65536, dtype=np.uint16)
+    dtype = torch.float16 if kind == "F16" else torch.bfloat16
+    expected = torch.from_numpy(bits.view(np.int16)).view(dtype).float().numpy()
+    matrix = _native.StoredMatrix(bits.view(np.uint8), kind, 1024, 64)
+    single = np.empty((1024, 64), np.float32)
+    _native.read_rows(thread_pool(2), matrix, np.arange(1024), single)
+    np.testing.assert_array_equal(single.ravel(), expected)
+    # The vector form: each column times 1 by itself.
+    finite = np.isfinite(expected).reshape(1024, 64).all(1)
+    for column in (0, 1, 17, 63):
+        unit = np.zeros((1, 64), np.float32)
+        unit[0, column] = 1
+        np.testing.assert_array_equal(product(matrix, unit)[0][finite], single[finite, column])
+
+
+def test_q8_0_is_read_as_scale_times_integer() -> None:
+    rng = np.random.default_rng(3)
+    blocks = np.zeros((12, 34), np.uint8)
+    scales = rng.standard_normal(12).astype(np.float16)
+    quants = rng.integers(-128, 128, (12, 32)).astype(np.int8)
+    blocks[:, :2] = scales[:, None].view(np.uint8)
+    blocks[:, 2:] = quants.view(np.uint8)
+    matrix = _native.StoredMatrix(blocks.ravel(), "Q8_0", 4, 96)
+    y = np.empty((3, 96), np.float32)
+    _native.read_rows(thread_pool(1), matrix, np.array([3, 0, 3]), y)
+    exact = (scales[:, None].astype(np.float64) * quants).reshape(4, 96)
+    np.testing.assert_array_equal(y, exact[[3, 0, 3]])
+
+
+def test_infinite_and_nan_inputs_come_through() -> None:
+    matrix, _, _ = make("F32", 6, 40)
+    x = np.ones((3, 40), np.float32)
+    x[0, 7], x[1, 39] = np.nan, np.inf
+    y = product(matrix, x)
+    assert np.isnan(y[0]).all()
+    assert np.isinf(y[1]).all()
+    assert np.isfinite(y[2]).all()
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "out", "n", "match"),
+    [
+        (96, "F32", 3, 9, "does not take 96 bytes"),
+        (96, "Q4_0", 1, 32, "Q4_0"),
+        (34, "Q8_0", 1, 31, "multiple of 32"),
+        (0, "F32", 0, 8, "does not take"),
+        (64, "F32", -1, 8, "does not take"),
+        (64, "F32", 2, 0, "0 elements"),
+        (64, "F16", 1 << 61, 32, "does not take"),
+    ],
+)
+def test_matrix_of_the_wrong_size(size: int, kind: str, out: int, n: int, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        _native.StoredMatrix(np.zeros(size, np.uint8), kind, out, n)
+
+
+def test_arguments_of_the_wrong_size() -> None:
+    matrix, _, _ = make("F32", 6, 40)
+    pool = thread_pool(1)
+    for x, y in (((2, 39), (2, 6)), ((2, 40), (2, 5)), ((2, 40), (3, 6))):
+        with pytest.raises(ValueError, match="tokens"):
+            _native.linear(pool, matrix, np.zeros(x, np.float32), np.zeros(y, np.float32))
+    for row in (-1, 6):
+        with pytest.raises(ValueError, match=f"row {row}"):
+            _native.read_rows(pool, matrix, np.array([row]), np.zeros((1, 40), np.float32))
+    with pytest.raises(ValueError, match="bias"):
+        _native.StoredMatrix(np.zeros(64, np.uint8), "F32", 2, 8, np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize("kind", [*TYPES, "Q4_0"])
+@pytest.mark.parametrize("tokens", [1, NATIVE_TOKENS + 1])
+def test_linear_over_a_file(tmp_path: Path, kind: str, tokens: int) -> None:
+    spec = replace(SPECS["llama-bias"], type=kind)
+    weights = open_weights(write_model(tmp_path / "m.gguf", spec))
+    layer = StoredLinear(weights, ["blk.1.attn_q", "blk.1.attn_k"], 64, [64, 32], bias=True)
+    x = np.random.default_rng(2).standard_normal((tokens, 64)).astype(np.float32)
+    expected = []
+    for name in ("blk.1.attn_q", "blk.1.attn_k"):
+        w = weights.tensor(f"{name}.weight").double().numpy()
+        expected.append(x @ w.T + weights.tensor(f"{name}.bias").double().numpy())
+    got = layer(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(got, np.concatenate(expected, 1), rtol=0, atol=2e-5)
+
+
+def test_stored_weights_are_not_copied(tmp_path: Path) -> None:
+    weights = open_weights(write_model(tmp_path / "m.gguf", SPECS["llama"]))
+    layer = StoredLinear(weights, ["blk.0.attn_q"], 64, [64], bias=False)
+    address = weights.stored("blk.0.attn_q.weight").data.ctypes.data
+    assert layer.parts[0].float32().data_ptr() == address
+
+
+def test_a_weight_that_is_not_finite_is_named(tmp_path: Path) -> None:
+    tensors = random_tensors(SPECS["llama"])
+    tensors["blk.0.attn_k.weight"][3, 5] = np.nan
+    weights = open_weights(write_model(tmp_path / "m.gguf", SPECS["llama"], tensors))
+    with pytest.raises(FileFormatError, match=r"blk\.0\.attn_k\.weight"):
+        StoredLinear(weights, ["blk.0.attn_k"], 64, [32], bias=False)
+
+
+@pytest.mark.parametrize("isa", ["base", "v3"])
+def test_lower_instruction_sets(isa: str) -> None:
+    """The tests above and those of whole steps once more, where this processor has better."""
+    if os.environ.get("ALEATOR_ISA") or _native.isa() in ("base", isa):
+        pytest.skip("no better instruction set here")
+    chosen = "product_is_right or 16_bit or q8_0 or float64"
+    files = [__file__, str(Path(__file__).with_name("test_native_step.py"))]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files]
+    environment = {**os.environ, "ALEATOR_ISA": isa}
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert out.returncode == 0, out.stdout[-3000:]
+    assert " passed" in out.stdout
+
+
+def test_no_warning_about_read_only_memory(tmp_path: Path) -> None:
+    weights = open_weights(write_model(tmp_path / "m.gguf", SPECS["llama"]))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        StoredLinear(weights, ["blk.0.attn_q"], 64, [64], bias=False)
+    assert not caught

@@ -1,0 +1,365 @@
+"""A whole decoder in one native call, against a float64 reference and against the torch layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from make_models import SPECS, write_model
+
+from aleator import _native
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models.decoder import Decoder
+from aleator.models.layers.native_linear import thread_pool
+from aleator.models.layers.native_step import NativeStep
+
+Doubles = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float32]
+EPS = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def one_torch_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Dimensions of a test decoder; ``rotated`` channels of each head are turned."""
+
+    n_embd: int = 48
+    heads: int = 4
+    kv_heads: int = 2
+    dim: int = 16
+    dim_v: int = 16
+    rotated: int = 16
+    ff: int = 80
+    vocab: int = 37
+    interleaved: bool = True
+    bias: bool = False
+    head_norm: bool = False
+    cache: str = "F32"
+    gain: float = 1.0
+    n_cells: int = 40
+    layers: int = 2
+
+
+SHAPES = {
+    "llama": Shape(),
+    "neox": Shape(interleaved=False, heads=6, kv_heads=1),
+    "qwen2": Shape(interleaved=False, bias=True, heads=2, kv_heads=2, dim=32, dim_v=32, rotated=32),
+    "qwen3": Shape(interleaved=False, head_norm=True, dim=24, dim_v=24, rotated=24),
+    "odd": Shape(n_embd=37, dim=22, dim_v=13, rotated=10, ff=51, heads=3, kv_heads=3, bias=True),
+    "wide heads": Shape(dim=80, dim_v=128, rotated=80, heads=2, kv_heads=1, n_embd=96),
+    "far gates": Shape(gain=60.0),
+    "f16 cache": Shape(cache="F16"),
+    "bf16 cache": Shape(cache="BF16", interleaved=False),
+}
+TORCH = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+NUMBERS = ("q", "k", "v", "o", "gate", "up", "down")
+
+
+class Model:
+    """Random weights, the native step over them, and the same computed in float64."""
+
+    def __init__(self, s: Shape) -> None:
+        self.s = s
+        rng = np.random.default_rng(5)
+        sizes = {
+            "q": (s.heads * s.dim, s.n_embd),
+            "k": (s.kv_heads * s.dim, s.n_embd),
+            "v": (s.kv_heads * s.dim_v, s.n_embd),
+            "o": (s.n_embd, s.heads * s.dim_v),
+            "gate": (s.ff, s.n_embd),
+            "up": (s.ff, s.n_embd),
+            "down": (s.n_embd, s.ff),
+        }
+
+        def matrix(out: int, n: int) -> Floats:
+            return (rng.standard_normal((out, n)) / np.sqrt(n)).astype(np.float32)
+
+        def vector(n: int) -> Floats:
+            return (1 + 0.2 * rng.standard_normal(n)).astype(np.float32)
+
+        self.embedding = matrix(s.vocab, s.n_embd) * np.float32(np.sqrt(s.n_embd))
+        self.output, self.output_norm = matrix(s.vocab, s.n_embd), vector(s.n_embd)
+        self.layers = []
+        for _ in range(s.layers):
+            layer: dict[str, Any] = {name: matrix(*sizes[name]) for name in NUMBERS}
+            layer["gate"] *= np.float32(s.gain)
+            for name in "qkv":
+                layer[name + "_bias"] = vector(sizes[name][0]) if s.bias else None
+            for name, n in (("attn", s.n_embd), ("ffn", s.n_embd), ("q", s.dim), ("k", s.dim)):
+                has = s.head_norm or n == s.n_embd
+                layer[name + "_norm"] = vector(n) if has else None
+            self.layers.append(layer)
+        self.frequencies = 100.0 ** (-np.arange(s.rotated // 2) * 2.0 / s.rotated)
+        self.scale = s.dim**-0.5
+        shape = (s.layers, s.n_cells, s.kv_heads)
+        self.keys = torch.zeros(*shape, s.dim, dtype=TORCH[s.cache])
+        self.values = torch.zeros(*shape, s.dim_v, dtype=TORCH[s.cache])
+        self.step = self._native()
+
+    def _native(self) -> Any:
+        def stored(m: Floats, bias: Floats | None = None) -> Any:
+            return _native.StoredMatrix(m.view(np.uint8).reshape(-1), "F32", *m.shape, bias)
+
+        def memory(t: torch.Tensor) -> Any:
+            data = t.view(-1).view(torch.uint8).numpy()
+            return _native.CacheMemory(data, self.s.cache, *t.shape)
+
+        step = _native.DecoderStep(
+            stored(self.embedding),
+            stored(self.output),
+            self.output_norm,
+            EPS,
+            self.scale,
+            self.frequencies,
+            1.0,
+            self.s.interleaved,
+        )
+        for i, layer in enumerate(self.layers):
+            step.add_layer(
+                *(stored(layer[name], layer.get(name + "_bias")) for name in NUMBERS),
+                *(layer[name + "_norm"] for name in ("attn", "ffn", "q", "k")),
+                memory(self.keys[i]),
+                memory(self.values[i]),
+            )
+        return step
+
+    def run(self, ids: Any, positions: Any, cells: Any, visible: Any, threads: int = 1) -> Floats:
+        """Native logits of every token."""
+        ids = np.asarray(ids)
+        logits = np.full((len(ids), self.s.vocab), np.nan, np.float32)
+        tokens, vectors = (ids.astype(np.int64), None) if ids.ndim == 1 else (None, ids)
+        self.step.run(
+            thread_pool(threads),
+            tokens,
+            vectors,
+            np.asarray(positions, np.int32),
+            np.asarray(cells, np.int64),
+            np.asarray(visible, bool),
+            np.arange(len(ids)),
+            logits,
+        )
+        return logits
+
+    def reference(
+        self, ids: Any, positions: Any, cells: Any, visible: Any, keys: Doubles, values: Doubles
+    ) -> Doubles:
+        """The same in float64; keys and values [layers, cells, heads, dim] are written too."""
+        s, visible = self.s, np.asarray(visible, bool)
+        x = self.embedding.astype(np.float64)[ids]
+        t, n = len(ids), visible.shape[1]
+        for i, w in enumerate(self.layers):
+            h = rms_norm(x, w["attn_norm"])
+            bias = {name: 0.0 if w[name + "_bias"] is None else w[name + "_bias"] for name in "qkv"}
+            q, k, v = (h @ w[name].T.astype(np.float64) + bias[name] for name in "qkv")
+            q, k = q.reshape(t, s.heads, s.dim), k.reshape(t, s.kv_heads, s.dim)
+            if s.head_norm:
+                q, k = rms_norm(q, w["q_norm"]), rms_norm(k, w["k_norm"])
+            q, k = self.turn(q, positions), self.turn(k, positions)
+            keys[i, cells] = rounded(k, s.cache)
+            values[i, cells] = rounded(v.reshape(t, s.kv_heads, s.dim_v), s.cache)
+            group = np.arange(s.heads) // (s.heads // s.kv_heads)
+            scores = np.einsum("thd,nhd->thn", q, keys[i, :n][:, group]) * self.scale
+            scores[~np.repeat(visible[:, None], s.heads, 1)] = -np.inf
+            p = np.exp(scores - scores.max(-1, keepdims=True))
+            p /= p.sum(-1, keepdims=True)
+            mixed = np.einsum("thn,nhd->thd", p, values[i, :n][:, group]).reshape(t, -1)
+            x = x + mixed @ w["o"].T.astype(np.float64)
+            h = rms_norm(x, w["ffn_norm"])
+            gate, up = h @ w["gate"].T.astype(np.float64), h @ w["up"].T.astype(np.float64)
+            x = x + (gate / (1 + np.exp(-gate)) * up) @ w["down"].T.astype(np.float64)
+        logits: Doubles = rms_norm(x, self.output_norm) @ self.output.T.astype(np.float64)
+        return logits
+
+    def turn(self, x: Doubles, positions: Any) -> Doubles:
+        r, x = self.s.rotated, x.copy()
+        angle = np.asarray(positions)[:, None, None] * self.frequencies
+        a, b = slice(r // 2), slice(r // 2, r)
+        if self.s.interleaved:
+            a, b = slice(0, r, 2), slice(1, r, 2)
+        first, second = x[..., a].copy(), x[..., b].copy()
+        x[..., a] = first * np.cos(angle) - second * np.sin(angle)
+        x[..., b] = first * np.sin(angle) + second * np.cos(angle)
+        return x
+
+
+def rms_norm(x: Doubles, weight: Floats) -> Doubles:
+    y: Doubles = x / np.sqrt((x * x).mean(-1, keepdims=True) + EPS) * weight
+    return y
+
+
+def rounded(x: Doubles, kind: str) -> Doubles:
+    y: Doubles = torch.from_numpy(x.astype(np.float32)).to(TORCH[kind]).double().numpy()
+    return y
+
+
+# Token ids, positions, cells, and the cells each token sees: a prefill over scattered cells, one
+# token, and two sequences at once which see nothing of each other.
+STEPS: list[tuple[list[int], list[int], list[int], list[list[int]]]] = [
+    (
+        [3, 1, 4, 1, 5],
+        [0, 1, 2, 3, 4],
+        [0, 1, 2, 5, 6],
+        [[0], [0, 1], [0, 1, 2], [0, 1, 2, 5], [0, 1, 2, 5, 6]],
+    ),
+    ([9], [5], [30], [[0, 1, 2, 5, 6, 30]]),
+    ([2, 6, 5], [6, 900, 901], [7, 38, 39], [[0, 1, 2, 5, 6, 30, 7], [38], [38, 39]]),
+]
+
+
+def steps() -> Iterator[tuple[list[int], list[int], list[int], npt.NDArray[np.bool_]]]:
+    for ids, positions, cells, seen in STEPS:
+        visible = np.zeros((len(ids), 40), bool)
+        for row, columns in zip(visible, seen, strict=True):
+            row[columns] = True
+        yield ids, positions, cells, visible
+
+
+# Rounding to the cache's type may fall to the other side of a tie when the float32 sum differs in its last bit.
+TOLERANCE = {"F32": 2e-6, "F16": 3e-4, "BF16": 3e-3}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_step_against_float64(name: str) -> None:
+    model = Model(SHAPES[name])
+    keys, values = (np.zeros(t.shape) for t in (model.keys, model.values))
+    for ids, positions, cells, visible in steps():
+        expected = model.reference(ids, positions, cells, visible, keys, values)
+        got = model.run(ids, positions, cells, visible)
+        error = np.abs(got - expected).max() / np.ptp(expected)
+        assert error < TOLERANCE[model.s.cache]
+    for stored, exact in ((model.keys, keys), (model.values, values)):
+        tolerance = {"F32": 1e-5, "F16": 2e-3, "BF16": 2e-2}[model.s.cache]
+        np.testing.assert_allclose(stored.double().numpy(), exact, rtol=tolerance, atol=tolerance)
+
+
+def test_bits_do_not_depend_on_threads_or_company() -> None:
+    runs = []
+    for threads in (1, 2, 3):
+        model = Model(SHAPES["qwen3"])
+        runs.append([model.run(*step, threads=threads).tobytes() for step in steps()])
+    assert runs[0] == runs[1] == runs[2]
+    together = Model(SHAPES["llama"])
+    alone = Model(SHAPES["llama"])
+    ids, positions, cells, visible = next(steps())
+    rows = together.run(ids, positions, cells, visible)
+    for i in range(len(ids)):
+        part = slice(i, i + 1)
+        row = alone.run(ids[part], positions[part], cells[part], visible[part])
+        assert row.tobytes() == rows[part].tobytes()
+
+
+def test_input_vectors_are_as_good_as_tokens() -> None:
+    by_token, by_vector = Model(SHAPES["llama"]), Model(SHAPES["llama"])
+    ids, positions, cells, visible = next(steps())
+    expected = by_token.run(ids, positions, cells, visible)
+    got = by_vector.run(by_vector.embedding[ids], positions, cells, visible)
+    assert got.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"ids": [37]}, "token 37"),
+        ({"ids": [-1]}, "token -1"),
+        ({"cells": [40]}, "cell 40"),
+        ({"cells": [-1]}, "cell -1"),
+        ({"cells": [1, 2]}, "cells or visible"),
+        ({"visible": np.ones((2, 4))}, "cells or visible"),
+        ({"visible": np.ones((1, 41))}, "cells or visible"),
+        ({"positions": [1, 2]}, "positions"),
+        ({"ids": np.zeros((1, 47), np.float32)}, "positions"),
+    ],
+)
+def test_bad_arguments_change_nothing(change: dict[str, Any], match: str) -> None:
+    model = Model(SHAPES["llama"])
+    arguments = {"ids": [1], "positions": [0], "cells": [0], "visible": np.ones((1, 1)), **change}
+    with pytest.raises(ValueError, match=match):
+        model.run(**arguments)
+    assert not model.keys.any()
+
+
+def test_shapes_that_disagree_are_named() -> None:
+    model = Model(SHAPES["llama"])
+    model.layers[0]["up"] = model.layers[0]["up"][:-1].copy()
+    with pytest.raises(ValueError, match=r"blk\.0\.ffn_up\.weight is \[79, 48\], not \[80, 48\]"):
+        model._native()
+    model = Model(SHAPES["llama"])
+    model.layers[1]["attn_norm"] = model.layers[1]["attn_norm"][:-1].copy()
+    with pytest.raises(ValueError, match=r"blk\.1\.attn_norm\.weight has 47 elements, not 48"):
+        model._native()
+    with pytest.raises(ValueError, match="is not"):
+        _native.CacheMemory(np.zeros(100, np.uint8), "F16", 5, 2, 4)
+
+
+# Through Context
+
+
+def decoder_and_contexts(tmp_path: Any, name: str, kind: str) -> tuple[Decoder, Context, Context]:
+    path = write_model(tmp_path / "m.gguf", replace(SPECS[name], type=kind))
+    decoder = build_decoder(open_weights(path))
+    made = [Context(decoder, n_ctx=96, n_seq_max=2, type_k="f32", type_v="f32") for _ in "ab"]
+    return decoder, made[0], made[1]
+
+
+@pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0"])
+@pytest.mark.parametrize(
+    "name", ["llama-freqs", "llama-yarn", "qwen2-tied-yarn", "qwen3-tied-yarn"]
+)
+def test_native_and_torch_layers_agree(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
+) -> None:
+    decoder, native, layers = decoder_and_contexts(tmp_path, name, kind)
+    rng = np.random.default_rng(1)
+
+    def same(batch: Batch) -> None:
+        got = native.decode(batch)
+        with monkeypatch.context() as patch:
+            patch.setattr(NativeStep, "max_tokens", 0)
+            expected = layers.decode(batch)
+        assert got.shape == expected.shape
+        assert (got - expected).abs().max() < 1e-5 * (expected.max() - expected.min())
+
+    same(Batch.one(rng.integers(0, 64, 40).tolist(), 0, logits=True))  # torch in both
+    same(Batch.one(rng.integers(0, 64, 9).tolist(), 40, logits=True))
+    for ctx in (native, layers):
+        ctx.cache.seq_rm(0, 3, 12)
+        ctx.cache.seq_add(0, 12, -1, -9)
+        ctx.cache.seq_cp(0, 1)
+    for i in range(3):
+        batch = Batch()
+        batch.add(5 + i, 40 + i, [0], logits=True)
+        batch.add(8 + i, 40 + i, [1], logits=i != 1)
+        same(batch)
+    assert torch.allclose(native.cache.keys.layers[-1], layers.cache.keys.layers[-1], atol=1e-4)
+    del decoder
+
+
+def test_weights_elsewhere_or_in_other_types_go_through_torch(tmp_path: Any) -> None:
+    path = write_model(tmp_path / "m.gguf", SPECS["llama"])
+    decoder = build_decoder(open_weights(path), dtype=torch.bfloat16)
+    ctx = Context(decoder, n_ctx=16)
+    assert not NativeStep.supports(decoder, ctx.cache)
+    with pytest.raises(TypeError):
+        NativeStep(decoder, ctx.cache)
+
+
+def test_the_number_of_threads_does_not_change_logits(make_decoder: Any) -> None:
+    rows = []
+    for threads in (1, 2):
+        ctx = Context(make_decoder("llama"), n_ctx=64, n_threads=threads)
+        rows.append(ctx.decode(Batch.one([3, 1, 4, 1, 5], 0, logits=True)))
+        rows[-1] = torch.cat((rows[-1], ctx.decode(Batch.one([9], 5))))
+    assert torch.equal(rows[0], rows[1])
