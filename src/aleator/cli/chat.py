@@ -153,6 +153,9 @@ def ask() -> str | None:
         except EOFError:
             note("")
             return None
+        except KeyboardInterrupt:
+            note("\n/exit or Ctrl-D leaves")
+            return ""
     line = sys.stdin.buffer.readline()
     return decode(line, "standard input").rstrip("\n") if line else None
 
