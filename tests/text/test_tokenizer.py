@@ -199,3 +199,18 @@ def test_threads_share_a_tokenizer(tokenizer: Callable[[str], Tokenizer]) -> Non
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(lambda _: tuple(tok.encode("Hello world " * 20)), range(40)))
     assert len(found) == 1
+
+
+class PanicException(BaseException):
+    """What tokenizers raises for a run of ten million spaces."""
+
+
+def test_panics_of_the_backend_are_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Backend:
+        def encode(self, text: str, add_special_tokens: bool) -> None:
+            raise PanicException("retry limit over")
+
+    tok = build(byte_level())
+    monkeypatch.setattr(tok._encode_body.__self__, "backend", Backend())  # type: ignore[attr-defined]
+    with pytest.raises(TokenizerError, match="cannot be encoded: retry limit over"):
+        tok.encode("x")

@@ -150,10 +150,7 @@ class _FileEncoder:
     def encode(self, text: str, parse_special: bool) -> list[int]:
         with self.lock:
             self.backend.encode_special_tokens = not parse_special
-            try:
-                return _backend_ids(self.backend, text)
-            except Exception as error:  # the package raises nothing more specific
-                raise TokenizerError(f"the text cannot be encoded: {error}") from None
+            return _backend_ids(self.backend, text)
 
 
 def _cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
@@ -240,6 +237,12 @@ def _sentencepiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
 
 
 def _backend_ids(backend: tokenizers.Tokenizer, text: str) -> list[int]:
-    if len(text) < _LONG:
-        return list(backend.encode(text, add_special_tokens=False).ids)
-    return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+    try:
+        if len(text) < _LONG:
+            return list(backend.encode(text, add_special_tokens=False).ids)
+        return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+    except BaseException as error:
+        # A panic of the Rust code is no Exception: text of many millions of spaces makes one.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise TokenizerError(f"the text cannot be encoded: {error}") from None
+        raise
