@@ -84,7 +84,9 @@ class Context:
             device=decoder.device if offload_kqv else "cpu",
             rotate=decoder.shift_keys,
         )
-        self.rows: torch.Tensor | None = None  # logits of the last decode, for SamplerChain.sample(ctx)
+        self.rows: torch.Tensor | None = (
+            None  # logits of the last decode, for SamplerChain.sample(ctx)
+        )
         self._native = (
             NativeStep(decoder, self.cache) if NativeStep.supports(decoder, self.cache) else None
         )
