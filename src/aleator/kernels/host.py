@@ -41,6 +41,7 @@ from aleator._native import (
     Softmax,
     TailFree,
     Temperature,
+    ThreadPool,
     TokenMask,
     TopA,
     TopK,
@@ -49,6 +50,7 @@ from aleator._native import (
     TypicalP,
     UserSampler,
     isa,
+    sample_batch,
 )
 
 __all__ = [
@@ -90,6 +92,7 @@ __all__ = [
     "Softmax",
     "TailFree",
     "Temperature",
+    "ThreadPool",
     "TokenMask",
     "TopA",
     "TopK",
@@ -98,4 +101,5 @@ __all__ = [
     "TypicalP",
     "UserSampler",
     "isa",
+    "sample_batch",
 ]

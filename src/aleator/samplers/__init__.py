@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
+from aleator.samplers.batch import sample_batch
 from aleator.samplers.chain import Candidates, ReferenceChain, SamplerChain
 from aleator.samplers.dist import Dist
 from aleator.samplers.dry import DRY
@@ -59,4 +60,5 @@ __all__ = [
     "parse_bias",
     "parse_letters",
     "parse_names",
+    "sample_batch",
 ]

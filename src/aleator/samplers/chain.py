@@ -229,7 +229,7 @@ class SamplerChain(Sequence[Any]):
         if isinstance(self._native, host.LlamaChain) and self.history:
             raise ParameterError(
                 "samplers",
-                "a chain with numerics='llama.cpp' can be changed before its first token only: reset() it first",
+                "with numerics='llama.cpp' a chain can be changed before its first token only: reset it first",
             )
         previous, self._samplers = self._samplers, samplers
         inserted = 0
