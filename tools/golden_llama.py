@@ -347,7 +347,8 @@ def histories(vocab: Any) -> dict[str, list[dict[str, Any]]]:
                      *before, ("infill", {}), DIST], ("spread", 2048, 9, 0), (), 1, vocab)
             for before in (cut[:2], [("top_k", {"top_k": 300})])
             for ids in families(vocab)
-            for b, step, spread in ((40, 0, 1), (40, 0.3, 1), (40, 0.7, 2), (60, 1, 3), (60, 0.01, 1), (35, 5, 7))
+            for b, step, spread in ((40, 0, 1), (40, 0.3, 1), (40, 0.7, 2), (60, 1, 3),
+                                    (60, 0.01, 1), (35, 5, 7))
         ],
         "chain": [
             *[ran(chain, family, n, q, 160, vocab) for chain in runs
