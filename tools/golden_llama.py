@@ -74,7 +74,9 @@ class Reference:
                 v["dry_penalty_last_n"], (ctypes.c_char_p * max(1, len(texts)))(*texts), len(texts),
             )  # fmt: skip
         if name == "logit_bias":
-            biases = [llama.llama_logit_bias(t, float(b)) for t, b in v["logit_bias"]]
+            biases: list[dict[str, Any]] = [
+                llama.llama_logit_bias(t, float(b)) for t, b in v["logit_bias"]
+            ]
             return llama.llama_sampler_init_logit_bias(
                 n, len(biases), (llama.llama_logit_bias * len(biases))(*biases)
             )
@@ -262,7 +264,10 @@ def changes() -> dict[str, list[dict[str, Any]]]:
             (0.05, 0.5, 3),
         )
     ]
-    biases = [{"logit_bias": [(0, 3.0)]}, {"logit_bias": [(0, "-inf"), (3, -1.5), (5, 2.0)]}]
+    biases: list[dict[str, Any]] = [
+        {"logit_bias": [(0, 3.0)]},
+        {"logit_bias": [(0, "-inf"), (3, -1.5), (5, 2.0)]},
+    ]
     return {
         "temperature": single("temperature", temperatures, before=SORTED[:2]),
         "xtc": single("xtc", xtc, draws=4, before=SORTED),

@@ -59,7 +59,8 @@ def after(logits: Logits, sampler: S.Sampler, history: Iterable[int]) -> list[fl
     c = chain(sampler)
     for token in history:
         c.accept(token)
-    return applied(c, logits).logits.tolist()
+    penalised: list[float] = applied(c, logits).logits.tolist()
+    return penalised
 
 
 def test_01_uniform_draws() -> None:
@@ -194,7 +195,7 @@ def test_16_dynamic_temperature() -> None:
 
 
 def test_17_xtc() -> None:
-    always = {"xtc_probability": 1.0, "seed": 0}
+    always: dict[str, Any] = {"xtc_probability": 1.0, "seed": 0}
     c = applied(chain(S.XTC(xtc_threshold=0.1, **always)), A1)
     assert (len(c), c.ids[0]) == (997, 144)
     c = applied(chain(S.XTC(xtc_threshold=0.02, **always)), A1)

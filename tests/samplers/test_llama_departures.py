@@ -44,7 +44,7 @@ def full_chain(seed: int = 5, **changes: Any) -> S.SamplerChain:
     return built
 
 
-SELECTING = [
+SELECTING: list[list[S.Sampler]] = [
     [S.Temperature(temperature=1.5), S.Dist(7)],
     [S.Mirostat(mirostat_tau=3.0, seed=7)],
     [S.MirostatV2(mirostat_tau=3.0, seed=7)],
@@ -113,9 +113,9 @@ def test_infinite_logits_share_everything() -> None:
             continue  # there a probability above the target is no advantage
         c = chain(*samplers)
         assert set(run_on(c, logits, 30)) <= {10, 20}
-    c = applied(chain(S.TopP(top_p=0.9999)), logits)
-    assert sorted(c.ids.tolist()) == [10, 20]
-    assert c.probs.tolist() == [0.5, 0.5]
+    kept = applied(chain(S.TopP(top_p=0.9999)), logits)
+    assert sorted(kept.ids.tolist()) == [10, 20]
+    assert kept.probs.tolist() == [0.5, 0.5]
 
 
 def run_on(c: S.SamplerChain, logits: Logits, n: int) -> list[int | None]:
@@ -200,7 +200,7 @@ def test_a_window_of_minus_one_is_the_whole_history() -> None:
         S.Penalties(penalty_last_n=500, repetition_penalty=1.5, presence_penalty=1.0), S.Dist(1)
     )
     assert run(whole, 100) == run(wide, 100)
-    dry = {"dry_multiplier": 2.0, "dry_sequence_breakers": ()}
+    dry: dict[str, Any] = {"dry_multiplier": 2.0, "dry_sequence_breakers": ()}
     past = [1, 2, 3, *range(10, 300), 1, 2]
     logits = []
     for n in (-1, 1000, 64):
@@ -386,8 +386,7 @@ def test_half_precision_is_widened(dtype: str) -> None:
 
     low = torch.from_numpy(ROW).to(getattr(torch, dtype))
     wide = low.float().numpy()
-    for build in (full_chain, lambda: chain(S.Dist(3))):
-        c, d = build(), build()
+    for c, d in ((full_chain(), full_chain()), (chain(S.Dist(3)), chain(S.Dist(3)))):
         assert [c.sample(low) for _ in range(10)] == [d.sample(wide) for _ in range(10)]
 
 

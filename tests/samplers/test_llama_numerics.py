@@ -64,7 +64,8 @@ def digest(native: host.LlamaCandidates) -> str:
 
 def apply(chain: Any, logits: np.ndarray) -> host.LlamaCandidates:
     native = host.LlamaCandidates(host.Candidates(logits))
-    (chain._native if isinstance(chain, S.SamplerChain) else chain).apply(native)
+    compiled: Any = chain._native if isinstance(chain, S.SamplerChain) else chain
+    compiled.apply(native)
     return native
 
 
