@@ -103,9 +103,9 @@ namespace {
 // The candidates of one step as an object of its own, with its own copy of the logits.
 class LlamaCandidates {
  public:
-  explicit LlamaCandidates(const OwnedCandidates &from) : bytes_(from.bytes) {
+  explicit LlamaCandidates(PyCandidates &from) : bytes_(from.bytes) {
     row.wants_p = true;
-    row.load(bytes_.data(), from.inner.n_vocab(), from.dtype);
+    row.load(bytes_.data(), from.get().n_vocab(), from.dtype);
   }
   LlamaCandidates(const LlamaCandidates &) = delete;
 
@@ -146,7 +146,7 @@ ALEATOR_BIND(llama) {
   nb::class_<LlamaSampler>(m, "LlamaSampler", "A built-in sampler, to be put into a LlamaChain.");
 
   nb::class_<LlamaCandidates>(m, "LlamaCandidates")
-      .def(nb::init<const OwnedCandidates &>(), nb::arg("candidates"))
+      .def(nb::init<PyCandidates &>(), nb::arg("candidates"))
       .def("__len__", [](const LlamaCandidates &c) { return c.row.size(); })
       .def_prop_ro("n_vocab", [](const LlamaCandidates &c) { return c.row.n_vocab(); })
       .def_prop_ro("sorted", [](const LlamaCandidates &c) { return c.row.sorted; })

@@ -64,6 +64,8 @@ class AdaptiveP : public Cloned<AdaptiveP> {
   }
   double average() const { return state_.sum / state_.weight; }
 
+  void set_ordinal(uint32_t ordinal) override { stream_.ordinal = ordinal; }
+
  private:
   struct State {
     double sum, weight;  // of the probabilities of past tokens, older ones counting less

@@ -46,19 +46,32 @@ class Busy {
   std::atomic_flag &flag_;
 };
 
-// The candidates of one step as an object of its own, with its own copy of the logits.
-class OwnedCandidates {
+// The candidates of one step as Python sees them: with their own copy of the logits, or, in a user's sampler,
+// those of the step under way.
+class PyCandidates {
  public:
-  explicit OwnedCandidates(const Logits &logits) : dtype(dtype_of(logits)) {
+  explicit PyCandidates(const Logits &logits) : dtype(dtype_of(logits)) {
     const auto *data = static_cast<const uint8_t *>(logits.data());
     bytes.assign(data, data + logits.nbytes());
-    inner.load(bytes.data(), static_cast<int64_t>(logits.shape(0)), dtype);
+    own_.load(bytes.data(), static_cast<int64_t>(logits.shape(0)), dtype);
   }
-  OwnedCandidates(const OwnedCandidates &) = delete;
+  explicit PyCandidates(Candidates &borrowed) : borrowed_(&borrowed) {}
+  PyCandidates(const PyCandidates &) = delete;
 
-  Dtype dtype;
+  Candidates &get() {
+    if (expired_)
+      throw LogitsError("these candidates belong to a step that is over: copy what you need in apply()");
+    return borrowed_ ? *borrowed_ : own_;
+  }
+  void expire() { expired_ = true; }
+
+  Dtype dtype = Dtype::f32;
   std::vector<uint8_t> bytes;
-  Candidates inner;
+
+ private:
+  Candidates own_;
+  Candidates *borrowed_ = nullptr;
+  bool expired_ = false;
 };
 
 }  // namespace aleator

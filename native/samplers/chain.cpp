@@ -7,6 +7,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "bind.hpp"
@@ -28,6 +29,32 @@ void Chain::apply(Candidates& candidates) {
   for (const auto& sampler : samplers_) sampler->apply(candidates, step_);
 }
 
+void Chain::apply_one(Candidates& candidates, size_t index) {
+  step_.history = &history_;
+  samplers_.at(index)->apply(candidates, step_);
+}
+
+void Chain::insert(size_t index, std::shared_ptr<Sampler> sampler) {
+  // It sees what was accepted so far as if it had been there.
+  History replayed;
+  for (size_t i = 0; i < history_.tokens.size(); ++i) {
+    replayed.tokens.push_back(history_.tokens[i]);
+    replayed.generated.push_back(history_.generated[i]);
+    sampler->accept(replayed);
+  }
+  samplers_.insert(samplers_.begin() + static_cast<int64_t>(std::min(index, samplers_.size())),
+                   std::move(sampler));
+}
+
+void Chain::remove(size_t index) {
+  samplers_.at(index);
+  samplers_.erase(samplers_.begin() + static_cast<int64_t>(index));
+}
+
+void Chain::set_ordinals(const std::vector<uint32_t>& ordinals) {
+  for (size_t i = 0; i < samplers_.size(); ++i) samplers_[i]->set_ordinal(ordinals.at(i));
+}
+
 void Chain::check_token(int32_t token) {
   if (token < 0 || token >= max_token)
     throw ParameterError("token", "token " + std::to_string(token) +
@@ -43,16 +70,27 @@ void Chain::accept(int32_t token, bool generated) {
   history_.tokens.push_back(token);
   history_.generated.push_back(generated);
   step_.position += generated;
-  for (const auto& sampler : samplers_) sampler->accept(history_);
+  size_t done = 0;
+  try {
+    for (; done < samplers_.size(); ++done) samplers_[done]->accept(history_);
+  } catch (...) {  // only a user's sampler can: take it back from those before it
+    while (done-- > 0) samplers_[done]->unaccept(history_);
+    take_back();
+    throw;
+  }
+}
+
+void Chain::take_back() {
+  step_.position -= history_.generated.back();
+  history_.tokens.pop_back();
+  history_.generated.pop_back();
 }
 
 void Chain::rollback(int64_t n) {
   history_.check_rollback(n);
   for (; n > 0; --n) {
     for (const auto& sampler : samplers_) sampler->unaccept(history_);
-    step_.position -= history_.generated.back();
-    history_.tokens.pop_back();
-    history_.generated.pop_back();
+    take_back();
   }
 }
 
@@ -91,47 +129,6 @@ ALEATOR_BIND(chain) {
 
   nb::class_<Sampler>(m, "Sampler", "A built-in sampler, to be put into a Chain.");
 
-  nb::class_<OwnedCandidates>(m, "Candidates")
-      .def(nb::init<const Logits&>(), nb::arg("logits").noconvert())
-      .def("__len__", [](const OwnedCandidates& c) { return c.inner.count(); })
-      .def_prop_ro("n_vocab", [](const OwnedCandidates& c) { return c.inner.n_vocab(); })
-      .def_prop_ro("selected",
-                   [](const OwnedCandidates& c) {
-                     return c.inner.selected < 0 ? std::optional<int32_t>()
-                                                 : std::optional(c.inner.selected);
-                   })
-      .def_prop_ro(
-          "ids",
-          [](const OwnedCandidates& c) {
-            std::vector<int32_t> ids;
-            std::vector<float> logits;
-            c.inner.list(ids, logits);
-            return to_numpy(std::move(ids));
-          },
-          nb::rv_policy::automatic)
-      .def_prop_ro(
-          "logits",
-          [](OwnedCandidates& c) {
-            std::vector<int32_t> ids;
-            std::vector<float> logits;
-            c.inner.materialise();
-            c.inner.list(ids, logits);
-            return to_numpy(std::move(logits));
-          },
-          nb::rv_policy::automatic)
-      .def_prop_ro(
-          "weights",
-          [](OwnedCandidates& c) {
-            std::vector<int32_t> ids;
-            std::vector<float> logits;
-            c.inner.list(ids, logits);
-            std::vector<uint64_t> weights(ids.size());
-            ALEATOR_PICK(weigh)(logits.data(), static_cast<int64_t>(ids.size()), c.inner.top(),
-                                c.inner.scale(), weights.data());
-            return to_numpy(std::move(weights));
-          },
-          nb::rv_policy::automatic);
-
   nb::class_<Chain>(m, "Chain")
       .def(nb::init<std::vector<std::shared_ptr<Sampler>>, uint32_t>(), nb::arg("samplers"),
            nb::arg("completion"))
@@ -148,12 +145,35 @@ ALEATOR_BIND(chain) {
           nb::arg("logits").noconvert())
       .def(
           "apply",
-          [](Chain& chain, OwnedCandidates& candidates) {
+          [](Chain& chain, PyCandidates& candidates) {
             nb::gil_scoped_release release;
             const Busy busy(chain.busy);
-            chain.apply(candidates.inner);
+            chain.apply(candidates.get());
           },
           nb::arg("candidates"))
+      .def(
+          "apply_one",
+          [](Chain& chain, PyCandidates& candidates, size_t index) {
+            const Busy busy(chain.busy);
+            chain.apply_one(candidates.get(), index);
+          },
+          nb::arg("candidates"), nb::arg("index"))
+      .def(
+          "insert",
+          [](Chain& chain, size_t index, std::shared_ptr<Sampler> sampler) {
+            const Busy busy(chain.busy);
+            chain.insert(index, std::move(sampler));
+          },
+          nb::arg("index"), nb::arg("sampler"))
+      .def(
+          "remove",
+          [](Chain& chain, size_t index) {
+            const Busy busy(chain.busy);
+            chain.remove(index);
+          },
+          nb::arg("index"))
+      .def("set_ordinals", &Chain::set_ordinals, nb::arg("ordinals"))
+      .def_prop_ro("samplers", &Chain::samplers, nb::rv_policy::copy)
       .def(
           "accept",
           [](Chain& chain, int32_t token, bool generated) {

@@ -18,6 +18,11 @@ class Chain {
   Chain(const Chain&);
 
   void apply(Candidates& candidates);
+  void apply_one(Candidates& candidates, size_t index);
+  void insert(size_t index, std::shared_ptr<Sampler> sampler);
+  void remove(size_t index);
+  void set_ordinals(const std::vector<uint32_t>& ordinals);  // one per sampler
+  const std::vector<std::shared_ptr<Sampler>>& samplers() const { return samplers_; }
   void accept(int32_t token, bool generated);
   void rollback(int64_t n);
   void reset();
@@ -33,6 +38,8 @@ class Chain {
   std::atomic_flag busy = ATOMIC_FLAG_INIT;  // held during a call
 
  private:
+  void take_back();
+
   std::vector<std::shared_ptr<Sampler>> samplers_;
   Step step_;
   History history_;

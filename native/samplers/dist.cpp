@@ -17,6 +17,8 @@ class Dist : public Cloned<Dist> {
     }
   }
 
+  void set_ordinal(uint32_t ordinal) override { stream_.ordinal = ordinal; }
+
  private:
   // The smallest E(id) / w(id), E = -log2 of the token's own uniform; fractions compared exactly.
   void race(Candidates& c, const Step& step) const {

@@ -33,6 +33,7 @@ class MirostatState : public Cloned<Derived> {
     before_.clear();
     drawn_ = -1;
   }
+  void set_ordinal(uint32_t ordinal) override { stream_.ordinal = ordinal; }
   double mu() const { return mu_; }
 
  protected:

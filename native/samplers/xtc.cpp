@@ -29,6 +29,8 @@ class XTC : public Cloned<XTC> {
     c.remove(gone_);
   }
 
+  void set_ordinal(uint32_t ordinal) override { stream_.ordinal = ordinal; }
+
  private:
   float probability_, threshold_;
   int64_t min_keep_;

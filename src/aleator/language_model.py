@@ -376,6 +376,8 @@ class LanguageModel:
         """
         if isinstance(prompt, str):
             tokens = self.tokenizer.encode(prompt, add_special=True, parse_special=parse_special)
+            if self.vocab.add_eos:
+                del tokens[-1]  # what is to be continued has no end
         else:
             tokens = [int(token) for token in prompt]
         size = len(self.vocab)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from aleator import ContextFull, LanguageModel, load
+from aleator.cli import chat
 from aleator.cli.conversation import Conversation, shared
 from aleator.text import ChatTemplate
 from tests.cli.conftest import Command
@@ -175,3 +176,18 @@ def test_chat_refuses_bad_bytes_and_a_full_context(aleator: Command) -> None:
     result = aleator(*CHAT, "-c", "8", stdin=b"Good morrow to you all, good people.\n")
     assert result.code == 4
     assert "--context-shift" in result.err
+
+
+def test_ctrl_c_and_ctrl_d_at_the_prompt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys: list[BaseException] = [KeyboardInterrupt(), EOFError()]
+
+    def press(prompt: str) -> str:
+        raise keys.pop(0)
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", press)
+    assert chat.ask() == ""
+    assert "/exit or Ctrl-D leaves" in capsys.readouterr().err
+    assert chat.ask() is None

@@ -85,6 +85,12 @@ def test_json(aleator: Command, model: LanguageModel) -> None:
     assert [len(each["top"]) for each in first["logprobs"]] == [2] * 6
 
 
+def test_json_has_no_infinities(aleator: Command) -> None:
+    words = ("-n", "2", "--json", "-l", "40-inf", "--logprobs", "2048", "--ignore-eos")
+    made = json.loads(aleator(*ROMEO, *words).out, parse_constant=pytest.fail)
+    assert made["params"]["logit_bias"] == [[40, "-inf"]]
+
+
 def test_several_completions(aleator: Command, model: LanguageModel) -> None:
     result = aleator(*ROMEO, "-n", "12", "--num", "2")
     batch = model.generate_batch(["ROMEO:"], n=2, max_tokens=12, seed=7)

@@ -233,3 +233,144 @@ def test_probs_sum_to_one_and_masked_tokens_are_no_candidates() -> None:
     expected = np.exp(row.astype(np.float64) - row.max())
     expected /= expected.sum()
     np.testing.assert_allclose(candidates.probs, expected[candidates.ids], rtol=2e-6, atol=1e-12)
+
+
+class Doubler:
+    """A user's sampler: doubles logits, and counts what it sees."""
+
+    name = "doubler"
+
+    def __init__(self) -> None:
+        self.accepted: list[int] = []
+        self.kept: object = None
+
+    def apply(self, candidates: S.Candidates) -> None:
+        candidates.logits = candidates.logits * np.float32(2)
+        self.kept = candidates
+
+    def accept(self, token: int) -> None:
+        self.accepted.append(token)
+
+    def rollback(self, n: int) -> None:
+        del self.accepted[len(self.accepted) - n :]
+
+    def reset(self) -> None:
+        self.accepted.clear()
+
+
+def test_a_users_sampler_may_stand_anywhere() -> None:
+    half = S.SamplerChain([S.Temperature(temperature=0.5), S.TopK(top_k=20), S.Dist(3)])
+    tokens = run(half, 20)
+    for place in (0, 1):
+        user = Doubler()
+        samplers: list[object] = [S.TopK(top_k=20), S.Dist(3)]
+        samplers.insert(place, user)
+        chain = S.SamplerChain(samplers)
+        assert run(chain, 20) == tokens
+        assert user.accepted == tokens
+        chain.rollback(5)
+        assert user.accepted == tokens[:15]
+        kept, user.kept = user.kept, None  # deepcopy cannot copy candidates
+        clone = chain.clone()
+        assert run(chain, 5) == tokens[15:]
+        assert run(clone, 5) == tokens[15:]
+        assert chain.describe().count("doubler") == 1
+        assert chain[place] is user
+        chain.reset()
+        assert user.accepted == []
+    with pytest.raises(LogitsError, match="step that is over"):
+        _ = kept.ids  # type: ignore[attr-defined]
+
+
+class Chooser:
+    selects = True
+
+    def apply(self, candidates: S.Candidates) -> None:
+        candidates.keep(candidates.ids[-3:].tolist())
+        candidates.selected = int(candidates.ids[0])
+
+
+class Fails:
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def apply(self, candidates: S.Candidates) -> None:
+        if self.where == "apply":
+            raise RuntimeError("on purpose")
+        if self.where == "select":
+            candidates.selected = 10**6
+        if self.where == "length":
+            candidates.logits = np.zeros(3, np.float32)
+        if self.where == "keep":
+            candidates.keep([])
+
+    def accept(self, token: int) -> None:
+        if self.where == "accept":
+            raise RuntimeError("on purpose")
+
+
+def test_a_users_sampler_can_choose() -> None:
+    assert S.SamplerChain([Chooser()]).sample(ROW) == 497
+    with pytest.raises(ParameterError, match="nothing can follow"):
+        S.SamplerChain([Chooser(), S.Dist()])
+
+
+@pytest.mark.parametrize("where", ["apply", "accept", "select", "length", "keep"])
+def test_a_users_error_comes_through_and_changes_nothing(where: str) -> None:
+    penalties = S.Penalties(presence_penalty=1, penalty_last_n=2)
+    chain = S.SamplerChain([penalties, Fails(where), S.Dist(1)])
+    error = RuntimeError if where in ("apply", "accept") else LogitsError
+    for _ in range(3):
+        with pytest.raises(error):
+            chain.sample(ROW)
+    assert (chain.history, chain.position) == ([], 0)
+    with pytest.raises(ParameterError, match="no rollback"):
+        chain.rollback(1)
+
+
+def test_chains_nest() -> None:
+    inner = S.SamplerChain([S.TopK(top_k=20), S.Temperature(temperature=0.5)])
+    nested = S.SamplerChain([inner, S.SamplerChain([S.Dist()])], seed=9)
+    flat = S.SamplerChain([S.TopK(top_k=20), S.Temperature(temperature=0.5), S.Dist()], seed=9)
+    assert run(nested, 20) == run(flat, 20)
+    assert nested.describe() == flat.describe()
+    with pytest.raises(ParameterError, match="not a sampler"):
+        S.SamplerChain([object()])
+
+
+def test_editing_keeps_state() -> None:
+    chain = S.SamplerChain([S.MirostatV2(mirostat_tau=3)], seed=2)
+    start = run(chain, 10)
+    chain.insert(0, S.Penalties(penalty_last_n=-1, presence_penalty=5))
+    penalised = run(chain, 10)
+    assert chain.remove(0) == S.Penalties(penalty_last_n=-1, presence_penalty=5)
+    whole = S.SamplerChain([S.MirostatV2(mirostat_tau=3)], seed=2)
+    assert run(whole, 10) == start
+    assert run(whole, 10) != penalised
+    fresh = S.SamplerChain([], seed=5)
+    fresh.add(S.TopK(top_k=9))
+    fresh.add(S.SamplerChain([S.XTC(xtc_probability=1, xtc_threshold=0.01), S.Dist()]))
+    fresh.insert(0, S.XTC(xtc_probability=0.5, xtc_threshold=0.01))
+    same = S.SamplerChain(list(fresh), seed=5)
+    assert run(fresh, 30) == run(same, 30)
+    assert [type(s).__name__ for s in fresh[:2]] == ["XTC", "TopK"]
+    with pytest.raises(ParameterError, match="nothing can follow"):
+        fresh.add(S.Greedy())
+    with pytest.raises(IndexError):
+        fresh.remove(9)
+    assert len(fresh) == 4
+
+
+def test_an_inserted_penalty_sees_the_history() -> None:
+    chain = S.SamplerChain([S.Greedy()])
+    best = chain.sample(ROW)
+    chain.insert(0, S.Penalties(presence_penalty=100))
+    assert chain.sample(ROW) != best
+
+
+class Rows:
+    rows = ROW[None]
+
+
+def test_sample_takes_a_context() -> None:
+    assert S.SamplerChain([S.Greedy()]).sample(Rows()) == int(ROW.argmax())

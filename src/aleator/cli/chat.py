@@ -13,7 +13,7 @@ from aleator.cli.arguments import Parser, integer
 from aleator.cli.options import add_model_options, decode, load_model, stop_strings
 from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
 from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
-from aleator.core.errors import ContextFull, TemplateError
+from aleator.core.errors import ContextFull
 
 if TYPE_CHECKING:
     from aleator.cli.conversation import Conversation
@@ -40,7 +40,9 @@ def add_arguments(parser: Parser) -> None:
     group.option("-sys", "--system", metavar="TEXT", help="what the model is told before all else")
     group.option("-p", "--prompt", metavar="TEXT", help="a first message")
     group.option(
+        "--chat-template",
         "--chat-template-file",
+        dest="chat_template",
         metavar="FILE",
         help="Jinja template that writes messages as text (default: the model's)",
     )
@@ -81,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     with ProgressBar("reading", "tokens") as bar:
         conversation = Conversation(
             model,
-            template(model, arguments.chat_template_file),
+            template(model, arguments.chat_template),
             model.sampling_params(**sampling),
             system=arguments.system,
             stop=[*model.vocab.chat_stop, *stop_strings(arguments)],
@@ -151,6 +153,9 @@ def ask() -> str | None:
         except EOFError:
             note("")
             return None
+        except KeyboardInterrupt:
+            note("\n/exit or Ctrl-D leaves")
+            return ""
     line = sys.stdin.buffer.readline()
     return decode(line, "standard input").rstrip("\n") if line else None
 
@@ -159,10 +164,5 @@ def template(model: LanguageModel, path: str | None) -> ChatTemplate:
     """The chat template in the file, or the model's."""
     from aleator.text import ChatTemplate
 
-    if path is not None:
-        return ChatTemplate(decode(Path(path).read_bytes(), path), model.vocab)
-    if model.vocab.chat_template is None:
-        raise TemplateError(
-            "the model has no chat template: give one with --chat-template-file, or use aleator generate"
-        )
-    return ChatTemplate(model.vocab.chat_template, model.vocab)
+    source = model.vocab.chat_template if path is None else decode(Path(path).read_bytes(), path)
+    return ChatTemplate(source, model.vocab)

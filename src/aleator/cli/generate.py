@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser, integer
 from aleator.cli.options import (
@@ -160,12 +161,21 @@ def print_json(model: LanguageModel, prompt: str, generations: Sequence[Generati
         "prompt": prompt,
         "prompt_tokens": list(generations[0].request.tokens),
         "seed": generations[0].seed,
-        "params": generations[0].request.params.values(),
+        "params": finite(generations[0].request.params.values()),
         "chain": generations[0].request.chain.describe(),
         "completions": [generation.as_json() for generation in generations],
         "stats": generations[0].stats.as_json(),
     }
     write(json.dumps(result, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def finite(value: Any) -> Any:
+    """The same with infinities as the strings "inf" and "-inf", which JSON has no numbers for."""
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
 def report(generations: Sequence[Generation]) -> None:

@@ -162,7 +162,7 @@ def show(title: str, value: Any) -> None:
     if isinstance(value, dict):
         write(f"{title}\n")
         for name, inner in value.items():
-            write(f"  {name:<22} {readable(inner)}\n")
+            write(f"  {name:<22} {size(inner) if name == 'bytes' else readable(inner)}\n")
     else:
         write(f"{title:<24} {size(value) if title == 'bytes' else readable(value)}\n")
 

@@ -84,6 +84,9 @@ class Context:
             device=decoder.device if offload_kqv else "cpu",
             rotate=decoder.shift_keys,
         )
+        self.rows: torch.Tensor | None = (
+            None  # logits of the last decode, for SamplerChain.sample(ctx)
+        )
         self._native = (
             NativeStep(decoder, self.cache) if NativeStep.supports(decoder, self.cache) else None
         )
@@ -115,7 +118,8 @@ class Context:
                     part = slice(start, min(start + self.n_ubatch, end))
                     rows.append(self._micro_batch(checked, part, step))
             out = rows[0] if len(rows) == 1 else torch.cat(rows)
-            return out.to(self.device)
+            self.rows = out.to(self.device)
+            return self.rows
 
     def _micro_batch(self, batch: CheckedBatch, part: slice, step: Step) -> torch.Tensor:
         positions = batch.positions[part]

@@ -47,6 +47,7 @@ from aleator._native import (
     TopNSigma,
     TopP,
     TypicalP,
+    UserSampler,
     isa,
 )
 
@@ -95,5 +96,6 @@ __all__ = [
     "TopNSigma",
     "TopP",
     "TypicalP",
+    "UserSampler",
     "isa",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from aleator.samplers.base import (
     check_llama_seed,
     check_selects,
 )
+from aleator.samplers.user import UserSampler
 
 NUMERICS = ("portable", "llama.cpp")
 
@@ -47,6 +48,18 @@ class Candidates:
             self._native = host.Candidates(logits)
         except TypeError:
             raise _wrong_logits(logits) from None
+
+    @classmethod
+    def of(cls, native: host.Candidates) -> Candidates:
+        """The candidates of a step under way, for a user's sampler."""
+        candidates = object.__new__(cls)
+        candidates._native, candidates._numerics = native, "portable"
+        return candidates
+
+    def _portable(self, what: str) -> host.Candidates:
+        if not isinstance(self._native, host.Candidates):
+            raise ParameterError(what, f"{what} cannot be changed with numerics='llama.cpp'")
+        return self._native
 
     def _native_for(self, numerics: str) -> Any:
         if self._numerics is None:
@@ -76,8 +89,19 @@ class Candidates:
 
     @property
     def logits(self) -> NDArray[np.float32]:
-        """Their logits; a pending temperature is applied first."""
+        """Their logits; a pending temperature is applied first.
+
+        Can be assigned, float32 of the same length; NaN and -inf mask.
+        """
         return self._native.logits
+
+    @logits.setter
+    def logits(self, logits: NDArray[np.float32]) -> None:
+        self._portable("logits").logits = np.ascontiguousarray(logits, np.float32)
+
+    def keep(self, ids: Iterable[int]) -> None:
+        """Keep these tokens; the others are no candidates any more."""
+        self._portable("ids").keep([int(i) for i in ids])
 
     @property
     def probs(self) -> NDArray[np.float32]:
@@ -89,8 +113,12 @@ class Candidates:
 
     @property
     def selected(self) -> int | None:
-        """The token that was chosen, or ``None``."""
+        """The token that was chosen, or ``None``; can be assigned one of the candidates."""
         return self._native.selected
+
+    @selected.setter
+    def selected(self, token: int | None) -> None:
+        self._portable("selected").selected = token
 
     @property
     def sorted(self) -> bool:
@@ -100,7 +128,7 @@ class Candidates:
         return len(self) <= 1  # their order is by id
 
 
-class SamplerChain(Sequence[Sampler]):
+class SamplerChain(Sequence[Any]):
     """Samplers in the order in which they are applied; the last one chooses the token.
 
     The list is the order: nothing is moved.  For equal logits a portable chain gives the same token on any
@@ -110,7 +138,9 @@ class SamplerChain(Sequence[Sampler]):
     Parameters
     ----------
     samplers
-        Built-in samplers.  To be sampled from, the chain must end with ``Dist`` or ``Greedy``.
+        Built-in samplers, chains (their samplers stand there as if they were listed), and objects with
+        ``apply(candidates)`` (see :mod:`aleator.samplers.user`).  To be sampled from, the chain must end with
+        one that selects, such as ``Dist`` or ``Greedy``.
     numerics
         ``"portable"`` or ``"llama.cpp"``.
     seed
@@ -119,12 +149,13 @@ class SamplerChain(Sequence[Sampler]):
     completion
         Index among completions of one prompt, 0 to 1,048,575: equal chains with different indices draw
         independently.  llama.cpp adds it to the seed.
-
     """
+
+    name = "chain"
 
     def __init__(
         self,
-        samplers: Sequence[Sampler],
+        samplers: Iterable[Any],
         numerics: str = "portable",
         seed: int | None = None,
         completion: int = 0,
@@ -137,11 +168,8 @@ class SamplerChain(Sequence[Sampler]):
             raise ParameterError(
                 "completion", f"completion={completion} is out of range: give 0 to {MAX_COMPLETION}"
             )
-        for sampler in samplers:
-            if not isinstance(sampler, Sampler):
-                raise ParameterError("samplers", f"{sampler!r} is not a sampler")
-        self._samplers = tuple(samplers)
-        check_selects(list(samplers))
+        self._samplers = _flatten(samplers)
+        check_selects(self._samplers)
         self.numerics = numerics
         self.completion = completion
         self._chain_seed = _effective_seed(seed, numerics)
@@ -169,10 +197,59 @@ class SamplerChain(Sequence[Sampler]):
         return len(self._samplers)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._samplers[index]
+        chosen = self._samplers[index]
+        return [_shown(s) for s in chosen] if isinstance(index, slice) else _shown(chosen)
 
-    def __iter__(self) -> Iterator[Sampler]:
-        return iter(self._samplers)
+    def __iter__(self) -> Iterator[Any]:
+        return map(_shown, self._samplers)
+
+    def add(self, sampler: Any) -> None:
+        """Append a sampler, or a chain's samplers; see :meth:`insert`."""
+        self.insert(len(self), sampler)
+
+    def insert(self, index: int, sampler: Any) -> None:
+        """Put a sampler, or a chain's samplers, before the one at ``index``.
+
+        The others keep their state; the new one sees what was accepted so far.  With llama.cpp's numbers a
+        chain can only be changed before its first token.
+        """
+        index = range(len(self) + 1)[index]
+        made = _flatten([sampler])
+        self._edit([*self._samplers[:index], *made, *self._samplers[index:]], index, len(made), 0)
+
+    def remove(self, index: int) -> Any:
+        """Take out and return the sampler at ``index``; the others keep their state."""
+        index = range(len(self))[index]
+        gone = self._samplers[index]
+        self._edit([*self._samplers[:index], *self._samplers[index + 1 :]], index, 0, 1)
+        return _shown(gone)
+
+    def _edit(self, samplers: list[Sampler], index: int, added: int, removed: int) -> None:
+        check_selects(samplers)
+        if isinstance(self._native, host.LlamaChain) and self.history:
+            raise ParameterError(
+                "samplers",
+                "a chain with numerics='llama.cpp' can be changed before its first token only: reset() it first",
+            )
+        previous, self._samplers = self._samplers, samplers
+        inserted = 0
+        try:
+            placed = list(zip(samplers, self._places(), strict=True))
+            if isinstance(self._native, host.LlamaChain):
+                self._native = self._compile()
+                return
+            for sampler, place in placed[index : index + added]:
+                self._native.insert(index + inserted, sampler.native(place))
+                inserted += 1
+        except BaseException:
+            self._samplers = previous
+            while inserted:
+                inserted -= 1
+                self._native.remove(index + inserted)
+            raise
+        for _ in range(removed):
+            self._native.remove(index)
+        self._native.set_ordinals([p.ordinal for _, p in placed])
 
     def __repr__(self) -> str:
         return f"SamplerChain({list(self._samplers)!r}, seed={self.seed})"
@@ -180,7 +257,7 @@ class SamplerChain(Sequence[Sampler]):
     @property
     def seed(self) -> int:
         """The seed in use: the last sampler's own, else the chain's."""
-        own = [s.seed for s in self._samplers if getattr(s, "seed", None) is not None]  # type: ignore[attr-defined]
+        own = [s.seed for s in self._samplers if isinstance(getattr(s, "seed", None), int)]  # type: ignore[attr-defined]
         return own[-1] if own else self._chain_seed
 
     @property
@@ -218,11 +295,13 @@ class SamplerChain(Sequence[Sampler]):
         names = [("?" if s.neutral else "") + s.name for s in self._samplers]
         return " -> ".join(["logits", *names])
 
-    def sample(self, logits: Any) -> int:
+    def sample(self, logits: Any, row: int = -1) -> int:
         """Apply the chain to a row of logits, choose a token and accept it.
 
         Parameters
         ----------
+        row
+            With a context instead of logits: which row of its last decode.
         logits
             Shape ``[V]``, float32, float16 or bfloat16, contiguous, on the CPU (NumPy, torch, or anything
             with DLPack).  Not copied, not changed.
@@ -233,9 +312,14 @@ class SamplerChain(Sequence[Sampler]):
             For another shape or type, for an empty row, and if nothing is finite; the chain is as before.
 
         """
+        rows = getattr(logits, "rows", None)
+        if rows is not None:
+            logits = rows[row]
         try:
             return self._native.sample(logits)
         except TypeError:
+            if isinstance(self._native, host.Chain) and _is_row(logits):
+                raise  # from a user's sampler
             raise _wrong_logits(logits) from None
 
     def apply(self, candidates: Candidates) -> None:
@@ -254,7 +338,15 @@ class SamplerChain(Sequence[Sampler]):
         self._native.accept(token, generated)
 
     def rollback(self, n: int) -> None:
-        """Take back the last ``n`` accepted tokens, exactly."""
+        """Take back the last ``n`` accepted tokens, exactly.
+
+        Refused, with nothing changed, if a user's sampler in the chain has no ``rollback``.
+        """
+        for sampler in self._samplers:
+            if isinstance(sampler, UserSampler) and not sampler.can_roll_back and n:
+                raise ParameterError(
+                    "n", f"{sampler.name} has no rollback(n), so the chain cannot roll back"
+                )
         self._native.rollback(n)
 
     def reset(self) -> None:
@@ -265,6 +357,7 @@ class SamplerChain(Sequence[Sampler]):
         """Copy the chain with its state and seed."""
         copy = object.__new__(SamplerChain)
         copy.__dict__.update(self.__dict__)
+        copy._samplers = list(self._samplers)
         copy._native = self._native.clone()
         return copy
 
@@ -275,7 +368,7 @@ class ReferenceChain:
     def __init__(self, chain: SamplerChain) -> None:
         if chain.numerics != "portable":
             raise ParameterError("numerics", "references exist for numerics='portable' only")
-        self._pairs = list(zip(chain, chain._places(), strict=True))
+        self._pairs = list(zip(chain._samplers, chain._places(), strict=True))
         self.step = Step(completion=chain.completion)
 
     def apply(self, logits: NDArray[np.floating]) -> Row:
@@ -289,6 +382,31 @@ class ReferenceChain:
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history."""
         self.step.accept(token, generated)
+
+
+def _flatten(samplers: Iterable[Any]) -> list[Sampler]:
+    """The samplers one by one: chains opened, users' objects wrapped."""
+    flat: list[Sampler] = []
+    for sampler in samplers:
+        if isinstance(sampler, SamplerChain):
+            flat.extend(sampler._samplers)
+        elif isinstance(sampler, Sampler):
+            flat.append(sampler)
+        else:
+            flat.append(UserSampler(sampler, Candidates.of))
+    return flat
+
+
+def _shown(sampler: Sampler) -> Any:
+    return sampler.user if isinstance(sampler, UserSampler) else sampler
+
+
+def _is_row(logits: Any) -> bool:
+    try:
+        host.Candidates(logits)
+    except (TypeError, LogitsError):
+        return False
+    return True
 
 
 def _effective_seed(seed: int | None, numerics: str) -> int:

@@ -112,6 +112,10 @@ def _tokens(file: Fields, model: Fields) -> tuple[list[str], NDArray[np.uint8], 
             raise file.error("model.vocab", f"the token {text!r} has the id {token_id!r}")
     if not by_text:
         raise file.error("model.vocab", "the vocabulary has no tokens")
+    try:
+        "".join(by_text).encode()
+    except UnicodeEncodeError:
+        raise file.error("model.vocab", "a token has a lone surrogate") from None
     n_tokens = max(max(by_text.values()) + 1, model.integer("vocab_size", 0, _MAX_TOKENS, 0))
     tokens = [f"[PAD{i}]" for i in range(n_tokens)]
     attributes = np.full(n_tokens, TokenAttribute.UNUSED, np.uint8)
@@ -170,10 +174,10 @@ def _parts(file: Fields, key: str) -> Iterator[Fields]:
 
 
 def _kind(file: Fields) -> Literal["spm", "bpe"]:
-    types = {part.get("type") for part in _parts(file, "decoder")}
+    types = [part.values.get("type") for part in _parts(file, "decoder")]
     if "ByteLevel" in types:
         return "bpe"
-    if types & {"Metaspace", "ByteFallback"}:
+    if "Metaspace" in types or "ByteFallback" in types:
         return "spm"
     raise UnsupportedModel(
         f"{file.path}: its decoder is neither byte-level nor SentencePiece's; only these are "
@@ -184,10 +188,11 @@ def _kind(file: Fields) -> Literal["spm", "bpe"]:
 def _strips_space(file: Fields) -> bool:
     """Whether decoding takes the first space away, so that encoding must have put it there."""
     for part in _parts(file, "decoder"):
-        if part.get("type") == "Strip" and part.get("start"):
+        kind = part.values.get("type")
+        if kind == "Strip" and part.values.get("start"):
             return True
-        if part.get("type") == "Metaspace":
-            return bool(part.get("prepend_scheme", "always") != "never")
+        if kind == "Metaspace":
+            return part.get("prepend_scheme", "always") != "never"
     return False
 
 
@@ -215,7 +220,7 @@ def _template_tokens(file: Fields) -> dict[str, list[Any]]:
     """The ids that the post-processor puts before ("bos") and after ("eos") a text."""
     around: dict[str, list[Any]] = {"bos": [], "eos": []}
     for part in _parts(file, "post_processor"):
-        kind = part.get("type")
+        kind = part.values.get("type")
         if kind in ("BertProcessing", "RobertaProcessing"):
             raise UnsupportedModel(f"{file.path}: a post_processor of type {kind!r}")
         if kind != "TemplateProcessing":

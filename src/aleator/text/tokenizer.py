@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # From this many characters on, twice as fast without offsets, which cost threads and a warning
 # after a fork.
 _LONG = 4096
+_BYTE_TOKENS = {byte: f"<0x{byte:02X}>" for byte in range(256)}
 
 
 class Tokenizer:
@@ -90,8 +91,8 @@ class _MetadataEncoder:
         self.parsed = [(vocab.tokens[i], i) for i in order]
         self.always_parsed = [(text, i) for text, i in self.parsed if not special[i]]
         self.backend = _sentencepiece(vocab) if vocab.kind == "spm" else _byte_level(vocab)
-        missing = {b for b, c in BYTE_CHARACTERS.items() if c not in vocab.ids}
-        self.missing_bytes = frozenset(missing if vocab.kind == "bpe" else ())
+        names = BYTE_CHARACTERS if vocab.kind == "bpe" else _BYTE_TOKENS
+        self.missing_bytes = {byte for byte, text in names.items() if text not in vocab.ids}
 
     def encode(self, text: str, parse_special: bool) -> list[int]:
         ids: list[int] = []
@@ -104,12 +105,23 @@ class _MetadataEncoder:
             if self.vocab.kind == "spm":
                 prefix = SPACE if self.vocab.add_space_prefix and after_special else ""
                 part = prefix + part.replace(" ", SPACE)
-            elif self.missing_bytes and not self.missing_bytes.isdisjoint(part.encode()):
-                byte = next(b for b in part.encode() if b in self.missing_bytes)
-                raise TokenizerError(f"the vocabulary has no token for the byte 0x{byte:02X}")
+            if self.missing_bytes:
+                self._check_bytes(part)
             ids += _backend_ids(self.backend, part)
             after_special = False
         return ids
+
+    def _check_bytes(self, text: str) -> None:
+        """Refuse characters which the backend would leave out."""
+        vocab = self.vocab
+        if vocab.kind == "spm" and vocab.unk is not None:
+            return
+        for character in sorted(set(text)):
+            known = vocab.kind == "spm" and character in vocab.ids
+            if not known and not self.missing_bytes.isdisjoint(character.encode()):
+                raise TokenizerError(
+                    f"the vocabulary has no tokens for the character {character!r}"
+                )
 
 
 class _FileEncoder:
@@ -123,6 +135,14 @@ class _FileEncoder:
             self.backend = tokenizers.Tokenizer.from_file(path)
         except Exception as error:  # the package raises nothing more specific
             raise FileFormatError(path, f"cannot be read by tokenizers: {error}") from None
+        for token_id, token in self.backend.get_added_tokens_decoder().items():
+            if vocab.ids.get(token.content) != token_id:
+                raise FileFormatError(
+                    path,
+                    f"the token {token.content!r} has the id {vocab.ids.get(token.content)} where "
+                    f"{token_id} comes next",
+                    field="added_tokens",
+                )
         self.backend.no_truncation()
         self.backend.no_padding()
         self.lock = threading.Lock()
@@ -217,6 +237,12 @@ def _sentencepiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
 
 
 def _backend_ids(backend: tokenizers.Tokenizer, text: str) -> list[int]:
-    if len(text) < _LONG:
-        return list(backend.encode(text, add_special_tokens=False).ids)
-    return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+    try:
+        if len(text) < _LONG:
+            return list(backend.encode(text, add_special_tokens=False).ids)
+        return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+    except BaseException as error:
+        # A panic of the Rust code is no Exception: text of many millions of spaces makes one.
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise TokenizerError(f"the text cannot be encoded: {error}") from None
+        raise

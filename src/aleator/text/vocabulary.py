@@ -35,11 +35,10 @@ def _byte_alphabet() -> dict[int, str]:
 BYTE_CHARACTERS = _byte_alphabet()
 _CHARACTER_BYTES = {character: bytes([byte]) for byte, character in BYTE_CHARACTERS.items()}
 _MODELS: dict[str, Literal["spm", "bpe"]] = {"llama": "spm", "gpt2": "bpe"}
-_SHOWN_AS_STORED = (
-    TokenAttribute.CONTROL,
-    TokenAttribute.USER_DEFINED,
-    TokenAttribute.UNKNOWN,
-)
+# Looked up by number: making a TokenAttribute of each token would take longer than the rest.
+_SPECIAL = {TokenAttribute.CONTROL, TokenAttribute.UNKNOWN}
+_SHOWN_AS_STORED = {*_SPECIAL, TokenAttribute.USER_DEFINED}
+_NOT_SHOWN = {TokenAttribute.UNUSED, TokenAttribute.UNDEFINED}
 # GGUF's names of the special ids, as tokenizer.ggml.<name>_token_id.
 _GGUF_SPECIALS = {
     "bos": "bos",
@@ -219,18 +218,19 @@ class Vocabulary:
 
     def is_special(self, token: SupportsIndex) -> bool:
         """Whether the token is a control token or the unknown token: not text to be shown."""
-        return self.attribute(token) in (TokenAttribute.CONTROL, TokenAttribute.UNKNOWN)
+        return int(self.attributes[self.check_id(token)]) in _SPECIAL
 
     def token_bytes(self, token: SupportsIndex) -> bytes:
         """The bytes that the token stands for; none for an unused one."""
-        text, attribute = self.text(token), self.attribute(token)
+        index = self.check_id(token)
+        text, attribute = self.tokens[index], int(self.attributes[index])
         if attribute in _SHOWN_AS_STORED:
             return text.encode()
-        if attribute in (TokenAttribute.UNUSED, TokenAttribute.UNDEFINED):
+        if attribute in _NOT_SHOWN:
             return b""
         if self.kind == "bpe":
-            return b"".join(_CHARACTER_BYTES.get(c) or c.encode() for c in text)
-        if attribute is TokenAttribute.BYTE:
+            return b"".join([_CHARACTER_BYTES.get(c) or c.encode() for c in text])
+        if attribute == TokenAttribute.BYTE:
             return bytes([int(text[3:5], 16)])
         return text.replace(SPACE, " ").encode()
 

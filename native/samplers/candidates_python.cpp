@@ -1,0 +1,87 @@
+// Candidates as Python sees them.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "bind.hpp"
+#include "samplers/binding.hpp"
+
+namespace aleator {
+
+namespace {
+
+struct Listed {
+  std::vector<int32_t> ids;
+  std::vector<float> logits;
+  explicit Listed(Candidates& c) { c.list(ids, logits); }
+};
+
+void set_logits(PyCandidates& c, nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu> z) {
+  auto& logits = c.get().edit_all();
+  if (z.shape(0) != logits.size())
+    throw LogitsError("there are " + std::to_string(logits.size()) + " candidates, but " +
+                      std::to_string(z.shape(0)) + " logits were given");
+  std::copy(z.data(), z.data() + logits.size(), logits.begin());
+  c.get().settle();
+}
+
+void keep(PyCandidates& c, std::vector<int32_t> ids) {
+  std::sort(ids.begin(), ids.end());
+  Candidates& inner = c.get();
+  inner.compact();
+  const auto& have = inner.ids();
+  const auto in = [&](size_t i) { return std::binary_search(ids.begin(), ids.end(), have[i]); };
+  bool any = false;
+  for (size_t i = 0; i < have.size() && !any; ++i) any = in(i);
+  if (!any) throw LogitsError("none of the tokens to keep is a candidate");
+  inner.keep_if(in);
+}
+
+void select(PyCandidates& c, std::optional<int32_t> token) {
+  if (token) {
+    const Listed listed(c.get());
+    if (!std::binary_search(listed.ids.begin(), listed.ids.end(), *token))
+      throw LogitsError("token " + std::to_string(*token) + " is not a candidate");
+  }
+  c.get().selected = token.value_or(-1);
+}
+
+}  // namespace
+
+ALEATOR_BIND(candidates) {
+  nb::class_<PyCandidates>(m, "Candidates")
+      .def(nb::init<const Logits&>(), nb::arg("logits").noconvert())
+      .def("__len__", [](PyCandidates& c) { return c.get().count(); })
+      .def_prop_ro("n_vocab", [](PyCandidates& c) { return c.get().n_vocab(); })
+      .def_prop_rw(
+          "selected",
+          [](PyCandidates& c) {
+            const int32_t token = c.get().selected;
+            return token < 0 ? std::optional<int32_t>() : std::optional(token);
+          },
+          &select, nb::for_setter(nb::arg("token").none()))
+      .def_prop_ro(
+          "ids", [](PyCandidates& c) { return to_numpy(std::move(Listed(c.get()).ids)); },
+          nb::rv_policy::automatic)
+      .def_prop_rw(
+          "logits",
+          [](PyCandidates& c) {
+            c.get().materialise();
+            return to_numpy(std::move(Listed(c.get()).logits));
+          },
+          &set_logits, nb::for_getter(nb::rv_policy::automatic))
+      .def_prop_ro(
+          "weights",
+          [](PyCandidates& c) {
+            const Listed listed(c.get());
+            std::vector<uint64_t> weights(listed.ids.size());
+            ALEATOR_PICK(weigh)(listed.logits.data(), static_cast<int64_t>(weights.size()),
+                                c.get().top(), c.get().scale(), weights.data());
+            return to_numpy(std::move(weights));
+          },
+          nb::rv_policy::automatic)
+      .def("keep", &keep, nb::arg("ids"), "Keep these tokens; the others are no candidates any more.");
+}
+
+}  // namespace aleator

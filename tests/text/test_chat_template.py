@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable
+
+import pytest
+
+from aleator.core.errors import ParameterError, TemplateError
+from aleator.text import ChatTemplate, Tokenizer, Vocabulary, chat_template
+from tests.text.vocabularies import byte_level
+
+VOCAB = Vocabulary.from_metadata(byte_level(("<s>", "</s>"), bos_token_id=258, eos_token_id=259))
+MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "<ho>"}]
+
+
+def render(source: str, **variables: object) -> str:
+    return ChatTemplate(source, VOCAB).render(MESSAGES, **variables)  # type: ignore[arg-type]
+
+
+def test_a_real_template(tokenizer: Callable[[str], Tokenizer]) -> None:
+    tok = tokenizer("qwen2")
+    text = ChatTemplate(tok.vocab.chat_template, tok.vocab).render(MESSAGES[:1])
+    assert text == (
+        "<|im_start|>system\nYou are a helpful assistant<|im_end|>\n"
+        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    )
+    ids = tok.encode(text, add_special=False, parse_special=True)
+    assert ids.count(151645) == 2
+    assert tok.decode(ids) == text
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("{{ bos_token }}{{ eos_token }}{{ unk_token }}", "<s></s>"),
+        ("{% for m in messages %}\n  {{ m.role }}\n{% endfor %}\n", "  user\n  assistant\n"),
+        ("  {% if true %}\na{% endif %}", "a"),
+        ("{% for m in messages %}{{ loop.index }}{% break %}{% endfor %}", "1"),
+        ("{% for m in messages if m.role == 'x' %}a{% else %}none{% endfor %}", "none"),
+        ("{% for m in messages if m.content != 'hi' %}{{ loop.last }}{% endfor %}", "True"),
+        ("{{ add_generation_prompt }}", "True"),
+        ("{{ tools is none }}", "True"),
+        ("{{ messages[1]['content'] | tojson }}", '"<ho>"'),
+        ("{{ {'é': 1} | tojson(indent=2) }}", '{\n  "é": 1\n}'),
+        ("{{ 'a' ~ 1 ~ none }}", "a1None"),
+        ("{% generation %}a{% endgeneration %}b", "ab"),
+        ("{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 2 %}{{ ns.n ** 2 * 3 }}", "12"),
+        ("{% macro f(x) %}<{{ x }}>{% endmacro %}{{ f('é') }}", "<é>"),
+        ("{{ '%s!' % 'a' }}{{ '{:>3}'.format('b') }}{{ 'c' | center(3) }}", "a!  b c "),
+        ("{{ messages | map(attribute='role') | join(',') }}", "user,assistant"),
+        ("{{ enable_thinking is defined }}", "False"),
+    ],
+)
+def test_language(source: str, text: str) -> None:
+    assert render(source) == text
+
+
+def test_variables() -> None:
+    tools = [{"name": "f"}]
+    assert render("{{ tools | tojson }}", tools=tools) == json.dumps(tools)
+    assert render("{{ x }}", x=3) == "3"
+    assert render("{{ add_generation_prompt }}", add_generation_prompt=False) == "False"
+
+
+def test_strftime_now() -> None:
+    assert abs(int(render("{{ strftime_now('%Y') }}")) - datetime.date.today().year) <= 1
+
+
+@pytest.mark.parametrize("source", [None, "", " \n"])
+def test_missing_template(source: str | None) -> None:
+    with pytest.raises(TemplateError, match=r"no chat template.*--chat-template"):
+        ChatTemplate(source, VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("a\n{% if %}", "line 2: Expected an expression"),
+        ("{% for m in messages %}", "line 1: Unexpected end"),
+        ("\n\n{{ x | nothing }}", "line 3: No filter named 'nothing'"),
+        ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "cannot be compiled"),
+    ],
+)
+def test_templates_that_do_not_parse(source: str, message: str) -> None:
+    with pytest.raises(TemplateError, match=message):
+        ChatTemplate(source, VOCAB)
+
+
+def test_too_long_a_template() -> None:
+    with pytest.raises(TemplateError, match="characters"):
+        ChatTemplate("a" * (chat_template.MAX_SOURCE + 1), VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("\n{{ raise_exception('no system') }}", "line 2: it refuses the conversation: no system"),
+        ("a\nb\n{{ x.y }}", "line 3: 'x' is undefined"),
+        ("{{ 1 // 0 }}", "line 1: integer division"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+        ("{{ messages.append(1) }}", "unsafe"),
+        ("{% include 'x' %}", "line 1: no loader"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+    ],
+)
+def test_templates_that_fail(source: str, message: str) -> None:
+    with pytest.raises(TemplateError, match=message):
+        render(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(10**9) %}x{% endfor %}",
+        "{{ 'a' * 10**9 }}",
+        "{{ 10**9 * 'a' }}",
+        "{{ [1] * 10**9 }}",
+        "{{ 9 ** 10000000 }}",
+        "{% set n = namespace(x='a') %}{% for i in range(99) %}{% set n.x = n.x~n.x %}{% endfor %}",
+        "{% set n = namespace(x='a') %}{% for i in range(99) %}{% set n.x = n.x+n.x %}{% endfor %}",
+        "{% set n = namespace(x=9) %}{% for i in range(9999) %}{% set n.x = n.x*n.x %}{% endfor %}",
+        "{{ 'a' | center(10**9) }}",
+        "{{ 'a'.ljust(10**9) }}",
+        "{{ '%1000000000d' % 3 }}",
+        "{{ '%1000000000d' | format(3) }}",
+        "{{ '%*d' % (10**9, 3) }}",
+        "{{ '{:1000000000}'.format(3) }}",
+        "{{ {} | tojson(indent=10**9) }}",
+        "{% for i in range(100000) %}{{ 'a' * 1000 }}{% endfor %}",
+    ],
+)
+def test_what_a_template_builds_is_bounded(source: str) -> None:
+    with pytest.raises(TemplateError, match=r"characters|too great|too wide|bits"):
+        render(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+        "{% for i in range(99999) %}{% for j in range(99999) if false %}{% endfor %}{% endfor %}",
+        "{% for i in range(99999) %}{% set x = range(99999) | map('string') | list %}{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    ],
+)
+def test_rendering_stops_in_time(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_template, "MAX_SECONDS", 0.1)
+    with pytest.raises(TemplateError, match=r"not done after 0\.1 seconds"):
+        render(source)
+
+
+@pytest.mark.parametrize("messages", [["hi"], [{"content": "hi"}], [{"role": 1}]])
+def test_messages_are_checked(messages: list[object]) -> None:
+    with pytest.raises(ParameterError, match=r"messages\[0\] must be a mapping with a 'role'"):
+        ChatTemplate("x", VOCAB).render(messages)  # type: ignore[arg-type]

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
+from aleator.text import TokenAttribute, Tokenizer, Vocabulary
+from tests.text.vocabularies import byte_level, sentencepiece
+
+TEXTS = ["", "abc ab", " cab  é🦙\n", "<|im_end|>ab<u>c", "<s>ab</s> ab"]
+
+
+def ids_of(metadata: dict[str, Any]) -> dict[str, int]:
+    return {text: i for i, text in enumerate(metadata["tokenizer.ggml.tokens"])}
+
+
+def write(directory: Path, backend: tokenizers.Tokenizer, **configs: Any) -> Path:
+    """A directory with tokenizer.json, and <name>.json for each of ``configs``."""
+    backend.save(str(directory / "tokenizer.json"))
+    for name, config in configs.items():
+        (directory / f"{name}.json").write_text(json.dumps(config))
+    return directory
+
+
+def byte_level_backend() -> tokenizers.Tokenizer:
+    model = models.BPE(ids_of(byte_level()), [("a", "b"), ("ab", "c")])
+    backend = tokenizers.Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<|im_end|>", "<s>"])  # 258, 259
+    backend.add_tokens(["<u>"])  # 260
+    return backend
+
+
+def sentencepiece_backend() -> tokenizers.Tokenizer:
+    merges = [("a", "b"), ("▁", "ab")]
+    model = models.BPE(ids_of(sentencepiece()), merges, unk_token="<unk>", byte_fallback=True)
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    backend.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    backend.add_special_tokens(["<unk>", "<s>", "</s>"])
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 1)]
+    )
+    return backend
+
+
+def test_byte_level(tmp_path: Path) -> None:
+    backend = byte_level_backend()
+    vocab = Vocabulary.from_directory(
+        write(
+            tmp_path,
+            backend,
+            tokenizer_config={"eos_token": {"content": "<|im_end|>"}, "bos_token": None},
+            config={"vocab_size": 300},
+        )
+    )
+    assert (vocab.kind, len(vocab), vocab.eos, vocab.bos) == ("bpe", 300, 258, None)
+    assert vocab.eog == {258}
+    assert not vocab.add_bos
+    assert vocab.attribute(259) == TokenAttribute.CONTROL
+    assert vocab.attribute(260) == TokenAttribute.USER_DEFINED
+    assert vocab.attribute(299) == TokenAttribute.UNUSED
+    assert (vocab.token_bytes(299), vocab.token_bytes(0x0A)) == (b"", b"\n")
+    tok = Tokenizer(vocab)
+    for text in TEXTS:
+        assert tok.encode(text, parse_special=True) == backend.encode(text).ids
+        assert tok.decode(tok.encode(text)) == text
+    assert 258 not in tok.encode("<|im_end|>")
+    assert 260 in tok.encode("<u>")
+
+
+def test_sentencepiece(tmp_path: Path) -> None:
+    backend = sentencepiece_backend()
+    config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    vocab = Vocabulary.from_directory(write(tmp_path, backend, tokenizer_config=config))
+    assert (vocab.kind, vocab.bos, vocab.eos, vocab.unk) == ("spm", 1, 2, 0)
+    assert (vocab.add_bos, vocab.add_eos, vocab.add_space_prefix) == (True, False, True)
+    assert vocab.attribute(3) == TokenAttribute.BYTE
+    assert vocab.attribute(0) == TokenAttribute.UNKNOWN
+    tok = Tokenizer(vocab)
+    for text in TEXTS[1:]:
+        assert tok.encode(text, parse_special=True) == backend.encode(text).ids
+        assert tok.decode(tok.encode(text), skip_special=True) == text
+
+
+def test_same_ids_as_from_gguf(tmp_path: Path) -> None:
+    directory = write(tmp_path, sentencepiece_backend(), tokenizer_config={"bos_token": "<s>"})
+    theirs = Tokenizer(Vocabulary.from_directory(directory))
+    ours = Tokenizer(Vocabulary.from_metadata(sentencepiece()))
+    for text in ("ab ab", "abé  \n a", "<s>"):
+        assert theirs.encode(text) == ours.encode(text)
+
+
+def test_configuration_overrides_the_post_processor(tmp_path: Path) -> None:
+    config = {"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": False}
+    config["add_eos_token"] = True
+    directory = write(tmp_path, sentencepiece_backend(), tokenizer_config=config)
+    vocab = Vocabulary.from_directory(directory)
+    assert (vocab.add_bos, vocab.add_eos) == (False, True)
+    assert Tokenizer(vocab).encode("ab") == [263, 2]
+
+
+def test_all_ends_of_the_generation_config_count(tmp_path: Path) -> None:
+    directory = write(
+        tmp_path,
+        byte_level_backend(),
+        special_tokens_map={"bos_token": "<s>"},
+        generation_config={"eos_token_id": [257, 260], "bos_token_id": 259},
+        config={"eos_token_id": 5},
+    )
+    vocab = Vocabulary.from_directory(directory)
+    assert (vocab.bos, vocab.eos) == (259, 257)
+    assert vocab.eog == {257, 258, 260}
+
+
+def test_saved_truncation_and_padding_do_nothing(tmp_path: Path) -> None:
+    backend = byte_level_backend()
+    backend.enable_truncation(2)
+    backend.enable_padding(length=8)
+    tok = Tokenizer(Vocabulary.from_directory(write(tmp_path, backend)))
+    assert tok.encode("xyz") == [ord("x"), ord("y"), ord("z")]
+
+
+def test_chat_templates(tmp_path: Path) -> None:
+    named = [{"name": "tools", "template": "t"}, {"name": "default", "template": "d"}]
+    write(tmp_path, byte_level_backend(), tokenizer_config={"chat_template": named})
+    assert Vocabulary.from_directory(tmp_path).chat_template == "d"
+    (tmp_path / "chat_template.jinja").write_text("j")
+    assert Vocabulary.from_directory(tmp_path).chat_template == "j"
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(FileFormatError, match="not UTF-8"):
+        Vocabulary.from_directory(tmp_path)
+
+
+def change(path: Path, *keys: str | int, value: Any) -> None:
+    """Set a field of tokenizer.json."""
+    document = json.loads(path.read_text())
+    place = document
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    path.write_text(json.dumps(document))
+
+
+BAD_FIELDS: list[tuple[tuple[str | int, ...], Any, str]] = [
+    (("model",), None, "model"),
+    (("model", "vocab"), [], "vocab"),
+    (("model", "vocab"), {}, "out of vocabulary"),
+    (("model", "vocab", "a"), -1, "the id -1"),
+    (("model", "vocab", "a"), 1 << 60, "the id 1152921504606846976"),
+    (("model", "vocab", "a"), "1", "the id '1'"),
+    (("model", "vocab", "a"), 98, "both have the id 98"),
+    (("model", "vocab", "\ud800"), 400, "surrogate"),
+    (("model", "merges"), [["a", "x"]], "tokenizers"),
+    (("model", "merges"), 3, "tokenizers"),
+    (("added_tokens",), {}, "added_tokens"),
+    (("added_tokens", 0), 3, "content"),
+    (("added_tokens", 0, "id"), None, "id"),
+    (("added_tokens", 0, "id"), 1000, "'<|im_end|>' has the id 1000"),
+    (("added_tokens", 0, "id"), 99, "both have the id 99"),
+    (("pre_tokenizer",), {"type": "Nonsense"}, "tokenizers"),
+    (("post_processor",), {"type": "TemplateProcessing"}, "single"),
+    (("post_processor",), {"type": "TemplateProcessing", "single": [{}]}, "malformed"),
+]
+
+
+@pytest.mark.parametrize(("keys", "value", "message"), BAD_FIELDS)
+def test_bad_fields_are_named(
+    keys: tuple[str | int, ...], value: Any, message: str, tmp_path: Path
+) -> None:
+    change(write(tmp_path, byte_level_backend()) / "tokenizer.json", *keys, value=value)
+    with pytest.raises(FileFormatError, match=message):
+        Tokenizer(Vocabulary.from_directory(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (("model", "type"), "Unigram", "only BPE"),
+        (("decoder",), None, "neither byte-level nor SentencePiece"),
+        (("post_processor",), {"type": "BertProcessing"}, "BertProcessing"),
+    ],
+)
+def test_other_tokenizers_are_refused(
+    keys: tuple[str | int, ...], value: Any, message: str, tmp_path: Path
+) -> None:
+    change(write(tmp_path, byte_level_backend()) / "tokenizer.json", *keys, value=value)
+    with pytest.raises(UnsupportedModel, match=message):
+        Vocabulary.from_directory(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("tokenizer_config", {"eos_token": "</x>"}, "eos_token is '</x>', which is not in"),
+        ("tokenizer_config", {"eos_token": ["a"]}, "must be a string"),
+        ("tokenizer_config", {"chat_template": 3}, "chat_template"),
+        ("tokenizer_config", {"add_bos_token": "yes"}, "add_bos_token"),
+        ("generation_config", {"eos_token_id": 261}, "eos_token_id has 261; ids are 0 to 260"),
+        ("generation_config", {"eos_token_id": [1, "x"]}, "eos_token_id has 'x'"),
+        ("config", {"vocab_size": 1 << 40}, "vocab_size"),
+    ],
+)
+def test_bad_configurations_are_named(
+    name: str, config: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    write(tmp_path, byte_level_backend(), **{name: config})
+    with pytest.raises(FileFormatError, match=message) as caught:
+        Vocabulary.from_directory(tmp_path)
+    assert f"{name}.json" in str(caught.value)
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound):
+        Vocabulary.from_directory(tmp_path / "none")
+    with pytest.raises(FileFormatError, match=r"no tokenizer\.json"):
+        Vocabulary.from_directory(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(FileFormatError, match="JSON"):
+        Vocabulary.from_directory(tmp_path)

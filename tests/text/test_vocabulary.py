@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aleator.core.errors import FileFormatError, ModelNotFound, TokenizerError, UnsupportedModel
+from aleator.models.gguf import GGUFFile
+from aleator.text import TokenAttribute, Tokenizer, Vocabulary
+from tests.text import vocabularies
+from tests.text.vocabularies import byte_level, sentencepiece
+
+GGML = "tokenizer.ggml."
+
+# As llama.cpp 0.5 loads them: bos, eos, eot, add_bos, ends.
+LLAMA_CPP = {
+    "llama-spm": (1, 2, None, True, {2}),
+    "llama-bpe": (128000, 128001, 128009, True, {128001, 128009}),
+    "qwen2": (151643, 151643, 151645, False, {151643, 151645, 128247}),
+    "gpt-2": (50256, 50256, 50256, False, {50256}),
+}
+
+
+@pytest.mark.parametrize("name", LLAMA_CPP)
+def test_specials_are_llama_cpps(name: str, tokenizer: Callable[[str], Tokenizer]) -> None:
+    vocab = tokenizer(name).vocab
+    found = (vocab.bos, vocab.eos, vocab.eot, vocab.add_bos, set(vocab.eog))
+    assert found == LLAMA_CPP[name]
+    assert not vocab.add_eos
+
+
+def test_sizes_and_attributes(tokenizer: Callable[[str], Tokenizer]) -> None:
+    spm = tokenizer("llama-spm").vocab
+    assert (len(spm), spm.unk, spm.pad) == (32000, 0, None)
+    assert [spm.attribute(i) for i in (0, 1, 3, 15043)] == [
+        TokenAttribute.UNKNOWN,
+        TokenAttribute.CONTROL,
+        TokenAttribute.BYTE,
+        TokenAttribute.NORMAL,
+    ]
+    assert (spm.text(15043), spm.token_bytes(15043)) == ("▁Hello", b" Hello")
+    assert (spm.text(13), spm.token_bytes(13)) == ("<0x0A>", b"\n")
+    assert spm.token_bytes(1) == b"<s>"
+    bpe = tokenizer("qwen2").vocab
+    assert (len(bpe), bpe.pad) == (151936, 151643)
+    assert bpe.token_bytes(np.int64(151645)) == b"<|im_end|>"
+    assert bpe.chat_template is not None
+
+
+def test_byte_level_tokens_are_the_256_bytes() -> None:
+    vocab = Vocabulary.from_metadata(byte_level())
+    assert [vocab.token_bytes(i) for i in range(256)] == [bytes([i]) for i in range(256)]
+
+
+def test_unused_tokens_have_no_bytes() -> None:
+    vocab = Vocabulary.from_metadata(byte_level(("[PAD0]",), vocabularies.UNUSED))
+    assert vocab.token_bytes(258) == b""
+
+
+@pytest.mark.parametrize("token", [-1, 258, 1 << 40])
+def test_ids_outside_the_vocabulary_are_refused(token: int) -> None:
+    vocab = Vocabulary.from_metadata(byte_level())
+    for method in (vocab.token_bytes, vocab.text, vocab.attribute):
+        with pytest.raises(TokenizerError, match=f"{token} is outside the vocabulary of 258"):
+            method(token)
+
+
+def test_ids_must_be_integers() -> None:
+    with pytest.raises(TokenizerError, match="must be an integer"):
+        Vocabulary.from_metadata(byte_level()).token_bytes(1.5)  # type: ignore[arg-type]
+
+
+END_TEXTS = [
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "<end_of_utterance>",
+    "<turn|>",
+    "<|tool_response>",
+    "<|eom_id|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "[EOS]",
+    "<eos>",
+    "</s>",
+    "[e~[",
+    "<｜end▁of▁sentence｜>",
+    "<|fim_pad|>",
+    "<PAD>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+]
+
+
+@pytest.mark.parametrize("text", END_TEXTS)
+def test_well_known_texts_end_a_generation(text: str) -> None:
+    vocab = Vocabulary.from_metadata(byte_level((text,), vocabularies.NORMAL))
+    assert vocab.eog == {258}
+    assert vocab.attribute(258) == TokenAttribute.CONTROL
+
+
+@pytest.mark.parametrize("text", ["<s>", "<|start|>", "<pad>", "<|fim_prefix|>", "<|EOT|>"])
+def test_other_texts_do_not(text: str) -> None:
+    assert Vocabulary.from_metadata(byte_level((text,))).eog == frozenset()
+
+
+# Combinations, as llama.cpp 0.5 resolves them.
+def test_end_of_a_part_is_no_end_in_gpt_oss() -> None:
+    vocab = Vocabulary.from_metadata(byte_level(("<|end|>", "<|return|>", "<|call|>")))
+    assert vocab.eog == {259, 260}
+    assert vocab.attribute(258) == TokenAttribute.USER_DEFINED
+    assert Vocabulary.from_metadata(byte_level(("<|end|>", "<|return|>"))).eog == {258, 259}
+
+
+def test_html_tag_is_no_end_in_gemma4() -> None:
+    vocab = Vocabulary.from_metadata(byte_level(("</s>", "<|tool_response>")))
+    assert vocab.eog == {259}
+    assert vocab.attribute(258) == TokenAttribute.NORMAL
+
+
+def test_named_ids_end_a_generation_whatever_their_text() -> None:
+    fields = {"eos_token_id": 258, "eot_token_id": 259, "eom_token_id": 260, "bos_token_id": 0}
+    vocab = Vocabulary.from_metadata(byte_level(("<x>", "<y>", "<z>"), **fields))
+    assert vocab.eog == {258, 259, 260}
+    assert (vocab.eos, vocab.eot, vocab.special.eom) == (258, 259, 260)
+
+
+def test_fill_in_the_middle_tokens_are_found() -> None:
+    vocab = Vocabulary.from_metadata(byte_level(("<PRE>", "<fim_suffix>", "<|fim_middle|>")))
+    assert (vocab.special.fim_pre, vocab.special.fim_suf, vocab.special.fim_mid) == (258, 259, 260)
+    named = Vocabulary.from_metadata(byte_level(("<PRE>", "<x>"), fim_pre_token_id=259))
+    assert named.special.fim_pre == 259
+
+
+def test_chat_metadata() -> None:
+    metadata = byte_level() | {"tokenizer.chat_template": "x", "aleator.chat.stop": ["\n\n", ""]}
+    vocab = Vocabulary.from_metadata(metadata)
+    assert (vocab.chat_template, vocab.chat_stop) == ("x", ("\n\n",))
+    assert Vocabulary.from_metadata(byte_level()).chat_stop == ()
+
+
+def test_bos_defaults_follow_the_tokenizer() -> None:
+    assert Vocabulary.from_metadata(sentencepiece()).add_bos
+    assert not Vocabulary.from_metadata(sentencepiece(add_bos_token=False)).add_bos
+    assert not Vocabulary.from_metadata(byte_level(bos_token_id=0)).add_bos
+    assert Vocabulary.from_metadata(byte_level(bos_token_id=0, pre="llama-bpe")).add_bos
+    assert not Vocabulary.from_metadata(byte_level(pre="llama-bpe")).add_bos
+
+
+def without(metadata: dict[str, Any], key: str) -> dict[str, Any]:
+    return {k: v for k, v in metadata.items() if k != key}
+
+
+BAD = {
+    "no model": (without(byte_level(), GGML + "model"), GGML + "model", "missing"),
+    "no tokens": (without(byte_level(), GGML + "tokens"), GGML + "tokens", "missing"),
+    "no merges": (without(byte_level(), GGML + "merges"), GGML + "merges", "missing"),
+    "no scores": (without(sentencepiece(), GGML + "scores"), GGML + "scores", "missing"),
+    "empty": (byte_level(tokens=[]), GGML + "tokens", "no tokens"),
+    "tokens no list": (byte_level(tokens="abc"), GGML + "tokens", "must be"),
+    "tokens of numbers": (byte_level(tokens=[1, 2]), GGML + "tokens", "strings"),
+    "duplicate": (byte_level(("a",)), GGML + "tokens", "tokens 97 and 258 are both 'a'"),
+    "few types": (byte_level(token_type=[1]), GGML + "token_type", "1 values for 258 tokens"),
+    "bad type": (byte_level(token_type=[1] * 257 + [7]), GGML + "token_type", "token 257 is 7"),
+    "types of text": (byte_level(token_type=["1"]), GGML + "token_type", "numbers"),
+    "few scores": (sentencepiece(scores=[1.0]), GGML + "scores", "1 values for 264 tokens"),
+    "NaN score": (
+        sentencepiece(scores=[0.0] * 263 + [float("nan")]),
+        GGML + "scores",
+        "token 263",
+    ),
+    "byte token": (
+        sentencepiece(added=(("<0xG0>", vocabularies.BYTE),)),
+        GGML + "tokens",
+        "'<0xG0>' is not <0xXX>",
+    ),
+    "bos out of range": (byte_level(bos_token_id=258), GGML + "bos_token_id", "258"),
+    "eos negative": (byte_level(eos_token_id=-1), GGML + "eos_token_id", "-1"),
+    "eos no number": (byte_level(eos_token_id="2"), GGML + "eos_token_id", "integer"),
+    "add_bos without bos": (byte_level(add_bos_token=True), GGML + "bos_token_id", "add_bos"),
+    "add_bos no bool": (byte_level(add_bos_token=1), GGML + "add_bos_token", "true or false"),
+    "template": (byte_level() | {"tokenizer.chat_template": 1}, "tokenizer.chat_template", "str"),
+    "stop": (byte_level() | {"aleator.chat.stop": [1]}, "aleator.chat.stop", "strings"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_metadata_names_the_field(case: str) -> None:
+    metadata, field, message = BAD[case]
+    with pytest.raises(FileFormatError, match=message) as caught:
+        Vocabulary.from_metadata(metadata, path="model.gguf")
+    assert caught.value.field == field
+    assert str(caught.value).startswith("model.gguf: ")
+
+
+def test_other_tokenizers_are_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="'bert'; supported are 'llama', 'gpt2'"):
+        Vocabulary.from_metadata(byte_level(model="bert"))
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound):
+        Vocabulary.from_gguf(tmp_path / "none.gguf")
+
+
+def test_open_files_are_taken(tokenizer: Callable[[str], Tokenizer]) -> None:
+    source = tokenizer("gpt-2").vocab.source
+    assert source is not None
+    assert len(Vocabulary.from_gguf(GGUFFile(source))) == 50257
