@@ -1,4 +1,5 @@
 // Contract: docs/llama-cpp.md
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <string_view>

@@ -1,0 +1,126 @@
+"""numerics="llama.cpp" against what llama.cpp itself did: tests/golden, written by tools/golden_llama.py."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from golden_rows import row
+
+from aleator import samplers as S
+from aleator.kernels import host
+from aleator.samplers.params import SAMPLERS_BY_NAME
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+MODEL = Path(__file__).parents[2] / "src" / "aleator" / "data" / "shakespeare.gguf"
+STEMS = sorted(path.stem for path in GOLDEN.glob("*.json"))
+
+
+@cache
+def tokenizer() -> Any:
+    from aleator.text import Tokenizer, Vocabulary
+
+    return Tokenizer(Vocabulary.from_gguf(MODEL))
+
+
+@cache
+def infill_vocabulary() -> host.InfillVocabulary:
+    vocab = tokenizer().vocab
+    controls = vocab.eog | {vocab.bos, vocab.unk}
+    pieces = [b"" if i in controls else vocab.token_bytes(i) for i in range(len(vocab))]
+    return host.InfillVocabulary(pieces, sorted(vocab.eog), vocab.eos)
+
+
+def chain_of(described: list[Any]) -> Any:
+    if any(name == "infill" for name, _ in described):
+        place = S.base.Place(0, 0)
+        return host.LlamaChain(
+            [
+                host.LlamaInfill(infill_vocabulary())
+                if name == "infill"
+                else SAMPLERS_BY_NAME[name](**values).native_llama(place)
+                for name, values in described
+            ]
+        )
+    made = []
+    for name, values in described:
+        if values.get("dry_sequence_breakers"):
+            values = {**values, "tokenizer": tokenizer()}
+        made.append(SAMPLERS_BY_NAME[name](**values))
+    return S.SamplerChain(made, numerics="llama.cpp")
+
+
+def digest(native: host.LlamaCandidates) -> str:
+    hashed = hashlib.sha256()
+    for field in (native.ids, native.logits, native.p):
+        hashed.update(field.tobytes())
+    return hashed.hexdigest()[:16]
+
+
+def apply(chain: Any, logits: np.ndarray) -> host.LlamaCandidates:
+    native = host.LlamaCandidates(host.Candidates(logits))
+    compiled: Any = chain._native if isinstance(chain, S.SamplerChain) else chain
+    compiled.apply(native)
+    return native
+
+
+def cases(stem: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((GOLDEN / f"{stem}.json").read_text())["cases"]
+    return found
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_every_kept_set_order_bit_and_token_is_llama_cpps(stem: str) -> None:
+    checked = 0
+    for case in cases(stem):
+        if "steps" not in case:
+            continue
+        chain = chain_of(case["chain"])
+        for token in case["accepted"]:
+            chain.accept(token)
+        logits = row(*case["row"])
+        for expected in case["steps"]:
+            native = apply(chain, logits)
+            seen = {
+                "size": len(native),
+                "first": native.ids[:6].tolist(),
+                "sorted": native.sorted,
+                "selected": native.selected,
+                "digest": digest(native),
+            }
+            assert seen == expected, (case["chain"], case["row"], case["accepted"])
+            checked += 1
+    assert checked or stem == "chain"
+
+
+@pytest.mark.parametrize("stem", [s for s in STEMS if any("tokens" in c for c in cases(s))])
+def test_runs_with_state_give_llama_cpps_tokens(stem: str) -> None:
+    for case in cases(stem):
+        if "tokens" not in case:
+            continue
+        chain = chain_of(case["chain"])
+        family, n, q = case["rows"]
+        rows = [row(family, n, q, step) for step in range(min(7, len(case["tokens"])))]
+        tokens, sizes, last = [], [], ""
+        for step in range(len(case["tokens"])):
+            native = apply(chain, rows[step % 7])
+            assert native.selected is not None
+            tokens.append(native.selected)
+            sizes.append(len(native))
+            chain.accept(native.selected, generated=True)
+            last = digest(native)
+        assert (tokens, sizes, last) == (case["tokens"], case["sizes"], case["digest"]), case[
+            "chain"
+        ]
+        again = chain_of(case["chain"])
+        assert [again.sample(rows[s % 7]) for s in range(len(tokens))] == tokens
+
+
+def test_every_sampler_of_llama_cpp_has_golden_cases() -> None:
+    own = {cls.name for cls in S.SAMPLERS} - {"token_mask", "top_a", "softmax", "tail_free"}
+    assert own | {"chain", "infill"} == set(STEMS)
