@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,14 +11,15 @@ from aleator.core.errors import LogitsError, ParameterError
 
 def chains(n: int) -> list[S.SamplerChain]:
     return [
-        S.SamplingParams.preset("llama.cpp", seed=i, repetition_penalty=1.1).chain() for i in range(n)
+        S.SamplingParams.preset("llama.cpp", seed=i, repetition_penalty=1.1).chain()
+        for i in range(n)
     ]
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_a_batch_gives_the_tokens_of_its_rows(n_threads: int, dtype: type) -> None:
-    rows = np.random.default_rng(0).normal(size=(7, 3000)).astype(dtype)
+    rows: Any = np.random.default_rng(0).normal(size=(7, 3000)).astype(dtype)
     batch, single = chains(7), chains(7)
     for _ in range(5):
         tokens = S.sample_batch(batch, rows, n_threads)
@@ -40,7 +43,9 @@ def test_a_bad_row_is_named_and_changes_no_chain() -> None:
     with pytest.raises(LogitsError, match="row 2"):
         S.sample_batch(batch, bad)
     assert [chain.history for chain in batch] == before
-    assert S.sample_batch(batch, rows) == [c.sample(r) for c, r in zip(fed(rows), rows, strict=True)]
+    assert S.sample_batch(batch, rows) == [
+        c.sample(r) for c, r in zip(fed(rows), rows, strict=True)
+    ]
 
 
 def fed(rows: np.ndarray) -> list[S.SamplerChain]:
@@ -53,13 +58,14 @@ def fed(rows: np.ndarray) -> list[S.SamplerChain]:
 def test_wrong_arguments() -> None:
     rows = np.zeros((2, 10), np.float32)
     one = chains(1)[0]
-    for arguments, error in (
+    cases: tuple[tuple[Any, type[Exception]], ...] = (
         (([one, one], rows), ParameterError),
         (([one], rows), LogitsError),
         ((chains(2), rows.astype(np.float64)), LogitsError),
         ((chains(2), rows.T.copy().T), LogitsError),
         ((chains(2), rows[0]), LogitsError),
         ((chains(2), rows, 0), ParameterError),
-    ):
+    )
+    for arguments, error in cases:
         with pytest.raises(error):
-            S.sample_batch(*arguments)  # type: ignore[arg-type]
+            S.sample_batch(*arguments)

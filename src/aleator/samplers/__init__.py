@@ -10,6 +10,7 @@ from aleator.samplers.dist import Dist
 from aleator.samplers.dry import DRY
 from aleator.samplers.greedy import Greedy
 from aleator.samplers.index import SAMPLERS
+from aleator.samplers.infill import Infill
 from aleator.samplers.logit_bias import LogitBias, parse_bias
 from aleator.samplers.min_p import MinP
 from aleator.samplers.mirostat import Mirostat
@@ -39,6 +40,7 @@ __all__ = [
     "Candidates",
     "Dist",
     "Greedy",
+    "Infill",
     "LogitBias",
     "MinP",
     "Mirostat",
