@@ -85,10 +85,12 @@ class Model:
         }
 
         def matrix(out: int, n: int) -> Floats:
-            return (rng.standard_normal((out, n)) / np.sqrt(n)).astype(np.float32)
+            values: Floats = (rng.standard_normal((out, n)) / np.sqrt(n)).astype(np.float32)
+            return values
 
         def vector(n: int) -> Floats:
-            return (1 + 0.2 * rng.standard_normal(n)).astype(np.float32)
+            values: Floats = (1 + 0.2 * rng.standard_normal(n)).astype(np.float32)
+            return values
 
         self.embedding = matrix(s.vocab, s.n_embd) * np.float32(np.sqrt(s.n_embd))
         self.output, self.output_norm = matrix(s.vocab, s.n_embd), vector(s.n_embd)
@@ -111,13 +113,14 @@ class Model:
 
     def _native(self) -> Any:
         def stored(m: Floats, bias: Floats | None = None) -> Any:
-            return _native.StoredMatrix(m.view(np.uint8).reshape(-1), "F32", *m.shape, bias)
+            out, n = m.shape
+            return _native.StoredMatrix(m.view(np.uint8).reshape(-1), "F32", out, n, bias)
 
         def memory(t: torch.Tensor) -> Any:
             data = t.view(-1).view(torch.uint8).numpy()
             return _native.CacheMemory(data, self.s.cache, *t.shape)
 
-        step = _native.DecoderStep(
+        step: Any = _native.DecoderStep(
             stored(self.embedding),
             stored(self.output),
             self.output_norm,
