@@ -335,7 +335,7 @@ def test_native_and_torch_layers_agree(
         assert got.shape == expected.shape
         assert (got - expected).abs().max() < 1e-5 * (expected.max() - expected.min())
 
-    same(Batch.one(rng.integers(0, 64, 40).tolist(), 0, logits=True))  # torch in both
+    same(Batch.one(rng.integers(0, 64, 40).tolist(), 0, logits=True))
     same(Batch.one(rng.integers(0, 64, 9).tolist(), 40, logits=True))
     for ctx in (native, layers):
         ctx.cache.seq_rm(0, 3, 12)
