@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: demo test check setup build format lint types stubs bench clean help
+.PHONY: demo test check setup build format lint types stubs docs bench clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -53,9 +53,13 @@ lint: setup
 	$(BIN)/clang-format --dry-run --Werror $$(find native -name '*.cpp' -o -name '*.hpp')
 	$(BIN)/lint-imports
 	$(BIN)/python tools/stubs.py --check
+	$(BIN)/python tools/docs.py --check
 
 types: setup
 	$(BIN)/mypy
+
+docs: setup
+	$(BIN)/python tools/docs.py
 
 stubs: setup
 	$(BIN)/python tools/stubs.py

@@ -1,4 +1,4 @@
-"""Small models with random weights, and llama.cpp's logits for them."""
+"""The bundled model; small models with random weights, and llama.cpp's logits for them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from aleator import LanguageModel
     from aleator.models.decoder import Decoder
 
 MakeDecoder = Callable[[str], "Decoder"]
+
+
+@pytest.fixture(scope="session")
+def model() -> LanguageModel:
+    """The bundled model, on one thread."""
+    import aleator
+
+    return aleator.load(n_threads=1)
 
 
 @pytest.fixture(scope="session")

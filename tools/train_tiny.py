@@ -127,8 +127,7 @@ class TinyLlama(nn.Module):
         angle = torch.arange(s.context)[:, None] * s.rope_theta ** (
             -torch.arange(0, s.head_dim, 2) / s.head_dim
         )
-        self.register_buffer("cos", angle.cos()[:, None, :], persistent=False)
-        self.register_buffer("sin", angle.sin()[:, None, :], persistent=False)
+        self.cos, self.sin = angle.cos()[:, None, :], angle.sin()[:, None, :]
         for name, p in self.named_parameters():
             if p.dim() == 2:
                 deep = name.endswith(("attn_output.weight", "ffn_down.weight"))
@@ -167,7 +166,7 @@ def train_tokenizer(text: str, n_vocab: int) -> Tokenizer:
 
 def encode(tokenizer: Tokenizer, parts: list[str], bpe_dropout: float | None) -> torch.Tensor:
     tokenizer.model.dropout = bpe_dropout
-    end = tokenizer.token_to_id(END_OF_TEXT)
+    end = int(tokenizer.token_to_id(END_OF_TEXT) or 0)
     ids: list[int] = []
     for encoding in tokenizer.encode_batch(parts):
         ids.append(end)
@@ -299,7 +298,7 @@ def main() -> None:
                 logits = model(x[:, :-1])
                 loss = F.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten())
                 optimizer.zero_grad(set_to_none=True)
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 running, batches, step = running + loss.item(), batches + 1, step + 1

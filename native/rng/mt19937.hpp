@@ -12,6 +12,7 @@ class Mt19937 {
  public:
   explicit Mt19937(uint32_t seed) : engine_(seed) {}
   void reseed(uint32_t seed) { engine_.seed(seed); }
+  void discard(uint64_t words) { engine_.discard(words); }
   uint32_t word() { return static_cast<uint32_t>(engine_()); }
 
   // Spelled out because C++ leaves the formula of generate_canonical to the library.  Each

@@ -4,35 +4,28 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <string>
+
+#include "rng/fixed.hpp"
 
 namespace aleator {
 
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr int64_t max_vocab = int64_t{1} << 20;  // 2^20 weights of at most 2^40 sum to at most 2^60
 
 const auto scan = ALEATOR_PICK(tile_scan);
 const auto mass_of = ALEATOR_PICK(tile_mass);
+const auto group_maxima_ = ALEATOR_PICK(group_maxima);
 const auto weigh_ = ALEATOR_PICK(weigh);
+const auto add_moments_ = ALEATOR_PICK(add_moments);
 const auto collect_ = ALEATOR_PICK(collect);
 const auto widen_f16_ = ALEATOR_PICK(widen_f16);
 const auto widen_bf16_ = ALEATOR_PICK(widen_bf16);
 
-[[noreturn]] void nothing_finite() {
-  throw LogitsError(
-      "no token has a finite logit: every one is -inf or NaN; check the model's output, logit_bias "
-      "and masks");
-}
-
 }  // namespace
 
 void Candidates::load(const void* data, int64_t n, Dtype dtype) {
-  if (n < 1) throw LogitsError("logits are empty: one value per token of the vocabulary is needed");
-  if (n > max_vocab)
-    throw LogitsError("logits have " + std::to_string(n) +
-                      " values: at most 1,048,576 are supported");
+  check_length(n);
   n_vocab_ = n;
   n_tiles_ = (n + tile_size - 1) / tile_size;
   const int64_t whole = n / tile_size;
@@ -81,6 +74,17 @@ float* Candidates::own_tile(int64_t tile) {
   return copy;
 }
 
+// The logit of a token in a dense list, to be written: its tile is copied and marked.
+float* Candidates::own(int32_t id) {
+  const int64_t tile = id / tile_size;
+  float* z = own_tile(tile) + id % tile_size;
+  if (state_[tile] != 2) {
+    state_[tile] = 2;
+    edited_.push_back(static_cast<int32_t>(tile));
+  }
+  return z;
+}
+
 float* Candidates::edit(int32_t id) {
   if (temperature_ != 1) materialise();
   full_mass_ = 0;
@@ -88,14 +92,9 @@ float* Candidates::edit(int32_t id) {
     const auto at = std::lower_bound(ids_.begin(), ids_.end(), id);
     return at != ids_.end() && *at == id ? &logits_[at - ids_.begin()] : nullptr;
   }
-  if (id < 0 || id >= n_vocab_) return nullptr;
-  const int64_t tile = id / tile_size;
-  if (tiles_[tile][id % tile_size] == -infinity) return nullptr;
-  float* z = own_tile(tile) + id % tile_size;
-  if (state_[tile] != 2) {
-    state_[tile] = 2;
-    edited_.push_back(static_cast<int32_t>(tile));
-  }
+  if (id < 0 || id >= n_vocab_ || tiles_[id / tile_size][id % tile_size] == -infinity)
+    return nullptr;
+  float* z = own(id);
   *z += 0.0f;  // -0 as loaded becomes the canonical +0 before anyone reads it
   return z;
 }
@@ -247,18 +246,27 @@ void Candidates::filter_from_key(uint64_t key, std::vector<int32_t>& ids,
   set_compact(ids, logits);
 }
 
+// A distance from the top within which at least k candidates lie: so many reach the k-th largest
+// tile maximum.
+float Candidates::tile_bound(int64_t k) {
+  if (k <= n_tiles_ / 2) {
+    spare_logits_ = maxima_;
+  } else if (k <= n_tiles_ * groups_per_tile / 2) {  // the same with maxima of smaller groups
+    spare_logits_.resize(n_tiles_ * groups_per_tile);
+    for (int64_t t = 0; t < n_tiles_; ++t)
+      group_maxima_(tiles_[t], spare_logits_.data() + t * groups_per_tile);
+  } else {
+    return -infinity;
+  }
+  std::nth_element(spare_logits_.begin(), spare_logits_.begin() + (k - 1), spare_logits_.end(),
+                   std::greater<>());
+  return spare_logits_[k - 1] - top_;  // rounding is monotone: nothing at the bound is lost
+}
+
 void Candidates::keep_top(int64_t k) {
   if (k >= n_vocab_) return;
   if (dense_) {
-    // At least k logits reach the k-th largest tile maximum, so what lies below it cannot be kept.
-    float bound = -infinity;
-    if (k < n_tiles_) {
-      spare_logits_ = maxima_;
-      std::nth_element(spare_logits_.begin(), spare_logits_.begin() + (k - 1), spare_logits_.end(),
-                       std::greater<>());
-      bound = spare_logits_[k - 1] - top_;  // rounding is monotone: nothing at the bound is lost
-    }
-    collect_dense(bound, spare_ids_, spare_logits_);
+    collect_dense(tile_bound(k), spare_ids_, spare_logits_);
   } else {
     if (k >= static_cast<int64_t>(ids_.size())) return;
     spare_ids_ = ids_;
@@ -285,6 +293,16 @@ void Candidates::keep_distance(float threshold, int64_t min_keep) {
   }
   if (static_cast<int64_t>(spare_ids_.size()) < min_keep) return keep_top(min_keep);
   set_compact(spare_ids_, spare_logits_);
+}
+
+Moments Candidates::moments() const {
+  Moments m;
+  if (dense_) {
+    for (int64_t t = 0; t < n_tiles_; ++t) add_moments_(tiles_[t], tile_size, top_, &m);
+  } else {
+    add_moments_(logits_.data(), static_cast<int64_t>(logits_.size()), top_, &m);
+  }
+  return m;
 }
 
 uint64_t Candidates::mass() {
@@ -340,20 +358,86 @@ std::vector<float>& Candidates::edit_all() {
   return logits_;
 }
 
-uint64_t Candidates::run_end(uint64_t bound, int64_t* length) {
-  const auto& w = weights();
-  uint64_t first_below = 0;  // the largest key among lighter candidates
-  for (size_t i = 0; i < w.size(); ++i)
-    if (w[i] < bound) first_below = std::max(first_below, key_of(i));
-  uint64_t last = ~uint64_t{0};
-  *length = 0;
-  for (size_t i = 0; i < w.size(); ++i) {
-    const uint64_t key = key_of(i);
-    if (key <= first_below) continue;
-    last = std::min(last, key);
-    ++*length;
+const Candidates::Part& Candidates::near_top(double bits) {
+  // A hundredth of a bit covers the rounding of weights and of the threshold.
+  const float threshold = bits >= everything
+                              ? -infinity
+                              : static_cast<float>(-(bits + 0.01) / static_cast<double>(scale()));
+  if (dense_) {
+    collect_dense(threshold, part_.ids, part_.logits);
+  } else {
+    part_.ids = ids_;
+    part_.logits = logits_;
   }
-  return last;
+  part_.weights.resize(part_.ids.size());
+  weigh_(part_.logits.data(), static_cast<int64_t>(part_.ids.size()), top_, scale(),
+         part_.weights.data());
+  return part_;
+}
+
+const Candidates::Run& Candidates::run(uint64_t bound) {
+  const Part& part = near_top(bound <= 1 ? everything : 40 - log2_q32(bound) / 4294967296.0);
+  uint64_t first_below = 0;  // the largest key among lighter candidates
+  for (size_t i = 0; i < part.ids.size(); ++i)
+    if (part.weights[i] < bound) first_below = std::max(first_below, part.key(i));
+  uint64_t last = ~uint64_t{0};
+  run_.ids.clear();
+  run_.last = -1;
+  for (size_t i = 0; i < part.ids.size(); ++i) {
+    const uint64_t key = part.key(i);
+    if (key <= first_below) continue;
+    run_.ids.push_back(part.ids[i]);
+    if (key < last) {
+      last = key;
+      run_.last = part.ids[i];
+    }
+  }
+  return run_;
+}
+
+int64_t Candidates::keep_run(uint64_t bound) {
+  const Run& kept = run(bound);
+  if (kept.ids.empty()) return 0;
+  spare_ids_ = kept.ids;
+  spare_logits_.resize(kept.ids.size());
+  size_t at = 0;
+  for (size_t i = 0; i < kept.ids.size(); ++i) {
+    while (part_.ids[at] != kept.ids[i]) ++at;
+    spare_logits_[i] = part_.logits[at];
+  }
+  set_compact(spare_ids_, spare_logits_);
+  return static_cast<int64_t>(kept.ids.size());
+}
+
+void Candidates::remove(const std::vector<int32_t>& ids) {
+  if (dense_) {
+    for (const int32_t id : ids) *own(id) = -infinity;
+    return settle();
+  }
+  size_t next = 0;
+  keep_if([&](size_t i) {
+    if (next < ids.size() && ids[next] == ids_[i]) return ++next, false;
+    return true;
+  });
+}
+
+const std::vector<std::pair<uint64_t, uint64_t>>& Candidates::first(int64_t m) {
+  float bound = -infinity;
+  if (dense_) {
+    bound = tile_bound(m);
+    collect_dense(bound, part_.ids, part_.logits);
+    part_.weights.resize(part_.ids.size());
+    weigh_(part_.logits.data(), static_cast<int64_t>(part_.ids.size()), top_, scale(),
+           part_.weights.data());
+  } else {
+    near_top(everything);
+  }
+  pairs_.resize(part_.ids.size());
+  for (size_t i = 0; i < pairs_.size(); ++i) pairs_[i] = {part_.key(i), part_.weights[i]};
+  m = std::min<int64_t>(m, static_cast<int64_t>(pairs_.size()));
+  std::partial_sort(pairs_.begin(), pairs_.begin() + m, pairs_.end(), std::greater<>());
+  pairs_.resize(m);
+  return pairs_;
 }
 
 void Candidates::keep_from(uint64_t key) {
@@ -361,19 +445,16 @@ void Candidates::keep_from(uint64_t key) {
   keep_if([&](size_t i) { return key_of(i) >= key; });
 }
 
-// Ranks by score ascending, then by the order; keeps the shortest such prefix of at least the
-// wanted mass.
-void Candidates::keep_score_mass(const std::vector<int64_t>& scores, uint64_t wanted,
-                                 int64_t min_keep) {
-  const auto& w = weights();
+void Candidates::keep_scored(const std::vector<int64_t>& scores, uint64_t wanted,
+                             int64_t min_keep) {
+  const auto& w = part_.weights;
   ranking_.resize(w.size());
-  for (size_t i = 0; i < w.size(); ++i) ranking_[i] = {scores[i], ~key_of(i), w[i]};
-  // Partitions by quickselect on mass: what surely stays, what surely goes, and the part in
-  // between.
-  auto begin = ranking_.begin(), end = ranking_.end();
+  for (size_t i = 0; i < w.size(); ++i) ranking_[i] = {scores[i], ~part_.key(i), w[i]};
   const auto before = [](const Ranked& a, const Ranked& b) {
     return a.score != b.score ? a.score < b.score : a.key < b.key;
   };
+  // Quickselect by mass: halves that surely stay or surely go, until few are left to sort.
+  auto begin = ranking_.begin(), end = ranking_.end();
   uint64_t sum = 0;
   while (end - begin > 64) {
     const auto middle = begin + (end - begin) / 2;
@@ -395,7 +476,15 @@ void Candidates::keep_score_mass(const std::vector<int64_t>& scores, uint64_t wa
     std::nth_element(ranking_.begin(), ranking_.begin() + (kept - 1), ranking_.end(), before);
   }
   const Ranked last = ranking_[kept - 1];
-  keep_if([&](size_t i) { return !before(last, Ranked{scores[i], ~key_of(i), 0}); });
+  size_t count = 0;
+  for (size_t i = 0; i < w.size(); ++i)
+    if (!before(last, Ranked{scores[i], ~part_.key(i), 0})) {
+      part_.ids[count] = part_.ids[i];
+      part_.logits[count++] = part_.logits[i];
+    }
+  part_.ids.resize(count);
+  part_.logits.resize(count);
+  set_compact(part_.ids, part_.logits);
 }
 
 // The shortest prefix of the order whose mass reaches `wanted`.

@@ -9,23 +9,12 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
+#include "errors.hpp"
 #include "samplers/tiles.hpp"
 
 namespace aleator {
-
-// Becomes aleator.core.errors.LogitsError in Python.
-struct LogitsError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-// Becomes aleator.core.errors.ParameterError in Python.
-struct ParameterError : std::runtime_error {
-  ParameterError(const char* p, const std::string& message)
-      : std::runtime_error(message), parameter(p) {}
-  const char* parameter;
-};
 
 // Floats as integers in the same order.  The argument is never -0 nor NaN.
 inline uint32_t ordered(float z) {
@@ -40,6 +29,16 @@ inline uint64_t order_key(float z, int32_t id) {
 }
 
 enum class Dtype { f32, f16, bf16 };
+
+constexpr int64_t max_vocab = int64_t{1} << 20;  // 2^20 weights of at most 2^40 sum to at most 2^60
+
+inline void check_length(int64_t n_logits) {
+  if (n_logits < 1)
+    throw LogitsError("logits are empty: one value per token of the vocabulary is needed");
+  if (n_logits > max_vocab)
+    throw LogitsError("logits have " + std::to_string(n_logits) +
+                      " values: at most 1,048,576 are supported");
+}
 
 class Candidates {
  public:
@@ -67,11 +66,13 @@ class Candidates {
   void keep_distance(float threshold, int64_t min_keep);  // z - top >= threshold
   void keep_mass(uint64_t wanted, int64_t min_keep);  // the shortest prefix of at least this mass
   void keep_only(int32_t id);
-  void keep_from(uint64_t key);  // this key and those before it
-  void keep_score_mass(const std::vector<int64_t>& scores, uint64_t wanted, int64_t min_keep);
+  void keep_from(uint64_t key);                  // this key and those before it
+  int64_t keep_run(uint64_t bound);              // the run's length; nothing changes if it is 0
+  void remove(const std::vector<int32_t>& ids);  // ascending, not all of them
   template <typename Kept>
   void keep_if(Kept kept);  // by (index); the list must be compact
 
+  Moments moments() const;
   uint64_t mass();  // total of the Q40 weights
   // Selects the first token in id order whose cumulative mass exceeds floor(u * mass / 2^64).
   void draw(uint64_t u);
@@ -83,10 +84,29 @@ class Candidates {
   std::vector<float>& edit_all();  // compact and materialised; ends with settle()
   // Weights of the compact list, valid until the next call.
   const std::vector<uint64_t>& weights();
-  // The key of the last candidate of the leading run whose weights reach `bound`: the run ends
-  // before the first candidate of the order that weighs less.  Zero candidates if the first already
-  // does: then the largest key.
-  uint64_t run_end(uint64_t bound, int64_t* length);
+
+  // Part of the list: all candidates of at least 2^(40 - bits) weight, and perhaps others, ids
+  // ascending.  Most of a row weighs nothing, and tiles that do not reach this far are not read.
+  struct Part {
+    std::vector<int32_t> ids;
+    std::vector<float> logits;
+    std::vector<uint64_t> weights;
+    uint64_t key(size_t i) const { return order_key(logits[i], ids[i]); }
+  };
+  const Part& near_top(double bits);
+  static constexpr double everything = 128;  // more bits than a weight can lack
+  // The leading run of the order whose weights reach `bound`: it ends before the first candidate
+  // that weighs less.  Its tokens by id ascending, and the one that stands last in the order.
+  struct Run {
+    std::vector<int32_t> ids;
+    int32_t last = -1;
+  };
+  const Run& run(uint64_t bound);
+  // The m first of the order, as (key, weight).
+  const std::vector<std::pair<uint64_t, uint64_t>>& first(int64_t m);
+  // Of near_top's part, ranked by score ascending and then the order: the shortest prefix of at
+  // least `wanted`.
+  void keep_scored(const std::vector<int64_t>& scores, uint64_t wanted, int64_t min_keep);
 
   // Mass of the row when Softmax saw it, for samplers with mass="full"; 0 if it never did or logits
   // changed.
@@ -102,6 +122,8 @@ class Candidates {
   void set_compact(std::vector<int32_t>& ids, std::vector<float>& logits);
   void collect_dense(float threshold, std::vector<int32_t>& ids, std::vector<float>& logits) const;
   float* own_tile(int64_t tile);
+  float* own(int32_t id);
+  float tile_bound(int64_t k);
   void keep_infinite();
   uint64_t key_at_mass(uint64_t wanted);
   uint64_t key_of(size_t i) const { return order_key(logits_[i], ids_[i]); }
@@ -122,6 +144,8 @@ class Candidates {
   std::vector<uint64_t> weights_, keys_, bins_;
   std::vector<uint8_t> occupied_, has_nan_;
   std::vector<std::pair<uint64_t, uint64_t>> pairs_;
+  Part part_;
+  Run run_;
   struct Ranked {
     int64_t score;
     uint64_t key, weight;

@@ -1,7 +1,6 @@
 // A chain of built-in samplers as one object: one call per token from Python, without the GIL.
 #include "samplers/chain.hpp"
 
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -11,59 +10,9 @@
 #include <chrono>
 
 #include "bind.hpp"
+#include "samplers/binding.hpp"
 
 namespace aleator {
-
-namespace {
-
-using Logits = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-Dtype dtype_of(const Logits& logits) {
-  if (logits.dtype() == nb::dtype<float>()) return Dtype::f32;
-  const auto d = logits.dtype();
-  if (d.bits == 16 && d.lanes == 1) {
-    if (d.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float)) return Dtype::f16;
-    if (d.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat)) return Dtype::bf16;
-  }
-  throw LogitsError("logits must be float32, float16 or bfloat16: convert them first");
-}
-
-template <typename T>
-nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T>&& values) {
-  auto* heap = new std::vector<T>(std::move(values));
-  nb::capsule owner(heap, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(heap->data(), {heap->size()}, owner);
-}
-
-// The candidates of one step as an object of its own, with its own copy of the logits.
-class OwnedCandidates {
- public:
-  explicit OwnedCandidates(const Logits& logits) {
-    const auto dtype = dtype_of(logits);
-    const auto* bytes = static_cast<const uint8_t*>(logits.data());
-    bytes_.assign(bytes, bytes + logits.nbytes());
-    inner.load(bytes_.data(), static_cast<int64_t>(logits.shape(0)), dtype);
-  }
-  OwnedCandidates(const OwnedCandidates&) = delete;
-  Candidates inner;
-
- private:
-  std::vector<uint8_t> bytes_;
-};
-
-}  // namespace
-
-class Chain::Busy {
- public:
-  explicit Busy(Chain& chain) : flag_(chain.busy_) {
-    if (flag_.test_and_set(std::memory_order_acquire))
-      throw LogitsError("the chain is in use by another thread: give each thread its own clone()");
-  }
-  ~Busy() { flag_.clear(std::memory_order_release); }
-
- private:
-  std::atomic_flag& flag_;
-};
 
 Chain::Chain(std::vector<std::shared_ptr<Sampler>> samplers, uint32_t completion)
     : samplers_(std::move(samplers)) {
@@ -79,10 +28,18 @@ void Chain::apply(Candidates& candidates) {
   for (const auto& sampler : samplers_) sampler->apply(candidates, step_);
 }
 
-void Chain::accept(int32_t token, bool generated) {
+void Chain::check_token(int32_t token) {
   if (token < 0 || token >= max_token)
     throw ParameterError("token", "token " + std::to_string(token) +
                                       " cannot be accepted: ids run from 0 to 16,777,215");
+}
+
+void Chain::refuse_no_selection() {
+  throw ParameterError("samplers", "the chain selects no token: end it with Dist or Greedy");
+}
+
+void Chain::accept(int32_t token, bool generated) {
+  check_token(token);
   history_.tokens.push_back(token);
   history_.generated.push_back(generated);
   step_.position += generated;
@@ -90,9 +47,7 @@ void Chain::accept(int32_t token, bool generated) {
 }
 
 void Chain::rollback(int64_t n) {
-  if (n < 0 || n > static_cast<int64_t>(history_.tokens.size()))
-    throw ParameterError("n", "cannot roll back " + std::to_string(n) + " tokens: " +
-                                  std::to_string(history_.tokens.size()) + " were accepted");
+  history_.check_rollback(n);
   for (; n > 0; --n) {
     for (const auto& sampler : samplers_) sampler->unaccept(history_);
     step_.position -= history_.generated.back();
@@ -111,8 +66,7 @@ int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
   const auto began = std::chrono::steady_clock::now();
   scratch_.load(data, n, dtype);
   apply(scratch_);
-  if (scratch_.selected < 0)
-    throw ParameterError("samplers", "the chain selects no token: end it with Dist or Greedy");
+  if (scratch_.selected < 0) refuse_no_selection();
   const int32_t token = scratch_.selected;
   accept(token, true);
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -188,7 +142,7 @@ ALEATOR_BIND(chain) {
             const void* data = logits.data();
             const auto n = static_cast<int64_t>(logits.shape(0));
             nb::gil_scoped_release release;
-            Chain::Busy busy(chain);
+            const Busy busy(chain.busy);
             return chain.sample(data, n, dtype);
           },
           nb::arg("logits").noconvert())
@@ -196,32 +150,32 @@ ALEATOR_BIND(chain) {
           "apply",
           [](Chain& chain, OwnedCandidates& candidates) {
             nb::gil_scoped_release release;
-            Chain::Busy busy(chain);
+            const Busy busy(chain.busy);
             chain.apply(candidates.inner);
           },
           nb::arg("candidates"))
       .def(
           "accept",
           [](Chain& chain, int32_t token, bool generated) {
-            Chain::Busy busy(chain);
+            const Busy busy(chain.busy);
             chain.accept(token, generated);
           },
           nb::arg("token"), nb::arg("generated"))
       .def(
           "rollback",
           [](Chain& chain, int64_t n) {
-            Chain::Busy busy(chain);
+            const Busy busy(chain.busy);
             chain.rollback(n);
           },
           nb::arg("n"))
       .def("reset",
            [](Chain& chain) {
-             Chain::Busy busy(chain);
+             const Busy busy(chain.busy);
              chain.reset();
            })
       .def("clone",
            [](Chain& chain) {
-             Chain::Busy busy(chain);
+             const Busy busy(chain.busy);
              return std::make_unique<Chain>(chain);
            })
       .def_prop_rw(

@@ -10,8 +10,9 @@ namespace aleator {
 
 class Chain {
  public:
-  class Busy;  // held during a call: a chain serves one thread at a time
   static constexpr int32_t max_token = 1 << 24;
+  static void check_token(int32_t token);
+  [[noreturn]] static void refuse_no_selection();
 
   Chain(std::vector<std::shared_ptr<Sampler>> samplers, uint32_t completion);
   Chain(const Chain&);
@@ -29,6 +30,8 @@ class Chain {
   int64_t n_sampled() const { return n_sampled_; }
   double seconds() const { return seconds_; }
 
+  std::atomic_flag busy = ATOMIC_FLAG_INIT;  // held during a call
+
  private:
   std::vector<std::shared_ptr<Sampler>> samplers_;
   Step step_;
@@ -36,7 +39,6 @@ class Chain {
   Candidates scratch_;
   double seconds_ = 0;
   int64_t n_sampled_ = 0;
-  std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 };
 
 }  // namespace aleator

@@ -20,23 +20,19 @@ class Mirostat : public MirostatState<Mirostat> {
   // The k of the paper's equation for a Zipf distribution, from its exponent s estimated on m
   // candidates.
   int64_t bound(Candidates& c) {
-    const auto& w = c.weights();
-    const auto n = static_cast<int64_t>(w.size());
-    keys_.resize(w.size());
-    for (size_t i = 0; i < w.size(); ++i) keys_[i] = {order_key(c.logits()[i], c.ids()[i]), w[i]};
-    const int64_t used = std::min(m_, n);
-    std::partial_sort(keys_.begin(), keys_.begin() + used, keys_.end(), std::greater<>());
+    const auto& best = c.first(m_);  // (key, weight)
+    const auto used = static_cast<int64_t>(best.size());
     i128 numerator = 0, denominator = 0;
     for (int64_t i = 0; i + 1 < used; ++i) {
-      if (!keys_[i + 1].second) break;
+      if (!best[i + 1].second) break;
       const int64_t t = log2_q32(i + 2) - log2_q32(i + 1);
-      const int64_t b = log2_q32(keys_[i].second) - log2_q32(keys_[i + 1].second);
+      const int64_t b = log2_q32(best[i].second) - log2_q32(best[i + 1].second);
       numerator += static_cast<i128>(t) * b;
       denominator += static_cast<i128>(t) * t;
     }
     if (!denominator) return 1;  // a single candidate with any weight
     const double s = static_cast<double>(numerator) / static_cast<double>(denominator);
-    if (s < 0x1p-10) return n;  // flat: no power law, nothing to cut
+    if (s < 0x1p-10) return c.count();  // flat: no power law, nothing to cut
     const double e = s - 1, vocabulary = log2_double(static_cast<double>(c.n_vocab()));
     double log_k;
     if (std::fabs(e) < 0x1p-20) {  // the limit: e / (1 - N^-e) is 1 / ln N
@@ -46,11 +42,10 @@ class Mirostat : public MirostatState<Mirostat> {
               log2_double(std::fabs(1 - exp2_double(-e * vocabulary)));
     }
     const double k = exp2_double(std::clamp(log_k / s, -1.0, 40.0));
-    return std::clamp(static_cast<int64_t>(k), int64_t{1}, n);
+    return std::clamp(static_cast<int64_t>(k), int64_t{1}, int64_t{1} << 40);
   }
 
   int64_t m_;
-  std::vector<std::pair<uint64_t, uint64_t>> keys_;
 };
 
 ALEATOR_BIND(sampler_mirostat) {

@@ -23,13 +23,7 @@ class MirostatV2 : public MirostatState<MirostatV2> {
         low = middle + 1;
       }
     }
-    int64_t length = 0;
-    const uint64_t last = log2_q32(low) >= level ? c.run_end(low, &length) : 0;
-    if (length) {
-      c.keep_from(last);
-    } else {
-      c.keep_only(c.argmax());
-    }
+    if (log2_q32(low) < level || !c.keep_run(low)) c.keep_only(c.argmax());
     select(c, Purpose::mirostat_v2, step);
   }
 };

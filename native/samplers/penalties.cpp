@@ -1,6 +1,7 @@
 // Contract: src/aleator/samplers/penalties.py
 #include "bind.hpp"
 #include "samplers/sampler.hpp"
+#include "samplers/window_counts.hpp"
 
 namespace aleator {
 
@@ -9,19 +10,20 @@ class Penalties : public Cloned<Penalties> {
   // Whether prompt tokens count for the repetition penalty, and for the other two.
   Penalties(int64_t last_n, float repetition, float frequency, float presence, bool prompt_repeats,
             bool prompt_counts)
-      : last_n_(last_n),
+      : active_(last_n != 0 && (repetition != 1 || frequency != 0 || presence != 0)),
         repetition_(repetition),
         frequency_(frequency),
         presence_(presence),
         prompt_repeats_(prompt_repeats),
-        prompt_counts_(prompt_counts) {}
+        prompt_counts_(prompt_counts),
+        window_(last_n) {}
 
   void apply(Candidates& c, const Step&) override {
-    if (!active() || distinct_.empty()) return;
-    for (const int32_t token : distinct_) {
+    if (!active_ || window_.distinct().empty()) return;
+    for (const int32_t token : window_.distinct()) {
       float* z = c.edit(token);
       if (!z) continue;
-      const Count& count = counts_[token];
+      const auto count = window_.count(token);
       if (prompt_repeats_ ? count.all : count.generated)
         *z = *z > 0 ? *z / repetition_ : *z * repetition_;
       if (const int32_t times = prompt_counts_ ? count.all : count.generated) {
@@ -33,60 +35,18 @@ class Penalties : public Cloned<Penalties> {
   }
 
   void accept(const History& h) override {
-    if (!active()) return;
-    const int64_t n = static_cast<int64_t>(h.tokens.size());
-    if (last_n_ > 0 && n > last_n_) remove(h, n - 1 - last_n_);
-    add(h, n - 1);
+    if (active_) window_.accept(h);
   }
-
   void unaccept(const History& h) override {
-    if (!active()) return;
-    const int64_t n = static_cast<int64_t>(h.tokens.size());
-    remove(h, n - 1);
-    if (last_n_ > 0 && n > last_n_) add(h, n - 1 - last_n_);
+    if (active_) window_.unaccept(h);
   }
-
-  void reset() override {
-    for (const int32_t token : distinct_) counts_[token] = {};
-    distinct_.clear();
-  }
+  void reset() override { window_.reset(); }
 
  private:
-  struct Count {
-    int32_t all = 0, generated = 0, place = 0;  // place: its index in distinct_
-  };
-
-  bool active() const {
-    return last_n_ != 0 && (repetition_ != 1 || frequency_ != 0 || presence_ != 0);
-  }
-
-  void add(const History& h, int64_t i) {
-    const int32_t token = h.tokens[i];
-    if (token >= static_cast<int32_t>(counts_.size())) counts_.resize(token + 1);
-    Count& count = counts_[token];
-    count.generated += h.generated[i];
-    if (count.all++ == 0) {
-      count.place = static_cast<int32_t>(distinct_.size());
-      distinct_.push_back(token);
-    }
-  }
-
-  void remove(const History& h, int64_t i) {
-    Count& count = counts_[h.tokens[i]];
-    count.generated -= h.generated[i];
-    if (--count.all == 0) {
-      const int32_t last = distinct_.back();
-      distinct_[count.place] = last;
-      counts_[last].place = count.place;
-      distinct_.pop_back();
-    }
-  }
-
-  int64_t last_n_;  // -1: the whole history
+  bool active_;
   float repetition_, frequency_, presence_;
   bool prompt_repeats_, prompt_counts_;
-  std::vector<Count> counts_;      // by token
-  std::vector<int32_t> distinct_;  // tokens in the window
+  WindowCounts window_;
 };
 
 ALEATOR_BIND(sampler_penalties) {

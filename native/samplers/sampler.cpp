@@ -4,8 +4,8 @@
 
 namespace aleator {
 
-void bits_q16(const Candidates& candidates, std::vector<int64_t>& bits) {
-  const auto& z = candidates.logits();
+void bits_q16(const std::vector<float>& z, const Candidates& candidates,
+              std::vector<int64_t>& bits) {
   const float top = candidates.top(), scale = candidates.scale();
   bits.resize(z.size());
   for (size_t i = 0; i < z.size(); ++i) {

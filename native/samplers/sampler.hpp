@@ -16,6 +16,12 @@ namespace aleator {
 struct History {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> generated;  // 1 where the token advanced the position
+
+  void check_rollback(int64_t n) const {
+    if (n < 0 || n > static_cast<int64_t>(tokens.size()))
+      throw ParameterError("n", "cannot roll back " + std::to_string(n) + " tokens: " +
+                                    std::to_string(tokens.size()) + " were accepted");
+  }
 };
 
 // What a draw is keyed by, besides the sampler's own seed and stream.
@@ -52,9 +58,10 @@ class Cloned : public Sampler {
   }
 };
 
-// Bits of each candidate's weight below 2^40, t = d * c of the contract, in Q16.  The list must be
-// compact.
-void bits_q16(const Candidates& candidates, std::vector<int64_t>& bits);
+// Bits of weights below 2^40 in Q16, the t = d * c of the contract, for some of the candidates'
+// logits.
+void bits_q16(const std::vector<float>& logits, const Candidates& candidates,
+              std::vector<int64_t>& bits);
 
 // Their mean by weight, rounded down; weights count in Q20.
 int64_t mean_q16(const std::vector<uint64_t>& weights, const std::vector<int64_t>& bits);

@@ -19,17 +19,15 @@ class Temperature : public Cloned<Temperature> {
 
  private:
   double dynamic(Candidates& c) {
-    const auto& w = c.weights();
     const double low = std::max(0.0, temperature_ - range_), high = temperature_ + range_;
     double level = 0;  // of one candidate the entropy is 0 of 0
-    if (w.size() > 1) {
-      bits_q16(c, bits_);
-      uint64_t total = 0;
-      for (const uint64_t weight : w) total += weight;
+    if (const int64_t n = c.count(); n > 1) {
+      const uint64_t total = c.mass();
+      const auto& part = c.near_top(20);  // lighter candidates do not enter the mean
+      bits_q16(part.logits, c, bits_);
       const int64_t entropy = std::max<int64_t>(
-          0, ((log2_q32(total) - (int64_t{40} << 32)) >> 16) - mean_q16(w, bits_));
-      const int64_t most = log2_q32(w.size()) >> 16;
-      level = static_cast<double>(entropy) / static_cast<double>(most);
+          0, ((log2_q32(total) - (int64_t{40} << 32)) >> 16) - mean_q16(part.weights, bits_));
+      level = static_cast<double>(entropy) / static_cast<double>(log2_q32(n) >> 16);
       if (level > 0 && exponent_ != 1) level = exp2_double(exponent_ * log2_double(level));
       if (exponent_ == 0) level = 1;
     }

@@ -8,7 +8,7 @@
 
 namespace aleator {
 
-constexpr int tile_size = 128;
+constexpr int tile_size = 128, groups_per_tile = 16;
 
 // log2(e) / T as the contract rounds it: a float64 division, then float32.
 inline float weight_scale(double temperature) {
@@ -18,13 +18,23 @@ inline float weight_scale(double temperature) {
 // Below this many bits under the maximum a weight is zero: 2^41 >> 42.  With a margin of one bit.
 constexpr float zero_weight_bits = -43.0f;
 
+struct Moments {
+  uint64_t count = 0;
+  int64_t sum = 0;
+  uint64_t squares = 0;
+};
+
 // clang-format off
 // Maximum of each tile, and whether it holds a NaN (then the maximum is not to be used).
 ALEATOR_DECLARE(void tile_scan(const float *x, int64_t n_tiles, float *maxima, uint8_t *has_nan))
+// Maxima of the groups of 8 logits of one tile; the tile holds no NaN.
+ALEATOR_DECLARE(void group_maxima(const float *x, float *maxima))
 // Sum of the Q40 weights of one tile.
 ALEATOR_DECLARE(uint64_t tile_mass(const float *x, float zmax, float scale))
 // Q40 weights of n logits.
 ALEATOR_DECLARE(void weigh(const float *x, int64_t n, float zmax, float scale, uint64_t *weights))
+// Adds a tile's count, sum and sum of squares of q = rint(max(x - zmax, -256) * 4096), masked tokens left out.
+ALEATOR_DECLARE(void add_moments(const float *x, int64_t n, float zmax, Moments *moments))
 // Appends the elements of a tile with x - zmax >= threshold, -inf never; returns their count.
 // ids and logits need room for a whole tile.
 ALEATOR_DECLARE(int collect(const float *x, float zmax, float threshold, int32_t first_id, int32_t *ids, float *logits))

@@ -54,22 +54,38 @@ inline float widen_half(uint16_t h) {
 
 }  // namespace
 
+// Vectors of 16 floats: one AVX-512 register, two of AVX2, four of SSE or NEON.
+using Floats = float __attribute__((vector_size(64)));
+using Ints = int32_t __attribute__((vector_size(64)));
+
 void tile_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* has_nan) {
   for (int64_t tile = 0; tile < n_tiles; ++tile, x += tile_size) {
-    float best[16];
-    int32_t nan[16] = {};
-    for (int j = 0; j < 16; ++j) best[j] = minus_infinity;
-    for (int i = 0; i < tile_size; i += 16)
-      for (int j = 0; j < 16; ++j) {
-        const float v = x[i + j];
-        best[j] = v > best[j] ? v : best[j];
-        nan[j] |= v != v;
-      }
-    float top = minus_infinity;
-    int32_t any = 0;
-    for (int j = 0; j < 16; ++j) top = best[j] > top ? best[j] : top, any |= nan[j];
+    Floats v, best0, best1;
+    __builtin_memcpy(&best0, x, sizeof v);
+    __builtin_memcpy(&best1, x + 16, sizeof v);
+    Ints nan = (best0 != best0) | (best1 != best1);
+    for (int i = 32; i < tile_size; i += 32) {
+      __builtin_memcpy(&v, x + i, sizeof v);
+      best0 = v > best0 ? v : best0;
+      nan |= v != v;
+      __builtin_memcpy(&v, x + i + 16, sizeof v);
+      best1 = v > best1 ? v : best1;
+      nan |= v != v;
+    }
+    best0 = best1 > best0 ? best1 : best0;
+    float top = best0[0];
+    int32_t any = nan[0];
+    for (int j = 1; j < 16; ++j) top = best0[j] > top ? best0[j] : top, any |= nan[j];
     maxima[tile] = top + 0.0f;  // -0 becomes +0
-    has_nan[tile] = static_cast<uint8_t>(any);
+    has_nan[tile] = any != 0;
+  }
+}
+
+void group_maxima(const float* x, float* maxima) {
+  for (int g = 0; g < groups_per_tile; ++g) {
+    float best = x[g * 8];
+    for (int i = 1; i < 8; ++i) best = x[g * 8 + i] > best ? x[g * 8 + i] : best;
+    maxima[g] = best;
   }
 }
 
@@ -81,6 +97,23 @@ uint64_t tile_mass(const float* x, float zmax, float scale) {
 
 void weigh(const float* x, int64_t n, float zmax, float scale, uint64_t* weights) {
   for (int64_t i = 0; i < n; ++i) weights[i] = weight(x[i], zmax, scale);
+}
+
+void add_moments(const float* x, int64_t n, float zmax, Moments* moments) {
+  uint64_t squares = 0;
+  int64_t sum = 0, count = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const float d = x[i] - zmax;
+    const float scaled = (d > -256.0f ? d : -256.0f) * 4096.0f;
+    const auto q = static_cast<int64_t>(static_cast<int32_t>(__builtin_rintf(scaled)));
+    const bool in = x[i] > minus_infinity;
+    sum += in ? q : 0;
+    squares += in ? static_cast<uint64_t>(q * q) : 0;
+    count += in;
+  }
+  moments->count += static_cast<uint64_t>(count);
+  moments->sum += sum;
+  moments->squares += squares;
 }
 
 int collect(const float* x, float zmax, float threshold, int32_t first_id, int32_t* ids,

@@ -15,9 +15,7 @@ class TopA : public Cloned<TopA> {
     const uint64_t total = c.mass();
     u128 bound = ((static_cast<u128>(top_a_.numerator) << 80) + (total - 1)) / total;
     bound = top_a_.shift >= 127 ? 1 : (bound + ((u128{1} << top_a_.shift) - 1)) >> top_a_.shift;
-    int64_t length;
-    const uint64_t last = c.run_end(static_cast<uint64_t>(bound), &length);
-    if (length) c.keep_from(last);
+    if (!c.keep_run(static_cast<uint64_t>(bound))) c.keep_only(c.argmax());
   }
 
  private:

@@ -21,10 +21,12 @@ class XTC : public Cloned<XTC> {
   void apply(Candidates& c, const Step& step) override {
     if (probability_ <= 0 || threshold_ > 0.5f) return;
     if (uniform(Purpose::xtc, stream_, step.position, step.completion) >= bound_) return;
-    int64_t length;
-    const uint64_t last = c.run_end(Fraction32(threshold_).ceil_of(c.mass()), &length);
-    if (length < 2 || c.count() - (length - 1) < min_keep_) return;
-    c.keep_if([&](size_t i) { return order_key(c.logits()[i], c.ids()[i]) <= last; });
+    const auto& run = c.run(Fraction32(threshold_).ceil_of(c.mass()));
+    const auto removed = static_cast<int64_t>(run.ids.size()) - 1;
+    if (removed < 1 || (min_keep_ > 1 && c.count() - removed < min_keep_)) return;
+    gone_ = run.ids;
+    std::erase(gone_, run.last);
+    c.remove(gone_);
   }
 
  private:
@@ -32,6 +34,7 @@ class XTC : public Cloned<XTC> {
   int64_t min_keep_;
   Stream stream_;
   u128 bound_;
+  std::vector<int32_t> gone_;
 };
 
 ALEATOR_BIND(sampler_xtc) {

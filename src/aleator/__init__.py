@@ -1,8 +1,87 @@
 """Sampling and KV cache for language models: same seed, same token, everywhere.
 
-``import aleator`` costs NumPy and the native module; torch and the rest load when first used.
+``import aleator`` costs next to nothing; NumPy, the native module, torch and the rest load when first
+used.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from aleator.core.errors import (
+    AleatorError,
+    CacheError,
+    CacheFull,
+    CannotRewind,
+    CannotShift,
+    ContextFull,
+    FileFormatError,
+    InvalidBatch,
+    LogitsError,
+    ModelNotFound,
+    ParameterError,
+    TemplateError,
+    TokenizerError,
+    UnsupportedModel,
+)
+
+if TYPE_CHECKING:
+    from aleator import generate, samplers, text
+    from aleator.generate.request import Generation
+    from aleator.language_model import LanguageModel, load
+    from aleator.samplers import Candidates, SamplerChain, SamplingParams
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AleatorError",
+    "CacheError",
+    "CacheFull",
+    "Candidates",
+    "CannotRewind",
+    "CannotShift",
+    "ContextFull",
+    "FileFormatError",
+    "Generation",
+    "InvalidBatch",
+    "LanguageModel",
+    "LogitsError",
+    "ModelNotFound",
+    "ParameterError",
+    "SamplerChain",
+    "SamplingParams",
+    "TemplateError",
+    "TokenizerError",
+    "UnsupportedModel",
+    "generate",
+    "load",
+    "samplers",
+    "text",
+]
+
+# Names that are imported when first used, and where from; None: a subpackage.
+_LAZY = {
+    "Candidates": "aleator.samplers",
+    "SamplerChain": "aleator.samplers",
+    "SamplingParams": "aleator.samplers",
+    "Generation": "aleator.generate.request",
+    "LanguageModel": "aleator.language_model",
+    "load": "aleator.language_model",
+    "generate": None,
+    "samplers": None,
+    "text": None,
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _LAZY[name]
+    value = import_module(f"aleator.{name}") if home is None else getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

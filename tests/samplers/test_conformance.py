@@ -48,13 +48,18 @@ def family(name: str, n: int, seed: int) -> NDArray[np.float32]:
         y = x.copy()
         y[rng.integers(n, size=3)] = np.inf
         return y
+    if name == "model":  # a wide bulk, and some tokens that stand out
+        top = rng.integers(n, size=max(1, n // 100))
+        x *= np.float32(2)
+        x[top] += rng.exponential(3, len(top)).astype(np.float32) + np.float32(6)
+        return x
     if name == "wide":
         return np.clip(x, -3, 3) * np.float32(1e38)
     raise AssertionError(name)
 
 
 FAMILIES = ("normal", "flat", "equal", "peaked", "masked", "ties", "one", "bfloat16", "dirty",
-            "infinite", "wide")  # fmt: skip
+            "infinite", "wide", "model")  # fmt: skip
 
 BIASES = {0: 1.5, 1: -np.inf, 100: 3.0, 126: -2.0}
 
@@ -236,6 +241,17 @@ def test_large_vocabularies_equal_reference(n: int) -> None:
             chain.apply(candidates)
             assert candidates.selected == row.selected, (name, kind)
             np.testing.assert_array_equal(candidates.ids, row.ids)
+
+
+PARTIAL = ("typical", "typical_wide", "typical_min_keep", "mirostat", "mirostat_low", "mirostat_v2",
+           "xtc", "xtc_zero", "top_a", "top_n_sigma", "dynatemp", "gumbel", "top_p")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTIAL)
+def test_kernels_that_read_part_of_the_row_equal_reference(name: str) -> None:
+    for kind in ("model", "peaked", "flat", "masked"):
+        chain = S.SamplerChain(CHAINS[name], seed=3)
+        check_step(chain, S.ReferenceChain(chain), family(kind, 20_000, 6), f"{name} {kind}")
 
 
 @pytest.mark.parametrize("kind", ["flat", "ties", "normal"])

@@ -1,1 +1,142 @@
-"""."""
+"""The command line: ``aleator COMMAND ...``.
+
+Each command is a module here with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``;
+it is imported only when it is called, so that ``--help`` and ``--version`` answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from aleator.cli.terminal import complain, quiet_stdout
+from aleator.core.errors import (
+    AleatorError,
+    CacheFull,
+    ContextFull,
+    FileFormatError,
+    ParameterError,
+    TokenizerError,
+    UnsupportedModel,
+)
+
+COMMANDS = {
+    "generate": "write text that continues a prompt",
+    "chat": "talk with a model; the conversation stays in the cache",
+    "tokenize": "show the tokens of a text",
+    "model-info": "what is in a model file",
+    "bench": "measure prefill and decode speed",
+    "doctor": "what is installed and what it can do",
+}
+
+USAGE = """\
+usage: aleator COMMAND [options]
+       aleator COMMAND --help
+       aleator --version
+
+Text from language models, with exact sampling: same seed, same token, everywhere.
+
+commands:
+{commands}
+
+Without -m a command uses the bundled model, which needs nothing but this package.
+
+examples:
+  aleator generate -p "ROMEO:" -n 100 --seed 7
+  aleator generate -m model.gguf -p "Once upon a time" --temp 0.7 --top-k 40
+  echo "Write a haiku." | aleator generate -m model.gguf
+  aleator chat -m model.gguf
+  aleator model-info model.gguf
+
+exit codes:
+  0    done
+  1    something failed while running
+  2    wrong usage, parameter or input
+  3    file missing, not a model, or of an unsupported kind
+  4    context full: the prompt, or the tokens asked for with -n, do not fit
+  130  interrupted with Ctrl-C
+"""
+
+FAILED, BAD_INPUT, BAD_FILE, CONTEXT_FULL, INTERRUPTED = 1, 2, 3, 4, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code.
+
+    Args:
+        argv: the words after ``aleator``; None: those of this process.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words or bool(os.environ.get("ALEATOR_DEBUG"))
+    words = [word for word in words if word != "--debug"]
+    try:
+        return dispatch(words)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        quiet_stdout()
+        return 0
+    except (AleatorError, OSError, ImportError, MemoryError) as error:
+        if debug:
+            raise
+        complain(explain(error))
+        return exit_code(error)
+
+
+def dispatch(words: list[str]) -> int:
+    """Find the command, parse its options and run it."""
+    if not words or words[0] in ("-h", "--help", "help"):
+        lines = "\n".join(f"  {name:<12} {summary}" for name, summary in COMMANDS.items())
+        print(USAGE.format(commands=lines), end="")
+        return 0 if words else BAD_INPUT
+    if words[0] in ("--version", "-V", "version"):
+        from aleator import __version__
+
+        print(f"aleator {__version__}")
+        return 0
+    from aleator.cli.arguments import Parser, did_you_mean
+
+    command = words[0]
+    if command not in COMMANDS:
+        raise ParameterError(
+            "command",
+            f"{command!r} is not a command{did_you_mean(command, COMMANDS)}; "
+            f"commands: {', '.join(COMMANDS)}",
+        )
+    module = import_module(f"aleator.cli.{command.replace('-', '_')}")
+    parser = Parser(command, COMMANDS[command], module.EXAMPLES)
+    module.add_arguments(parser)
+    arguments = parser.parse(words[1:])
+    return 0 if arguments is None else int(module.run(arguments))
+
+
+def exit_code(error: BaseException) -> int:
+    """The exit code that belongs to an error."""
+    if isinstance(error, ContextFull | CacheFull):
+        return CONTEXT_FULL
+    if isinstance(error, ParameterError | TokenizerError):
+        return BAD_INPUT
+    if isinstance(
+        error, FileFormatError | UnsupportedModel | FileNotFoundError | IsADirectoryError
+    ):
+        return BAD_FILE
+    if isinstance(error, PermissionError):
+        return BAD_FILE
+    return FAILED
+
+
+def explain(error: BaseException) -> str:
+    """One line for the user."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror or error}"
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("aleator"):
+        return (
+            f"{error.name} is not installed: pip install 'aleator[cli]' ('aleator doctor' shows what "
+            "is missing)"
+        )
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {error or 'allocation failed'}; try a smaller -c or model"
+    return str(error) or type(error).__name__

@@ -60,7 +60,7 @@ class Context:
         self.decoder = decoder
         trained = decoder.config.context_length
         n_ctx = _at_least("n_ctx", n_ctx, 0) or trained
-        if n_ctx > trained:
+        if n_ctx > trained * n_seq_max:
             log.warning("n_ctx %d is more than the %d the model was made for", n_ctx, trained)
         self.n_ctx = n_ctx
         self.n_batch = min(_at_least("n_batch", n_batch, 1), n_ctx)

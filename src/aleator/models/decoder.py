@@ -6,6 +6,7 @@ An architecture's file says how its layers differ (:class:`Architecture`); every
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -134,6 +135,7 @@ class Decoder:
         weights: Weights,
         device: torch.device,
         dtype: torch.dtype,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         config = weights.config
         if config.expert_count:
@@ -145,7 +147,11 @@ class Decoder:
         self.rotary = Rotary(config.rope, device, _divisors(weights))
         shape = (config.n_vocab, config.n_embd)
         self.embedding = embedding(weights, shape, device, dtype)
-        self.blocks = [Block(self, weights, layer) for layer in range(config.n_layers)]
+        self.blocks: list[Block] = []
+        for layer in range(config.n_layers):
+            if progress is not None:
+                progress(layer, config.n_layers)
+            self.blocks.append(Block(self, weights, layer))
         self.output_norm = RMSNorm(
             parameter(weights, "output_norm.weight", shape[1:], device, dtype), config.rms_eps
         )
@@ -157,6 +163,8 @@ class Decoder:
             device,
             dtype,
         )
+        if progress is not None:
+            progress(config.n_layers, config.n_layers)
 
     @property
     def cache_shapes(self) -> list[LayerShape]:
@@ -226,8 +234,11 @@ def build_decoder(
     weights: Weights,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Decoder:
     """The decoder for a model file, its weights read and checked.
+
+    ``progress`` is called with (layers done, layers).
 
     Raises:
         UnsupportedModel: an architecture that is not supported.
@@ -240,4 +251,4 @@ def build_decoder(
         raise UnsupportedModel(
             f"{weights.path}: architecture {name!r} is not supported; supported: {', '.join(known)}"
         )
-    return Decoder(known[name], weights, torch.device(device), dtype)
+    return Decoder(known[name], weights, torch.device(device), dtype, progress)

@@ -20,7 +20,7 @@ from aleator.core.numerics import Row, Step, draw, ints
 from aleator.core.parameter import Parameter, declare
 from aleator.core.philox import Purpose, stream
 from aleator.kernels import host
-from aleator.samplers.base import Place
+from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.seeded import SeededSampler
 
 ADAPTIVE_TARGET = Parameter(
@@ -49,6 +49,12 @@ class AdaptiveP(SeededSampler):
         """Host kernel: native/samplers/adaptive_p.cpp."""
         return host.AdaptiveP(
             self.adaptive_target, self.adaptive_decay, self.seed_in(place), place.ordinal
+        )
+
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/adaptive_p.cpp."""
+        return host.LlamaAdaptiveP(
+            self.adaptive_target, self.adaptive_decay, llama_seed(self.seed, place)
         )
 
     def reference(self, row: Row, step: Step, place: Place) -> None:

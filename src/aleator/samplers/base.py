@@ -18,11 +18,13 @@ from aleator.kernels import host
 class Place:
     """Where a sampler stands in a chain: what its random stream is keyed by.
 
-    ``seed`` is the chain's; ``ordinal`` counts the samplers of the same kind before this one.
+    ``seed`` is the chain's; ``ordinal`` counts the samplers of the same kind before this one;
+    ``completion`` is the index among completions of one prompt.
     """
 
     seed: int
     ordinal: int
+    completion: int = 0
 
 
 class Sampler(ABC):
@@ -52,6 +54,14 @@ class Sampler(ABC):
     def native(self, place: Place) -> host.Sampler:
         """Make the host kernel."""
 
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """Make the host kernel that gives llama.cpp's own numbers (docs/llama-cpp.md)."""
+        raise ParameterError(
+            "samplers",
+            f"{self.name} is not one of llama.cpp's samplers: leave it out, or choose "
+            "numerics='portable'",
+        )
+
     @abstractmethod
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """Do the same to a reference row, in NumPy (docs/numerics.md)."""
@@ -79,3 +89,32 @@ def check_selects(samplers: list[Sampler]) -> None:
                 f"{sampler.name} chooses the token, so nothing can follow it: move it from place "
                 f"{index} to the end of the chain",
             )
+
+
+MAX_LLAMA_SEED = 2**32 - 2  # llama.cpp takes 2^32 - 1 for "random"
+
+
+def llama_seed(own: int | None, place: Place) -> int:
+    """The 32-bit seed of a sampler with llama.cpp's numbers: its own or the chain's, plus the completion."""
+    seed = place.seed if own in (None, MAX_LLAMA_SEED + 1) else check_llama_seed(own)
+    return (seed + place.completion) % 2**32
+
+
+def check_llama_seed(seed: int) -> int:
+    """Refuse a seed of more than 32 bits."""
+    if seed > MAX_LLAMA_SEED:
+        raise ParameterError(
+            "seed",
+            f"seed={seed} is out of range with numerics='llama.cpp': give 0 to {MAX_LLAMA_SEED}, or -1 "
+            "for random",
+        )
+    return seed
+
+
+def only_portable(parameter: str, value: str, allowed: str) -> ParameterError:
+    """The error for a value that llama.cpp has no counterpart of."""
+    return ParameterError(
+        parameter,
+        f"{parameter}={value!r} has no counterpart in llama.cpp: give {allowed!r}, or choose "
+        "numerics='portable'",
+    )

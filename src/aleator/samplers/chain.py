@@ -15,13 +15,23 @@ from aleator.core.numerics import Row, Step
 from aleator.core.parameter import check_seed
 from aleator.core.philox import MAX_COMPLETION, MAX_ORDINAL
 from aleator.kernels import host
-from aleator.samplers.base import Place, Sampler, check_selects
+from aleator.samplers.base import (
+    MAX_LLAMA_SEED,
+    Place,
+    Sampler,
+    check_llama_seed,
+    check_selects,
+)
 
-NUMERICS = ("portable",)
+NUMERICS = ("portable", "llama.cpp")
 
 
 class Candidates:
-    """The candidates of one step: token ids and logits, ids ascending, masked tokens left out.
+    """The candidates of one step: token ids and logits.
+
+    A portable chain leaves masked tokens out and keeps ids ascending; one with ``numerics="llama.cpp"`` leaves
+    llama.cpp's array in llama.cpp's order, masked tokens with a logit of -inf in it.  The first chain
+    that is applied decides.
 
     Parameters
     ----------
@@ -31,10 +41,25 @@ class Candidates:
     """
 
     def __init__(self, logits: Any) -> None:
+        self._native: host.Candidates | host.LlamaCandidates
+        self._numerics: str | None = None
         try:
             self._native = host.Candidates(logits)
         except TypeError:
             raise _wrong_logits(logits) from None
+
+    def _native_for(self, numerics: str) -> Any:
+        if self._numerics is None:
+            self._numerics = numerics
+            if isinstance(self._native, host.Candidates) and numerics == "llama.cpp":
+                self._native = host.LlamaCandidates(self._native)
+        elif self._numerics != numerics:
+            raise ParameterError(
+                "candidates",
+                f"a chain with numerics={self._numerics!r} was applied to these candidates, so one with "
+                f"numerics={numerics!r} cannot be: make new Candidates",
+            )
+        return self._native
 
     def __len__(self) -> int:
         return len(self._native)
@@ -46,7 +71,7 @@ class Candidates:
 
     @property
     def ids(self) -> NDArray[np.int32]:
-        """Token ids of the candidates, ascending."""
+        """Token ids of the candidates."""
         return self._native.ids
 
     @property
@@ -57,6 +82,8 @@ class Candidates:
     @property
     def probs(self) -> NDArray[np.float32]:
         """Their probabilities: weight over total weight, rounded to float32."""
+        if isinstance(self._native, host.LlamaCandidates):
+            return self._native.probs
         weights = self._native.weights
         return (weights / np.float64(weights.sum(dtype=np.uint64))).astype(np.float32)
 
@@ -67,27 +94,31 @@ class Candidates:
 
     @property
     def sorted(self) -> bool:
-        """Whether the candidates stand by descending logit: only if there is at most one."""
-        return len(self) <= 1
+        """Whether the candidates are known to stand by descending logit."""
+        if isinstance(self._native, host.LlamaCandidates):
+            return self._native.sorted
+        return len(self) <= 1  # their order is by id
 
 
 class SamplerChain(Sequence[Sampler]):
     """Samplers in the order in which they are applied; the last one chooses the token.
 
-    The list is the order: nothing is moved.  For equal logits a chain gives the same token on any machine
-    (docs/numerics.md).  One chain serves one sequence, and one thread at a time.
+    The list is the order: nothing is moved.  For equal logits a portable chain gives the same token on any
+    machine (docs/numerics.md); with ``numerics="llama.cpp"`` it gives llama.cpp's (docs/llama-cpp.md).  One
+    chain serves one sequence, and one thread at a time.
 
     Parameters
     ----------
     samplers
         Built-in samplers.  To be sampled from, the chain must end with ``Dist`` or ``Greedy``.
     numerics
-        ``"portable"``.
+        ``"portable"`` or ``"llama.cpp"``.
     seed
-        For samplers that have none of their own; ``None`` or -1 draws one from the system.
+        For samplers that have none of their own, 64 bits, or 32 with llama.cpp's numbers; ``None`` or -1 draws
+        one from the system.
     completion
         Index among completions of one prompt, 0 to 1,048,575: equal chains with different indices draw
-        independently.
+        independently.  llama.cpp adds it to the seed.
 
     """
 
@@ -100,7 +131,7 @@ class SamplerChain(Sequence[Sampler]):
     ) -> None:
         if numerics not in NUMERICS:
             raise ParameterError(
-                "numerics", f"numerics={numerics!r} is not available: choose 'portable'"
+                "numerics", f"numerics={numerics!r} is not known: choose 'portable' or 'llama.cpp'"
             )
         if not 0 <= completion <= MAX_COMPLETION:
             raise ParameterError(
@@ -111,12 +142,16 @@ class SamplerChain(Sequence[Sampler]):
                 raise ParameterError("samplers", f"{sampler!r} is not a sampler")
         self._samplers = tuple(samplers)
         check_selects(list(samplers))
-        self._chain_seed = _effective_seed(seed)
         self.numerics = numerics
         self.completion = completion
-        self._native = host.Chain(
-            [s.native(p) for s, p in zip(self._samplers, self._places(), strict=True)], completion
-        )
+        self._chain_seed = _effective_seed(seed, numerics)
+        self._native = self._compile()
+
+    def _compile(self) -> host.Chain | host.LlamaChain:
+        placed = list(zip(self._samplers, self._places(), strict=True))
+        if self.numerics == "portable":
+            return host.Chain([s.native(p) for s, p in placed], self.completion)
+        return host.LlamaChain([s.native_llama(p) for s, p in placed if not s.neutral])
 
     def _places(self) -> list[Place]:
         seen: Counter[str] = Counter()
@@ -126,7 +161,7 @@ class SamplerChain(Sequence[Sampler]):
                 raise ParameterError(
                     "samplers", f"a chain holds at most {MAX_ORDINAL + 1} samplers of one kind"
                 )
-            places.append(Place(self._chain_seed, seen[sampler.name]))
+            places.append(Place(self._chain_seed, seen[sampler.name], self.completion))
             seen[sampler.name] += 1
         return places
 
@@ -155,6 +190,12 @@ class SamplerChain(Sequence[Sampler]):
 
     @position.setter
     def position(self, position: int) -> None:
+        if isinstance(self._native, host.LlamaChain):
+            raise ParameterError(
+                "position",
+                "with numerics='llama.cpp' a draw depends on how many came before it, so the position cannot "
+                "be set: use reset, rollback, or numerics='portable'",
+            )
         self._native.position = position
 
     @property
@@ -198,8 +239,12 @@ class SamplerChain(Sequence[Sampler]):
             raise _wrong_logits(logits) from None
 
     def apply(self, candidates: Candidates) -> None:
-        """Apply the samplers to candidates; accepts nothing, so that it can be repeated."""
-        self._native.apply(candidates._native)
+        """Apply the samplers to candidates; accepts nothing.
+
+        A portable chain gives the same again when this is repeated; with llama.cpp's numbers every
+        application draws anew and moves mirostat's mu.
+        """
+        self._native.apply(candidates._native_for(self.numerics))
 
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history.
@@ -228,6 +273,8 @@ class ReferenceChain:
     """The same chain computed by the samplers' NumPy references: slow, and independent of the kernels."""
 
     def __init__(self, chain: SamplerChain) -> None:
+        if chain.numerics != "portable":
+            raise ParameterError("numerics", "references exist for numerics='portable' only")
         self._pairs = list(zip(chain, chain._places(), strict=True))
         self.step = Step(completion=chain.completion)
 
@@ -244,9 +291,13 @@ class ReferenceChain:
         self.step.accept(token, generated)
 
 
-def _effective_seed(seed: int | None) -> int:
+def _effective_seed(seed: int | None, numerics: str) -> int:
     checked = check_seed(seed)
-    return secrets.randbits(64) if checked is None else checked
+    if numerics == "portable":
+        return secrets.randbits(64) if checked is None else checked
+    if checked is None or checked == MAX_LLAMA_SEED + 1:
+        return secrets.randbelow(MAX_LLAMA_SEED + 1)
+    return check_llama_seed(checked)
 
 
 def _wrong_logits(logits: Any) -> LogitsError:

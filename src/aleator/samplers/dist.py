@@ -20,7 +20,7 @@ from aleator.core.numerics import Row, Step, draw, ints, log2_q32
 from aleator.core.parameter import SEED, Parameter, check_seed, declare
 from aleator.core.philox import Purpose, stream, uniform64
 from aleator.kernels import host
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Sampler, llama_seed, only_portable
 
 DRAW = Parameter(
     "draw", str, "inverse", "how the token is drawn: by inverse cumulative mass, or by a race",
@@ -58,6 +58,12 @@ class Dist(Sampler):
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/dist.cpp."""
         return host.Dist(self._seed(place), place.ordinal, self.draw == "gumbel")
+
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/dist.cpp."""
+        if self.draw != "inverse":
+            raise only_portable("draw", self.draw, "inverse")
+        return host.LlamaDist(llama_seed(self.seed, place))
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -148,6 +148,16 @@ class DRY(Sampler):
             [list(b) for b in self.breakers],
         )
 
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/dry.cpp."""
+        return host.LlamaDRY(
+            self.dry_multiplier,
+            self.dry_base,
+            self.dry_allowed_length,
+            self.dry_penalty_last_n,
+            [list(b) for b in self.breakers],
+        )
+
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         if self.neutral:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row
 from aleator.core.parameter import Parameter
+from aleator.samplers.base import only_portable
 
 MASS = Parameter(
     "mass", str, "current", "measure against the current candidates, or the full row that Softmax saw",
@@ -21,3 +22,9 @@ def require_full_mass(row: Row, sampler: str) -> int:
             "logits or temperature",
         )
     return row.full_mass
+
+
+def refuse_full_mass(mass: str, sampler: str) -> None:
+    """Refuse what llama.cpp does not have."""
+    if mass == "full":
+        raise only_portable(f"mass of {sampler}", mass, "current")

@@ -26,6 +26,10 @@ class Greedy(Sampler):
         """Host kernel: native/samplers/greedy.cpp."""
         return host.Greedy()
 
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/greedy.cpp."""
+        return host.LlamaGreedy()
+
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         row.selected = int(row.ids[row.order()[0]])

@@ -93,6 +93,10 @@ class LogitBias(Sampler):
         """Host kernel: native/samplers/logit_bias.cpp."""
         return host.LogitBias(list(self.logit_bias))
 
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/logit_bias.cpp."""
+        return host.LlamaLogitBias(list(self.logit_bias))
+
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         if self.neutral:

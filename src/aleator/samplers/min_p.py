@@ -22,7 +22,7 @@ from aleator.core.numerics import Row, Step
 from aleator.core.parameter import MIN_KEEP, Parameter, declare
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.full_mass import MASS, require_full_mass
+from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
 
 MIN_P = Parameter(
     "min_p", float, 0.0, "keep tokens at least this fraction as likely as the best; 0 keeps all",
@@ -50,6 +50,11 @@ class MinP(Sampler):
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/min_p.cpp."""
         return host.MinP(self.min_p, self.min_keep, self.mass == "full")
+
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/min_p.cpp."""
+        refuse_full_mass(self.mass, self.name)
+        return host.LlamaMinP(self.min_p, self.min_keep)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

@@ -20,7 +20,7 @@ from aleator.core.numerics import LOG2_E, Row, Step, exp2_double, ints, log2_dou
 from aleator.core.parameter import Parameter, declare
 from aleator.core.philox import Purpose
 from aleator.kernels import host
-from aleator.samplers.base import Place
+from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.mirostat_state import MirostatSampler
 
 MIROSTAT_M = Parameter(
@@ -45,6 +45,12 @@ class Mirostat(MirostatSampler):
             self.mirostat_m,
             self.seed_in(place),
             place.ordinal,
+        )
+
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/mirostat.cpp."""
+        return host.LlamaMirostat(
+            self.mirostat_tau, self.mirostat_eta, self.mirostat_m, llama_seed(self.seed, place)
         )
 
     def reference(self, row: Row, step: Step, place: Place) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from aleator.core.numerics import Row, Step, ints, log2_q32
 from aleator.core.philox import Purpose
 from aleator.kernels import host
-from aleator.samplers.base import Place
+from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.mirostat_state import MirostatSampler
 
 
@@ -33,6 +33,12 @@ class MirostatV2(MirostatSampler):
         """Host kernel: native/samplers/mirostat_v2.cpp."""
         return host.MirostatV2(
             self.mirostat_tau, self.mirostat_eta, self.seed_in(place), place.ordinal
+        )
+
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/mirostat_v2.cpp."""
+        return host.LlamaMirostatV2(
+            self.mirostat_tau, self.mirostat_eta, llama_seed(self.seed, place)
         )
 
     def reference(self, row: Row, step: Step, place: Place) -> None:

@@ -11,7 +11,7 @@ from aleator.core.errors import ParameterError
 from aleator.core.parameter import Parameter, check_seed, unique
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
-from aleator.samplers.chain import SamplerChain
+from aleator.samplers.chain import NUMERICS, SamplerChain
 from aleator.samplers.dist import Dist
 from aleator.samplers.dry import check_breakers
 from aleator.samplers.index import BY_LETTER, BY_NAME, ORDERED, SAMPLERS
@@ -19,6 +19,7 @@ from aleator.samplers.logit_bias import LogitBias, check_biases
 from aleator.samplers.mirostat import Mirostat
 from aleator.samplers.mirostat_v2 import MirostatV2
 from aleator.samplers.presets import DEFAULT_PRESET, PRESETS
+from aleator.samplers.temperature import Temperature
 from aleator.samplers.token_mask import TokenMask
 
 MIROSTAT = Parameter(
@@ -77,6 +78,8 @@ def _check(name: str, value: Any) -> Any:
             raise ParameterError(name, f"ignore_eos={value!r} must be True or False")
         return value
     if name == "numerics":
+        if value not in NUMERICS:
+            raise ParameterError(name, f"numerics={value!r} must be one of {', '.join(NUMERICS)}")
         return value
     if name == "seed":
         return check_seed(value)
@@ -172,6 +175,8 @@ class _Methods:
             )
         if adaptive:
             chain = [s for s in chain if not isinstance(s, AdaptiveP)]
+        if values["mirostat"] and values["numerics"] == "llama.cpp":
+            chain = _before_llama_mirostat(chain, values)
         last = (Dist, Mirostat, MirostatV2)[values["mirostat"]] if not adaptive else AdaptiveP
         return [*chain, last.from_values(values)]
 
@@ -202,6 +207,21 @@ class _Methods:
 
 
 SAMPLERS_BY_NAME = {cls.name: cls for cls in SAMPLERS}
+
+
+def _before_llama_mirostat(chain: list[Sampler], values: Mapping[str, Any]) -> list[Sampler]:
+    """llama.cpp's list with mirostat: biases and a plain temperature.  What it would drop is refused."""
+    kept = [s for s in chain if isinstance(s, LogitBias)]
+    lost = [s.name for s in chain if not s.neutral and not isinstance(s, LogitBias | Temperature)]
+    if values["dynatemp_range"]:
+        lost.append("dynatemp_range")
+    if lost:
+        raise ParameterError(
+            "mirostat",
+            f"llama.cpp drops {', '.join(lost)} when mirostat={values['mirostat']}: leave them out, or choose "
+            "numerics='portable'",
+        )
+    return [*kept, Temperature(values["temperature"])]
 
 
 def _unknown(name: str) -> ParameterError:
@@ -250,7 +270,7 @@ def _document() -> str:
         "ignore_eos : bool",
         "    Mask the end-of-generation tokens.",
         "numerics : str",
-        "    'portable'.",
+        "    'portable', or 'llama.cpp' for llama.cpp's own tokens (docs/llama-cpp.md).",
         "",
         "Raises",
         "------",

@@ -20,7 +20,7 @@ import numpy as np
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
 from aleator.kernels import host
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Sampler, only_portable
 
 PENALTY_LAST_N = Parameter(
     "penalty_last_n", int, 64, "window of the penalties in tokens; 0 turns them off, -1 is all",
@@ -76,6 +76,17 @@ class Penalties(Sampler):
             self.presence_penalty,
             self.penalty_scope != "generated",
             self.penalty_scope == "all",
+        )
+
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/penalties.cpp."""
+        if self.penalty_scope != "all":
+            raise only_portable("penalty_scope", self.penalty_scope, "all")
+        return host.LlamaPenalties(
+            self.penalty_last_n,
+            self.repetition_penalty,
+            self.frequency_penalty,
+            self.presence_penalty,
         )
 
     def reference(self, row: Row, step: Step, place: Place) -> None:

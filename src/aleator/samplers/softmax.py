@@ -28,6 +28,10 @@ class Softmax(Sampler):
         """Host kernel: native/samplers/softmax.cpp."""
         return host.Softmax()
 
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/softmax.cpp."""
+        return host.LlamaSoftmax()
+
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         row.full_mass = sum(ints(row.weights()))

@@ -44,6 +44,10 @@ class TailFree(Sampler):
         """Host kernel: native/samplers/tail_free.cpp."""
         return host.TailFree(self.tfs_z, self.min_keep)
 
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/tail_free.cpp."""
+        return host.LlamaTailFree(self.tfs_z, self.min_keep)
+
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         if self.neutral or len(row) <= 2:

@@ -59,6 +59,10 @@ class Temperature(Sampler):
         """Host kernel: native/samplers/temperature.cpp."""
         return host.Temperature(self.temperature, self.dynatemp_range, self.dynatemp_exponent)
 
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/temperature.cpp."""
+        return host.LlamaTemperature(self.temperature, self.dynatemp_range, self.dynatemp_exponent)
+
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         chosen = self._dynamic(row) if self.dynatemp_range > 0 else self.temperature

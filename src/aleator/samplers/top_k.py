@@ -41,6 +41,10 @@ class TopK(Sampler):
         """Host kernel: native/samplers/top_k.cpp."""
         return host.TopK(self.top_k)
 
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/top_k.cpp."""
+        return host.LlamaTopK(self.top_k)
+
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         if self.top_k:

@@ -46,6 +46,10 @@ class TopNSigma(Sampler):
         """Host kernel: native/samplers/top_n_sigma.cpp."""
         return host.TopNSigma(self.top_n_sigma)
 
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/top_n_sigma.cpp."""
+        return host.LlamaTopNSigma(self.top_n_sigma)
+
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         if self.neutral:

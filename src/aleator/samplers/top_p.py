@@ -21,7 +21,7 @@ from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
 from aleator.core.parameter import MIN_KEEP, Parameter, declare
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.full_mass import MASS, require_full_mass
+from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
 
 TOP_P = Parameter(
     "top_p", float, 1.0, "keep the most likely tokens that together hold this probability; 1 keeps all",
@@ -49,6 +49,11 @@ class TopP(Sampler):
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/top_p.cpp."""
         return host.TopP(self.top_p, self.min_keep, self.mass == "full")
+
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/top_p.cpp."""
+        refuse_full_mass(self.mass, self.name)
+        return host.LlamaTopP(self.top_p, self.min_keep)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""

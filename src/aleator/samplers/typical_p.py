@@ -48,6 +48,10 @@ class TypicalP(Sampler):
         """Host kernel: native/samplers/typical_p.cpp."""
         return host.TypicalP(self.typical_p, self.min_keep)
 
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/typical_p.cpp."""
+        return host.LlamaTypicalP(self.typical_p, self.min_keep)
+
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         if self.neutral:

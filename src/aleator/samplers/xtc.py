@@ -21,7 +21,7 @@ from aleator.core.numerics import Row, Step, exact, ints, run_length
 from aleator.core.parameter import MIN_KEEP, Parameter, declare
 from aleator.core.philox import Purpose, stream, uniform64
 from aleator.kernels import host
-from aleator.samplers.base import Place
+from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.seeded import SeededSampler
 
 XTC_PROBABILITY = Parameter(
@@ -58,6 +58,12 @@ class XTC(SeededSampler):
             self.min_keep,
             self.seed_in(place),
             place.ordinal,
+        )
+
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """llama.cpp's numbers: native/llama/xtc.cpp."""
+        return host.LlamaXTC(
+            self.xtc_probability, self.xtc_threshold, self.min_keep, llama_seed(self.seed, place)
         )
 
     def reference(self, row: Row, step: Step, place: Place) -> None:

@@ -1,0 +1,83 @@
+// A sampler's own random numbers: MT19937 that can go back.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "llama/row.hpp"
+#include "rng/mt19937.hpp"
+
+namespace aleator::llama {
+
+class Draws {
+ public:
+  explicit Draws(uint32_t seed) : seed_(seed), now_(seed), recent_{now_, 0}, older_{now_, 0} {}
+
+  double uniform_double() {
+    count(2);
+    return now_.uniform_double();
+  }
+  float uniform_float() {
+    count(1);
+    return now_.uniform_float();
+  }
+
+  uint64_t words() const { return words_; }  // drawn since the seed
+  // To an earlier count of words: exact at any distance, and cheap where one of the copies is not too old.
+  void rewind(uint64_t words) {
+    if (words == words_) return;
+    const Copy from = recent_.words <= words  ? recent_
+                      : older_.words <= words ? older_
+                                              : Copy{Mt19937(seed_), 0};
+    now_ = from.engine;
+    now_.discard(words - from.words);
+    words_ = words;
+    recent_ = older_ = from;
+  }
+  void reset() { *this = Draws(seed_); }
+
+ private:
+  struct Copy {
+    Mt19937 engine;
+    uint64_t words;
+  };
+  static constexpr uint64_t interval = 2048;
+
+  void count(uint64_t words) {
+    if (words_ - recent_.words >= interval) {
+      older_ = recent_;
+      recent_ = {now_, words_};
+    }
+    words_ += words;
+  }
+
+  uint32_t seed_;
+  Mt19937 now_;
+  uint64_t words_ = 0;
+  Copy recent_, older_;
+};
+
+// The draw of mirostat and adaptive-p, as libstdc++'s discrete_distribution does it: weights normalised and summed
+// in float64, the last sum set to 1, the first sum that reaches u.  One candidate consumes no random number.
+// `p` must hold probabilities; a probability of zero is never chosen, not even by u = 0.
+inline int64_t multinomial(Row &row, Draws &draws) {
+  const Candidate *c = row.list();
+  const int64_t n = row.size();
+  if (n < 2) return 0;
+  double total = 0;
+  for (int64_t i = 0; i < n; ++i) total += c[i].p;
+  const double u = draws.uniform_double();
+  double sum = 0;
+  int64_t last = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    sum += c[i].p / total;
+    if (c[i].p > 0) {
+      if (sum >= u) return i;
+      last = i;
+    }
+  }
+  return last;
+}
+
+}  // namespace aleator::llama

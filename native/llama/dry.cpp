@@ -1,0 +1,50 @@
+// Contract: docs/llama-cpp.md
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+
+#include "bind.hpp"
+#include "llama/sampler.hpp"
+#include "samplers/repeats.hpp"
+
+namespace aleator::llama {
+
+class DRY : public LlamaCloned<DRY> {
+ public:
+  DRY(float multiplier, float base, int64_t allowed, int64_t last_n,
+      const std::vector<std::vector<int32_t>> &breakers)
+      : active_(multiplier != 0 && base >= 1 && last_n != 0),
+        multiplier_(multiplier),
+        base_(base),
+        repeats_(allowed, last_n, breakers) {
+    // The exponent at which the power leaves float32.
+    if (base > 1.000001f) largest_ = static_cast<int64_t>(88.7228391f / std::log(base));
+  }
+
+  void apply(Row &row, const History &history) override {
+    if (!active_ || !repeats_.find(history)) return;
+    row.edit(repeats_.found(), [&](int32_t id, float &logit) {
+      int64_t exponent = repeats_.excess(id);
+      if (exponent < 0) return;
+      if (largest_ > 0 && exponent > largest_) exponent = largest_;
+      logit -= static_cast<float>(
+          multiplier_ * std::pow(static_cast<double>(base_), static_cast<double>(exponent)));
+    });
+    row.sorted = false;
+  }
+
+ private:
+  bool active_;
+  float multiplier_, base_;
+  int64_t largest_ = 0;
+  Repeats repeats_;
+};
+
+ALEATOR_BIND(llama_dry) {
+  nb::class_<DRY, LlamaSampler>(m, "LlamaDRY")
+      .def(nb::init<float, float, int64_t, int64_t, const std::vector<std::vector<int32_t>> &>(),
+           nb::arg("dry_multiplier"), nb::arg("dry_base"), nb::arg("dry_allowed_length"),
+           nb::arg("dry_penalty_last_n"), nb::arg("breakers"));
+}
+
+}  // namespace aleator::llama

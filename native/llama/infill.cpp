@@ -1,0 +1,131 @@
+// Contract: docs/llama-cpp.md
+#include <nanobind/stl/vector.h>
+
+#include <string_view>
+
+#include "bind.hpp"
+#include "llama/sampler.hpp"
+
+namespace aleator::llama {
+
+// The texts of a vocabulary's tokens, one after the other, and which tokens end generation.  Read only, and
+// shared by the samplers that are made from it.
+struct InfillVocabulary {
+  std::string texts;
+  std::vector<int64_t> starts;  // one more than there are tokens
+  std::vector<uint8_t> ends_generation;
+  int32_t end_of_turn;  // what is left when no text survives
+
+  InfillVocabulary(const nb::list &pieces, const std::vector<int32_t> &eog, int32_t end)
+      : end_of_turn(end) {
+    starts.push_back(0);
+    for (const nb::handle piece : pieces) {
+      const auto bytes = nb::cast<nb::bytes>(piece);
+      texts.append(bytes.c_str(), bytes.size());
+      starts.push_back(static_cast<int64_t>(texts.size()));
+    }
+    ends_generation.assign(pieces.size(), 0);
+    for (const int32_t token : eog) {
+      check(token, "an end-of-generation token");
+      ends_generation[token] = 1;
+    }
+    check(end, "the end-of-turn token");
+  }
+
+  std::string_view text(int32_t token) const {
+    if (token >= size()) return {};
+    return std::string_view(texts).substr(starts[token], starts[token + 1] - starts[token]);
+  }
+  bool ends(int32_t token) const { return token < size() && ends_generation[token]; }
+  int32_t size() const { return static_cast<int32_t>(ends_generation.size()); }
+
+ private:
+  void check(int32_t token, const char *what) const {
+    if (token < 0 || token >= size())
+      throw ParameterError("vocabulary", std::string(what) + " is " + std::to_string(token) +
+                                             ", but the vocabulary has " +
+                                             std::to_string(size()) + " tokens");
+  }
+};
+
+class Infill : public LlamaCloned<Infill> {
+ public:
+  explicit Infill(std::shared_ptr<const InfillVocabulary> vocabulary)
+      : vocabulary_(std::move(vocabulary)) {}
+
+  void apply(Row &row, const History &) override {
+    row.softmax(true);
+    float ending = 0, text = 0;
+    Candidate *c = row.list();
+    for (int64_t i = 0; i < row.size(); ++i) (vocabulary_->ends(c[i].id) ? ending : text) += c[i].p;
+    if (3 * ending * static_cast<float>(row.size()) > text) {
+      keep(row, [&](const Candidate &x) { return vocabulary_->ends(x.id); });
+      return;
+    }
+    merge_prefixes(c, row.size());
+    const int64_t texts = filter(row, 0.2f);
+    if (!texts) {
+      c[0].id = vocabulary_->end_of_turn;
+      c[0].logit = 1;
+      row.truncate(1);
+      return;
+    }
+    filter(row, static_cast<float>(1.0 / static_cast<double>(texts + 1)));
+  }
+
+ private:
+  // Where one token's text begins another's, the more likely of the two takes over the other's probability.
+  void merge_prefixes(Candidate *c, int64_t n) const {
+    for (int64_t i = 0; i < n; ++i) {
+      const std::string_view prefix = vocabulary_->text(c[i].id);
+      if (prefix.empty()) continue;
+      for (int64_t j = 0; j < n && c[i].logit != -infinity; ++j) {
+        if (i == j || c[j].logit == -infinity || !vocabulary_->text(c[j].id).starts_with(prefix))
+          continue;
+        Candidate &into = c[j].p > c[i].p ? c[j] : c[i], &from = c[j].p > c[i].p ? c[i] : c[j];
+        into.p += from.p;
+        from.logit = -infinity;
+        from.p = 0;
+      }
+    }
+  }
+
+  // Drops text tokens below the threshold; returns how many text tokens are left.
+  int64_t filter(Row &row, float threshold) const {
+    int64_t texts = 0;
+    keep(row, [&](const Candidate &x) {
+      if (vocabulary_->ends(x.id)) return true;
+      const bool kept = !(x.p < threshold);
+      texts += kept;
+      return kept;
+    });
+    return texts;
+  }
+
+  // Keeps some, in order, and normalises their p.
+  template <typename Kept>
+  static void keep(Row &row, Kept kept) {
+    Candidate *c = row.list();
+    float sum = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < row.size(); ++i)
+      if (kept(c[i])) {
+        sum += c[i].p;
+        c[n++] = c[i];
+      }
+    for (int64_t i = 0; i < n; ++i) c[i].p /= sum;
+    row.truncate(n);
+  }
+
+  std::shared_ptr<const InfillVocabulary> vocabulary_;
+};
+
+ALEATOR_BIND(llama_infill) {
+  nb::class_<InfillVocabulary>(m, "InfillVocabulary")
+      .def(nb::init<const nb::list &, const std::vector<int32_t> &, int32_t>(), nb::arg("pieces"),
+           nb::arg("eog"), nb::arg("end_of_turn"));
+  nb::class_<Infill, LlamaSampler>(m, "LlamaInfill")
+      .def(nb::init<std::shared_ptr<const InfillVocabulary>>(), nb::arg("vocabulary"));
+}
+
+}  // namespace aleator::llama

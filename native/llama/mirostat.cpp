@@ -1,0 +1,68 @@
+// Contract: docs/llama-cpp.md
+#include <algorithm>
+#include <cmath>
+
+#include "bind.hpp"
+#include "llama/draws.hpp"
+#include "llama/sampler.hpp"
+
+namespace aleator::llama {
+
+class Mirostat : public LlamaCloned<Mirostat> {
+ public:
+  Mirostat(float tau, float eta, int64_t m, uint32_t seed)
+      : tau_(tau), eta_(eta), m_(m), mu_(2 * tau), draws_(seed) {}
+
+  void apply(Row &row, const History &) override {
+    row.softmax(true);
+    row.truncate(std::min(count(row), row.size()));
+    row.softmax(true);
+    row.selected = multinomial(row, draws_);
+    const float surprise = -std::log2(row.list()[row.selected].p);
+    mu_ = mu_ - eta_ * (surprise - tau_);
+  }
+
+  void reset() override {
+    mu_ = 2 * tau_;
+    draws_.reset();
+  }
+  bool has_state() const override { return true; }
+  State state() const override { return {.words = draws_.words(), .a = mu_}; }
+  void restore(const State &s) override {
+    draws_.rewind(s.words);
+    mu_ = s.a;
+  }
+
+ private:
+  // How many candidates the estimate of Zipf's exponent from the first m keeps.  llama.cpp's conversion turns
+  // a number too large for an int into 1; here it keeps everything.
+  int64_t count(Row &row) const {
+    const Candidate *c = row.list();
+    float products = 0, squares = 0;
+    for (int64_t i = 0; i < std::min(m_, row.size()) - 1; ++i) {
+      const float t = std::log(static_cast<float>(i + 2) / static_cast<float>(i + 1));
+      const float b = std::log(c[i].p / c[i + 1].p);
+      products += t * b;
+      squares += t * t;
+    }
+    const float s = products / squares, epsilon = s - 1;
+    const float n = static_cast<float>(row.n_vocab());
+    const float k =
+        std::pow(epsilon * std::pow(2.0f, mu_) / (1 - std::pow(n, -epsilon)), 1 / s);
+    if (k >= 2147483648.0f) return row.size();
+    return k >= 1 ? static_cast<int64_t>(k) : 1;  // NaN too
+  }
+
+  float tau_, eta_;
+  int64_t m_;
+  float mu_;
+  Draws draws_;
+};
+
+ALEATOR_BIND(llama_mirostat) {
+  nb::class_<Mirostat, LlamaSampler>(m, "LlamaMirostat")
+      .def(nb::init<float, float, int64_t, uint32_t>(), nb::arg("mirostat_tau"),
+           nb::arg("mirostat_eta"), nb::arg("mirostat_m"), nb::arg("seed"));
+}
+
+}  // namespace aleator::llama

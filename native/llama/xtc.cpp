@@ -1,0 +1,42 @@
+// Contract: docs/llama-cpp.md
+#include "bind.hpp"
+#include "llama/draws.hpp"
+#include "llama/sampler.hpp"
+
+namespace aleator::llama {
+
+class XTC : public LlamaCloned<XTC> {
+ public:
+  XTC(float probability, float threshold, int64_t min_keep, uint32_t seed)
+      : probability_(probability), threshold_(threshold), min_keep_(min_keep), draws_(seed) {}
+
+  void apply(Row &row, const History &) override {
+    if (probability_ <= 0 || threshold_ > 0.5f || row.size() < 2) return;
+    if (draws_.uniform_float() > probability_) return;
+    row.softmax(true);
+    const Candidate *c = row.list();
+    const auto viable = [&](int64_t i) { return c[i].p >= threshold_ && c[i].logit > -infinity; };
+    int64_t last = 0;  // the least likely viable one: it stays
+    if (viable(0))
+      while (last + 1 < row.size() && viable(last + 1)) ++last;
+    if (last > 0 && row.size() - last >= min_keep_) row.drop_first(last);
+  }
+
+  void reset() override { draws_.reset(); }
+  bool has_state() const override { return true; }
+  State state() const override { return {.words = draws_.words()}; }
+  void restore(const State &s) override { draws_.rewind(s.words); }
+
+ private:
+  float probability_, threshold_;
+  int64_t min_keep_;
+  Draws draws_;
+};
+
+ALEATOR_BIND(llama_xtc) {
+  nb::class_<XTC, LlamaSampler>(m, "LlamaXTC")
+      .def(nb::init<float, float, int64_t, uint32_t>(), nb::arg("xtc_probability"),
+           nb::arg("xtc_threshold"), nb::arg("min_keep"), nb::arg("seed"));
+}
+
+}  // namespace aleator::llama

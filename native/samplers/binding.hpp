@@ -1,0 +1,64 @@
+// What the bindings of both chains share: rows of logits from Python, NumPy results, the guard against two
+// threads, and candidates that own their row.
+#pragma once
+
+#include <nanobind/ndarray.h>
+
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "bind.hpp"
+#include "samplers/candidates.hpp"
+
+namespace aleator {
+
+using Logits = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+inline Dtype dtype_of(const Logits &logits) {
+  if (logits.dtype() == nb::dtype<float>()) return Dtype::f32;
+  const auto d = logits.dtype();
+  if (d.bits == 16 && d.lanes == 1) {
+    if (d.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float)) return Dtype::f16;
+    if (d.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat)) return Dtype::bf16;
+  }
+  throw LogitsError("logits must be float32, float16 or bfloat16: convert them first");
+}
+
+template <typename T>
+nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> &&values) {
+  auto *heap = new std::vector<T>(std::move(values));
+  nb::capsule owner(heap, [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
+  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(heap->data(), {heap->size()}, owner);
+}
+
+// Held during a call: a chain serves one thread at a time.
+class Busy {
+ public:
+  explicit Busy(std::atomic_flag &flag) : flag_(flag) {
+    if (flag_.test_and_set(std::memory_order_acquire))
+      throw LogitsError("the chain is in use by another thread: give each thread its own clone()");
+  }
+  ~Busy() { flag_.clear(std::memory_order_release); }
+  Busy(const Busy &) = delete;
+
+ private:
+  std::atomic_flag &flag_;
+};
+
+// The candidates of one step as an object of its own, with its own copy of the logits.
+class OwnedCandidates {
+ public:
+  explicit OwnedCandidates(const Logits &logits) : dtype(dtype_of(logits)) {
+    const auto *data = static_cast<const uint8_t *>(logits.data());
+    bytes.assign(data, data + logits.nbytes());
+    inner.load(bytes.data(), static_cast<int64_t>(logits.shape(0)), dtype);
+  }
+  OwnedCandidates(const OwnedCandidates &) = delete;
+
+  Dtype dtype;
+  std::vector<uint8_t> bytes;
+  Candidates inner;
+};
+
+}  // namespace aleator

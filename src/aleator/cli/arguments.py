@@ -1,0 +1,145 @@
+"""Options: parsed the way llama.cpp's users expect, with messages that say what to write instead."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from aleator.core.errors import ParameterError
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``"; did you mean ...?"`` with the closest of the known words, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        width = min(shutil.get_terminal_size().columns, 110)
+        super().__init__(prog, max_help_position=28, width=width)
+
+
+class _Stop(Exception):
+    """--help was printed."""
+
+
+class _ArgumentParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ParameterError("", f"{message.removeprefix('argument ')} (see {self.prog} --help)")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise _Stop
+
+
+class Parser:
+    """The options of one command.
+
+    An option's value is always the next word, whatever it looks like (``--temp -1``, ``-p "- a list"``),
+    or follows ``=``; a number may follow an option of one letter directly (``-n5``).  Options are not
+    abbreviated.
+    """
+
+    def __init__(self, command: str, summary: str, examples: str) -> None:
+        self._parser = _ArgumentParser(
+            prog=f"aleator {command}",
+            usage=f"aleator {command} [options]",
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=examples,
+            formatter_class=_Formatter,
+            allow_abbrev=False,
+            add_help=False,
+        )
+        self._positional: argparse.Action | None = None
+        self._options: dict[str, argparse.Action] = {}
+        self._options["-h"] = self._options["--help"] = self._parser.add_argument(
+            "-h", "--help", action="help", help="show this and leave"
+        )
+
+    def group(self, title: str) -> Group:
+        """A titled group of options in --help."""
+        return Group(self._parser.add_argument_group(title), self._options)
+
+    def positional(self, name: str, help: str) -> None:
+        """A word that is not an option; optional."""
+        self._positional = self._parser.add_argument(name, nargs="?", default=None, help=help)
+        self._parser.usage = f"{self._parser.usage} [{name.upper()}]"
+        self._positional.metavar = name.upper()
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace | None:
+        """The options' values; None after --help.
+
+        Raises:
+            ParameterError: an unknown option, a missing or wrong value.
+        """
+        try:
+            return self._parser.parse_args(self._joined(list(words)))
+        except _Stop:
+            return None
+
+    def _joined(self, words: list[str]) -> list[str]:
+        """The same words with every option's value joined to it by "="."""
+        joined, rest = [], []
+        while words:
+            word = words.pop(0)
+            name, equals, value = word.partition("=")
+            if name.startswith("--") and name.replace("_", "-") in self._options:
+                name = name.replace("_", "-")
+                word = name + equals + value
+            if word == "--":
+                rest += words
+                break
+            if word in self._options:
+                if self._options[word].nargs == 0:
+                    joined.append(word)
+                    continue
+                if not words:
+                    raise ParameterError(word, f"{word} needs a value")
+                joined.append(f"{word}={words.pop(0)}")
+            elif equals and name in self._options:
+                joined.append(word)
+            elif word[:2] in self._options and word[2:3].isdigit():
+                joined.append(f"{word[:2]}={word[2:]}")
+            elif word.startswith("-") and word != "-":
+                raise ParameterError(
+                    name,
+                    f"unknown option {name}{did_you_mean(name, self._options)} "
+                    f"(see {self._parser.prog} --help)",
+                )
+            else:
+                rest.append(word)
+        if len(rest) > (self._positional is not None):
+            extra = rest[self._positional is not None]
+            raise ParameterError("", f"unexpected {extra!r} (see {self._parser.prog} --help)")
+        return [*joined, "--", *rest] if rest else joined
+
+
+class Group:
+    """Options under one title."""
+
+    def __init__(self, group: Any, options: dict[str, argparse.Action]) -> None:
+        self._group, self._options = group, options
+
+    def option(self, *flags: str, **settings: Any) -> None:
+        """Add an option; ``settings`` are those of ``argparse.add_argument``."""
+        action = self._group.add_argument(*flags, **settings)
+        self._options.update(dict.fromkeys(flags, action))
+
+
+def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
+    """A converter for whole numbers within a range."""
+
+    def convert(text: str) -> int:
+        top = f" to {maximum}" if maximum is not None else " or more"
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < minimum or (maximum is not None and value > maximum):
+            raise argparse.ArgumentTypeError(f"{value} is out of range: {minimum}{top}")
+        return value
+
+    return convert

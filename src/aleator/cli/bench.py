@@ -1,0 +1,158 @@
+"""``aleator bench``: measure prefill and decode speed, as llama-bench does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from aleator.cli.arguments import Parser, integer
+from aleator.cli.options import add_model_options, load_model
+from aleator.cli.terminal import write
+from aleator.core.errors import ParameterError
+
+if TYPE_CHECKING:
+    from aleator.generate.context import Context
+    from aleator.language_model import LanguageModel
+
+EXAMPLES = """\
+pp N: a prompt of N tokens, prefilled.  tg N: N tokens, decoded one by one, without sampling.
+
+examples:
+  aleator bench
+  aleator bench -m model.gguf -p 512 -n 128 -r 5 -t 8
+  aleator bench -m model.gguf -p 0 -n 64 --json
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    group = parser.group("measurement")
+    group.option(
+        "-p",
+        "--n-prompt",
+        type=integer(0),
+        default=512,
+        metavar="N",
+        help="prompt tokens; 0: no prefill test (default: 512)",
+    )
+    group.option(
+        "-n",
+        "--n-gen",
+        type=integer(0),
+        default=128,
+        metavar="N",
+        help="tokens to decode; 0: no decode test (default: 128)",
+    )
+    group.option(
+        "-r",
+        "--repetitions",
+        type=integer(1),
+        default=5,
+        metavar="N",
+        help="times to measure each test, after one that does not count (default: 5)",
+    )
+    group.option("--json", action="store_true", help="write JSON instead of a table")
+    add_model_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure; returns the exit code."""
+    tests = [("pp", arguments.n_prompt), ("tg", arguments.n_gen)]
+    tests = [(kind, n) for kind, n in tests if n]
+    if not tests:
+        raise ParameterError("n_prompt", "-p 0 and -n 0 leave nothing to measure")
+    model = load_model(arguments)
+    context = model.context(n_ctx=max(n for _, n in tests))
+    results = []
+    for kind, n in tests:
+        measure = prefill if kind == "pp" else decode
+        speeds = timed(partial(measure, context, n), n, arguments.repetitions)
+        results.append({"test": f"{kind}{n}", "n": n, "tokens_per_second": speeds})
+    summary = describe(model, context)
+    if arguments.json:
+        write(json.dumps({**summary, "results": results}) + "\n")
+    else:
+        write(table(summary, results))
+    return 0
+
+
+def timed(work: Callable[[], None], n: int, repetitions: int) -> list[float]:
+    """Tokens per second of each repetition; one unmeasured run goes before."""
+    work()
+    speeds = []
+    for _ in range(repetitions):
+        started = perf_counter()
+        work()
+        speeds.append(n / (perf_counter() - started))
+    return speeds
+
+
+def prefill(context: Context, n: int) -> None:
+    """Decode a prompt of ``n`` tokens into an empty cache."""
+    from aleator.generate.batch import Batch
+
+    context.cache.clear(data=False)
+    finish(context.decode(Batch.one([i % context.n_vocab for i in range(n)])))
+
+
+def decode(context: Context, n: int) -> None:
+    """Decode ``n`` tokens one by one into an empty cache."""
+    from aleator.generate.batch import Batch
+
+    context.cache.clear(data=False)
+    for i in range(n):
+        finish(context.decode(Batch.one([i % context.n_vocab], pos=i)))
+
+
+def finish(rows: Any) -> None:
+    """Wait until the device has computed the logits."""
+    rows[-1].max().item()
+
+
+def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
+    """What was measured, on what."""
+    import torch
+
+    from aleator import __version__
+    from aleator.kernels.host import isa
+
+    weights = model.weights
+    return {
+        "model": weights.config.name or weights.path.name,
+        "architecture": weights.config.architecture,
+        "size_bytes": weights.size_bytes,
+        "n_parameters": weights.n_parameters,
+        "device": str(model.decoder.device),
+        "dtype": str(model.decoder.dtype).removeprefix("torch."),
+        "threads": context.n_threads or torch.get_num_threads(),
+        "isa": isa(),
+        "python": sys.version.split()[0],
+        "aleator": __version__,
+    }
+
+
+def table(summary: dict[str, Any], results: list[dict[str, Any]]) -> str:
+    """The results as a Markdown table."""
+    head = ["model", "size", "params", "device", "threads", "test", "tokens/s"]
+    start = [
+        f"{summary['model']} {summary['dtype']}",
+        f"{summary['size_bytes'] / 2**20:.2f} MiB",
+        f"{summary['n_parameters'] / 1e6:.2f} M",
+        f"{summary['device']} ({summary['isa']})",
+        str(summary["threads"]),
+    ]
+    rows = [head]
+    for result in results:
+        speeds = result["tokens_per_second"]
+        spread = statistics.stdev(speeds) if len(speeds) > 1 else 0.0
+        rows.append([*start, result["test"], f"{statistics.mean(speeds):.2f} ± {spread:.2f}"])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    lines = [" | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    lines.insert(1, " | ".join("-" * w for w in widths))
+    return "".join(f"| {line} |\n" for line in lines)

@@ -1,0 +1,168 @@
+"""``aleator chat``: talk with a model."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aleator.cli.arguments import Parser, integer
+from aleator.cli.options import add_model_options, decode, load_model, stop_strings
+from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
+from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
+from aleator.core.errors import ContextFull, TemplateError
+
+if TYPE_CHECKING:
+    from aleator.cli.conversation import Conversation
+    from aleator.generate.request import Generation
+    from aleator.language_model import LanguageModel
+    from aleator.text import ChatTemplate
+
+EXAMPLES = """\
+Each line is a message.  /regen answers again, /reset starts anew, /exit or
+Ctrl-D leaves; Ctrl-C stops an answer.  The conversation stays in the cache: each
+turn computes only what is new.
+
+examples:
+  aleator chat -m model.gguf
+  aleator chat -m model.gguf --system "Answer in one sentence." --temp 0.5
+  aleator chat     (the bundled model knows only Shakespeare's manner)
+  printf 'Hello\\nWho are you?\\n' | aleator chat -m model.gguf
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    group = parser.group("conversation")
+    group.option("-sys", "--system", metavar="TEXT", help="what the model is told before all else")
+    group.option("-p", "--prompt", metavar="TEXT", help="a first message")
+    group.option(
+        "--chat-template-file",
+        metavar="FILE",
+        help="Jinja template that writes messages as text (default: the model's)",
+    )
+    group.option(
+        "-n",
+        "--n-predict",
+        "--predict",
+        type=integer(-1),
+        default=-1,
+        metavar="N",
+        help="tokens of one answer at most; -1: until the model ends (default: -1)",
+    )
+    group.option(
+        "-r",
+        "--stop",
+        "--reverse-prompt",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="end an answer before this text; may be given several times",
+    )
+    group.option("--no-escape", action="store_true", help=r"take \n, \t and \r in --stop literally")
+    group.option(
+        "--context-shift",
+        action="store_true",
+        help="when the context is full, forget the oldest exchanges instead of ending",
+    )
+    add_sampling_options(parser)
+    add_model_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Talk until there is no more input; returns the exit code."""
+    from aleator.cli.conversation import Conversation
+
+    sampling = sampling_arguments(arguments)
+    model = load_model(arguments)
+    with ProgressBar("reading", "tokens") as bar:
+        conversation = Conversation(
+            model,
+            template(model, arguments.chat_template_file),
+            model.sampling_params(**sampling),
+            system=arguments.system,
+            stop=[*model.vocab.chat_stop, *stop_strings(arguments)],
+            max_tokens=None if arguments.n_predict == -1 else arguments.n_predict,
+            forget=arguments.context_shift,
+            progress=bar,
+        )
+        announce(conversation.params, conversation.chain)
+        talk(conversation, arguments.prompt)
+    return 0
+
+
+def talk(conversation: Conversation, message: str | None) -> None:
+    """Answer a first message, if there is one, and all that follow."""
+    if message is None:
+        message = ask()
+    while message is not None:
+        command = message.strip()
+        if command in ("/exit", "/quit"):
+            return
+        if command == "/reset":
+            conversation.reset()
+            note("the conversation is forgotten")
+        elif command.startswith("/") and command != "/regen":
+            note(f"{command} is not a command: /regen, /reset, /exit")
+        elif command:
+            try:
+                answer = conversation.again() if command == "/regen" else conversation.ask(message)
+                show(answer)
+            except ContextFull as error:
+                if not sys.stdin.isatty():
+                    raise
+                complain(str(error))
+        message = ask()
+
+
+def show(answer: Generation | None) -> None:
+    """Write an answer as it is made, and what it took."""
+    if answer is None:
+        note("nothing was said yet")
+        return
+    last = ""
+    with on_interrupt(answer.cancel):
+        for piece in answer:
+            write(piece)
+            last = piece
+    write("" if last.endswith("\n") else "\n")
+    stats, cached = answer.stats, answer.request.cached
+    ended = {
+        "context": ", the context is full",
+        "interrupted": ", interrupted",
+        "length": ", cut off",
+    }
+    note(
+        f"[{stats.prompt_tokens} tokens read, {cached} remembered | {stats.sampled_tokens} tokens at "
+        f"{stats.decode_tokens_per_second:.1f}/s{ended.get(answer.stop_reason, '')}]"
+    )
+
+
+def ask() -> str | None:
+    """The next message; None when there are no more."""
+    if sys.stdin.isatty():
+        with suppress(ImportError):
+            importlib.import_module("readline")  # line editing and history
+        try:
+            return input("> ")
+        except EOFError:
+            note("")
+            return None
+    line = sys.stdin.buffer.readline()
+    return decode(line, "standard input").rstrip("\n") if line else None
+
+
+def template(model: LanguageModel, path: str | None) -> ChatTemplate:
+    """The chat template in the file, or the model's."""
+    from aleator.text import ChatTemplate
+
+    if path is not None:
+        return ChatTemplate(decode(Path(path).read_bytes(), path), model.vocab)
+    if model.vocab.chat_template is None:
+        raise TemplateError(
+            "the model has no chat template: give one with --chat-template-file, or use aleator generate"
+        )
+    return ChatTemplate(model.vocab.chat_template, model.vocab)

@@ -1,0 +1,154 @@
+"""A conversation whose past stays in the KV cache: each turn prefills only what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from aleator.core.errors import ContextFull
+from aleator.generate.loop import Run
+from aleator.generate.request import Generation, Request
+
+if TYPE_CHECKING:
+    from aleator.language_model import LanguageModel
+    from aleator.samplers import SamplingParams
+    from aleator.text import ChatTemplate
+
+
+class Conversation:
+    """Messages, and the cache that holds them.
+
+    Args:
+        model: answers.
+        template: writes messages as the text that the model was trained on.
+        params: sampling parameters; one chain draws all answers, so its randomness goes on from answer to
+            answer.
+        system: a first message that is never forgotten.
+        stop: strings that end an answer.
+        max_tokens: tokens of one answer; None: no limit.
+        forget: when the context is full, forget the oldest exchanges instead of raising.
+        progress: called with (done, total) prompt tokens.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        template: ChatTemplate,
+        params: SamplingParams,
+        *,
+        system: str | None = None,
+        stop: Sequence[str] = (),
+        max_tokens: int | None = None,
+        forget: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._model, self._template, self.params = model, template, params
+        self._system = [{"role": "system", "content": system}] if system else []
+        self._stop, self._max_tokens, self._forget = tuple(stop), max_tokens, forget
+        self._progress = progress
+        self._context = model.context()
+        self.chain = params.chain(model.vocab)
+        self._run: Run | None = None
+        self.messages: list[dict[str, str]] = list(self._system)
+
+    def reset(self) -> None:
+        """Forget everything but the system message."""
+        self.messages = list(self._system)
+        self.chain.reset()
+
+    def ask(self, text: str) -> Generation:
+        """Say something; the answer is made as it is iterated over.  End it before asking again.
+
+        Raises:
+            ContextFull: the conversation is longer than the context; it is as before.
+        """
+        messages = list(self.messages)
+        if messages and messages[-1]["role"] == "user" and self._run is not None:
+            answer = "".join(self._run.slots[0].completion.pieces)
+            messages.append({"role": "assistant", "content": answer})
+        return self._answer([*messages, {"role": "user", "content": text}])
+
+    def again(self) -> Generation | None:
+        """Another answer to what was said last; None if nothing was."""
+        if not self.messages or self.messages[-1]["role"] != "user":
+            return None
+        return self._answer(list(self.messages))
+
+    def _answer(self, messages: list[dict[str, str]]) -> Generation:
+        model, slot = self._model, self._run.slots[0] if self._run else None
+        held = slot.tokens if slot else []
+        known = [*held, slot.drawn] if slot and slot.drawn >= 0 else held
+        tokens = self._tokens(messages, known)
+        while len(tokens) >= model.n_ctx:
+            oldest = len(self._system)
+            if not self._forget or len(messages) <= oldest + 1:
+                raise ContextFull(
+                    f"the conversation has {len(tokens)} tokens and the context {model.n_ctx} "
+                    "positions: /reset starts anew; -c makes the context larger, and --context-shift "
+                    "forgets the oldest exchanges"
+                )
+            del messages[oldest : oldest + 2]
+            tokens = self._tokens(messages, known)
+        # The last token is decoded again even if the cache holds it: its logits are needed.
+        cached = min(shared(held, tokens), len(tokens) - 1)
+        self._context.cache.seq_rm(0, cached, -1)
+        self._accept(tokens)
+        request = Request(
+            tokens=tuple(tokens),
+            chain=self.chain,
+            params=self.params,
+            stream=model.stream(tokens),
+            max_tokens=self._max_tokens,
+            stop=self._stop,
+            context_shift=self._forget,
+            n_keep=int(tokens[0] == model.vocab.bos),
+            cached=cached,
+        )
+        self._run = Run(self._context, [request], model.vocab, model.n_ctx, self._progress)
+        self.messages = messages
+        return self._run.generations[0]
+
+    def _tokens(self, messages: list[dict[str, str]], known: list[int]) -> list[int]:
+        """The conversation in tokens, beginning with as many of the known ones as fit its text.
+
+        Tokens that were drawn need not be those that the tokenizer makes of the same text, so the text
+        is compared, and only what follows is tokenized.
+        """
+        vocab, tokenizer = self._model.vocab, self._model.tokenizer
+        text = self._template.render(messages, add_generation_prompt=True)
+        whole = tokenizer.encode(text, add_special=True, parse_special=True)
+        if vocab.bos is not None and whole[:2] == [vocab.bos, vocab.bos]:
+            del whole[0]  # the template writes it too
+        data, count = text.encode(), 0
+        if known and known[0] == vocab.bos and not data.startswith(vocab.token_bytes(known[0])):
+            count = 1
+        for token in known[count:]:
+            piece = vocab.token_bytes(token)
+            if not piece or not data.startswith(piece):
+                break
+            data, count = data[len(piece) :], count + 1
+        try:
+            rest = tokenizer.encode(data.decode(), add_special=False, parse_special=True)
+        except UnicodeDecodeError:  # the known tokens end within a character
+            return whole
+        if b"".join(map(vocab.token_bytes, rest)) != data:  # a tokenizer that inserts a space
+            return whole
+        exact = [*known[:count], *rest]
+        return exact if shared(exact, known) > shared(whole, known) else whole
+
+    def _accept(self, tokens: list[int]) -> None:
+        """Make the chain's history equal ``tokens``; what it draws goes on from where it was."""
+        history, position = self.chain.history, self.chain.position
+        if shared(history, tokens) < len(history):
+            self.chain.reset()
+            history = []
+        for token in tokens[len(history) :]:
+            self.chain.accept(token)
+        self.chain.position = position
+
+
+def shared(a: list[int], b: list[int]) -> int:
+    """Length of the common beginning."""
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )

@@ -1,0 +1,108 @@
+"""``aleator doctor``: what is installed and what it can do."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable
+
+from aleator.cli.arguments import Parser
+from aleator.cli.terminal import write
+from aleator.core.errors import AleatorError
+
+EXAMPLES = """\
+Every line is checked by trying it.  The exit code is 0 when text can be generated, else 1.
+"""
+
+EXTRAS = {
+    "torch": ("models", "runs models"),
+    "safetensors": ("models", "Hugging Face directories"),
+    "tokenizers": ("models", "text to tokens"),
+    "gguf": ("models", "quantised GGUF files"),
+    "jinja2": ("models", "chat templates"),
+    "rich": ("cli", "progress bars"),
+}
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options: there are none."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the findings; returns the exit code."""
+    from aleator import __version__
+
+    line("aleator", __version__)
+    line("python", f"{platform.python_version()} on {platform.platform()}")
+    line("processors", f"{os.cpu_count()}, {platform.machine()}")
+    attempt("native code", native)
+    line("numpy", importlib.metadata.version("numpy"))
+    missing = set()
+    for package, (extra, use) in EXTRAS.items():
+        try:
+            line(package, importlib.metadata.version(package))
+        except importlib.metadata.PackageNotFoundError:
+            missing.add(extra)
+            line(package, f"MISSING ({use}): pip install 'aleator[{extra}]'")
+    attempt("cuda", cuda)
+    sound = attempt("bundled model", bundled)
+    line("in all", "text can be generated" if sound else "text cannot be generated: see above")
+    return 0 if sound else 1
+
+
+def line(title: str, finding: str) -> None:
+    """Write one finding."""
+    write(f"{title:<14} {finding}\n")
+
+
+def attempt(title: str, check: Callable[[], str]) -> bool:
+    """Write what a check finds, or why it fails; returns whether it succeeded."""
+    try:
+        line(title, check())
+    except (ImportError, AleatorError, OSError, RuntimeError) as error:
+        line(title, f"FAILS: {error}")
+        return False
+    return True
+
+
+def native() -> str:
+    """The native module and the instruction set it uses."""
+    from aleator.kernels.host import isa
+
+    names = {"base": "baseline", "v3": "AVX2", "v4": "AVX-512"}
+    return f"works, instruction set: {names.get(isa(), isa())}"
+
+
+def cuda() -> str:
+    """The GPU, if torch sees one."""
+    import torch
+
+    if not torch.cuda.is_available():
+        built = (
+            f"torch built for CUDA {torch.version.cuda}" if torch.version.cuda else "torch for CPU"
+        )
+        return f"none ({built}); models run on the CPU"
+    properties = torch.cuda.get_device_properties(0)
+    return (
+        f"{torch.cuda.device_count()} x {properties.name}, {properties.total_memory / 2**30:.0f} GiB, "
+        f"CUDA {torch.version.cuda}"
+    )
+
+
+def bundled() -> str:
+    """Load the bundled model and write with it, twice the same."""
+    from aleator.language_model import load
+
+    model = load()
+    first, second = (
+        model.generate("ROMEO:", max_tokens=8, temperature=0.8, seed=1).text for _ in range(2)
+    )
+    if first != second:
+        raise RuntimeError(f"the same seed wrote {first!r} and then {second!r}")
+    config = model.weights.config
+    return (
+        f"works: {config.architecture}, {model.weights.n_parameters / 1e6:.1f} M parameters, "
+        f"{model.weights.size_bytes / 2**20:.1f} MiB"
+    )

@@ -1,0 +1,200 @@
+"""``aleator generate``: write text that continues a prompt."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aleator.cli.arguments import Parser, integer
+from aleator.cli.options import (
+    add_model_options,
+    add_text_options,
+    load_model,
+    read_text,
+    stop_strings,
+)
+from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
+from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
+
+if TYPE_CHECKING:
+    from aleator.generate.request import Generation
+    from aleator.language_model import LanguageModel
+
+EXAMPLES = """\
+The text goes to standard output as it is made, everything else to standard
+error: before it the seed, the sampling parameters and the chain of samplers,
+after it the speed.  The same prompt, seed and parameters write the same text,
+also with a larger -n.
+
+exit codes:
+  0    done
+  1    something failed while running
+  2    wrong usage, parameter or input
+  3    model missing, not a model, or of an unsupported kind
+  4    context full: the prompt, or the tokens asked for with -n, do not fit
+  130  interrupted with Ctrl-C
+
+examples:
+  aleator generate -p "ROMEO:" -n 100 --seed 7
+  aleator generate -m model.gguf -f prompt.txt --temp 0.7 --stop "\\n\\n"
+  aleator generate -p "To be" -n 40 --samplers "top_k;temperature" --num 3
+  aleator generate -p "To be" -n 5 --logprobs 3 --json | python -m json.tool
+  echo "ROMEO:" | aleator generate --preset greedy -n 50
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    add_text_options(
+        parser,
+        "prompt",
+        "the text to continue, which may be empty if the model has a token for the beginning of a text",
+    )
+    text = parser.group("what to write")
+    text.option(
+        "-n",
+        "--n-predict",
+        "--predict",
+        type=integer(-1),
+        default=-1,
+        metavar="N",
+        help="tokens to write at most; -1: until the model ends or the context is full (default: -1)",
+    )
+    text.option(
+        "--num",
+        type=integer(1),
+        default=1,
+        metavar="N",
+        help="completions to write, in one batch; each has its own random numbers (default: 1)",
+    )
+    text.option(
+        "-r",
+        "--stop",
+        "--reverse-prompt",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="end before this text; may be given several times",
+    )
+    text.option("--echo", action="store_true", help="write the prompt too")
+    text.option(
+        "--logprobs",
+        type=integer(0),
+        metavar="N",
+        help="for each token also its natural-log probability and those of the N most probable ones, "
+        "before sampling",
+    )
+    text.option(
+        "--json",
+        action="store_true",
+        help="write one JSON object when all is done, instead of text as it is made",
+    )
+    text.option(
+        "--context-shift",
+        action="store_true",
+        help="when the context is full, forget the older half and go on",
+    )
+    text.option(
+        "--keep",
+        type=integer(-1),
+        metavar="N",
+        help="prompt tokens that --context-shift never forgets; -1: all (default: the BOS token if any)",
+    )
+    add_sampling_options(parser)
+    add_model_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the text; returns the exit code."""
+    prompt = read_text(arguments)
+    sampling = sampling_arguments(arguments)
+    model = load_model(arguments)
+    with ProgressBar("prompt", "tokens") as bar:
+        generations = model.generate_batch(
+            [prompt],
+            n=arguments.num,
+            max_tokens=arguments.n_predict,
+            stop=stop_strings(arguments),
+            logprobs=arguments.logprobs,
+            echo=arguments.echo,
+            context_shift=arguments.context_shift,
+            n_keep=arguments.keep,
+            progress=bar,
+            **sampling,
+        )
+        announce(generations[0].request.params, generations[0].request.chain)
+        with on_interrupt(*(generation.cancel for generation in generations)):
+            if arguments.json:
+                print_json(model, prompt, generations)
+            else:
+                stream(generations)
+    report(generations)
+    return exit_code(model, generations, arguments.n_predict)
+
+
+def stream(generations: Sequence[Generation]) -> None:
+    """Write each completion's text; the first one as it is made, the others are made along with it."""
+    for number, generation in enumerate(generations, 1):
+        if len(generations) > 1:
+            note(f"completion {number} of {len(generations)}:")
+        last = ""
+        for piece in generation:
+            write(piece)
+            last = piece
+        # A file or pipe gets exactly the text; people and several texts get lines.
+        if not last.endswith("\n") and (sys.stdout.isatty() or len(generations) > 1):
+            write("\n")
+        if generation.logprobs is not None:
+            for entry in generation.logprobs:
+                top = "  ".join(f"{each.text!r} {each.logprob:.4f}" for each in entry.top)
+                note(f"{entry.chosen.logprob:9.4f} {entry.chosen.text!r:<16} {top}")
+
+
+def print_json(model: LanguageModel, prompt: str, generations: Sequence[Generation]) -> None:
+    """Write everything about the run as one JSON object on one line."""
+    result = {
+        "model": str(model.weights.path),
+        "prompt": prompt,
+        "prompt_tokens": list(generations[0].request.tokens),
+        "seed": generations[0].seed,
+        "params": generations[0].request.params.values(),
+        "chain": generations[0].request.chain.describe(),
+        "completions": [generation.as_json() for generation in generations],
+        "stats": generations[0].stats.as_json(),
+    }
+    write(json.dumps(result, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def report(generations: Sequence[Generation]) -> None:
+    """The speed and why it ended, on standard error."""
+    stats = generations[0].stats
+    gap = "\n" if sys.stdout.isatty() else ""
+    reasons = ", ".join(dict.fromkeys(generation.stop_reason for generation in generations))
+    note(
+        f"{gap}prompt {stats.prompt_tokens} tokens, {stats.prompt_tokens_per_second:.1f} tokens/s | "
+        f"text {stats.decode_tokens} tokens, {stats.decode_tokens_per_second:.1f} tokens/s | "
+        f"sampler {stats.sampler_us_per_token:.1f} us/token | ended by: {reasons}"
+    )
+
+
+def exit_code(model: LanguageModel, generations: Sequence[Generation], n_predict: int) -> int:
+    """0, 130 after Ctrl-C, or 4 with an explanation where the context was too small."""
+    reasons = {generation.stop_reason for generation in generations}
+    if "interrupted" in reasons:
+        return 130
+    if "context" not in reasons:
+        return 0
+    message = (
+        f"the context is full: {model.n_ctx} positions hold the prompt's "
+        f"{len(generations[0].request.tokens)} tokens and the text; for more give a larger -c "
+        f"(the model was trained with {model.weights.config.context_length}), or --context-shift to "
+        "forget the older half and go on"
+    )
+    if n_predict < 0:
+        note(f"aleator: {message}")
+        return 0
+    complain(message)
+    return 4

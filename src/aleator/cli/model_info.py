@@ -1,0 +1,183 @@
+"""``aleator model-info``: what is in a model file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from aleator.cli.arguments import Parser, integer
+from aleator.cli.options import CACHE_TYPES
+from aleator.cli.terminal import write
+from aleator.core.errors import ParameterError
+
+EXAMPLES = """\
+examples:
+  aleator model-info
+  aleator model-info model.gguf --all
+  aleator model-info model.gguf -c 32768 --json
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    parser.positional(
+        "path", "a GGUF file or a Hugging Face directory (default: the bundled model)"
+    )
+    group = parser.group("what to show")
+    group.option("-m", "--model", metavar="PATH", help="the same as PATH")
+    group.option("--all", action="store_true", help="also all metadata and all tensors")
+    group.option("--json", action="store_true", help="write JSON")
+    group.option(
+        "-c",
+        "--ctx-size",
+        type=integer(1),
+        metavar="N",
+        help="positions to compute the cache's size for (default: as trained)",
+    )
+    for letter in "kv":
+        group.option(
+            f"-ct{letter}",
+            f"--cache-type-{letter}",
+            choices=CACHE_TYPES,
+            default="f16",
+            help="type in the cache to compute its size for (default: f16)",
+        )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write what is in the file; returns the exit code."""
+    from aleator.language_model import bundled_model, load_vocabulary
+    from aleator.models.weights import open_weights
+
+    if arguments.path is not None and arguments.model is not None:
+        raise ParameterError("model", "a path and -m are both given: choose one")
+    path = arguments.path or arguments.model or bundled_model()
+    weights = open_weights(Path(path))
+    vocab = load_vocabulary(weights)
+    info = {
+        **about_weights(weights),
+        "tokenizer": about_vocabulary(vocab),
+        "cache": about_cache(weights.config, arguments),
+    }
+    if arguments.all:
+        info["metadata"] = metadata(weights)
+        info["tensors"] = {
+            name: [weights.stored(name).type, *weights.stored(name).shape]
+            for name in weights.names()
+        }
+    if arguments.json:
+        write(json.dumps(info, ensure_ascii=False) + "\n")
+    else:
+        for title, value in info.items():
+            show(title, value)
+    return 0
+
+
+def about_weights(weights: Any) -> dict[str, Any]:
+    """Architecture, sizes and types."""
+    config = weights.config
+    types = Counter(weights.stored(name).type for name in weights.names())
+    return {
+        "path": str(weights.path),
+        "kind": weights.kind,
+        "name": config.name,
+        "architecture": config.architecture,
+        "parameters": weights.n_parameters,
+        "bytes": weights.size_bytes,
+        "tensor types": dict(types.most_common()),
+        "context": config.context_length,
+        "vocabulary": config.n_vocab,
+        "layers": config.n_layers,
+        "width": config.n_embd,
+        "heads": per_layer(config.n_heads),
+        "key-value heads": per_layer(config.n_kv_heads),
+        "head size": config.head_dim,
+        "feed-forward": per_layer(config.n_ff),
+        "rope": {
+            "base": config.rope.theta,
+            "channels": config.rope.dim,
+            "style": config.rope.style,
+            "scaling": config.rope.scaling,
+        },
+        "output matrix": "the token embedding" if config.tied else "its own",
+    }
+
+
+def per_layer(values: tuple[int, ...]) -> int | list[int]:
+    """One number where all layers agree."""
+    return values[0] if len(set(values)) == 1 else list(values)
+
+
+def about_vocabulary(vocab: Any) -> dict[str, Any]:
+    """Size, special tokens and what ends a text."""
+    special = {name: getattr(vocab, name) for name in ("bos", "eos", "eot", "unk", "pad")}
+    return {
+        "tokens": len(vocab),
+        **{name: f"{i} {vocab.text(i)}" for name, i in special.items() if i is not None},
+        "adds": " and ".join(
+            name for name, adds in (("bos", vocab.add_bos), ("eos", vocab.add_eos)) if adds
+        )
+        or "nothing",
+        "ends at": [f"{i} {vocab.text(i)}" for i in sorted(vocab.eog)],
+        "chat template": vocab.chat_template is not None,
+    }
+
+
+def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Bytes of the KV cache."""
+    from aleator.cache.kv_cache import KVCache, LayerShape
+
+    n_ctx = arguments.ctx_size or config.context_length
+    layers = [LayerShape(heads, config.head_dim, config.head_dim_v) for heads in config.n_kv_heads]
+    k, v = KVCache.bytes_for(layers, n_ctx, arguments.cache_type_k, arguments.cache_type_v)
+    return {
+        "positions": n_ctx,
+        f"keys ({arguments.cache_type_k})": size(k),
+        f"values ({arguments.cache_type_v})": size(v),
+        "bytes": k + v,
+    }
+
+
+def metadata(weights: Any) -> dict[str, Any]:
+    """All metadata of a GGUF file; of long arrays the beginning."""
+    if weights.gguf is None:
+        return {}
+    return {key: shortened(value) for key, value in weights.gguf.metadata.items()}
+
+
+def shortened(value: Any) -> Any:
+    """A value that fits on a line."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple) and len(value) > 8:
+        return [*value[:8], f"... {len(value)} in all"]
+    return list(value) if isinstance(value, tuple) else value
+
+
+def show(title: str, value: Any) -> None:
+    """Write a finding, nested ones on lines of their own."""
+    if isinstance(value, dict):
+        write(f"{title}\n")
+        for name, inner in value.items():
+            write(f"  {name:<22} {readable(inner)}\n")
+    else:
+        write(f"{title:<24} {size(value) if title == 'bytes' else readable(value)}\n")
+
+
+def readable(value: Any) -> str:
+    """A value for people."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return repr(value) if isinstance(value, str) and not value.isprintable() else str(value)
+
+
+def size(n_bytes: int) -> str:
+    """Bytes in mebibytes."""
+    return f"{n_bytes / 2**20:,.2f} MiB"

@@ -1,0 +1,76 @@
+"""``aleator tokenize``: show the tokens of a text."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from aleator.cli.arguments import Parser
+from aleator.cli.options import add_text_options, read_text
+from aleator.cli.terminal import write
+
+EXAMPLES = """\
+examples:
+  aleator tokenize -p "To be, or not to be"
+  aleator tokenize -m model.gguf -f text.txt --ids
+  echo "<|im_start|>" | aleator tokenize -m model.gguf --no-parse-special
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    add_text_options(parser, "text", "the text")
+    group = parser.group("tokens")
+    group.option(
+        "-m",
+        "--model",
+        metavar="PATH",
+        help="a GGUF file or a Hugging Face directory (default: the bundled model)",
+    )
+    group.option("--ids", action="store_true", help="write the ids only, as a Python and JSON list")
+    group.option("--json", action="store_true", help="write JSON: a list of {id, text, bytes}")
+    group.option(
+        "--no-bos",
+        action="store_true",
+        help="leave out the tokens put around every text (BOS, EOS)",
+    )
+    group.option(
+        "--no-parse-special",
+        action="store_true",
+        help="read names of special tokens, such as </s>, as plain text",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the tokens; returns the exit code."""
+    from aleator.language_model import bundled_model, load_vocabulary
+    from aleator.models.weights import open_weights
+    from aleator.text.tokenizer import Tokenizer
+
+    text = read_text(arguments)
+    vocab = load_vocabulary(open_weights(arguments.model or bundled_model()))
+    tokenizer = Tokenizer(vocab)
+    tokens = tokenizer.encode(
+        text, add_special=not arguments.no_bos, parse_special=not arguments.no_parse_special
+    )
+    pieces = [vocab.token_bytes(token) for token in tokens]
+    if arguments.ids:
+        write(f"{tokens}\n")
+    elif arguments.json:
+        rows = [
+            {"id": token, "text": piece.decode("utf-8", "replace"), "bytes": list(piece)}
+            for token, piece in zip(tokens, pieces, strict=True)
+        ]
+        write(json.dumps(rows, ensure_ascii=False) + "\n")
+    else:
+        for token, piece in zip(tokens, pieces, strict=True):
+            write(f"{token:8} {readable(piece)}\n")
+    return 0
+
+
+def readable(piece: bytes) -> str:
+    """A token's bytes in quotes: as text where they are UTF-8, else as hexadecimal escapes."""
+    try:
+        return repr(piece.decode("utf-8"))
+    except UnicodeDecodeError:
+        return repr(piece)

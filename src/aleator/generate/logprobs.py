@@ -1,0 +1,89 @@
+"""Natural-logarithm probabilities of tokens, from the model's logits as they are before sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One token and its natural-log probability; ``bytes`` are its own, ``text`` their UTF-8 reading."""
+
+    token: int
+    logprob: float
+    text: str
+    bytes: bytes
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON-ready dictionary; a probability of zero has ``logprob`` null."""
+        logprob = self.logprob if np.isfinite(self.logprob) else None
+        return {
+            "token": self.token,
+            "logprob": logprob,
+            "text": self.text,
+            "bytes": list(self.bytes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """What the model thought at one step: the chosen token and the most probable ones, best first."""
+
+    chosen: TokenLogprob
+    top: tuple[TokenLogprob, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON-ready dictionary: the chosen token's fields plus ``top``."""
+        return {**self.chosen.as_json(), "top": [entry.as_json() for entry in self.top]}
+
+
+def log_softmax(logits: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Natural-log probabilities of ``logits`` [V], in float64.
+
+    NaN counts as -inf.  Where +inf occurs, those tokens share all probability.  With nothing finite
+    every entry is -inf.
+    """
+    z = np.asarray(logits).astype(np.float64)
+    z[np.isnan(z)] = -np.inf
+    largest = z.max()
+    if largest == np.inf:
+        z = np.where(z == np.inf, 0.0, -np.inf)
+    elif largest == -np.inf:
+        return z
+    else:
+        z -= largest
+    shifted: npt.NDArray[np.float64] = z - np.log(np.exp(z).sum())
+    return shifted
+
+
+def top_logprobs(
+    logits: npt.ArrayLike, token: int, top: int, token_bytes: Callable[[int], bytes]
+) -> Logprobs:
+    """The log-probability of ``token`` and of the ``top`` most probable tokens (ties: lowest id).
+
+    Args:
+        logits: [V] float, as the model gave them.
+        token: the token that was chosen.
+        top: how many others to list; 0 lists none, more than V lists all.
+        token_bytes: gives the bytes of a token.
+    """
+    logprobs = log_softmax(logits)
+    top = min(top, logprobs.size)
+    best: list[int] = []
+    if top:
+        # Ordered by the logits: different ones may round to the same log-probability.
+        z = np.nan_to_num(np.asarray(logits), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+        # Every token tied with the last place takes part, so that the lowest ids win.
+        ids = np.flatnonzero(z >= np.partition(z, -top)[-top])
+        best = ids[np.argsort(-z[ids], kind="stable")][:top].tolist()
+
+    def entry(i: int) -> TokenLogprob:
+        raw = token_bytes(i)
+        return TokenLogprob(i, float(logprobs[i]), raw.decode("utf-8", "replace"), raw)
+
+    return Logprobs(entry(token), tuple(entry(i) for i in best))

@@ -1,0 +1,235 @@
+"""Prefill and decode: completions that advance together, one batch per step, over one context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core.errors import ContextFull, ParameterError
+from aleator.generate.batch import Batch
+from aleator.generate.context import Context
+from aleator.generate.request import Completion, Detokenizer, Generation, Request, Stats
+
+Progress = Callable[[int, int], None]
+"""Called with (prompt tokens done, prompt tokens to do in all) during prefill."""
+
+
+@dataclass(eq=False)
+class Slot:
+    """One completion's place in the cache.
+
+    ``tokens`` are exactly those that the cache holds as sequence ``seq``, at positions 0, 1, ...;
+    ``drawn`` is the token drawn last, which the next step decodes.
+    """
+
+    completion: Completion
+    seq: int
+    tokens: list[int]
+    drawn: int = -1
+
+
+class Run:
+    """Makes completions together: prefill at the first :meth:`step`, then one token each per step.
+
+    Requests with the same prompt are prefilled once and share its cells, except where a context shift
+    would move cells that another completion sees.
+
+    Args:
+        context: returns logits on the CPU, has a sequence for every request, and cells as
+            :func:`cells_needed` says; sequence 0 may hold the ``cached`` tokens of a single request,
+            everything else is empty.
+        requests: what to make; request i becomes sequence i.
+        detokenizer: bytes of tokens and which of them end a generation.
+        n_ctx: positions that one sequence may use.
+        progress: told of the prefill.
+
+    Raises:
+        ContextFull: a prompt longer than ``n_ctx``.
+        ParameterError: an ``n_keep`` which leaves nothing to forget.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        requests: Sequence[Request],
+        detokenizer: Detokenizer,
+        n_ctx: int,
+        progress: Progress | None = None,
+    ) -> None:
+        for request in requests:
+            _check_fits(request, n_ctx)
+        self.stats = Stats()
+        self.slots = [
+            Slot(Completion(request, detokenizer), seq, list(request.tokens[: request.cached]))
+            for seq, request in enumerate(requests)
+        ]
+        self._context, self._n_ctx, self._progress = context, n_ctx, progress
+        self._prefilled = False
+        self._n_tokens = len(detokenizer)
+
+    @property
+    def generations(self) -> list[Generation]:
+        """What is being made, in the order of the requests.
+
+        They hold the run and the run does not hold them: with the last one it goes, and frees its context.
+        """
+        return [Generation(self, slot.completion) for slot in self.slots]
+
+    @property
+    def done(self) -> bool:
+        """Whether every completion has ended."""
+        return all(slot.completion.done for slot in self.slots)
+
+    def step(self) -> None:
+        """Prefill all prompts and draw the first tokens, or draw one more token for each completion.
+
+        Whatever it raises has ended all completions, with stop reason "interrupted".
+        """
+        self._end_cancelled()
+        if self.done:
+            return
+        started = perf_counter()
+        try:
+            if not self._prefilled:
+                self._prefilled = True
+                self._prefill()
+                self.stats.prompt_seconds += perf_counter() - started
+            else:
+                self._decode()
+                self.stats.decode_seconds += perf_counter() - started
+        except BaseException:
+            for slot in self.slots:
+                slot.completion.interrupt()
+            raise
+
+    def _end_cancelled(self) -> None:
+        for slot in self.slots:
+            if slot.completion.cancelled:
+                slot.completion.interrupt()
+
+    def _prefill(self) -> None:
+        work: list[tuple[int, int, Slot, bool]] = []
+        followers = self._share_prompts()
+        for slot in followers:
+            request = slot.completion.request
+            last = len(request.tokens) - 1
+            work += [
+                (request.tokens[pos], pos, slot, pos == last)
+                for pos in range(request.cached, last + 1)
+            ]
+        step = self._context.n_ubatch
+        for start in range(0, len(work), step):
+            self._report(start, len(work))
+            self._end_cancelled()
+            if self.done:
+                return
+            chunk, batch = work[start : start + step], Batch()
+            for token, pos, slot, wanted in chunk:
+                batch.add(token, pos, [slot.seq], logits=wanted)
+            rows = self._logits(batch)
+            self.stats.prompt_tokens += len(chunk)
+            for token, _, slot, _ in chunk:
+                slot.tokens.append(token)
+            ready = [slot for *_, slot, wanted in chunk if wanted]
+            for slot, row in zip(ready, rows, strict=True):
+                for follower in followers[slot]:
+                    self._context.cache.seq_cp(slot.seq, follower.seq, 0, -1)
+                    follower.tokens = list(slot.tokens)
+                for each in (slot, *followers[slot]):
+                    self._draw(each, row)
+        self._report(len(work), len(work))
+
+    def _share_prompts(self) -> dict[Slot, list[Slot]]:
+        """The slots to prefill, each with those that take over its cells."""
+        leaders: dict[object, Slot] = {}
+        followers: dict[Slot, list[Slot]] = {}
+        for slot in self.slots:
+            request = slot.completion.request
+            key: object = slot.seq if request.context_shift else request.tokens
+            leader = leaders.setdefault(key, slot)
+            if leader is slot:
+                followers[slot] = []
+            else:
+                followers[leader].append(slot)
+        return followers
+
+    def _decode(self) -> None:
+        batch, active = Batch(), []
+        for slot in self.slots:
+            if slot.completion.done or not self._make_room(slot):
+                continue
+            batch.add(slot.drawn, len(slot.tokens), [slot.seq], logits=True)
+            active.append(slot)
+        if not active:
+            return
+        rows = self._logits(batch)
+        self.stats.decode_tokens += len(active)
+        for slot, row in zip(active, rows, strict=True):
+            slot.tokens.append(slot.drawn)
+            self._draw(slot, row)
+
+    def _make_room(self, slot: Slot) -> bool:
+        """See to it that the slot has a position left; without one its completion ends here."""
+        if len(slot.tokens) < self._n_ctx:
+            return True
+        request = slot.completion.request
+        if not request.context_shift:
+            slot.completion.out_of_context()
+            return False
+        keep, used = request.n_keep, len(slot.tokens)
+        forget = (used - keep) // 2
+        self._context.cache.seq_rm(slot.seq, keep, keep + forget)
+        self._context.cache.seq_add(slot.seq, keep + forget, used, -forget)
+        del slot.tokens[keep : keep + forget]
+        self.stats.context_shifts += 1
+        return True
+
+    def _logits(self, batch: Batch) -> npt.NDArray[np.float32]:
+        """Logits [n, V] of the wanted tokens; rows of the output matrix that are no tokens are left out."""
+        return self._context.decode(batch).numpy()[:, : self._n_tokens]
+
+    def _draw(self, slot: Slot, row: npt.NDArray[np.float32]) -> None:
+        if slot.completion.done:
+            return
+        chain = slot.completion.request.chain
+        started = perf_counter()
+        slot.drawn = chain.sample(row)
+        self.stats.sampler_seconds += perf_counter() - started
+        self.stats.sampled_tokens += 1
+        slot.completion.feed(slot.drawn, row)
+
+    def _report(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(done, total)
+
+
+def cells_needed(requests: Sequence[Request], n_ctx: int) -> int:
+    """Cells with which a :class:`Run` of ``requests`` cannot run out of them."""
+    prompts: set[tuple[int, ...]] = set()
+    cells = 0
+    for request in requests:
+        prompt = len(request.tokens)
+        whole = n_ctx
+        if request.max_tokens is not None:
+            whole = min(n_ctx, prompt + request.max_tokens)
+        shared = request.tokens in prompts and not request.context_shift
+        cells += whole - prompt if shared else whole
+        prompts.add(request.tokens)
+    return cells
+
+
+def _check_fits(request: Request, n_ctx: int) -> None:
+    if len(request.tokens) > n_ctx:
+        raise ContextFull(
+            f"the prompt has {len(request.tokens)} tokens and the context {n_ctx} positions: shorten the "
+            "prompt, or load the model with a larger n_ctx (command line: -c)"
+        )
+    if request.context_shift and not 0 <= request.n_keep <= n_ctx - 2:
+        raise ParameterError(
+            "n_keep",
+            f"n_keep={request.n_keep}: a context shift in {n_ctx} positions can keep 0 to {n_ctx - 2}",
+        )

@@ -1,0 +1,282 @@
+"""Chat templates: a conversation written as the text that a model was trained on.
+
+The templates come with model files, so they are strangers' programs: they run in jinja2's
+immutable sandbox, and what they may repeat, build and print is bounded.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import math
+import re
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from aleator.core.errors import ParameterError, TemplateError
+from aleator.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template, nodes
+    from jinja2.parser import Parser
+
+MAX_SOURCE = 1 << 20  # characters of a template
+MAX_OUTPUT = 1 << 24  # characters of a rendered conversation, and of what operators build
+MAX_SECONDS = 10.0  # of rendering
+MAX_NUMBER = 100_000  # as argument of a function, method or filter: a width, a count
+MAX_BITS = 4096  # of an integer
+_FILENAME = "<template>"
+# A width of six digits or more, or one taken from the arguments.
+_WIDE_FORMAT = re.compile(r"%[^a-zA-Z%]*(\d{6}|\*)|\{[^}]*\d{6}")
+
+
+class ChatTemplate:
+    """A chat template in jinja2's language, with the functions that Hugging Face defines for it."""
+
+    def __init__(self, source: str | None, vocab: Vocabulary) -> None:
+        """Compile ``source``, often ``vocab.chat_template``.
+
+        Raises TemplateError, with the line, if it is missing or does not parse.
+        """
+        if source is None or not source.strip():
+            raise TemplateError(
+                "the model has no chat template: give one (--chat-template FILE), or generate from "
+                "a plain prompt"
+            )
+        if len(source) > MAX_SOURCE:
+            raise TemplateError(
+                f"the chat template has {len(source)} characters; at most {MAX_SOURCE} are read"
+            )
+        self.source = source
+        self._clock = _Clock()
+        self._template = _compile(source, self._clock)
+        self._tokens = {
+            f"{name}_token": "" if token is None else vocab.text(token)
+            for name, token in (
+                ("bos", vocab.bos),
+                ("eos", vocab.eos),
+                ("unk", vocab.unk),
+                ("pad", vocab.pad),
+            )
+        }
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The conversation as text, to be encoded with ``add_special=False, parse_special=True``.
+
+        Each of ``messages`` has a "role" ("system", "user", "assistant", ...) and mostly a
+        "content"; ``add_generation_prompt`` ends with the beginning of the assistant's turn;
+        ``variables`` are whatever else the template reads.  Raises ParameterError for messages
+        of another form, and TemplateError, with the template's line, where the template fails,
+        refuses the conversation, or does too much.
+        """
+        for i, message in enumerate(messages):
+            if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+                raise ParameterError(
+                    "messages", f"messages[{i}] must be a mapping with a 'role', not {message!r}"
+                )
+        context: dict[str, Any] = self._tokens | {
+            "messages": list(messages),
+            "add_generation_prompt": add_generation_prompt,
+            "tools": tools,
+            "documents": None,
+        }
+        self._clock.start()
+        pieces, length = [], 0
+        try:
+            for piece in self._template.generate(context | variables):
+                length += len(piece)
+                _check_length(length)
+                pieces.append(piece)
+        except Exception as error:  # whatever a template's own expressions may raise
+            raise _located(error) from None
+        return "".join(pieces)
+
+
+class _Clock:
+    """Stops a rendering that takes too long: every loop, call and filter asks it."""
+
+    def __init__(self) -> None:
+        self.deadline = math.inf
+
+    def start(self) -> None:
+        self.deadline = time.monotonic() + MAX_SECONDS
+
+    def check(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise TemplateError(f"not done after {MAX_SECONDS:g} seconds")
+
+
+def _compile(source: str, clock: _Clock) -> Template:
+    import jinja2
+
+    environment = _environment(clock)
+    try:
+        tree = _insert_checks(environment.parse(source))
+        tree.set_environment(environment)
+        code = environment.compile(tree, filename=_FILENAME)
+        return jinja2.Template.from_code(environment, code, environment.make_globals(None))
+    except jinja2.TemplateSyntaxError as error:
+        raise TemplateError(f"chat template, line {error.lineno}: {error.message}") from None
+    except (RecursionError, SyntaxError, MemoryError, ValueError) as error:
+        raise TemplateError(f"the chat template cannot be compiled: {error}") from None
+
+
+def _insert_checks(tree: nodes.Template) -> nodes.Template:
+    """Let each round of a loop ask the clock, and bound what the operator ``~`` builds."""
+    from jinja2 import nodes
+    from jinja2.visitor import NodeTransformer
+
+    def call(name: str, arguments: list[Any]) -> nodes.Expr:
+        return nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None)
+
+    class Inserter(NodeTransformer):
+        def visit_For(self, node: nodes.For) -> nodes.For:
+            self.generic_visit(node)
+            # The condition sees every round, the body only those that it lets through.
+            passed = [] if node.test is None else [node.test]
+            node.test = call("check_round", passed)
+            return node
+
+        def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:
+            self.generic_visit(node)
+            return call("concatenate", node.nodes)
+
+    checked: nodes.Template = Inserter().visit(tree)
+    return checked
+
+
+def _environment(clock: _Clock) -> Environment:
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """Lets ``{% generation %}``, which marks the assistant's words for training, pass."""
+
+        tags = {"generation"}  # noqa: RUF012
+
+        def parse(self, parser: Parser) -> list[nodes.Node]:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    class Sandbox(ImmutableSandboxedEnvironment):
+        intercepted_binops = frozenset(("+", "*", "**", "%"))
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            _check_operation(operator, left, right)
+            return super().call_binop(context, operator, left, right)
+
+        # Underscores keep the names free for the template's own arguments, as in the base class.
+        def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+            clock.check()
+            if getattr(__obj, "__name__", "") in ("format", "format_map"):
+                # The base class wraps the methods of strings.
+                _check_format(getattr(getattr(__obj, "__wrapped__", __obj), "__self__", None))
+            _check_numbers((*args, *kwargs.values()))
+            return super().call(__context, __obj, *args, **kwargs)
+
+        @staticmethod
+        def check_round(passed: Any = True) -> Any:
+            clock.check()
+            return passed
+
+        @staticmethod
+        def concatenate(*parts: Any) -> str:
+            texts = [str(part) for part in parts]
+            _check_length(sum(map(len, texts)))
+            return "".join(texts)
+
+    sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    sandbox.filters = {name: _bounded(f, clock) for name, f in sandbox.filters.items()}
+    sandbox.filters["tojson"] = _to_json
+    sandbox.globals["raise_exception"] = _raise_exception
+    sandbox.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    del sandbox.globals["lipsum"]
+    return sandbox
+
+
+def _bounded(function: Callable[..., Any], clock: _Clock) -> Callable[..., Any]:
+    """A filter that asks the clock, and refuses great numbers beside the value it filters."""
+    first = 2 if hasattr(function, "jinja_pass_arg") else 1
+
+    @functools.wraps(function)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        clock.check()
+        if function.__name__ == "do_format":
+            _check_format(args[0])
+        _check_numbers((*args[first:], *kwargs.values()))
+        return function(*args, **kwargs)
+
+    return bounded
+
+
+def _check_length(length: int) -> None:
+    if length > MAX_OUTPUT:
+        raise TemplateError(f"it builds a text of more than {MAX_OUTPUT} characters")
+
+
+def _check_numbers(values: Iterable[Any]) -> None:
+    for value in values:
+        if isinstance(value, int) and abs(value) > MAX_NUMBER:
+            raise TemplateError(
+                f"{value} is too great an argument; numbers up to {MAX_NUMBER} are allowed"
+            )
+
+
+def _check_format(form: Any) -> None:
+    if isinstance(form, str) and _WIDE_FORMAT.search(form):
+        raise TemplateError(f"the format {form!r} is too wide")
+
+
+def _check_operation(operator: str, left: Any, right: Any) -> None:
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length() * abs(right) if operator == "**" else left.bit_length()
+        if max(bits, right.bit_length()) > MAX_BITS:
+            raise TemplateError(f"{operator!r} makes a number of more than {MAX_BITS} bits")
+    elif operator == "%":
+        _check_format(left)
+    elif operator == "+" and isinstance(left, Sized) and isinstance(right, Sized):
+        _check_length(len(left) + len(right))
+    elif operator == "*":
+        for items, count in ((left, right), (right, left)):
+            if isinstance(items, Sized) and isinstance(count, int):
+                _check_length(len(items) * count)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """As Hugging Face's: not escaped for HTML, unlike jinja2's own."""
+    _check_numbers((indent,))
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(f"it refuses the conversation: {message}")
+
+
+def _located(error: Exception) -> TemplateError:
+    """``error`` with the line of the template where it happened."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == _FILENAME]
+    where = f", line {lines[-1]}" if lines else ""
+    what = str(error) or type(error).__name__
+    return TemplateError(f"chat template{where}: {what}")

@@ -1,0 +1,248 @@
+"""Reads the vocabulary of a Hugging Face directory.
+
+tokenizer.json has the tokens; tokenizer_config.json, special_tokens_map.json,
+generation_config.json and config.json say which are special and how many logits the model has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
+from aleator.models.fields import Fields
+from aleator.models.safetensors import read_json
+from aleator.text.special_tokens import TokenAttribute, resolve
+from aleator.text.vocabulary import Vocabulary, is_byte_token
+
+_MAX_TOKENS = 1 << 24
+_MAX_TEMPLATE = 1 << 20  # bytes
+# Names in the configurations -> fields of SpecialTokens.
+_NAMES = {
+    "bos_token": "bos",
+    "eos_token": "eos",
+    "unk_token": "unk",
+    "sep_token": "sep",
+    "pad_token": "pad",
+    "mask_token": "mask",
+}
+
+
+def read_vocabulary(directory: Path) -> Vocabulary:
+    """See :meth:`Vocabulary.from_directory`."""
+    if not directory.is_dir():
+        raise ModelNotFound(directory)
+    path = directory / "tokenizer.json"
+    if not path.is_file():
+        raise FileFormatError(
+            directory,
+            "the directory has no tokenizer.json; save the model's tokenizer again with "
+            "transformers, which writes it",
+            field="tokenizer.json",
+        )
+    file = read_json(path)
+    config = _optional(directory / "tokenizer_config.json")
+    generation = _optional(directory / "generation_config.json")
+    model = _optional(directory / "config.json")
+    tokens, attributes, ids = _tokens(file, model)
+    named = _named(ids, (config, _optional(directory / "special_tokens_map.json")))
+    ends: list[int] = []
+    for source in (generation, model):
+        begin = _id_list(source, "bos_token_id", len(tokens))
+        if "bos" not in named and begin:
+            named["bos"] = begin[0]
+        ends = ends or _id_list(source, "eos_token_id", len(tokens))
+    if "eos" not in named and ends:
+        named["eos"] = ends[0]
+    kind = _kind(file)
+    add_bos, add_eos = _added(file, config, named, len(tokens))
+    special, eog, changed = resolve(named, ids, ends)
+    if special.unk is not None and attributes[special.unk] != TokenAttribute.NORMAL:
+        attributes[special.unk] = TokenAttribute.UNKNOWN
+    attributes[list(changed)] = list(changed.values())
+    if kind == "spm":
+        for i, text in enumerate(tokens):
+            if attributes[i] == TokenAttribute.NORMAL and is_byte_token(text):
+                attributes[i] = TokenAttribute.BYTE
+    return Vocabulary(
+        kind=kind,
+        tokens=tokens,
+        ids=ids,
+        attributes=attributes,
+        special=special,
+        eog=eog,
+        add_bos=add_bos,
+        add_eos=add_eos,
+        add_space_prefix=_strips_space(file),
+        chat_template=_chat_template(directory, config),
+        source=directory,
+        tokenizer_json=path,
+    )
+
+
+def _optional(path: Path) -> Fields:
+    return read_json(path) if path.is_file() else Fields(path, {})
+
+
+def _tokens(file: Fields, model: Fields) -> tuple[list[str], NDArray[np.uint8], dict[str, int]]:
+    """Texts by id, their attributes, and ids by text.
+
+    Ids that have no token, up to the number of the model's logits, are unused.
+    """
+    description = _object(file, "model")
+    if description.get("type", "BPE") != "BPE":
+        raise UnsupportedModel(
+            f"{file.path}: a tokenizer of type {description.get('type')!r}; only BPE is supported"
+        )
+    by_text = dict(description.require("vocab", dict))
+    added: dict[str, TokenAttribute] = {}
+    for entry in file.get("added_tokens", None, list) or []:
+        token = Fields(file.path, entry if isinstance(entry, dict) else {})
+        text = token.require("content", str)
+        if by_text.setdefault(text, token.require("id", int)) != token.require("id", int):
+            raise file.error("added_tokens", f"the token {text!r} has two ids")
+        special = token.get("special", False)
+        added[text] = TokenAttribute.CONTROL if special else TokenAttribute.USER_DEFINED
+    for text, token_id in by_text.items():
+        if type(token_id) is not int or not 0 <= token_id < _MAX_TOKENS:
+            raise file.error("model.vocab", f"the token {text!r} has the id {token_id!r}")
+    if not by_text:
+        raise file.error("model.vocab", "the vocabulary has no tokens")
+    n_tokens = max(max(by_text.values()) + 1, model.integer("vocab_size", 0, _MAX_TOKENS, 0))
+    tokens = [f"[PAD{i}]" for i in range(n_tokens)]
+    attributes = np.full(n_tokens, TokenAttribute.UNUSED, np.uint8)
+    for text, token_id in by_text.items():
+        if attributes[token_id] != TokenAttribute.UNUSED:
+            raise file.error(
+                "model.vocab", f"{tokens[token_id]!r} and {text!r} both have the id {token_id}"
+            )
+        tokens[token_id] = text
+        attributes[token_id] = added.get(text, TokenAttribute.NORMAL)
+    return tokens, attributes, by_text
+
+
+def _object(fields: Fields, key: str) -> Fields:
+    return Fields(fields.path, fields.require(key, dict))
+
+
+def _named(ids: dict[str, int], sources: tuple[Fields, ...]) -> dict[str, int]:
+    """The special tokens that the configurations name; the first source that does counts."""
+    named: dict[str, int] = {}
+    for source in sources:
+        for key, name in _NAMES.items():
+            token = source.values.get(key)
+            text = token.get("content") if isinstance(token, dict) else token
+            if text is None or name in named:
+                continue
+            if not isinstance(text, str):
+                raise source.error(key, f"{key} must be a string, not {text!r}")
+            if text in ids:
+                named[name] = ids[text]
+            elif name in ("bos", "eos"):
+                raise source.error(key, f"{key} is {text!r}, which is not in the vocabulary")
+    return named
+
+
+def _id_list(source: Fields, key: str, n_tokens: int) -> list[int]:
+    value = source.values.get(key)
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    for token in ids:
+        if type(token) is not int or not 0 <= token < n_tokens:
+            raise source.error(key, f"{key} has {token!r}; ids are 0 to {n_tokens - 1}")
+    return ids
+
+
+def _parts(file: Fields, key: str) -> Iterator[Fields]:
+    """The steps of the decoder or post-processor, sequences flattened."""
+    pending = [file.get(key, None, dict)]
+    while pending:
+        part = pending.pop(0)
+        if not isinstance(part, dict):
+            continue
+        for inner in ("decoders", "processors"):
+            nested = part.get(inner)
+            pending += nested if isinstance(nested, list) else []
+        yield Fields(file.path, part)
+
+
+def _kind(file: Fields) -> Literal["spm", "bpe"]:
+    types = {part.get("type") for part in _parts(file, "decoder")}
+    if "ByteLevel" in types:
+        return "bpe"
+    if types & {"Metaspace", "ByteFallback"}:
+        return "spm"
+    raise UnsupportedModel(
+        f"{file.path}: its decoder is neither byte-level nor SentencePiece's; only these are "
+        "supported"
+    )
+
+
+def _strips_space(file: Fields) -> bool:
+    """Whether decoding takes the first space away, so that encoding must have put it there."""
+    for part in _parts(file, "decoder"):
+        if part.get("type") == "Strip" and part.get("start"):
+            return True
+        if part.get("type") == "Metaspace":
+            return bool(part.get("prepend_scheme", "always") != "never")
+    return False
+
+
+def _added(file: Fields, config: Fields, named: dict[str, int], n_tokens: int) -> tuple[bool, bool]:
+    """Whether encoding adds BOS and EOS, which go into ``named`` where nothing else named them."""
+    try:
+        around = _template_tokens(file)
+    except (KeyError, TypeError, AttributeError):
+        raise file.error("post_processor", "the post_processor is malformed") from None
+    for name, ids in around.items():
+        for token in ids:
+            if type(token) is not int or not 0 <= token < n_tokens:
+                raise file.error("post_processor", f"adds the token {token!r}")
+        if ids and ids != [named.setdefault(name, ids[0])]:
+            raise UnsupportedModel(
+                f"{file.path}: its post_processor adds the tokens {ids}; supported are one BOS in "
+                "front and one EOS at the end"
+            )
+    add_bos = config.get("add_bos_token", bool(around["bos"]))
+    add_eos = config.get("add_eos_token", bool(around["eos"]))
+    return add_bos and "bos" in named, add_eos and "eos" in named
+
+
+def _template_tokens(file: Fields) -> dict[str, list[Any]]:
+    """The ids that the post-processor puts before ("bos") and after ("eos") a text."""
+    around: dict[str, list[Any]] = {"bos": [], "eos": []}
+    for part in _parts(file, "post_processor"):
+        kind = part.get("type")
+        if kind in ("BertProcessing", "RobertaProcessing"):
+            raise UnsupportedModel(f"{file.path}: a post_processor of type {kind!r}")
+        if kind != "TemplateProcessing":
+            continue
+        place = "bos"
+        for step in part.require("single", list):
+            if "Sequence" in step:
+                place = "eos"
+            else:
+                token = step["SpecialToken"]["id"]
+                around[place] += part.require("special_tokens", dict)[token]["ids"]
+    return around
+
+
+def _chat_template(directory: Path, config: Fields) -> str | None:
+    path = directory / "chat_template.jinja"
+    if path.is_file():
+        if path.stat().st_size > _MAX_TEMPLATE:
+            raise FileFormatError(path, f"a chat template of more than {_MAX_TEMPLATE} bytes")
+        try:
+            return path.read_text("utf-8")
+        except UnicodeDecodeError as error:
+            raise FileFormatError(path, f"is not UTF-8: {error.reason}") from None
+    template = config.values.get("chat_template")
+    if isinstance(template, list):  # several by name
+        named = {t.get("name"): t.get("template") for t in template if isinstance(t, dict)}
+        template = named.get("default")
+    if template is not None and not isinstance(template, str):
+        raise config.error("chat_template", "must be a string, or a list with one named 'default'")
+    return template

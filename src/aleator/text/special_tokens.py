@@ -1,0 +1,154 @@
+"""Special tokens: which ids a vocabulary names, which texts are known, what ends a generation.
+
+The texts, and the rule for the end-of-generation set, are facts about llama.cpp 0.5 (observed by
+loading vocabularies made for the purpose); models name their end of turn in no other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class TokenAttribute(IntEnum):
+    """What a token is, with the numbers of GGUF's ``tokenizer.ggml.token_type``."""
+
+    UNDEFINED = 0
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Ids of the special tokens, or None where the vocabulary has none."""
+
+    bos: int | None = None
+    eos: int | None = None
+    eot: int | None = None  # end of turn
+    eom: int | None = None  # end of message: the turn goes on, with a tool's answer
+    unk: int | None = None
+    sep: int | None = None
+    pad: int | None = None
+    mask: int | None = None
+    fim_pre: int | None = None
+    fim_suf: int | None = None
+    fim_mid: int | None = None
+    fim_pad: int | None = None
+    fim_rep: int | None = None
+    fim_sep: int | None = None
+
+
+# Found by their text where the file does not name them; the first one present counts.
+_KNOWN_TEXTS: dict[str, tuple[str, ...]] = {
+    "eot": (
+        "<|eot_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<end_of_turn>",
+        "<EOT>",
+        "_<EOT>",
+        "[EOT]",
+        "<end_of_utterance>",
+        "<｜end▁of▁sentence｜>",
+        "<|end_of_text|>",
+        "<|endoftext|>",
+    ),
+    "eom": ("<|eom_id|>",),
+    "fim_pre": (
+        "<|fim_prefix|>",
+        "<fim-prefix>",
+        "<fim_prefix>",
+        "<｜fim▁begin｜>",
+        "<PRE>",
+        "▁<PRE>",
+        "<|code_prefix|>",
+        "<|prefix|>",
+    ),
+    "fim_suf": (
+        "<|fim_suffix|>",
+        "<fim-suffix>",
+        "<fim_suffix>",
+        "<｜fim▁hole｜>",
+        "<SUF>",
+        "▁<SUF>",
+        "<|code_suffix|>",
+        "<|suffix|>",
+    ),
+    "fim_mid": (
+        "<|fim_middle|>",
+        "<fim-middle>",
+        "<fim_middle>",
+        "<｜fim▁end｜>",
+        "<MID>",
+        "▁<MID>",
+        "<|code_middle|>",
+        "<|middle|>",
+    ),
+    "fim_pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
+    "fim_rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
+    "fim_sep": ("<|file_sep|>",),
+}
+# End a generation wherever a vocabulary has them.
+_END_TEXTS = (
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|eom_id|>",
+    "</s>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "[e~[",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+)
+_END_SPECIALS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+# gpt-oss separates the parts of a message with these; they are text to be shown, not control.
+_MESSAGE_PARTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
+
+
+def resolve(
+    named: Mapping[str, int], ids: Mapping[str, int], also_ends: Iterable[int] = ()
+) -> tuple[SpecialTokens, frozenset[int], dict[int, TokenAttribute]]:
+    """The special tokens, the end-of-generation set, and attributes that follow from texts.
+
+    ``named`` holds the ids that the model's files name (field of :class:`SpecialTokens` -> id),
+    ``ids`` the id of every token's text; ``also_ends`` are ids that the files list as ends.
+    """
+    found = dict(named)
+    attributes: dict[int, TokenAttribute] = {}
+    for name, texts in _KNOWN_TEXTS.items():
+        known = next((ids[text] for text in texts if text in ids), None)
+        if name not in named and known is not None:
+            found[name] = known
+            attributes[known] = TokenAttribute.CONTROL
+    ends = {ids[text] for text in _END_TEXTS if text in ids}
+    attributes.update(dict.fromkeys(ends, TokenAttribute.CONTROL))
+    for text in _MESSAGE_PARTS:
+        if text in ids:
+            attributes[ids[text]] = TokenAttribute.USER_DEFINED
+    ends.update(found[name] for name in _END_SPECIALS if name in found)
+    # gpt-oss: <|end|> closes a part of the message; <|return|> and <|call|> end it.
+    if "<|return|>" in ids and ("<|call|>" in ids or "<|calls|>" in ids) and "<|end|>" in ids:
+        ends.discard(ids["<|end|>"])
+        attributes[ids["<|end|>"]] = TokenAttribute.USER_DEFINED
+    # Gemma 4: </s> is a tag of HTML there.
+    if "<|tool_response>" in ids and "</s>" in ids:
+        ends.discard(ids["</s>"])
+        attributes[ids["</s>"]] = TokenAttribute.NORMAL
+    return SpecialTokens(**found), frozenset(ends.union(also_ends)), attributes

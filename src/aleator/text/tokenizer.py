@@ -1,0 +1,222 @@
+"""Text to token ids and back, with the `tokenizers` package underneath."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+
+from aleator.core.errors import FileFormatError, TokenizerError
+from aleator.text.pretokenizers import expressions
+from aleator.text.special_tokens import TokenAttribute
+from aleator.text.stream import StreamDecoder
+from aleator.text.vocabulary import BYTE_CHARACTERS, LLAMA3_NAMES, SPACE, Vocabulary
+
+if TYPE_CHECKING:
+    import tokenizers
+
+# From this many characters on, twice as fast without offsets, which cost threads and a warning
+# after a fork.
+_LONG = 4096
+
+
+class Tokenizer:
+    """Encodes and decodes with ``vocab``, giving llama.cpp's ids for a GGUF vocabulary.
+
+    May be used by several threads at once.
+    """
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        """Build the tokenizer; UnsupportedModel for a pre-tokenizer that is not supported."""
+        self.vocab = vocab
+        self._encode_body: Callable[[str, bool], list[int]]
+        if vocab.tokenizer_json is not None:
+            self._encode_body = _FileEncoder(vocab).encode
+        else:
+            self._encode_body = _MetadataEncoder(vocab).encode
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Token ids of ``text``.
+
+        ``add_special`` puts BOS and EOS where the vocabulary wants them; ``parse_special`` reads
+        the texts of control tokens as these tokens (never do that with text of a stranger).
+        User-defined tokens are always read.  Raises TokenizerError for text that is not Unicode
+        (lone surrogates) or has characters without a token.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise TokenizerError(
+                f"the text has a lone surrogate, {text[error.start]!r}, at index {error.start}; "
+                "decode the input with errors='replace'"
+            ) from None
+        vocab = self.vocab
+        ids = self._encode_body(text, parse_special) if text else []
+        if add_special and vocab.add_bos and vocab.bos is not None:
+            ids.insert(0, vocab.bos)
+        if add_special and vocab.add_eos and vocab.eos is not None:
+            ids.append(vocab.eos)
+        return ids
+
+    def decode(
+        self, ids: Iterable[SupportsIndex], skip_special: bool = False, at_start: bool = True
+    ) -> str:
+        """Text of ``ids``; bytes that are not UTF-8 become U+FFFD.
+
+        ``at_start=False`` keeps the space which a SentencePiece vocabulary puts before the first
+        word: for text that goes on from other text.  Raises TokenizerError for an id outside the
+        vocabulary.
+        """
+        stream = self.stream(skip_special, at_start)
+        return "".join([stream.push(token) for token in ids]) + stream.flush()
+
+    def stream(self, skip_special: bool = True, at_start: bool = True) -> StreamDecoder:
+        """A decoder that takes one id at a time; its pieces join to what :meth:`decode` gives."""
+        return StreamDecoder(self.vocab, skip_special, at_start)
+
+
+class _MetadataEncoder:
+    """Encodes with the merges, or the scores, of GGUF metadata."""
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        self.vocab = vocab
+        attributes = vocab.attributes
+        special = np.isin(attributes, [TokenAttribute.CONTROL, TokenAttribute.UNKNOWN])
+        parsed = np.flatnonzero(special | (attributes == TokenAttribute.USER_DEFINED))
+        # The longest text is cut out first, wherever it stands.
+        order = sorted(parsed.tolist(), key=lambda i: -len(vocab.tokens[i].encode()))
+        self.parsed = [(vocab.tokens[i], i) for i in order]
+        self.always_parsed = [(text, i) for text, i in self.parsed if not special[i]]
+        self.backend = _sentencepiece(vocab) if vocab.kind == "spm" else _byte_level(vocab)
+        missing = {b for b, c in BYTE_CHARACTERS.items() if c not in vocab.ids}
+        self.missing_bytes = frozenset(missing if vocab.kind == "bpe" else ())
+
+    def encode(self, text: str, parse_special: bool) -> list[int]:
+        ids: list[int] = []
+        after_special = True
+        for part in _cut(text, self.parsed if parse_special else self.always_parsed):
+            if isinstance(part, int):
+                ids.append(part)
+                after_special = True
+                continue
+            if self.vocab.kind == "spm":
+                prefix = SPACE if self.vocab.add_space_prefix and after_special else ""
+                part = prefix + part.replace(" ", SPACE)
+            elif self.missing_bytes and not self.missing_bytes.isdisjoint(part.encode()):
+                byte = next(b for b in part.encode() if b in self.missing_bytes)
+                raise TokenizerError(f"the vocabulary has no token for the byte 0x{byte:02X}")
+            ids += _backend_ids(self.backend, part)
+            after_special = False
+        return ids
+
+
+class _FileEncoder:
+    """Encodes with a tokenizer.json."""
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        import tokenizers
+
+        path = str(vocab.tokenizer_json)
+        try:
+            self.backend = tokenizers.Tokenizer.from_file(path)
+        except Exception as error:  # the package raises nothing more specific
+            raise FileFormatError(path, f"cannot be read by tokenizers: {error}") from None
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        self.lock = threading.Lock()
+
+    def encode(self, text: str, parse_special: bool) -> list[int]:
+        with self.lock:
+            self.backend.encode_special_tokens = not parse_special
+            return _backend_ids(self.backend, text)
+
+
+def _cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
+    """Cut the tokens ``parsed`` out of ``text``, in their order; yields text and ids in turn."""
+    parts: list[str | int] = [text]
+    for token_text, token in parsed:
+        if token_text not in text:
+            continue
+        cut: list[str | int] = []
+        for part in parts:
+            if isinstance(part, int):
+                cut.append(part)
+                continue
+            first, *rest = part.split(token_text)
+            cut.append(first)
+            for piece in rest:
+                cut += (token, piece)
+        parts = cut
+    return (part for part in parts if part != "")
+
+
+def _byte_level(vocab: Vocabulary) -> tokenizers.Tokenizer:
+    import tokenizers
+    from tokenizers import models, pre_tokenizers
+
+    cuts = [
+        pre_tokenizers.Split(tokenizers.Regex(expression), "isolated")
+        for expression in expressions(vocab.pre)
+    ]
+    try:
+        # llama.cpp takes the first of merges that occur twice, tokenizers the last.
+        merges: Any = [tuple(merge.split(" ", 1)) for merge in dict.fromkeys(vocab.merges)]
+        model = models.BPE(vocab.ids, merges, ignore_merges=vocab.pre in LLAMA3_NAMES)
+    except Exception as error:  # the package raises nothing more specific
+        raise _bad_merges(vocab, error) from None
+    backend = tokenizers.Tokenizer(model)
+    bytes_to_characters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*cuts, bytes_to_characters])
+    return backend
+
+
+def _bad_merges(vocab: Vocabulary, error: Exception) -> FileFormatError:
+    message = str(error)
+    for i, merge in enumerate(vocab.merges):
+        left, space, right = merge.partition(" ")
+        unknown = [text for text in (left, right, left + right) if text not in vocab.ids]
+        if not space:
+            message = f"merge {i}, {merge!r}, is not two tokens with a space between"
+        elif unknown:
+            message = f"merge {i}, {merge!r}, needs the token {unknown[0]!r}, which is missing"
+        else:
+            continue
+        break
+    return FileFormatError(vocab.source, message, field="tokenizer.ggml.merges")
+
+
+def _sentencepiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
+    """SentencePiece's BPE: of all neighbours that make a token, the best-scored is merged first.
+
+    Of pairs with equal scores, which trained vocabularies do not have, tokenizers merges the lower
+    id first and llama.cpp the leftmost.
+    """
+    import tokenizers
+    from tokenizers import models, pre_tokenizers
+
+    ids, scores, tokens = vocab.ids, vocab.scores, vocab.tokens
+    if scores is None:
+        raise TokenizerError("a SentencePiece vocabulary needs scores")
+    merges = [
+        (text[:i], text[i:])
+        for text in map(tokens.__getitem__, np.argsort(-scores, kind="stable").tolist())
+        for i in range(1, len(text))
+        if text[:i] in ids and text[i:] in ids
+    ]
+    unk = None if vocab.unk is None else tokens[vocab.unk]
+    backend = tokenizers.Tokenizer(
+        models.BPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=True)
+    )
+    if not any(SPACE in text.lstrip(SPACE) for text in tokens):
+        # No token has a space within: words may be merged apart, which is faster.
+        words = tokenizers.Regex(f"{SPACE}+[^{SPACE}]*|[^{SPACE}]+")
+        backend.pre_tokenizer = pre_tokenizers.Split(words, "isolated")
+    return backend
+
+
+def _backend_ids(backend: tokenizers.Tokenizer, text: str) -> list[int]:
+    if len(text) < _LONG:
+        return list(backend.encode(text, add_special_tokens=False).ids)
+    return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)

@@ -1,0 +1,307 @@
+"""A model's vocabulary: its tokens as bytes, what they are, and the rules of its tokenizer."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator.core.errors import TokenizerError, UnsupportedModel
+from aleator.models.fields import Fields
+from aleator.models.gguf import GGUFFile
+from aleator.text.special_tokens import SpecialTokens, TokenAttribute, resolve
+
+SPACE = "▁"  # U+2581 stands for a space in SentencePiece's tokens
+
+
+def _byte_alphabet() -> dict[int, str]:
+    """Byte -> the character that stands for it in a byte-level vocabulary (GPT-2's encoder.py).
+
+    Printable Latin-1 stands for itself; the others are numbered from U+0100.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    alphabet = {byte: chr(byte) for byte in printable}
+    alphabet.update((byte, chr(0x100 + i)) for i, byte in enumerate(others))
+    return alphabet
+
+
+BYTE_CHARACTERS = _byte_alphabet()
+_CHARACTER_BYTES = {character: bytes([byte]) for byte, character in BYTE_CHARACTERS.items()}
+_MODELS: dict[str, Literal["spm", "bpe"]] = {"llama": "spm", "gpt2": "bpe"}
+_SHOWN_AS_STORED = (
+    TokenAttribute.CONTROL,
+    TokenAttribute.USER_DEFINED,
+    TokenAttribute.UNKNOWN,
+)
+# GGUF's names of the special ids, as tokenizer.ggml.<name>_token_id.
+_GGUF_SPECIALS = {
+    "bos": "bos",
+    "eos": "eos",
+    "eot": "eot",
+    "eom": "eom",
+    "unknown": "unk",
+    "seperator": "sep",
+    "padding": "pad",
+    "mask": "mask",
+    "prefix": "fim_pre",
+    "suffix": "fim_suf",
+    "middle": "fim_mid",
+    "fim_pre": "fim_pre",
+    "fim_suf": "fim_suf",
+    "fim_mid": "fim_mid",
+    "fim_pad": "fim_pad",
+    "fim_rep": "fim_rep",
+    "fim_sep": "fim_sep",
+}
+# Pre-tokenizers that put a BOS in front where the file does not say.
+LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Vocabulary:
+    """Tokens and rules; made by :meth:`from_gguf`, :meth:`from_directory`, :meth:`from_metadata`.
+
+    ``kind`` is "spm" (SentencePiece: ``▁`` is a space, bytes are ``<0xXX>``) or "bpe" (byte-level:
+    a character stands for each byte).  ``eog`` holds the ids that end a generation, as llama.cpp
+    finds them.  ``add_space_prefix``: text starts with a space that the writer did not type.
+    ``chat_stop`` are strings that end a turn of a chat.
+    """
+
+    kind: Literal["spm", "bpe"]
+    tokens: Sequence[str]
+    ids: dict[str, int]
+    attributes: NDArray[np.uint8]  # [V], values of TokenAttribute
+    special: SpecialTokens
+    eog: frozenset[int]
+    add_bos: bool
+    add_eos: bool
+    add_space_prefix: bool
+    pre: str = ""
+    scores: NDArray[np.float32] | None = None  # [V]
+    merges: Sequence[str] = ()  # two tokens and a space between, best first
+    chat_template: str | None = None
+    chat_stop: tuple[str, ...] = ()
+    source: Path | None = field(default=None)
+    tokenizer_json: Path | None = field(default=None)  # encodes in place of scores and merges
+
+    @classmethod
+    def from_gguf(cls, file: str | os.PathLike[str] | GGUFFile) -> Vocabulary:
+        """The vocabulary of a GGUF file.
+
+        Raises FileFormatError that names the field for an unsound one, and UnsupportedModel for a
+        tokenizer that is not SentencePiece's or byte-level BPE.
+        """
+        if not isinstance(file, GGUFFile):
+            file = GGUFFile(file)
+        return cls.from_metadata(file.metadata, path=file.path)
+
+    @classmethod
+    def from_directory(cls, directory: str | os.PathLike[str]) -> Vocabulary:
+        """The vocabulary of a Hugging Face directory, from its tokenizer.json and configurations.
+
+        Raises FileFormatError that names file and field, and UnsupportedModel.
+        """
+        from aleator.text.huggingface import read_vocabulary
+
+        return read_vocabulary(Path(directory))
+
+    @classmethod
+    def from_metadata(
+        cls, metadata: Mapping[str, Any], path: str | os.PathLike[str] = "metadata"
+    ) -> Vocabulary:
+        """The vocabulary described by GGUF metadata; ``path`` is for messages."""
+        fields = Fields(path, metadata)
+        model = fields.require("tokenizer.ggml.model", str)
+        if model not in _MODELS:
+            raise UnsupportedModel(
+                f"{path}: tokenizer.ggml.model is {model!r}; supported are "
+                f"{', '.join(map(repr, _MODELS))}"
+            )
+        kind = _MODELS[model]
+        tokens = _strings(fields, "tokenizer.ggml.tokens")
+        if not tokens:
+            raise fields.error("tokenizer.ggml.tokens", "the vocabulary has no tokens")
+        tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
+        ids = index_tokens(tokens, fields, "tokenizer.ggml.tokens")
+        attributes = _attributes(fields, len(tokens))
+        if kind == "spm":
+            _check_byte_tokens(fields, tokens, attributes)
+        named = _special_ids(fields, kind, len(tokens))
+        special, eog, changed = resolve(named, ids)
+        attributes[list(changed)] = list(changed.values())
+        pre = fields.get("tokenizer.ggml.pre", "default")
+        add_bos = fields.get("tokenizer.ggml.add_bos_token", None, bool)
+        add_eos = fields.get("tokenizer.ggml.add_eos_token", False)
+        for wanted, name in ((add_bos, "bos"), (add_eos, "eos")):
+            if wanted and getattr(special, name) is None:
+                raise fields.error(
+                    f"tokenizer.ggml.{name}_token_id",
+                    f"tokenizer.ggml.add_{name}_token is set, but no token is named",
+                )
+        if add_bos is None:
+            add_bos = (kind == "spm" or pre in LLAMA3_NAMES) and special.bos is not None
+        chat_stop = _strings(fields, "aleator.chat.stop") if "aleator.chat.stop" in fields else []
+        return cls(
+            kind=kind,
+            tokens=tokens,
+            ids=ids,
+            attributes=attributes,
+            special=special,
+            eog=eog,
+            add_bos=add_bos,
+            add_eos=add_eos,
+            add_space_prefix=kind == "spm" and fields.get("tokenizer.ggml.add_space_prefix", True),
+            pre=pre,
+            scores=_scores(fields, len(tokens)) if kind == "spm" else None,
+            merges=_strings(fields, "tokenizer.ggml.merges") if kind == "bpe" else (),
+            chat_template=fields.get("tokenizer.chat_template", None, str),
+            chat_stop=tuple(text for text in chat_stop if text),
+            source=Path(path),
+        )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({self.kind}, {len(self)} tokens, pre={self.pre!r})"
+
+    @property
+    def bos(self) -> int | None:
+        """The token that begins a text."""
+        return self.special.bos
+
+    @property
+    def eos(self) -> int | None:
+        """The token that ends a text."""
+        return self.special.eos
+
+    @property
+    def eot(self) -> int | None:
+        """The token that ends a turn of a chat."""
+        return self.special.eot
+
+    @property
+    def unk(self) -> int | None:
+        """The token for what has no token."""
+        return self.special.unk
+
+    @property
+    def pad(self) -> int | None:
+        """The token that fills up a batch."""
+        return self.special.pad
+
+    def check_id(self, token: SupportsIndex) -> int:
+        """``token`` as an int; raises TokenizerError unless it is an id of this vocabulary."""
+        try:
+            index = operator.index(token)
+        except TypeError:
+            raise TokenizerError(f"a token id must be an integer, not {token!r}") from None
+        if not 0 <= index < len(self.tokens):
+            raise TokenizerError(
+                f"token id {index} is outside the vocabulary of {len(self.tokens)} tokens"
+            )
+        return index
+
+    def text(self, token: SupportsIndex) -> str:
+        """The token as the file stores it."""
+        return self.tokens[self.check_id(token)]
+
+    def attribute(self, token: SupportsIndex) -> TokenAttribute:
+        """What the token is."""
+        return TokenAttribute(int(self.attributes[self.check_id(token)]))
+
+    def is_special(self, token: SupportsIndex) -> bool:
+        """Whether the token is a control token or the unknown token: not text to be shown."""
+        return self.attribute(token) in (TokenAttribute.CONTROL, TokenAttribute.UNKNOWN)
+
+    def token_bytes(self, token: SupportsIndex) -> bytes:
+        """The bytes that the token stands for; none for an unused one."""
+        text, attribute = self.text(token), self.attribute(token)
+        if attribute in _SHOWN_AS_STORED:
+            return text.encode()
+        if attribute in (TokenAttribute.UNUSED, TokenAttribute.UNDEFINED):
+            return b""
+        if self.kind == "bpe":
+            return b"".join(_CHARACTER_BYTES.get(c) or c.encode() for c in text)
+        if attribute is TokenAttribute.BYTE:
+            return bytes([int(text[3:5], 16)])
+        return text.replace(SPACE, " ").encode()
+
+
+def is_byte_token(text: str) -> bool:
+    """Whether ``text`` is ``<0xXX>`` with two hexadecimal digits."""
+    digits = "0123456789abcdefABCDEF"
+    return len(text) == 6 and text[:3] == "<0x" and text[5] == ">" and set(text[3:5]) <= set(digits)
+
+
+def index_tokens(tokens: Sequence[str], fields: Fields, key: str) -> dict[str, int]:
+    """Text -> id; raises FileFormatError where a text occurs twice."""
+    ids = {text: i for i, text in enumerate(tokens)}
+    if len(ids) < len(tokens):
+        first, second = next((i, ids[text]) for i, text in enumerate(tokens) if ids[text] != i)
+        raise fields.error(key, f"tokens {first} and {second} are both {tokens[first]!r}")
+    return ids
+
+
+def _strings(fields: Fields, key: str) -> list[str]:
+    values: list[Any] = fields.require(key, list)
+    if not set(map(type, values)) <= {str}:
+        raise fields.error(key, f"{key} must be an array of strings")
+    return values
+
+
+def _numbers(fields: Fields, key: str, n_tokens: int) -> NDArray[Any]:
+    values: list[Any] = fields.require(key, list)
+    if not set(map(type, values)) <= {int, float}:
+        raise fields.error(key, f"{key} must be an array of numbers")
+    if len(values) != n_tokens:
+        raise fields.error(key, f"{key} has {len(values)} values for {n_tokens} tokens")
+    return np.array(values)
+
+
+def _scores(fields: Fields, n_tokens: int) -> NDArray[np.float32]:
+    scores = _numbers(fields, "tokenizer.ggml.scores", n_tokens).astype(np.float32)
+    if np.isnan(scores).any():
+        where = int(np.flatnonzero(np.isnan(scores))[0])
+        raise fields.error("tokenizer.ggml.scores", f"the score of token {where} is not a number")
+    return scores
+
+
+def _attributes(fields: Fields, n_tokens: int) -> NDArray[np.uint8]:
+    key = "tokenizer.ggml.token_type"
+    if key not in fields:
+        return np.full(n_tokens, TokenAttribute.NORMAL, np.uint8)
+    types = _numbers(fields, key, n_tokens)
+    known = np.isin(types, list(TokenAttribute))
+    if not known.all():
+        where = int(np.flatnonzero(~known)[0])
+        raise fields.error(
+            key, f"the type of token {where} is {types[where]}; it must be between 0 and 6"
+        )
+    return types.astype(np.uint8)
+
+
+def _check_byte_tokens(fields: Fields, tokens: list[str], attributes: NDArray[np.uint8]) -> None:
+    for token in np.flatnonzero(attributes == TokenAttribute.BYTE):
+        if not is_byte_token(tokens[token]):
+            raise fields.error(
+                "tokenizer.ggml.tokens",
+                f"token {token} is a byte, but its text {tokens[token]!r} is not <0xXX>",
+            )
+
+
+def _special_ids(fields: Fields, kind: str, n_tokens: int) -> dict[str, int]:
+    # SentencePiece's own numbers, where the file names none.
+    named = {"unk": 0, "bos": 1, "eos": 2} if kind == "spm" and n_tokens > 2 else {}
+    for gguf_name, name in _GGUF_SPECIALS.items():
+        key = f"tokenizer.ggml.{gguf_name}_token_id"
+        if key in fields:
+            named[name] = fields.integer(key, 0, n_tokens - 1)
+    return named

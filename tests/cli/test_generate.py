@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aleator import LanguageModel
+from aleator.cli.options import unescape
+from aleator.language_model import bundled_model
+from tests.cli.conftest import Command
+
+ROMEO = ("generate", "-t", "1", "-p", "ROMEO:", "--seed", "7")
+
+
+@pytest.fixture
+def text(model: LanguageModel) -> str:
+    return model.generate("ROMEO:", max_tokens=12, seed=7).text
+
+
+def test_text_goes_to_standard_output_and_nothing_else(aleator: Command, text: str) -> None:
+    result = aleator(*ROMEO, "-n", "12")
+    assert (result.code, result.out) == (0, text)
+    assert aleator(*ROMEO, "-n", "20").out.startswith(text)
+
+
+def test_standard_error_tells_seed_parameters_chain_and_speed(
+    aleator: Command, model: LanguageModel
+) -> None:
+    err = aleator(*ROMEO, "-n", "3", "--repeat-penalty", "1.1").err
+    assert "seed: 7\n" in err
+    assert "parameters: repetition_penalty=1.1 " in err
+    assert " top_k=40 top_p=0.95 min_p=0.05 temperature=0.8 (" in err
+    chain = model.sampling_params(repetition_penalty=1.1).chain().describe()
+    assert chain.startswith("logits -> ")
+    assert f"chain: {chain}\n" in err
+    speeds = (
+        r"prompt \d+ tokens, [\d.]+ tokens/s \| text 2 tokens, [\d.]+ tokens/s \| sampler [\d.]+ us"
+    )
+    assert re.search(speeds, err)
+    assert "ended by: length" in err
+
+
+def test_a_seed_that_was_drawn_is_told(aleator: Command) -> None:
+    first = aleator("generate", "-p", "ROMEO:", "-n", "12", "-t", "1")
+    found = re.search(r"seed: (\d+)", first.err)
+    assert found is not None
+    words = ("-n", "12", "-t", "1", "--seed", found[1])
+    assert aleator("generate", "-p", "ROMEO:", *words).out == first.out
+
+
+def test_prompts_from_files_and_standard_input(aleator: Command, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "prompt.txt"
+    path.write_bytes(b"ROMEO:\n")
+    words = ("--seed", "7", "-n", "12", "-t", "1")
+    assert aleator("generate", "-f", str(path), *words).out == text
+    assert aleator("generate", *words, stdin=b"ROMEO:").out == text
+    assert aleator("generate", "-p", "-", *words, stdin=b"ROMEO:\n").out == text
+    assert aleator("generate", "-f", "-", *words, stdin=b"ROMEO:").out == text
+
+
+def test_an_empty_prompt_starts_from_nothing(aleator: Command) -> None:
+    result = aleator("generate", "-p", "", "-n", "5", "--seed", "1")
+    assert result.code == 0
+    assert "prompt 1 tokens" in result.err
+
+
+def test_json(aleator: Command, model: LanguageModel) -> None:
+    result = aleator(*ROMEO, "-n", "6", "--logprobs", "2", "--json", "--num", "2")
+    made = json.loads(result.out)
+    generation = model.generate("ROMEO:", max_tokens=6, seed=7, logprobs=2)
+    assert made["prompt_tokens"] == list(generation.request.tokens)
+    assert made["seed"] == 7
+    assert made["params"]["top_k"] == 40
+    assert made["chain"].startswith("logits -> ")
+    assert made["stats"]["sampled_tokens"] == 12
+    first, second = made["completions"]
+    assert first["text"] == generation.text != second["text"]
+    assert first["tokens"] == generation.tokens
+    assert (first["stop_reason"], first["stop_string"]) == ("length", None)
+    assert [each["token"] for each in first["logprobs"]] == generation.tokens
+    assert [len(each["top"]) for each in first["logprobs"]] == [2] * 6
+
+
+def test_several_completions(aleator: Command, model: LanguageModel) -> None:
+    result = aleator(*ROMEO, "-n", "12", "--num", "2")
+    batch = model.generate_batch(["ROMEO:"], n=2, max_tokens=12, seed=7)
+    lines = [each.text if each.text.endswith("\n") else f"{each.text}\n" for each in batch]
+    assert result.out == "".join(lines)
+    assert "completion 2 of 2:" in result.err
+
+
+def test_logprobs_in_text(aleator: Command, text: str) -> None:
+    result = aleator(*ROMEO, "-n", "12", "--logprobs", "1")
+    assert result.out == text
+    assert len(re.findall(r"^ *-\d+\.\d{4} '", result.err, re.MULTILINE)) == 12
+
+
+def test_stop_strings(aleator: Command, text: str) -> None:
+    stop = text[8:11]
+    result = aleator(*ROMEO, "-n", "12", "--stop", "never", "--stop", stop.replace("\n", "\\n"))
+    assert result.out == text[: text.index(stop)]
+    assert "ended by: stop" in result.err
+
+
+def test_escapes() -> None:
+    assert unescape(r"a\nb\tc\\n\x") == "a\nb\tc\\n\\x"
+
+
+def test_no_escape(aleator: Command) -> None:
+    words = ("generate", "--no-escape", "-p", r"a\n", "-n", "0", "--json")
+    assert json.loads(aleator(*words).out)["prompt"] == r"a\n"
+    assert json.loads(aleator(*words[:1], *words[2:]).out)["prompt"] == "a\n"
+
+
+def test_echo(aleator: Command, text: str) -> None:
+    assert aleator(*ROMEO, "-n", "12", "--echo").out == "ROMEO:" + text
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (["--temp", "1.5", "--top-k", "0"], {"temperature": 1.5, "top_k": 0}),
+        (["--preset", "greedy"], {"preset": "greedy"}),
+        (["--samplers", "top_k;temperature", "--top_k", "5"], {"samplers": "top_k;temp", "top_k": 5}),
+        (["--sampler-seq", "kt", "--top-k", "5"], {"samplers": "top_k;temperature", "top_k": 5}),
+        (["-l", "40-inf", "-l", "15+1.5"], {"logit_bias": {40: -np.inf, 15: 1.5}}),
+        (["--ignore-eos"], {"ignore_eos": True}),
+        (["--repetition-penalty", "1.3", "--repeat-last-n", "-1"],
+         {"repetition_penalty": 1.3, "penalty_last_n": -1}),
+    ],
+)  # fmt: skip
+def test_sampling_options(
+    aleator: Command, model: LanguageModel, words: list[str], options: dict[str, Any]
+) -> None:
+    expected = model.generate("ROMEO:", max_tokens=12, seed=7, **options).text
+    assert aleator(*ROMEO, "-n", "12", *words).out == expected
+
+
+def test_context_options(aleator: Command, text: str) -> None:
+    words = (
+        "-b",
+        "2",
+        "-ub",
+        "1",
+        "-tb",
+        "1",
+        "-c",
+        "64",
+        "-ctk",
+        "f32",
+        "-ctv",
+        "f32",
+        "-fa",
+        "off",
+    )
+    assert aleator(*ROMEO, "-n", "12", *words).out == text
+
+
+def test_a_full_context_is_explained(aleator: Command) -> None:
+    result = aleator(*ROMEO, "-c", "16", "-n", "50")
+    assert result.code == 4
+    assert "context is full: 16 positions" in result.err
+    assert "larger -c (the model was trained with 1024), or --context-shift" in result.err
+    unlimited = aleator(*ROMEO, "-c", "16")
+    assert (unlimited.code, unlimited.out) == (0, result.out)
+    shifted = aleator(*ROMEO, "-c", "16", "-n", "50", "--context-shift", "--keep", "2")
+    assert shifted.code == 0
+    assert shifted.out.startswith(result.out)
+    assert len(shifted.out) > len(result.out)
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "code", "message"),
+    [
+        (
+            ["-p", "x", "--temp", "-1"],
+            b"",
+            2,
+            r"temperature=-1.0 is out of range: give a number in \[0",
+        ),
+        (["-p", "x", "--top-k", "many"], b"", 2, "top_k='many' is not a whole number"),
+        (["-p", "x", "--seed", "1.5"], b"", 2, "seed='1.5' is not a whole number"),
+        (["-p", "x", "--tmp", "1"], b"", 2, "unknown option --tmp; did you mean --temp"),
+        (["-p", "x", "--preset", "no"], b"", 2, "no preset 'no'"),
+        (["-p", "x", "--samplers", "no"], b"", 2, "no sampler 'no'"),
+        (["-p", "x", "-l", "5"], b"", 2, "logit_bias '5' is not ID"),
+        (["-p", "x", "-l", "9999+1"], b"", 2, "token 9999"),
+        (["-p", "x", "--device", "abacus"], b"", 2, "device='abacus'"),
+        (["-p", "x", "-f", "y"], b"", 2, "-p and -f are both given"),
+        (["-f", "nothing.txt"], b"", 3, "nothing.txt: No such file"),
+        (["-m", "nothing.gguf", "-p", "x"], b"", 3, "nothing.gguf: no such file"),
+        (["-p", "ROMEO, ROMEO", "-c", "2"], b"", 4, r"prompt has \d+ tokens and the context 2"),
+        ([], b"ab\xffc", 2, "standard input is not valid UTF-8: byte 0xff at offset 2"),
+        ([], b"ab\xc3", 2, "standard input is not valid UTF-8: byte 0xc3 at offset 2"),
+    ],
+)
+def test_bad_input(
+    aleator: Command, words: list[str], stdin: bytes, code: int, message: str
+) -> None:
+    result = aleator("generate", "-n", "3", *words, stdin=stdin)
+    assert result.code == code
+    assert result.out == ""
+    assert re.search(f"aleator: error: .*{message}", result.err)
+
+
+def test_files_that_are_no_models(aleator: Command, tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    other.write_bytes(b"hello")
+    data = bundled_model().read_bytes()
+    foreign = tmp_path / "foreign.gguf"
+    foreign.write_bytes(data.replace(b"llama", b"lloma"))
+    for length in (0, 3, 30, 3000, 60_000, len(data) - 1):
+        cut = tmp_path / "cut.gguf"
+        cut.write_bytes(data[:length])
+        result = aleator("generate", "-m", str(cut), "-p", "x")
+        assert (result.code, result.out) == (3, "")
+        assert result.err.startswith(f"aleator: error: {cut}: ")
+        assert result.err.count("\n") == 1
+    result = aleator("generate", "-m", str(other), "-p", "x")
+    assert result.code == 3
+    assert f"aleator: error: {other}: " in result.err
+    result = aleator("generate", "-m", str(foreign), "-p", "x")
+    assert result.code == 3
+    assert "lloma" in result.err
+    assert "qwen2" in result.err

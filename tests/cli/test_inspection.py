@@ -1,0 +1,106 @@
+"""tokenize, model-info, bench, doctor: the commands that show things."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aleator import LanguageModel
+from aleator.cli.tokenize import readable
+from aleator.language_model import bundled_model
+from tests.cli.conftest import Command
+
+
+def test_tokenize(aleator: Command, model: LanguageModel) -> None:
+    tokens = model.tokenizer.encode("ROMEO:\nHé")
+    result = aleator("tokenize", "-p", r"ROMEO:\nHé")
+    lines = result.out.splitlines()
+    assert result.code == 0
+    assert [int(line.split()[0]) for line in lines] == tokens
+    assert lines[0].endswith(" '<|endoftext|>'")
+    assert aleator("tokenize", "--ids", stdin="ROMEO:\nHé".encode()).out == f"{tokens}\n"
+    rows = json.loads(aleator("tokenize", "--json", "-p", "ROMEO:\nHé").out)
+    assert [row["id"] for row in rows] == tokens
+    assert b"".join(bytes(row["bytes"]) for row in rows[1:]) == "ROMEO:\nHé".encode()
+
+
+def test_tokenize_special_tokens(aleator: Command) -> None:
+    words = ("tokenize", "--ids", "-p", "<|endoftext|>")
+    assert json.loads(aleator(*words).out) == [0, 0]
+    assert json.loads(aleator(*words, "--no-bos").out) == [0]
+    assert len(json.loads(aleator(*words, "--no-bos", "--no-parse-special").out)) > 3
+
+
+def test_pieces_that_are_no_text_are_shown_as_bytes() -> None:
+    assert readable("é\n".encode()) == r"'é\n'"
+    assert readable(b"\xc3") == r"b'\xc3'"
+
+
+def test_model_info(aleator: Command) -> None:
+    for words in ([], [str(bundled_model())], ["-m", str(bundled_model())]):
+        result = aleator("model-info", *words)
+        assert result.code == 0
+        assert "architecture             llama\n" in result.out
+        assert "parameters               4,951,296\n" in result.out
+        assert "F16                    43\n" in result.out
+        assert "keys (f16)             1.50 MiB" in result.out
+    both = aleator("model-info", "x", "-m", "y")
+    assert (both.code, both.out) == (2, "")
+
+
+def test_model_info_json_and_metadata(aleator: Command) -> None:
+    info = json.loads(aleator("model-info", "--json", "--all", "-c", "2048", "-ctk", "f32").out)
+    assert info["layers"] == 6
+    assert info["tokenizer"]["tokens"] == 2048
+    # 6 layers, 2 heads of 64, 2,048 positions: 4 bytes for keys, 2 for values.
+    assert info["cache"]["bytes"] == 6 * 2 * 64 * 2048 * (4 + 2)
+    assert info["metadata"]["general.architecture"] == "llama"
+    assert info["metadata"]["tokenizer.ggml.tokens"][-1] == "... 2048 in all"
+    assert info["tensors"]["token_embd.weight"] == ["F16", 2048, 256]
+
+
+def test_model_info_of_bad_files(aleator: Command, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(bundled_model().read_bytes()[:5000])
+    result = aleator("model-info", str(cut))
+    assert (result.code, result.out) == (3, "")
+    assert f"aleator: error: {cut}: " in result.err
+
+
+def test_bench(aleator: Command) -> None:
+    result = aleator("bench", "-p", "8", "-n", "3", "-r", "2", "-t", "1")
+    lines = result.out.splitlines()
+    assert result.code == 0
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    assert [row[-2] for row in rows if set(row[0]) != {"-"}] == ["test", "pp8", "tg3"]
+    assert len({line.rindex("|") for line in lines}) == 1
+
+
+def test_bench_json(aleator: Command) -> None:
+    made = json.loads(aleator("bench", "-p", "0", "-n", "3", "-r", "2", "--json").out)
+    assert [result["test"] for result in made["results"]] == ["tg3"]
+    assert len(made["results"][0]["tokens_per_second"]) == 2
+    assert min(made["results"][0]["tokens_per_second"]) > 0
+    assert made["n_parameters"] == 4951296
+
+
+def test_bench_of_nothing(aleator: Command) -> None:
+    assert aleator("bench", "-p", "0", "-n", "0").code == 2
+
+
+def test_doctor(aleator: Command) -> None:
+    result = aleator("doctor")
+    assert result.code == 0
+    assert "bundled model  works: llama" in result.out
+    assert "native code    works, instruction set: " in result.out
+
+
+def test_doctor_names_what_is_missing(aleator: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aleator.cli.doctor.EXTRAS", {"no-such-thing": ("models", "everything")})
+    monkeypatch.setattr("aleator.language_model.bundled_model", lambda: Path("nothing.gguf"))
+    result = aleator("doctor")
+    assert result.code == 1
+    assert "no-such-thing  MISSING (everything): pip install 'aleator[models]'" in result.out
+    assert "bundled model  FAILS: nothing.gguf: no such file" in result.out

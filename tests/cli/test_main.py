@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import aleator as package
+from aleator.cli import COMMANDS, exit_code, explain, main
+from aleator.core import errors
+from tests.cli.conftest import Command
+
+PROGRAM = [sys.executable, "-c", "import sys; from aleator.cli import main; sys.exit(main())"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def test_version(aleator: Command) -> None:
+    result = aleator("--version")
+    assert (result.code, result.out) == (0, f"aleator {package.__version__}\n")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
+def test_help(aleator: Command, words: list[str]) -> None:
+    result = aleator(*words)
+    assert result.code == 0
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} ", result.out, re.MULTILINE)
+    assert "130" in result.out
+
+
+def test_nothing_prints_help_and_is_wrong_usage(aleator: Command) -> None:
+    assert aleator().code == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command(aleator: Command, command: str) -> None:
+    result = aleator(command, "--help")
+    assert result.code == 0
+    assert result.out.startswith(f"usage: aleator {command}")
+
+
+def test_unknown_command(aleator: Command) -> None:
+    result = aleator("genrate", "-p", "x")
+    assert result.code == 2
+    assert result.err.startswith(
+        "aleator: error: 'genrate' is not a command; did you mean generate?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ParameterError("a", "b"), 2),
+        (errors.TokenizerError("b"), 2),
+        (errors.ModelNotFound("x.gguf"), 3),
+        (errors.FileFormatError("x.gguf", "bad"), 3),
+        (errors.UnsupportedModel("bad"), 3),
+        (FileNotFoundError(2, "No such file", "x"), 3),
+        (PermissionError(13, "Permission denied", "x"), 3),
+        (errors.ContextFull("full"), 4),
+        (errors.CacheFull(3, 2), 4),
+        (errors.LogitsError("nan"), 1),
+        (MemoryError(), 1),
+    ],
+)
+def test_exit_codes(error: Exception, code: int) -> None:
+    assert exit_code(error) == code
+    assert explain(error)
+
+
+def test_a_missing_extra_is_explained() -> None:
+    message = explain(ModuleNotFoundError("No module named 'torch'", name="torch"))
+    assert "torch is not installed: pip install 'aleator[cli]'" in message
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(errors.ModelNotFound):
+        main(["model-info", "nothing.gguf", "--debug"])
+    monkeypatch.setenv("ALEATOR_DEBUG", "1")
+    with pytest.raises(errors.ModelNotFound):
+        main(["model-info", "nothing.gguf"])
+
+
+def test_ctrl_c_outside_of_generation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aleator.cli.dispatch", interrupted)
+    assert main([]) == 130
+    assert capsys.readouterr().err == "aleator: error: interrupted\n"
+
+
+def test_version_and_help_load_little() -> None:
+    program = (
+        "import sys; from aleator.cli import main; main(['--version']); main(['--help']);"
+        "sys.exit(str({'torch', 'numpy', 'rich', 'tokenizers'} & set(sys.modules) or 0))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stderr == "0\n"
+
+
+def test_help_of_generate_loads_no_torch() -> None:
+    program = (
+        "import sys; from aleator.cli import main; main(['generate', '--help']);"
+        "sys.exit(str({'torch', 'rich', 'tokenizers'} & set(sys.modules) or 0))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stderr == "0\n"
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    words = ["generate", "-p", "ROMEO:", "-n", "200", "--seed", "1"]
+    run: Any = subprocess.Popen(
+        [*PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    )
+    run.stdout.read(5)
+    run.stdout.close()
+    errors_printed = run.stderr.read()
+    run.stderr.close()
+    assert run.wait(60) == 0
+    assert b"error" not in errors_printed
+    assert b"Traceback" not in errors_printed
+
+
+def test_ctrl_c_ends_with_statistics() -> None:
+    words = ["generate", "-p", "ROMEO:", "--context-shift", "--ignore-eos", "--seed", "1"]
+    run: Any = subprocess.Popen(
+        [*PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    )
+    begun = run.stdout.read(20)
+    run.send_signal(signal.SIGINT)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert b"ended by: interrupted" in err
+    assert b"tokens/s" in err
+    assert b"Traceback" not in err
+    assert (begun + out).decode()  # whole characters only

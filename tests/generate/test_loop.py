@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import codecs
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aleator.core.errors import ContextFull, ParameterError
+from aleator.generate.batch import Batch
+from aleator.generate.loop import Run, cells_needed
+from aleator.generate.request import Request
+from aleator.samplers import SamplingParams
+
+N_VOCAB = 30
+EOG = 26
+BYTES = [bytes([0x61 + i]) for i in range(26)] + [b"<end>", b"\xc3", b"\xa9", b"\n"]
+
+
+class Detokenizer:
+    eog = frozenset([EOG])
+
+    def __len__(self) -> int:
+        return N_VOCAB
+
+    def token_bytes(self, token: int) -> bytes:
+        return BYTES[token]
+
+
+class Stream:
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        return "" if token == EOG else self._decoder.decode(BYTES[token])
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", True)
+
+
+class Cache:
+    """Sequences as plain lists; a cell is a list of one position, shared after seq_cp."""
+
+    def __init__(self) -> None:
+        self.seqs: dict[int, list[list[int]]] = {}
+        self.tokens: dict[int, list[int]] = {}
+        self.copies = 0
+
+    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
+        assert (p0, p1) == (0, -1)
+        self.copies += 1
+        self.seqs[dst], self.tokens[dst] = list(self.seqs[src]), list(self.tokens[src])
+
+    def seq_rm(self, seq: int, p0: int, p1: int) -> None:
+        p1 = len(self.seqs[seq]) if p1 < 0 else p1
+        del self.seqs[seq][p0:p1]
+        del self.tokens[seq][p0:p1]
+
+    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        for cell in self.seqs[seq]:
+            if p0 <= cell[0] < p1:
+                cell[0] += delta
+
+    def used(self) -> int:
+        return len({id(cell) for cells in self.seqs.values() for cell in cells})
+
+
+class FakeContext:
+    """Logits that depend on all tokens of the sequence and nothing else."""
+
+    def __init__(self, n_ubatch: int = 4) -> None:
+        self.n_ubatch, self.cache = n_ubatch, Cache()
+        self.most_used = self.decoded = 0
+        self.fail_at: int | None = None
+        self.script: list[int] = []
+
+    def decode(self, batch: Batch) -> torch.Tensor:
+        rows = []
+        for token, pos, (seq,), wanted in zip(
+            batch.tokens, batch.positions, batch.sequences, batch.logits, strict=True
+        ):
+            if self.decoded == self.fail_at:
+                raise RuntimeError("the device is gone")
+            cells = self.cache.seqs.setdefault(seq, [])
+            assert pos == (cells[-1][0] + 1 if cells else 0) == len(cells)
+            cells.append([pos])
+            tokens = self.cache.tokens.setdefault(seq, [])
+            tokens.append(token)
+            self.decoded += 1
+            if wanted:
+                rows.append(self.logits(tokens))
+        self.most_used = max(self.most_used, self.cache.used())
+        # Two more rows than there are tokens, and likelier than all: padding of the output matrix.
+        padded = np.full((len(rows), N_VOCAB + 2), 99.0, np.float32)
+        padded[:, :N_VOCAB] = np.reshape(rows, (len(rows), N_VOCAB))
+        return torch.from_numpy(padded)
+
+    def logits(self, tokens: list[int]) -> np.ndarray[Any, Any]:
+        if self.script:
+            row = np.zeros(N_VOCAB)
+            row[self.script.pop(0)] = 50.0
+            return row
+        row = 3.0 * np.random.default_rng(tokens).standard_normal(N_VOCAB)
+        row[EOG] = -50.0
+        return row
+
+
+def request(prompt: str = "romeo", completion: int = 0, **options: Any) -> Request:
+    tokens = tuple(letter - 0x61 for letter in prompt.encode())
+    params = SamplingParams(temperature=0.9, seed=5)
+    chain = params.chain(completion=completion)
+    for token in tokens:
+        chain.accept(token)
+    return Request(tokens=tokens, chain=chain, params=params, stream=Stream(), **options)
+
+
+def run(context: FakeContext, *requests: Request, n_ctx: int = 64, progress: Any = None) -> Run:
+    fake: Any = context
+    return Run(fake, requests, Detokenizer(), n_ctx, progress)
+
+
+def single(prompt: str = "romeo", completion: int = 0, n_ctx: int = 64, **options: Any) -> Any:
+    return run(FakeContext(), request(prompt, completion, **options), n_ctx=n_ctx).generations[0]
+
+
+def scripted(script: list[int], n_ctx: int = 64, **options: Any) -> Any:
+    context = FakeContext()
+    context.script = list(script)
+    return run(context, request(**options), n_ctx=n_ctx).generations[0]
+
+
+def test_equals_the_plain_loop() -> None:
+    tokens, chain = list(request().tokens), request().chain
+    for _ in range(20):
+        tokens.append(chain.sample(FakeContext().logits(tokens).astype(np.float32)))
+    assert single(max_tokens=20).tokens == tokens[5:]
+
+
+def test_a_larger_limit_begins_with_the_same_text() -> None:
+    long = single(max_tokens=40)
+    for n in range(40):
+        short = single(max_tokens=n)
+        assert long.text.startswith(short.text)
+        assert short.tokens == long.tokens[:n]
+
+
+@pytest.mark.parametrize("n_ubatch", [1, 3, 64])
+def test_a_batch_gives_what_each_gives_alone(n_ubatch: int) -> None:
+    prompts = [("romeo", 0), ("romeo", 1), ("juliet", 0), ("a", 0), ("romeo", 2)]
+    context = FakeContext(n_ubatch)
+    together = run(context, *(request(p, c, max_tokens=15) for p, c in prompts)).generations
+    assert [g.text for g in together] == [single(p, c, max_tokens=15).text for p, c in prompts]
+    assert together[0].text != together[1].text
+
+
+def test_equal_prompts_are_prefilled_once() -> None:
+    context = FakeContext()
+    made = run(context, *(request(completion=c, max_tokens=3) for c in range(4)))
+    assert len(made.generations[0].text) == 3
+    assert made.stats.prompt_tokens == 5
+    assert context.cache.copies == 3
+    assert made.stats.decode_tokens == 8
+    assert made.stats.sampled_tokens == 12
+
+
+@pytest.mark.parametrize("shift", [False, True])
+def test_there_are_enough_cells(shift: bool) -> None:
+    requests = [
+        request(p, c, max_tokens=n, context_shift=shift)
+        for p, c, n in [("romeo", 0, 9), ("romeo", 1, 30), ("juliet", 0, 2), ("juliet", 1, None)]
+    ]
+    context = FakeContext()
+    made = run(context, *requests, n_ctx=16)
+    while not made.done and made.stats.decode_tokens < 200:
+        made.step()
+    assert context.most_used <= cells_needed(requests, 16) <= 4 * 16
+
+
+def test_ends_at_the_length() -> None:
+    made = single(max_tokens=7)
+    assert (len(made.tokens), made.stop_reason) == (7, "length")
+
+
+def test_ends_at_an_end_of_generation_token() -> None:
+    made = scripted([0, 1, EOG, 2])
+    assert (made.text, made.tokens, made.stop_reason) == ("ab", [0, 1, EOG], "eog")
+
+
+def test_ends_at_a_stop_string() -> None:
+    made = scripted([0, 1, 2, 3, 4, 5], stop=("cde", "zz"))
+    assert list(made) == ["a", "b"]
+    assert (made.stop_reason, made.stop_string) == ("stop", "cde")
+    assert made.tokens == [0, 1, 2, 3, 4]
+
+
+def test_ends_with_the_context() -> None:
+    made = single(n_ctx=12)
+    # The last token drawn needs no position.
+    assert (len(made.tokens), made.stop_reason) == (12 - 5 + 1, "context")
+
+
+def test_a_prompt_that_fills_the_context_gives_one_token() -> None:
+    assert len(single(n_ctx=5).tokens) == 1
+
+
+def test_ends_when_cancelled_and_shows_what_was_held_back() -> None:
+    made = scripted([0, 1, 2, 3], stop=("bcdefg",))
+    assert next(made) == "a"
+    made.cancel()
+    assert (made.text, made.stop_reason) == ("a", "interrupted")
+    assert made.done
+    made = scripted([0, 1, 2, 3], stop=("abcdefg",))
+    made._run.step()
+    made.cancel()
+    assert list(made) == ["a"]
+
+
+def test_no_tokens_at_all() -> None:
+    made = single(max_tokens=0)
+    assert (made.text, made.tokens, made.stop_reason) == ("", [], "length")
+
+
+def test_pieces_not_iterated_over_stay_available() -> None:
+    made = scripted([0, 1, 2], max_tokens=3)
+    assert made.text == "abc"
+    assert list(made) == ["a", "b", "c"]
+
+
+def test_half_a_character_is_left_out_at_the_length_but_not_at_the_end() -> None:
+    assert scripted([0, 27, 28], max_tokens=2).text == "a"
+    assert scripted([0, 27, 28], max_tokens=3).text == "aé"
+    assert scripted([0, 27, EOG]).text == "a\ufffd"
+
+
+def test_echo_comes_first_and_is_not_searched_for_stop_strings() -> None:
+    made = scripted([0, 1, 2], max_tokens=2, echo="cd: ", stop=("d",))
+    assert list(made) == ["cd: ", "a", "b"]
+
+
+def test_logprobs_come_with_every_token() -> None:
+    made = single(max_tokens=6, logprobs=3)
+    assert [entry.chosen.token for entry in made.logprobs] == made.tokens
+    assert all(len(entry.top) == 3 for entry in made.logprobs)
+    assert single(max_tokens=6, logprobs=3).text == single(max_tokens=6).text
+    assert single(max_tokens=6).logprobs is None
+
+
+def test_a_context_shift_keeps_the_beginning_and_the_newer_half() -> None:
+    context = FakeContext()
+    made = run(context, request(max_tokens=40, context_shift=True, n_keep=2), n_ctx=12)
+    made.step()
+    while made.stats.context_shifts == 0:
+        before = list(made.slots[0].tokens)
+        made.step()
+    # 12 positions: 2 are kept, 5 of the other 10 are forgotten, and one token was decoded since.
+    after = made.slots[0].tokens
+    assert after[:7] == before[:2] + before[7:]
+    assert context.cache.tokens[0] == after
+    assert len(made.generations[0].tokens) == 40
+    assert made.stats.context_shifts == 7
+
+
+def test_with_context_shift_completions_share_no_cells() -> None:
+    context = FakeContext()
+    options: dict[str, Any] = {"max_tokens": 30, "context_shift": True, "n_keep": 1}
+    made = run(context, request(**options), request(completion=1, **options), n_ctx=12)
+    assert context.cache.copies == 0
+    texts = [generation.text for generation in made.generations]
+    assert texts == [single(completion=c, n_ctx=12, **options).text for c in range(2)]
+
+
+def test_a_prompt_longer_than_the_context_is_refused() -> None:
+    with pytest.raises(ContextFull, match=r"prompt has 6 tokens and the context 5 positions"):
+        single("juliet", n_ctx=5)
+
+
+@pytest.mark.parametrize("n_keep", [-1, 11])
+def test_a_shift_must_have_something_to_forget(n_keep: int) -> None:
+    with pytest.raises(ParameterError, match="can keep 0 to 10"):
+        single(n_ctx=12, context_shift=True, n_keep=n_keep)
+
+
+def test_an_error_ends_all_completions() -> None:
+    context = FakeContext()
+    made = run(context, request(max_tokens=30), request("b", max_tokens=30))
+    context.fail_at = 11
+    broken = made.generations[0]
+    with pytest.raises(RuntimeError, match="device is gone"):
+        list(broken)
+    assert made.done
+    assert {g.stop_reason for g in made.generations} == {"interrupted"}
+    assert list(broken) == []
+    assert len(made.generations[1].tokens) == 3
+
+
+def test_only_what_is_not_cached_is_prefilled() -> None:
+    context = FakeContext()
+    first = run(context, request("romeo", max_tokens=1))
+    assert first.generations[0].tokens
+    second = run(context, request("romeobc", max_tokens=4, cached=5))
+    assert second.generations[0].tokens == single("romeobc", max_tokens=4).tokens
+    assert second.stats.prompt_tokens == 2
+
+
+def test_progress_of_the_prefill_and_cancelling_it() -> None:
+    seen: list[tuple[int, int]] = []
+    context = FakeContext(n_ubatch=4)
+    made = run(context, request("abcdefghij"), progress=lambda *at: seen.append(at))
+    made.step()
+    assert seen == [(0, 10), (4, 10), (8, 10), (10, 10)]
+    context = FakeContext(n_ubatch=4)
+    made = run(context, request("abcdefghij"), progress=lambda *at: made.generations[0].cancel())
+    assert made.generations[0].tokens == []
+    assert context.decoded == 0
+    assert made.generations[0].stop_reason == "interrupted"
+
+
+def test_stats_count_what_was_done() -> None:
+    made = single(max_tokens=6)
+    assert made.text
+    stats = made.stats
+    assert (stats.prompt_tokens, stats.decode_tokens, stats.sampled_tokens) == (5, 5, 6)
+    assert stats.prompt_tokens_per_second == 5 / stats.prompt_seconds
+    assert stats.decode_tokens_per_second == 5 / stats.decode_seconds
+    assert 0 < stats.sampler_seconds < stats.prompt_seconds + stats.decode_seconds
+    assert stats.sampler_us_per_token == pytest.approx(1e6 * stats.sampler_seconds / 6)

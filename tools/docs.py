@@ -1,0 +1,94 @@
+"""Write or check the parts of the documentation that are made from the code.
+
+    python tools/docs.py            writes them
+    python tools/docs.py --check    fails if one is stale
+
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from aleator import samplers as S
+from aleator.core.parameter import Parameter
+
+ROOT = Path(__file__).parent.parent
+FILES = ("README.md", "docs/samplers.md")
+
+
+def default(p: Parameter) -> str:
+    """The neutral value as code."""
+    return f"`{p.neutral!r}`"
+
+
+def domain(p: Parameter) -> str:
+    """The range or the choices."""
+    if p.choices:
+        return ", ".join(f"`{c}`" for c in p.choices)
+    return p.interval if p.type in (int, float) else ""
+
+
+def samplers() -> str:
+    """One line per sampler."""
+    lines = ["| sampler | name in an order | letter | what it does |", "|---|---|---|---|"]
+    for cls in S.SAMPLERS:
+        names = ", ".join(f"`{n}`" for n in (cls.name, *cls.aliases))
+        summary = (cls.__doc__ or "").strip().splitlines()[0]
+        lines.append(f"| `{cls.__name__}` | {names} | {cls.letter or ''} | {summary} |")
+    return "\n".join(lines)
+
+
+def parameters() -> str:
+    """One line per parameter."""
+    lines = ["| parameter | flags | off | range | what it does |", "|---|---|---|---|---|"]
+    for p in S.PARAMETERS.values():
+        flags = ", ".join(f"`{f}`" for f in p.flags)
+        names = ", ".join(f"`{n}`" for n in (p.name, *p.aliases))
+        lines.append(f"| {names} | {flags} | {default(p)} | {domain(p)} | {p.help} |")
+    return "\n".join(lines)
+
+
+def presets() -> str:
+    """One line per preset."""
+    lines = ["| preset | order | values |", "|---|---|---|"]
+    for name, values in S.PRESETS.items():
+        order = ", ".join(values.get("samplers", ("as `llama.cpp`",)))
+        rest = ", ".join(f"{k} {v}" for k, v in values.items() if k != "samplers")
+        lines.append(f"| `{name}` | {order} | {rest} |")
+    return "\n".join(lines)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "samplers": samplers,
+    "parameters": parameters,
+    "presets": presets,
+}
+
+
+def main() -> int:
+    """Rewrite or compare every file."""
+    stale = []
+    for name in FILES:
+        path = ROOT / name
+        text = path.read_text()
+
+        def fill(match: re.Match[str]) -> str:
+            return f"{match[1]}\n{PARTS[match[2]]()}\n{match[3]}"
+
+        made = re.sub(r"(<!-- generated: (\w+) -->).*?(<!-- end -->)", fill, text, flags=re.DOTALL)
+        if made != text:
+            stale.append(name)
+            if "--check" not in sys.argv[1:]:
+                path.write_text(made)
+    if stale and "--check" in sys.argv[1:]:
+        print(f"stale: {', '.join(stale)}: run 'make docs'", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
