@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tests.models.check_golden import check_prefill_and_greedy, check_script
 
 PLAIN = ["qwen2"]
