@@ -123,11 +123,12 @@ def works(n: int) -> dict[str, tuple[list[S.Sampler], Callable[[], list[Any]]]]:
 def measure(ours: S.SamplerChain, theirs: Llama, rows: list[Row], budget: float) -> list[float]:
     """Medians in microseconds: ours, llama.cpp's whole step, its filling of candidates alone."""
     samples: list[list[float]] = [[], [], []]
+    calls: tuple[Callable[[Row], object], ...] = (ours.sample, theirs.sample, theirs.fill)
     ends = time.perf_counter() + budget
     turn = 0
     while time.perf_counter() < ends or turn < 9:
         row = rows[turn % len(rows)]
-        for index, call in enumerate((ours.sample, theirs.sample, theirs.fill)):
+        for index, call in enumerate(calls):
             began = time.perf_counter()
             call(row)
             samples[index].append((time.perf_counter() - began) * 1e6)
