@@ -15,8 +15,9 @@ const auto widen_bf16_ = ALEATOR_PICK(widen_bf16);
 constexpr int n_buckets = 128;
 constexpr int64_t max_heap = 128;  // up to so many are selected by a heap, more by buckets
 
-// The bucket of a logit: 128 of them over [-10, 10].  llama.cpp converts first and clamps afterwards, which sends
-// +inf and everything above 3.4e8 to the lowest bucket; they belong into the highest.
+// The bucket of a logit: 128 of them over [-10, 10].  llama.cpp converts first and clamps
+// afterwards, which sends +inf and everything above 3.4e8 to the lowest bucket; they belong into
+// the highest.
 inline uint8_t bucket_of(float logit) {
   const float scaled = 6.4f * logit + 64.0f;
   return scaled >= 127.0f ? 127 : scaled > 0.0f ? static_cast<uint8_t>(scaled) : 0;
@@ -30,7 +31,7 @@ const MaskedTile masked_tile;
 
 }  // namespace
 
-void Row::load(const void *data, int64_t n, Dtype dtype) {
+void Row::load(const void* data, int64_t n, Dtype dtype) {
   check_length(n);
   n_vocab_ = size_ = n;
   n_tiles_ = (n + tile_size - 1) / tile_size;
@@ -42,18 +43,18 @@ void Row::load(const void *data, int64_t n, Dtype dtype) {
   has_nan_.resize(n_tiles_);
   owned_.assign(n_tiles_, 0);
   copies_.resize(n_tiles_ * tile_size);
-  const float *source = static_cast<const float *>(data);
+  const float* source = static_cast<const float*>(data);
   if (dtype != Dtype::f32) {
     widened_.resize(n);
-    (dtype == Dtype::f16 ? widen_f16_ : widen_bf16_)(static_cast<const uint16_t *>(data), n,
-                                                      widened_.data());
+    (dtype == Dtype::f16 ? widen_f16_ : widen_bf16_)(static_cast<const uint16_t*>(data), n,
+                                                     widened_.data());
     source = widened_.data();
   }
   const int64_t whole = n / tile_size;
   for (int64_t t = 0; t < whole; ++t) tiles_[t] = source + t * tile_size;
   if (whole) scan(source, whole, maxima_.data(), has_nan_.data());
   if (whole < n_tiles_) {
-    float *rest = copies_.data() + whole * tile_size;
+    float* rest = copies_.data() + whole * tile_size;
     std::fill(std::copy(source + whole * tile_size, source + n, rest), rest + tile_size, -infinity);
     tiles_[whole] = rest;
     owned_[whole] = 1;
@@ -61,7 +62,7 @@ void Row::load(const void *data, int64_t n, Dtype dtype) {
   }
   for (int64_t t = 0; t < n_tiles_; ++t)
     if (has_nan_[t]) {
-      float *x = own_tile(t);
+      float* x = own_tile(t);
       for (int i = 0; i < tile_size; ++i)
         if (x[i] != x[i]) x[i] = -infinity;
       rescan(t);
@@ -69,8 +70,8 @@ void Row::load(const void *data, int64_t n, Dtype dtype) {
   if (top() == -infinity) nothing_finite();
 }
 
-float *Row::own_tile(int64_t tile) {
-  float *copy = copies_.data() + tile * tile_size;
+float* Row::own_tile(int64_t tile) {
+  float* copy = copies_.data() + tile * tile_size;
   if (!owned_[tile]) {
     std::memcpy(copy, tiles_[tile], tile_size * sizeof(float));
     tiles_[tile] = copy;
@@ -81,7 +82,7 @@ float *Row::own_tile(int64_t tile) {
 
 void Row::rescan(int64_t tile) { scan(tiles_[tile], 1, &maxima_[tile], &has_nan_[tile]); }
 
-Candidate *Row::list() {
+Candidate* Row::list() {
   if (!dense_) return data_;
   entries_.resize(std::max<size_t>(entries_.size(), size_));
   data_ = entries_.data();
@@ -94,7 +95,7 @@ Candidate *Row::list() {
   return data_;
 }
 
-void Row::become(std::vector<Candidate> &entries, int64_t n) {
+void Row::become(std::vector<Candidate>& entries, int64_t n) {
   entries_.swap(entries);
   data_ = entries_.data();
   size_ = n;
@@ -115,7 +116,7 @@ int64_t Row::argmax() {
   if (dense_) {
     const float best = top();
     const int64_t tile = std::find(maxima_.begin(), maxima_.end(), best) - maxima_.begin();
-    const float *x = tiles_[tile];
+    const float* x = tiles_[tile];
     return tile * tile_size + (std::find(x, x + tile_size, best) - x);
   }
   int64_t best = 0;
@@ -124,12 +125,13 @@ int64_t Row::argmax() {
   return best;
 }
 
-// std::partial_sort over a dense row, without its entries: make_heap on the first n, every later entry that beats
-// the heap's lowest takes its place, sort_heap.  pop_heap on n + 1 entries is exactly that replacement, so ties
-// fall as they would in the array; tiles that cannot hold such an entry are skipped.
+// std::partial_sort over a dense row, without its entries: make_heap on the first n, every later
+// entry that beats the heap's lowest takes its place, sort_heap.  pop_heap on n + 1 entries is
+// exactly that replacement, so ties fall as they would in the array; tiles that cannot hold such an
+// entry are skipped.
 void Row::select_first(int64_t n) {
   spare_.resize(std::max<size_t>(spare_.size(), n + 1));
-  Candidate *heap = spare_.data();
+  Candidate* heap = spare_.data();
   const auto at = [&](int64_t i) {
     return Candidate{static_cast<int32_t>(i), tiles_[i / tile_size][i % tile_size], 0.0f};
   };
@@ -138,8 +140,9 @@ void Row::select_first(int64_t n) {
   constexpr int chunk = 16;
   for (int64_t t = n / tile_size; t < n_tiles_; ++t) {
     if (!(maxima_[t] > heap[0].logit)) continue;
-    const float *x = tiles_[t];
-    for (int first = 0; first < tile_size; first += chunk) {  // what pads the last tile is -inf: never higher
+    const float* x = tiles_[t];
+    for (int first = 0; first < tile_size;
+         first += chunk) {  // what pads the last tile is -inf: never higher
       const float lowest = heap[0].logit;
       int any = 0;
       for (int j = 0; j < chunk; ++j) any |= x[first + j] > lowest;
@@ -156,8 +159,9 @@ void Row::select_first(int64_t n) {
   become(spare_, n);
 }
 
-// The n highest, in order: the buckets above the one in which the n-th lies are sorted whole, that one partially.
-void Row::bucket_sort(int64_t n, std::vector<Candidate> &out) {
+// The n highest, in order: the buckets above the one in which the n-th lies are sorted whole, that
+// one partially.
+void Row::bucket_sort(int64_t n, std::vector<Candidate>& out) {
   buckets_.resize(size_);
   int64_t counts[n_buckets] = {};
   int64_t place = 0;
@@ -166,15 +170,15 @@ void Row::bucket_sort(int64_t n, std::vector<Candidate> &out) {
   int64_t reached = counts[last];
   while (reached < n) reached += counts[--last];
   out.resize(std::max<size_t>(out.size(), reached));
-  Candidate *ends[n_buckets];
-  Candidate *end = out.data();
+  Candidate* ends[n_buckets];
+  Candidate* end = out.data();
   for (int b = n_buckets - 1; b >= last; --b) ends[b] = end, end += counts[b];
   for (int64_t i = 0; i < size_; ++i)
     if (buckets_[i] >= last)
       *ends[buckets_[i]]++ =
           dense_ ? Candidate{static_cast<int32_t>(i), tiles_[i / tile_size][i % tile_size], 0.0f}
                  : data_[i];
-  Candidate *first = out.data();
+  Candidate* first = out.data();
   for (int b = n_buckets - 1; b > last; --b) {
     std::sort(first, first + counts[b], higher);
     first += counts[b];
@@ -202,8 +206,8 @@ void Row::softmax(bool sort_first) {
   p_current = true;
 }
 
-// The first place at which the running float64 sum of float32 weights reaches u times the total.  A weight of zero
-// is never chosen, not even by u = 0.
+// The first place at which the running float64 sum of float32 weights reaches u times the total.  A
+// weight of zero is never chosen, not even by u = 0.
 int64_t Row::draw(double u) {
   const auto weight = [](float z, float shift) { return std::exp(z - shift); };
   if (dense_ && !wants_p) {
@@ -212,8 +216,8 @@ int64_t Row::draw(double u) {
       weights_.resize(size_);
       double total = 0;
       for (int64_t t = 0; t < n_tiles_; ++t) {
-        float *w = weights_.data() + t * tile_size;
-        const float *x = tiles_[t];
+        float* w = weights_.data() + t * tile_size;
+        const float* x = tiles_[t];
         if (maxima_[t] - shift < -105.0f) {  // every exponential underflows to zero
           std::fill(w, w + width(t), 0.0f);
           continue;
@@ -231,7 +235,7 @@ int64_t Row::draw(double u) {
   double running = 0;
   int64_t chosen = -1;
   for (int64_t i = 0; i < size_; ++i) {
-    float &p = data_[i].p;
+    float& p = data_[i].p;
     if ((running += p) >= target && p > 0 && chosen < 0) chosen = i;
     p = static_cast<float>(p / total);
   }
@@ -244,7 +248,7 @@ void Row::divide(float temperature) {
   if (temperature > 0) {
     if (dense_) {
       for (int64_t t = 0; t < n_tiles_; ++t) {
-        float *x = own_tile(t);
+        float* x = own_tile(t);
         for (int i = 0; i < tile_size; ++i) x[i] /= temperature;
         maxima_[t] /= temperature;
       }
@@ -273,7 +277,7 @@ int64_t Row::keep_at_least(float threshold, int64_t min_keep) {
     for (int64_t t = 0; t < n_tiles_; ++t) {
       if (!(maxima_[t] >= threshold)) continue;
       spare_.resize(std::max<size_t>(spare_.size(), kept + tile_size));
-      const float *x = tiles_[t];
+      const float* x = tiles_[t];
       for (int i = 0; i < width(t); ++i) {
         spare_[kept] = {static_cast<int32_t>(t * tile_size + i), x[i], 0.0f};
         kept += x[i] >= threshold;
@@ -291,15 +295,16 @@ int64_t Row::keep_at_least(float threshold, int64_t min_keep) {
   return kept;
 }
 
-// A float32 sum of p in descending order of logits, up to the first that reaches `mass`.  A long unsorted row is
-// sorted only as far as its first 256, and whole if they do not suffice; the sum goes on where it was.
+// A float32 sum of p in descending order of logits, up to the first that reaches `mass`.  A long
+// unsorted row is sorted only as far as its first 256, and whole if they do not suffice; the sum
+// goes on where it was.
 void Row::keep_mass(float mass, int64_t min_keep) {
   constexpr int64_t whole = 1024, window = 256;
   const bool stepwise = !sorted && size_ > whole;
   if (!sorted && !stepwise) sort(size_);
   int64_t known = stepwise ? window : size_;
   if (stepwise) bucket_sort(known, spare_);
-  const Candidate *c = stepwise ? spare_.data() : data_;
+  const Candidate* c = stepwise ? spare_.data() : data_;
   float sum = 0;
   int64_t kept = 0;
   while (kept < size_) {
@@ -328,7 +333,7 @@ void Row::mask_below(float threshold) {
         maxima_[t] = -infinity;
         continue;
       }
-      float *x = own_tile(t);
+      float* x = own_tile(t);
       for (int i = 0; i < tile_size; ++i) x[i] = x[i] < threshold ? -infinity : x[i];
     }
   } else {
