@@ -9,15 +9,15 @@
 
 namespace aleator::llama {
 
-// The texts of a vocabulary's tokens, one after the other, and which tokens end generation.  Read only, and
-// shared by the samplers that are made from it.
+// The texts of a vocabulary's tokens, one after the other, and which tokens end generation.  Read
+// only, and shared by the samplers that are made from it.
 struct InfillVocabulary {
   std::string texts;
   std::vector<int64_t> starts;  // one more than there are tokens
   std::vector<uint8_t> ends_generation;
   int32_t end_of_turn;  // what is left when no text survives
 
-  InfillVocabulary(const nb::list &pieces, const std::vector<int32_t> &eog, int32_t end)
+  InfillVocabulary(const nb::list& pieces, const std::vector<int32_t>& eog, int32_t end)
       : end_of_turn(end) {
     starts.push_back(0);
     for (const nb::handle piece : pieces) {
@@ -41,11 +41,11 @@ struct InfillVocabulary {
   int32_t size() const { return static_cast<int32_t>(ends_generation.size()); }
 
  private:
-  void check(int32_t token, const char *what) const {
+  void check(int32_t token, const char* what) const {
     if (token < 0 || token >= size())
       throw ParameterError("vocabulary", std::string(what) + " is " + std::to_string(token) +
-                                             ", but the vocabulary has " +
-                                             std::to_string(size()) + " tokens");
+                                             ", but the vocabulary has " + std::to_string(size()) +
+                                             " tokens");
   }
 };
 
@@ -54,13 +54,13 @@ class Infill : public LlamaCloned<Infill> {
   explicit Infill(std::shared_ptr<const InfillVocabulary> vocabulary)
       : vocabulary_(std::move(vocabulary)) {}
 
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     row.softmax(true);
     float ending = 0, text = 0;
-    Candidate *c = row.list();
+    Candidate* c = row.list();
     for (int64_t i = 0; i < row.size(); ++i) (vocabulary_->ends(c[i].id) ? ending : text) += c[i].p;
     if (3 * ending * static_cast<float>(row.size()) > text) {
-      keep(row, [&](const Candidate &x) { return vocabulary_->ends(x.id); });
+      keep(row, [&](const Candidate& x) { return vocabulary_->ends(x.id); });
       return;
     }
     merge_prefixes(c, row.size());
@@ -75,8 +75,9 @@ class Infill : public LlamaCloned<Infill> {
   }
 
  private:
-  // Where one token's text begins another's, the more likely of the two takes over the other's probability.
-  void merge_prefixes(Candidate *c, int64_t n) const {
+  // Where one token's text begins another's, the more likely of the two takes over the other's
+  // probability.
+  void merge_prefixes(Candidate* c, int64_t n) const {
     for (int64_t i = 0; i < n; ++i) {
       const std::string_view prefix = vocabulary_->text(c[i].id);
       if (prefix.empty()) continue;
@@ -92,9 +93,9 @@ class Infill : public LlamaCloned<Infill> {
   }
 
   // Drops text tokens below the threshold; returns how many text tokens are left.
-  int64_t filter(Row &row, float threshold) const {
+  int64_t filter(Row& row, float threshold) const {
     int64_t texts = 0;
-    keep(row, [&](const Candidate &x) {
+    keep(row, [&](const Candidate& x) {
       if (vocabulary_->ends(x.id)) return true;
       const bool kept = !(x.p < threshold);
       texts += kept;
@@ -105,8 +106,8 @@ class Infill : public LlamaCloned<Infill> {
 
   // Keeps some, in order, and normalises their p.
   template <typename Kept>
-  static void keep(Row &row, Kept kept) {
-    Candidate *c = row.list();
+  static void keep(Row& row, Kept kept) {
+    Candidate* c = row.list();
     float sum = 0;
     int64_t n = 0;
     for (int64_t i = 0; i < row.size(); ++i)
@@ -123,7 +124,7 @@ class Infill : public LlamaCloned<Infill> {
 
 ALEATOR_BIND(llama_infill) {
   nb::class_<InfillVocabulary>(m, "InfillVocabulary")
-      .def(nb::init<const nb::list &, const std::vector<int32_t> &, int32_t>(), nb::arg("pieces"),
+      .def(nb::init<const nb::list&, const std::vector<int32_t>&, int32_t>(), nb::arg("pieces"),
            nb::arg("eog"), nb::arg("end_of_turn"));
   nb::class_<Infill, LlamaSampler>(m, "LlamaInfill")
       .def(nb::init<std::shared_ptr<const InfillVocabulary>>(), nb::arg("vocabulary"));
