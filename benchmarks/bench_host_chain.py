@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import llama_cpp
 import numpy as np
@@ -42,7 +43,7 @@ def model_like(n: int, seed: int) -> Row:
 class Llama:
     """One of llama.cpp's chains, with an array of candidates that is refilled for every step."""
 
-    def __init__(self, samplers: list[object], n: int) -> None:
+    def __init__(self, samplers: list[Any], n: int) -> None:
         self.chain = llama_cpp.llama_sampler_chain_init(
             llama_cpp.llama_sampler_chain_default_params()
         )
@@ -70,11 +71,11 @@ class Llama:
         llama_cpp.llama_sampler_accept(self.chain, self.array.data[self.array.selected].id)
 
 
-def works(n: int) -> dict[str, tuple[list[S.Sampler], Callable[[], list[object]]]]:
+def works(n: int) -> dict[str, tuple[list[S.Sampler], Callable[[], list[Any]]]]:
     """Name of the work: our samplers, and a maker of llama.cpp's."""
     c = llama_cpp
 
-    def default() -> list[object]:
+    def default() -> list[Any]:
         return [
             c.llama_sampler_init_top_k(40), c.llama_sampler_init_top_p(0.95, 0),
             c.llama_sampler_init_min_p(0.05, 0), c.llama_sampler_init_temp(0.8),
@@ -122,11 +123,12 @@ def works(n: int) -> dict[str, tuple[list[S.Sampler], Callable[[], list[object]]
 def measure(ours: S.SamplerChain, theirs: Llama, rows: list[Row], budget: float) -> list[float]:
     """Medians in microseconds: ours, llama.cpp's whole step, its filling of candidates alone."""
     samples: list[list[float]] = [[], [], []]
+    calls: tuple[Callable[[Row], object], ...] = (ours.sample, theirs.sample, theirs.fill)
     ends = time.perf_counter() + budget
     turn = 0
     while time.perf_counter() < ends or turn < 9:
         row = rows[turn % len(rows)]
-        for index, call in enumerate((ours.sample, theirs.sample, theirs.fill)):
+        for index, call in enumerate(calls):
             began = time.perf_counter()
             call(row)
             samples[index].append((time.perf_counter() - began) * 1e6)

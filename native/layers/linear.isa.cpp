@@ -78,7 +78,15 @@ void linear_rows(const Weights& w, int64_t begin, int64_t end, const float* x, i
 
 void read_row(const Weights& w, int64_t row, float* y) {
   with_reader(w.type, [&](auto read) {
-    for (int64_t i = 0; i < w.in; i++) y[i] = read.one(w.data + row * w.row_bytes, i);
+    using Read = decltype(read);
+    const uint8_t* p = w.data + row * w.row_bytes;
+    int64_t i = 0;
+    for (; i + Read::step <= w.in; i += Read::step) {
+      vf v[Read::step / lanes];
+      Read::group(p, i, v);
+      for (int k = 0; k < Read::step / lanes; k++) store(y + i + k * lanes, v[k]);
+    }
+    for (; i < w.in; i++) y[i] = Read::one(p, i);
   });
 }
 

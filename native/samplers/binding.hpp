@@ -15,7 +15,8 @@ namespace aleator {
 
 using Logits = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-inline Dtype dtype_of(const Logits& logits) {
+template <typename Array>
+Dtype dtype_of(const Array& logits) {
   if (logits.dtype() == nb::dtype<float>()) return Dtype::f32;
   const auto d = logits.dtype();
   if (d.bits == 16 && d.lanes == 1) {

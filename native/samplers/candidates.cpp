@@ -232,6 +232,12 @@ void Candidates::keep_only(int32_t id) {
   set_compact(spare_ids_, spare_logits_);
 }
 
+void Candidates::become(int32_t id) {
+  spare_ids_.assign(1, id);
+  spare_logits_.assign(1, 1.0f);
+  set_compact(spare_ids_, spare_logits_);
+}
+
 // Keeps what stands at `key` or before it in the order.
 void Candidates::filter_from_key(uint64_t key, std::vector<int32_t>& ids,
                                  std::vector<float>& logits) {

@@ -310,9 +310,6 @@ class LlamaDRY(LlamaSampler):
 class LlamaGreedy(LlamaSampler):
     def __init__(self) -> None: ...
 
-class InfillVocabulary:
-    def __init__(self, pieces: list, eog: Sequence[int], end_of_turn: int) -> None: ...
-
 class LlamaInfill(LlamaSampler):
     def __init__(self, vocabulary: InfillVocabulary) -> None: ...
 
@@ -389,6 +386,8 @@ class Mt19937:
     def uniform_float(self) -> float:
         """One word; in [0, 1)."""
 
+def sample_batch(chains: Sequence[Chain], logits: Annotated[NDArray, dict(shape=(None, None), device='cpu', writable=False)], pool: ThreadPool) -> list[int]: ...
+
 class AdaptiveP(Sampler):
     def __init__(self, adaptive_target: float, adaptive_decay: float, seed: int, ordinal: int) -> None: ...
 
@@ -403,6 +402,12 @@ class DRY(Sampler):
 
 class Greedy(Sampler):
     def __init__(self) -> None: ...
+
+class InfillVocabulary:
+    def __init__(self, pieces: list, eog: Sequence[int], end_of_turn: int) -> None: ...
+
+class Infill(Sampler):
+    def __init__(self, vocabulary: InfillVocabulary) -> None: ...
 
 class LogitBias(Sampler):
     def __init__(self, biases: Sequence[tuple[int, float]]) -> None: ...

@@ -113,6 +113,14 @@ def test_q8_0_is_read_as_scale_times_integer() -> None:
     np.testing.assert_array_equal(y, exact[[3, 0, 3]])
 
 
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+def test_rows_that_are_not_whole_vectors(kind: str) -> None:
+    matrix, exact, _ = make(kind, 5, 101)
+    y = np.empty((5, 101), np.float32)
+    _native.read_rows(thread_pool(1), matrix, np.arange(5), y)
+    np.testing.assert_array_equal(y, exact)
+
+
 def test_infinite_and_nan_inputs_come_through() -> None:
     matrix, _, _ = make("F32", 6, 40)
     x = np.ones((3, 40), np.float32)

@@ -85,10 +85,12 @@ class Model:
         }
 
         def matrix(out: int, n: int) -> Floats:
-            return (rng.standard_normal((out, n)) / np.sqrt(n)).astype(np.float32)
+            values: Floats = (rng.standard_normal((out, n)) / np.sqrt(n)).astype(np.float32)
+            return values
 
         def vector(n: int) -> Floats:
-            return (1 + 0.2 * rng.standard_normal(n)).astype(np.float32)
+            values: Floats = (1 + 0.2 * rng.standard_normal(n)).astype(np.float32)
+            return values
 
         self.embedding = matrix(s.vocab, s.n_embd) * np.float32(np.sqrt(s.n_embd))
         self.output, self.output_norm = matrix(s.vocab, s.n_embd), vector(s.n_embd)
@@ -111,13 +113,14 @@ class Model:
 
     def _native(self) -> Any:
         def stored(m: Floats, bias: Floats | None = None) -> Any:
-            return _native.StoredMatrix(m.view(np.uint8).reshape(-1), "F32", *m.shape, bias)
+            out, n = m.shape
+            return _native.StoredMatrix(m.view(np.uint8).reshape(-1), "F32", out, n, bias)
 
         def memory(t: torch.Tensor) -> Any:
             data = t.view(-1).view(torch.uint8).numpy()
             return _native.CacheMemory(data, self.s.cache, *t.shape)
 
-        step = _native.DecoderStep(
+        step: Any = _native.DecoderStep(
             stored(self.embedding),
             stored(self.output),
             self.output_norm,
@@ -332,7 +335,7 @@ def test_native_and_torch_layers_agree(
         assert got.shape == expected.shape
         assert (got - expected).abs().max() < 1e-5 * (expected.max() - expected.min())
 
-    same(Batch.one(rng.integers(0, 64, 40).tolist(), 0, logits=True))  # torch in both
+    same(Batch.one(rng.integers(0, 64, 40).tolist(), 0, logits=True))
     same(Batch.one(rng.integers(0, 64, 9).tolist(), 40, logits=True))
     for ctx in (native, layers):
         ctx.cache.seq_rm(0, 3, 12)

@@ -257,3 +257,47 @@ def test_xtc_fires_with_its_probability() -> None:
         chain.apply(candidates)
         fired += len(candidates) < 3
     assert abs(fired - 3000) < 4 * math.sqrt(10_000 * 0.3 * 0.7)
+
+
+class Pieces:
+    """A vocabulary for infill: texts, the last two of which end generation."""
+
+    eot: int | None
+    eos: int | None
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = [t.encode() for t in texts]
+        self.eot, self.eos = len(texts) - 2, len(texts) - 1
+        self.eog = frozenset({self.eot, self.eos})
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.texts[token]
+
+
+@pytest.mark.parametrize(
+    ("texts", "probabilities", "expected"),
+    [
+        (("hel", "hell", "hello", "dummy"), [0.5, 0.2, 0.1, 0.1, 0.02, 0.02], [0, 4, 5]),
+        (("a", "b", "c", "d", "e", "f"), [0.165] * 6 + [1e-4, 1e-4], [6]),  # nothing clear: the end
+        (("a", "b", "c"), [0.45, 0.4, 0.149, 1e-4, 1e-4], [0, 1, 3, 4]),
+        (("a", "b"), [0.3, 0.3, 0.2, 0.2], [2, 3]),  # likely enough to end
+    ],
+)
+def test_infill(texts: tuple[str, ...], probabilities: list[float], expected: list[int]) -> None:
+    assert kept(S.Infill(Pieces(*texts, "<eot>", "<eos>")), probabilities) == expected
+
+
+def test_infill_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(ParameterError, match="vocabulary"):
+        S.SamplingParams(samplers="top_k;infill").chain()
+    endless = Pieces("a", "b", "c")
+    endless.eot = endless.eos = None
+    with pytest.raises(ParameterError, match="EOT or EOS"):
+        S.Infill(endless)
+    with pytest.raises(LogitsError, match="4,096"):
+        S.SamplerChain([S.Infill(Pieces("a", "b", "c"))]).apply(
+            S.Candidates(np.zeros(5000, np.float32))
+        )

@@ -10,6 +10,7 @@ from aleator._native import (
     Chain,
     Dist,
     Greedy,
+    Infill,
     InfillVocabulary,
     LlamaAdaptiveP,
     LlamaCandidates,
@@ -41,6 +42,7 @@ from aleator._native import (
     Softmax,
     TailFree,
     Temperature,
+    ThreadPool,
     TokenMask,
     TopA,
     TopK,
@@ -49,6 +51,7 @@ from aleator._native import (
     TypicalP,
     UserSampler,
     isa,
+    sample_batch,
 )
 
 __all__ = [
@@ -59,6 +62,7 @@ __all__ = [
     "Chain",
     "Dist",
     "Greedy",
+    "Infill",
     "InfillVocabulary",
     "LlamaAdaptiveP",
     "LlamaCandidates",
@@ -90,6 +94,7 @@ __all__ = [
     "Softmax",
     "TailFree",
     "Temperature",
+    "ThreadPool",
     "TokenMask",
     "TopA",
     "TopK",
@@ -98,4 +103,5 @@ __all__ = [
     "TypicalP",
     "UserSampler",
     "isa",
+    "sample_batch",
 ]

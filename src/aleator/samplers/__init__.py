@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
+from aleator.samplers.batch import sample_batch
 from aleator.samplers.chain import Candidates, ReferenceChain, SamplerChain
 from aleator.samplers.dist import Dist
 from aleator.samplers.dry import DRY
 from aleator.samplers.greedy import Greedy
 from aleator.samplers.index import SAMPLERS
+from aleator.samplers.infill import Infill
 from aleator.samplers.logit_bias import LogitBias, parse_bias
 from aleator.samplers.min_p import MinP
 from aleator.samplers.mirostat import Mirostat
@@ -38,6 +40,7 @@ __all__ = [
     "Candidates",
     "Dist",
     "Greedy",
+    "Infill",
     "LogitBias",
     "MinP",
     "Mirostat",
@@ -59,4 +62,5 @@ __all__ = [
     "parse_bias",
     "parse_letters",
     "parse_names",
+    "sample_batch",
 ]

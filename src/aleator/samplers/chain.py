@@ -229,27 +229,27 @@ class SamplerChain(Sequence[Any]):
         if isinstance(self._native, host.LlamaChain) and self.history:
             raise ParameterError(
                 "samplers",
-                "a chain with numerics='llama.cpp' can be changed before its first token only: reset() it first",
+                "with numerics='llama.cpp' a chain can be changed before its first token only: reset it first",
             )
         previous, self._samplers = self._samplers, samplers
-        inserted = 0
+        native, inserted = self._native, 0
         try:
             placed = list(zip(samplers, self._places(), strict=True))
-            if isinstance(self._native, host.LlamaChain):
+            if isinstance(native, host.LlamaChain):
                 self._native = self._compile()
                 return
             for sampler, place in placed[index : index + added]:
-                self._native.insert(index + inserted, sampler.native(place))
+                native.insert(index + inserted, sampler.native(place))
                 inserted += 1
         except BaseException:
             self._samplers = previous
-            while inserted:
+            while inserted and isinstance(native, host.Chain):
                 inserted -= 1
-                self._native.remove(index + inserted)
+                native.remove(index + inserted)
             raise
         for _ in range(removed):
-            self._native.remove(index)
-        self._native.set_ordinals([p.ordinal for _, p in placed])
+            native.remove(index)
+        native.set_ordinals([p.ordinal for _, p in placed])
 
     def __repr__(self) -> str:
         return f"SamplerChain({list(self._samplers)!r}, seed={self.seed})"

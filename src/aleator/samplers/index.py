@@ -7,6 +7,7 @@ from aleator.samplers.base import Sampler
 from aleator.samplers.dist import Dist
 from aleator.samplers.dry import DRY
 from aleator.samplers.greedy import Greedy
+from aleator.samplers.infill import Infill
 from aleator.samplers.logit_bias import LogitBias
 from aleator.samplers.min_p import MinP
 from aleator.samplers.mirostat import Mirostat
@@ -37,6 +38,7 @@ SAMPLERS: tuple[type[Sampler], ...] = (
     Temperature,
     TailFree,
     TopA,
+    Infill,
     Softmax,
     Mirostat,
     MirostatV2,

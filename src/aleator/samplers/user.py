@@ -9,9 +9,9 @@ Any object with ``apply(candidates)`` will do.  What else it has is used:
 ``clone()``                    a copy with its own state; ``copy.deepcopy`` otherwise
 ``rollback(n)``                take back the last ``n`` tokens; without it the chain cannot roll back
 
-In ``apply`` the candidates are :class:`~aleator.samplers.chain.Candidates`: read ``ids``, ``logits`` and ``probs``;
-assign ``logits`` (a pending temperature is applied first; NaN masks, see docs/numerics.md), call ``keep(ids)``,
-or assign ``selected``.  They are valid during the call only.
+In ``apply`` the candidates are :class:`~aleator.samplers.chain.Candidates`: read ``ids``, ``logits`` or
+``probs``; assign ``logits`` (a pending temperature is applied first; NaN masks, see docs/numerics.md), call
+``keep(ids)``, or assign ``selected``.  They are valid during the call only.
 """
 
 from __future__ import annotations

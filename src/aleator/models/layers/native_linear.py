@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aleator.models.weights import Weights
 
 NATIVE_TYPES = ("F32", "F16", "BF16", "Q8_0")
-NATIVE_TOKENS = 32
+NATIVE_TOKENS = 64
 """Up to so many tokens native code is as fast as torch or faster."""
 
 _CPU = torch.device("cpu")

@@ -40,9 +40,10 @@ class NativeStep:
         embedding = decoder.embedding
         if not isinstance(embedding, StoredEmbedding):
             raise TypeError("NativeStep needs a decoder for which NativeStep.supports is true")
+        (output,) = _matrices(decoder.head)
         self._step = _native.DecoderStep(
             embedding.weight.matrix,
-            *_matrices(decoder.head),
+            output,
             decoder.output_norm.weight.numpy(),
             config.rms_eps,
             decoder.blocks[0].scale,
@@ -54,11 +55,16 @@ class NativeStep:
             decoder.blocks, cache.keys.layers, cache.values.layers, strict=True
         ):
             heads = block.head_weights
+            (q, k, v), (o,) = _matrices(block.qkv), _matrices(block.output)
+            (gate, up), (down,) = _matrices(block.ffn.gate_up), _matrices(block.ffn.down)
             self._step.add_layer(
-                *_matrices(block.qkv),
-                *_matrices(block.output),
-                *_matrices(block.ffn.gate_up),
-                *_matrices(block.ffn.down),
+                q,
+                k,
+                v,
+                o,
+                gate,
+                up,
+                down,
                 block.attn_norm.weight.numpy(),
                 block.ffn_norm.weight.numpy(),
                 None if heads is None else heads[0].numpy(),
@@ -96,11 +102,11 @@ class NativeStep:
 
         """
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
-        ids, vectors = (inputs, None) if inputs.ndim == 1 else (None, inputs)
+        vectors = inputs.ndim == 2
         self._step.run(
             torch_pool(),
-            ids,
-            vectors,
+            None if vectors else inputs.astype(np.int64, copy=False),
+            inputs.astype(np.float32, copy=False) if vectors else None,
             positions,
             cells.slots,
             cells.visible,

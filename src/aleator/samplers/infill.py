@@ -1,0 +1,111 @@
+"""Infill: for text in the middle of a document; use it after top-k and top-p.
+
+Keeps      if 3 * (mass of end-of-generation tokens) * (candidates) > (mass of the others): the former alone.
+           Otherwise tokens whose text begins another's are merged: in the order, each candidate against all
+           others in the order, the heavier takes over the lighter's mass and the lighter goes, of equals
+           the token whose text is longer.  Then text tokens of less than a fifth of the mass go; if none is
+           left, the end-of-turn token is the only candidate, with logit 1.  Then, N being the text tokens left,
+           those of less than 1 / (N + 1) of what is left go.
+Masses     decide who stays; the draw after it uses the logits, which do not change.
+Equality   masses exactly at a bound stay.  Integers throughout.
+Masked     not candidates.  More than 4,096 candidates are refused.
+Elsewhere  llama.cpp agrees but for float32 sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.numerics import Row, Step, ints
+from aleator.kernels import host
+from aleator.samplers.base import Place, Sampler
+
+MOST_CANDIDATES = 4096
+
+
+@dataclass(frozen=True)
+class Infill(Sampler):
+    """Keep clear continuations, or end the text.
+
+    Parameters
+    ----------
+    vocabulary
+        With ``len``, ``token_bytes(id)``, ``eog``, and ``eot`` or ``eos``; or a tokenizer with ``vocab``.
+        Tokens for which its ``is_special(id)``, if it has one, is true are without text.
+    """
+
+    name = "infill"
+    letter = "i"
+    reads = "mass"
+    vocabulary: Any = field(repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Read the vocabulary."""
+        vocab = getattr(self.vocabulary, "vocab", self.vocabulary)
+        if vocab is None:
+            raise ParameterError("vocabulary", "infill needs a vocabulary: chain(vocab=...)")
+        end = vocab.eot if vocab.eot is not None else vocab.eos
+        if end is None:
+            raise ParameterError("vocabulary", "infill needs a vocabulary with an EOT or EOS token")
+        special = getattr(vocab, "is_special", lambda token: False)
+        pieces = [b"" if special(i) else vocab.token_bytes(i) for i in range(len(vocab))]
+        native = host.InfillVocabulary(pieces, sorted(vocab.eog), end)
+        for name, value in (("native_vocabulary", native), ("pieces", pieces), ("end", end)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "eog", vocab.eog)
+
+    @classmethod
+    def from_values(cls, values: Any) -> Infill:
+        """Make it from a chain's tokenizer."""
+        return cls(values.get("tokenizer"))
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/infill.cpp."""
+        return host.Infill(self.native_vocabulary)  # type: ignore[attr-defined]
+
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """Host kernel: native/llama/infill.cpp."""
+        return host.LlamaInfill(self.native_vocabulary)  # type: ignore[attr-defined]
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        if len(row) > MOST_CANDIDATES:
+            raise LogitsError(
+                "infill compares every pair of candidates: put top_k or top_p before it"
+            )
+        ids, mass = row.ids.tolist(), ints(row.weights())
+        ends = np.array([i in self.eog for i in ids])  # type: ignore[attr-defined]
+        total, ending = sum(mass), sum(m for m, e in zip(mass, ends, strict=True) if e)
+        if 3 * ending * len(row) > total - ending:
+            row.keep(ends)
+            return
+        self._merge(ids, mass, row.order().tolist())
+        kept = [bool(e) or (5 * m >= total and m > 0) for e, m in zip(ends, mass, strict=True)]
+        texts = sum(k and not e for k, e in zip(kept, ends, strict=True))
+        if not texts:
+            row.ids = np.array([self.end], np.int32)  # type: ignore[attr-defined]
+            row.logits = np.ones(1, np.float32)
+            return
+        left = sum(m for m, k in zip(mass, kept, strict=True) if k)
+        clear = [m * (texts + 1) >= left for m in mass]
+        row.keep(
+            np.array([bool(e) or (k and c) for e, k, c in zip(ends, kept, clear, strict=True)])
+        )
+
+    def _merge(self, ids: list[int], mass: list[int], order: list[int]) -> None:
+        texts = [self.pieces[i] if i < len(self.pieces) else b"" for i in ids]  # type: ignore[attr-defined]
+        for i in order:
+            if not texts[i]:
+                continue
+            for j in order:
+                if not mass[i]:
+                    break
+                if i == j or not mass[j] or not texts[j].startswith(texts[i]):
+                    continue
+                into, gone = (j, i) if mass[j] > mass[i] else (i, j)
+                mass[into] += mass[gone]
+                mass[gone] = 0
