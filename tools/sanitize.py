@@ -33,7 +33,16 @@ def build(source: Path, folder: Path, *options: str) -> Path:
     """Configure and build the native module, incrementally, and return its path."""
     tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     folder.mkdir(parents=True, exist_ok=True)
-    configure = ["cmake", "-S", source, "-B", folder, "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}"]
+    configure = [
+        "cmake",
+        "-S",
+        source,
+        "-B",
+        folder,
+        "-G",
+        "Ninja",
+        f"-DPython_EXECUTABLE={sys.executable}",
+    ]
     for command in ([*configure, *options], ["cmake", "--build", folder]):
         done = subprocess.run(command, env=tools, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -43,8 +52,17 @@ def build(source: Path, folder: Path, *options: str) -> Path:
 
 def environment(module: Path, **more: str) -> dict[str, str]:
     """Variables under which every Python process takes ``module`` for ``aleator._native``."""
-    paths = [str(ROOT / "tools" / "other_native"), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "ALEATOR_NATIVE": str(module), "PYTHONPATH": os.pathsep.join(paths), **more}
+    paths = [
+        str(ROOT / "tools" / "other_native"),
+        str(ROOT / "src"),
+        os.environ.get("PYTHONPATH", ""),
+    ]
+    return {
+        **os.environ,
+        "ALEATOR_NATIVE": str(module),
+        "PYTHONPATH": os.pathsep.join(paths),
+        **more,
+    }
 
 
 def runtime(name: str) -> str:

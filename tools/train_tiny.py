@@ -238,7 +238,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("src/aleator/data/shakespeare.gguf"))
     parser.add_argument("--log", type=Path, help="write the loss curve here as CSV")
-    parser.add_argument("--init", type=Path, help="start from the weights of this GGUF of the same shape")
+    parser.add_argument(
+        "--init", type=Path, help="start from the weights of this GGUF of the same shape"
+    )
     parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--batch", type=int, default=4, help="windows per step (default 4)")
     parser.add_argument("--lr", type=float, default=1.5e-3)

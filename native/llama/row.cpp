@@ -9,10 +9,10 @@ namespace aleator::llama {
 namespace {
 
 const auto scan = ALEATOR_PICK(tile_scan);
+const auto find_ = ALEATOR_PICK(find_at_least);
 const auto widen_f16_ = ALEATOR_PICK(widen_f16);
 const auto widen_bf16_ = ALEATOR_PICK(widen_bf16);
 
-constexpr int n_buckets = 128;
 constexpr int64_t max_heap = 128;  // up to so many are selected by a heap, more by buckets
 
 // The bucket of a logit: 128 of them over [-10, 10].  llama.cpp converts first and clamps
@@ -125,6 +125,33 @@ int64_t Row::argmax() {
   return best;
 }
 
+// The n highest of a dense row where no two of them are equal, nor equal to the next: then every
+// sort agrees.  At least n logits reach the n-th largest tile maximum, so what lies below it cannot
+// be among them.
+bool Row::select_distinct(int64_t n) {
+  if (n >= n_tiles_) return false;
+  bounds_ = maxima_;
+  std::nth_element(bounds_.begin(), bounds_.begin() + (n - 1), bounds_.end(), std::greater<>());
+  const float bound = bounds_[n - 1];
+  const int64_t most = 4 * n + 2 * tile_size;  // more than this is no gain over the heap
+  spare_.resize(std::max<size_t>(spare_.size(), most + tile_size));
+  int64_t found = 0;
+  for (int64_t t = 0; t < n_tiles_; ++t) {
+    if (!(maxima_[t] >= bound)) continue;
+    if (found > most) return false;
+    int32_t ids[tile_size];
+    const int count = find_(tiles_[t], bound, static_cast<int32_t>(t * tile_size), ids);
+    for (int i = 0; i < count; ++i) spare_[found++] = {ids[i], tiles_[t][ids[i] % tile_size], 0.0f};
+  }
+  Candidate* first = spare_.data();
+  const int64_t checked = std::min(n + 1, found);
+  std::partial_sort(first, first + checked, first + found, higher);
+  for (int64_t i = 1; i < checked; ++i)
+    if (!(first[i - 1].logit > first[i].logit)) return false;
+  become(spare_, n);
+  return true;
+}
+
 // std::partial_sort over a dense row, without its entries: make_heap on the first n, every later
 // entry that beats the heap's lowest takes its place, sort_heap.  pop_heap on n + 1 entries is
 // exactly that replacement, so ties fall as they would in the array; tiles that cannot hold such an
@@ -137,33 +164,26 @@ void Row::select_first(int64_t n) {
   };
   for (int64_t i = 0; i < n; ++i) heap[i] = at(i);
   std::make_heap(heap, heap + n, higher);
-  constexpr int chunk = 16;
   for (int64_t t = n / tile_size; t < n_tiles_; ++t) {
     if (!(maxima_[t] > heap[0].logit)) continue;
-    const float* x = tiles_[t];
-    for (int first = 0; first < tile_size;
-         first += chunk) {  // what pads the last tile is -inf: never higher
-      const float lowest = heap[0].logit;
-      int any = 0;
-      for (int j = 0; j < chunk; ++j) any |= x[first + j] > lowest;
-      if (!any) continue;
-      for (int j = first; j < first + chunk; ++j) {
-        const int64_t i = t * tile_size + j;
-        if (i < n || !(x[j] > heap[0].logit)) continue;
-        heap[n] = {static_cast<int32_t>(i), x[j], 0.0f};
-        std::pop_heap(heap, heap + n + 1, higher);
-      }
+    int32_t ids[tile_size];
+    const int count = find_(tiles_[t], heap[0].logit, static_cast<int32_t>(t * tile_size), ids);
+    for (int j = 0; j < count; ++j) {
+      const float logit = tiles_[t][ids[j] % tile_size];
+      if (ids[j] < n || !(logit > heap[0].logit)) continue;
+      heap[n] = {ids[j], logit, 0.0f};
+      std::pop_heap(heap, heap + n + 1, higher);
     }
   }
   std::sort_heap(heap, heap + n, higher);
   become(spare_, n);
 }
 
-// The n highest, in order: the buckets above the one in which the n-th lies are sorted whole, that
-// one partially.
-void Row::bucket_sort(int64_t n, std::vector<Candidate>& out) {
+// Puts candidates into buckets, each in the array's order, the highest bucket first: all buckets
+// down to the one in which the n-th highest lies.  Returns that bucket.
+int Row::scatter(int64_t n, std::vector<Candidate>& out, Counts& counts) {
   buckets_.resize(size_);
-  int64_t counts[n_buckets] = {};
+  counts.fill(0);
   int64_t place = 0;
   each([&](float logit) { ++counts[buckets_[place++] = bucket_of(logit)]; });
   int last = n_buckets - 1;
@@ -178,6 +198,14 @@ void Row::bucket_sort(int64_t n, std::vector<Candidate>& out) {
       *ends[buckets_[i]]++ =
           dense_ ? Candidate{static_cast<int32_t>(i), tiles_[i / tile_size][i % tile_size], 0.0f}
                  : data_[i];
+  return last;
+}
+
+// The n highest, in order: the buckets above the one in which the n-th lies are sorted whole, that
+// one partially.
+void Row::bucket_sort(int64_t n, std::vector<Candidate>& out) {
+  Counts counts;
+  const int last = scatter(n, out, counts);
   Candidate* first = out.data();
   for (int b = n_buckets - 1; b > last; --b) {
     std::sort(first, first + counts[b], higher);
@@ -187,6 +215,10 @@ void Row::bucket_sort(int64_t n, std::vector<Candidate>& out) {
 }
 
 void Row::sort(int64_t n) {
+  if (dense_ && select_distinct(n)) {
+    sorted = true;
+    return;
+  }
   if (n > max_heap) {
     bucket_sort(n, spare_);
     become(spare_, n);
@@ -297,24 +329,34 @@ int64_t Row::keep_at_least(float threshold, int64_t min_keep) {
 
 // A float32 sum of p in descending order of logits, up to the first that reaches `mass`.  A long
 // unsorted row is sorted only as far as its first 256, and whole if they do not suffice; the sum
-// goes on where it was.
+// goes on where it was.  Buckets are sorted one by one, so "whole" ends where the sum does.
 void Row::keep_mass(float mass, int64_t min_keep) {
-  constexpr int64_t whole = 1024, window = 256;
-  const bool stepwise = !sorted && size_ > whole;
+  constexpr int64_t long_row = 1024, window = 256;
+  const bool stepwise = !sorted && size_ > long_row;
   if (!sorted && !stepwise) sort(size_);
   int64_t known = stepwise ? window : size_;
   if (stepwise) bucket_sort(known, spare_);
   const Candidate* c = stepwise ? spare_.data() : data_;
+  Counts counts;
+  int bucket = n_buckets, last = -1;
   float sum = 0;
   int64_t kept = 0;
   while (kept < size_) {
+    if (kept == known) {
+      if (last < 0) {
+        last = scatter(size_, spare_, counts);
+        c = spare_.data();
+        known = 0;
+      }
+      while (known <= kept) {
+        Candidate* first = spare_.data() + known;
+        Candidate* end = first + counts[--bucket];
+        bucket > last ? std::sort(first, end, higher) : std::partial_sort(first, end, end, higher);
+        known += counts[bucket];
+      }
+    }
     sum += c[kept++].p;
     if (sum >= mass && kept >= min_keep) break;
-    if (kept == known && known < size_) {
-      known = size_;
-      bucket_sort(known, spare_);
-      c = spare_.data();
-    }
   }
   if (stepwise)
     become(spare_, kept);

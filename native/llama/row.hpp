@@ -6,6 +6,7 @@
 // needs real entries makes them.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -102,13 +103,17 @@ class Row {
   float* own_tile(int64_t tile);
   void rescan(int64_t tile);
   void become(std::vector<Candidate>& entries, int64_t n);
+  bool select_distinct(int64_t n);
   void select_first(int64_t n);
+  static constexpr int n_buckets = 128;
+  using Counts = std::array<int64_t, n_buckets>;
+  int scatter(int64_t n, std::vector<Candidate>& out, Counts& counts);
   void bucket_sort(int64_t n, std::vector<Candidate>& out);
 
   int64_t n_vocab_ = 0, n_tiles_ = 0, size_ = 0;
   bool dense_ = true;
   std::vector<const float*> tiles_;
-  std::vector<float> maxima_, copies_, widened_;
+  std::vector<float> maxima_, bounds_, copies_, widened_;
   std::vector<uint8_t> owned_, has_nan_, buckets_;
   std::vector<float> weights_;              // of a dense draw
   std::vector<Candidate> entries_, spare_;  // data_ points into entries_

@@ -286,7 +286,12 @@ def test_a_temperature_forgets_the_full_mass_unless_it_is_neutral() -> None:
     logits = family("normal", 300, 3)
     for factor in (0.5, 1.0):
         chain = S.SamplerChain(
-            [S.Softmax(), S.Temperature(temperature=factor), S.TopP(top_p=0.5, mass="full"), S.Dist()],
+            [
+                S.Softmax(),
+                S.Temperature(temperature=factor),
+                S.TopP(top_p=0.5, mass="full"),
+                S.Dist(),
+            ],
             seed=1,
         )
         if factor == 1:
