@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from test_conformance import FAMILIES, family
+from tests.samplers.test_conformance import FAMILIES, family
 
 from aleator import samplers as S
 from aleator.core.errors import AleatorError
