@@ -305,3 +305,24 @@ def test_biases_beyond_float32_and_beyond_the_vocabulary() -> None:
     for apply in (chain.sample, S.ReferenceChain(chain).apply):
         with pytest.raises(ParameterError, match="token 300"):
             apply(logits)
+
+
+ALMOST_NEUTRAL = [
+    S.TopP(top_p=1 - 1e-9), S.TypicalP(typical_p=1 - 1e-9), S.TailFree(tfs_z=1 - 1e-9),
+    S.MinP(min_p=1e-60), S.TopA(top_a=1e-60), S.TopNSigma(top_n_sigma=1e-60),
+    S.XTC(xtc_probability=1e-60), S.Penalties(repetition_penalty=1 + 1e-9),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sampler", ALMOST_NEUTRAL, ids=lambda sampler: sampler.name)
+def test_what_float32_rounds_to_neutral_is_neutral(sampler: S.Sampler) -> None:
+    assert sampler.neutral
+    chain = S.SamplerChain([S.Temperature(temperature=0.7), sampler, S.Dist()], seed=4)
+    reference = S.ReferenceChain(chain)
+    for token in (3, 3):
+        chain.accept(token)
+        reference.accept(token)
+    for kind in ("normal", "wide"):  # in a wide row some tokens weigh nothing, and stay
+        check_step(chain, reference, family(kind, 300, 3), sampler.name)
+    rounds_down = S.XTC(xtc_probability=1, xtc_threshold=0.5 + 1e-10)
+    assert not rounds_down.neutral
