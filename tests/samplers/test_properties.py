@@ -229,7 +229,9 @@ def test_neutral_samplers_do_nothing(
     drawing = {s.name for s in samplers if "seed" in {p.name for p in s.parameters()}}
     active = [s for s in samplers if not s.neutral or s.name in drawing or s.selects]
     neutral = [cls() for cls in SAMPLERS if not cls.selects and cls is not S.Infill]
-    padded = [n for s in active for n in (*(n for n in neutral if n.neutral and n.name not in drawing), s)]
+    padded = [
+        n for s in active for n in (*(n for n in neutral if n.neutral and n.name not in drawing), s)
+    ]
     results = []
     for chosen in (samplers, active, padded):
         chain = S.SamplerChain(chosen, seed=seed)

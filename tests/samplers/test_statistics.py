@@ -69,7 +69,9 @@ EVEN = np.zeros(16, np.float32)
 PAIRS = 60_000
 
 
-def drawn(seed: int, completion: int = 0, draw: str = "inverse", n: int = PAIRS) -> NDArray[np.int64]:
+def drawn(
+    seed: int, completion: int = 0, draw: str = "inverse", n: int = PAIRS
+) -> NDArray[np.int64]:
     """Tokens of a row of 16 equal logits."""
     return tokens(S.SamplerChain([S.Dist(draw=draw)], seed=seed, completion=completion), EVEN, n)
 
