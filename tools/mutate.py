@@ -2,8 +2,8 @@
 
     python tools/mutate.py [name ...]
 
-Each mutation is built in build/mutate, a copy of native/, and tests/samplers/test_conformance.py runs against it.
-Takes about a minute per mutation, so it is no part of `make check`; the table goes to docs/numerics.md.
+Each mutation is built in build/mutate, a copy of native/, and tests/samplers/test_conformance.py runs
+against it.  That takes about a minute each, so it is no part of `make check`; docs/numerics.md has the table.
 """
 
 from __future__ import annotations
@@ -63,18 +63,23 @@ MUTATIONS = (
         "fraction = fraction << 1 | two;", "fraction = fraction << 1 | (two && i < 31);"),
     one("frequency and presence are subtracted one by one", "samplers/penalties.cpp",
         "*z = *z - (by_count + presence_);", "*z = (*z - by_count) - presence_;"),
-    one("repetition comes after the other penalties", "samplers/penalties.cpp",
+    one("repetition divides negative logits too", "samplers/penalties.cpp",
         "*z = *z > 0 ? *z / repetition_ : *z * repetition_;", "*z = *z / repetition_;"),
-    one("XTC is off at a threshold of 0.5", "samplers/xtc.cpp", "threshold_ > 0.5f", "threshold_ >= 0.5f"),
-    one("XTC's run ends at equality", CANDIDATES, "if (part.weights[i] < bound)", "if (part.weights[i] <= bound)"),
+    one("XTC is off at a threshold of 0.5", "samplers/xtc.cpp",
+        "threshold_ > 0.5f", "threshold_ >= 0.5f"),
+    one("XTC's run ends at equality", CANDIDATES,
+        "if (part.weights[i] < bound)", "if (part.weights[i] <= bound)"),
     one("typical's mean is rounded up", "samplers/sampler.cpp",
         "-((-sum + total - 1) / total)", "-(-sum / total)"),
     one("top-n-sigma truncates", TILES, "__builtin_rintf(scaled)", "scaled"),
     one("tail-free keeps one more", "samplers/tail_free.cpp", "keys_[i ? i - 1 : 0]", "keys_[i]"),
-    one("DRY's shortest repetition goes free", "samplers/repeats.hpp", "counted >= allowed_", "counted > allowed_"),
+    one("DRY's shortest repetition goes free", "samplers/repeats.hpp",
+        "counted >= allowed_", "counted > allowed_"),
     one("adaptive-p multiplies in another order", "samplers/adaptive_p.cpp",
         "above = 10.0f * square", "above = (10.0f * distance) * distance"),
-    one("-0 is not made +0", TILES, "logits[count] = v + 0.0f", "logits[count] = v"),
+    Mutation("-0 is not made +0", TILES,
+             (("logits[count] = v + 0.0f", "logits[count] = v"),
+              ("_mm512_add_ps(v, _mm512_setzero_ps())", "v"))),
 )  # fmt: skip
 
 

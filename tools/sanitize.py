@@ -2,8 +2,8 @@
 
     python tools/sanitize.py [pytest's arguments]
 
-Builds native/ into build/sanitize, makes sure that mistakes on purpose (native/probe.sanitize.cpp) end the process,
-then runs the tests with that module in place of the usual one.
+Builds native/ into build/sanitize, makes sure that mistakes on purpose (native/probe.sanitize.cpp) end the
+process, then runs the tests with that module in place of the usual one.
 """
 
 from __future__ import annotations

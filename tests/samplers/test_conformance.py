@@ -87,6 +87,7 @@ CHAINS: dict[str, list[S.Sampler]] = {
     "top_k": [S.TopK(top_k=5), S.Dist()],
     "top_k_large": [S.TopK(top_k=700), S.Dist()],
     "top_p": [S.TopP(top_p=0.7), S.Dist()],
+    "top_p_half": [S.TopP(top_p=0.5), S.Dist()],
     "top_p_nearly_all": [S.TopP(top_p=0.9999), S.Dist()],
     "top_p_zero": [S.TopP(top_p=0.0), S.Dist()],
     "top_p_tiny": [S.TopP(top_p=1e-40), S.Dist()],
@@ -125,6 +126,8 @@ CHAINS: dict[str, list[S.Sampler]] = {
     "xtc": [S.XTC(xtc_probability=1.0, xtc_threshold=0.02), S.Dist()],
     "xtc_half": [S.XTC(xtc_probability=0.5, xtc_threshold=0.001, min_keep=2, seed=9), S.Dist()],
     "xtc_zero": [S.XTC(xtc_probability=1.0, xtc_threshold=0.0), S.Dist()],
+    "xtc_twice": [S.XTC(xtc_probability=0.5, xtc_threshold=0.02, seed=1),
+                  S.XTC(xtc_probability=0.5, xtc_threshold=0.01, seed=1), S.Dist()],
     "xtc_largest": [S.XTC(xtc_probability=1.0, xtc_threshold=0.5), S.Dist()],
     "tail_free": [S.TailFree(tfs_z=0.9), S.Dist()],
     "tail_free_low": [S.TailFree(tfs_z=0.0, min_keep=3), S.Dist()],
@@ -165,6 +168,7 @@ def check_step(
     chain.apply(candidates)
     assert candidates.selected == row.selected, where
     np.testing.assert_array_equal(candidates.ids, row.ids, where)
+    np.testing.assert_array_equal(candidates._native.weights, row.weights(), where)  # type: ignore[union-attr]
     assert chain.sample(logits) == row.selected, where
     reference.accept(row.selected or 0, generated=True)
     try:
@@ -405,3 +409,27 @@ def test_a_draw_exactly_at_a_boundary_takes_the_next_token(pad: tuple[int, int])
         chain = S.SamplerChain([*before, S.Dist()], seed=seed)
         assert S.ReferenceChain(chain).apply(logits).selected == 2 + pad[0]
         check_step(chain, S.ReferenceChain(chain), logits, str(pad))
+
+
+@pytest.mark.parametrize("before", [[], [S.TopK(top_k=50)]], ids=["whole row", "part of it"])
+def test_min_p_keeps_what_is_exactly_at_its_bound(before: list[S.Sampler]) -> None:
+    for temperature, min_p in itertools.product(
+        (1.0, 0.3, 0.7, 1.3, 2.9), (0.05, 0.1, 0.3, 0.9, 1.0)
+    ):
+        bound = np.float32(temperature * math.log(float(np.float32(min_p))))
+        above, below = np.nextafter(bound, np.float32(9)), np.nextafter(bound, np.float32(-99))
+        row = np.array([0, min(above, np.float32(0)), bound, below], np.float32)
+        middle = [S.Temperature(temperature=temperature), S.MinP(min_p=min_p)]
+        chain = S.SamplerChain([*before, *middle, S.Dist()], seed=1)
+        assert S.ReferenceChain(chain).apply(row).ids.tolist() == [0, 1, 2]
+        check_step(chain, S.ReferenceChain(chain), row, f"{temperature} {min_p}")
+
+
+def test_top_n_sigma_near_its_bound() -> None:
+    for seed in range(30):
+        row = family("normal", 60, seed)
+        below = row.max() - row
+        bound = np.float32(np.sort(below)[seed % 20 + 1] / row.std(dtype=np.float64))
+        for n in np.linspace(bound * (1 - 3e-5), bound * (1 + 3e-5), 7):
+            chain = S.SamplerChain([S.TopNSigma(top_n_sigma=float(n)), S.Dist()], seed=1)
+            check_step(chain, S.ReferenceChain(chain), row, f"{seed} {n}")

@@ -1,7 +1,7 @@
 """Random chains over random rows: what must hold for all of them.
 
-The samplers and the ranges of their parameters come from the declarations, so a new sampler takes part by itself.
-Examples are derived from the tests' names: every run makes the same ones.
+The samplers and the ranges of their parameters come from the declarations, so a new sampler takes part
+by itself.  Examples are derived from the tests' names: every run makes the same ones.
 """
 
 from __future__ import annotations
