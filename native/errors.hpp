@@ -12,14 +12,15 @@ struct LogitsError : std::runtime_error {
 };
 // Becomes aleator.core.errors.ParameterError in Python.
 struct ParameterError : std::runtime_error {
-  ParameterError(const char *p, const std::string &message)
+  ParameterError(const char* p, const std::string& message)
       : std::runtime_error(message), parameter(p) {}
-  const char *parameter;
+  const char* parameter;
 };
 
 [[noreturn]] inline void nothing_finite() {
   throw LogitsError(
-      "no token has a finite logit: every one is -inf or NaN; check the model's output, logit_bias and masks");
+      "no token has a finite logit: every one is -inf or NaN; check the model's output, logit_bias "
+      "and masks");
 }
 
 }  // namespace aleator

@@ -1,5 +1,5 @@
-// Mistakes on purpose, in builds with sanitizers only: tools/sanitize.py makes each of them and expects
-// the process to be ended.
+// Mistakes on purpose, in builds with sanitizers only: tools/sanitize.py makes each of them and
+// expects the process to be ended.
 #include <cstdint>
 #include <vector>
 
@@ -16,8 +16,7 @@ ALEATOR_BIND(sanitize_probe) {
         z[n] = 1;
       },
       nb::arg("n"), "Writes behind an array of n floats on the heap.");
-  m.def(
-      "add_one", [](int32_t x) { return x + 1; }, nb::arg("x"), "Overflows at 2^31 - 1.");
+  m.def("add_one", [](int32_t x) { return x + 1; }, nb::arg("x"), "Overflows at 2^31 - 1.");
 }
 
 }  // namespace aleator

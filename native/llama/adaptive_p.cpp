@@ -15,9 +15,9 @@ class AdaptiveP : public LlamaCloned<AdaptiveP> {
     start();
   }
 
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     row.softmax(false);
-    Candidate *c = row.list();
+    Candidate* c = row.list();
     if (target_ < 0) {
       row.selected = multinomial(row, draws_);
       return;
@@ -38,7 +38,7 @@ class AdaptiveP : public LlamaCloned<AdaptiveP> {
     drawn_p_ = original_[row.selected];
   }
 
-  void accept(const History &h) override {
+  void accept(const History& h) override {
     if (drawn_ >= 0 && h.tokens.back() == drawn_) {
       weighted_ = drawn_p_ + decay_ * weighted_;
       total_ = 1.0f + decay_ * total_;
@@ -52,7 +52,7 @@ class AdaptiveP : public LlamaCloned<AdaptiveP> {
   }
   bool has_state() const override { return true; }
   State state() const override { return {draws_.words(), weighted_, total_, drawn_, drawn_p_}; }
-  void restore(const State &s) override {
+  void restore(const State& s) override {
     draws_.rewind(s.words);
     weighted_ = s.a;
     total_ = s.b;

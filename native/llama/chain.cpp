@@ -22,31 +22,31 @@ LlamaChain::LlamaChain(std::vector<std::shared_ptr<LlamaSampler>> samplers)
   save(saved_);
 }
 
-LlamaChain::LlamaChain(const LlamaChain &other)
+LlamaChain::LlamaChain(const LlamaChain& other)
     : history_(other.history_), n_generated_(other.n_generated_), saved_(other.saved_) {
-  for (const auto &sampler : other.samplers_) samplers_.push_back(sampler->clone());
+  for (const auto& sampler : other.samplers_) samplers_.push_back(sampler->clone());
   find_stateful();
 }
 
 void LlamaChain::find_stateful() {
-  for (const auto &sampler : samplers_)
+  for (const auto& sampler : samplers_)
     if (sampler->has_state()) stateful_.push_back(sampler.get());
 }
 
-void LlamaChain::save(std::vector<State> &states) const {
-  for (const auto *sampler : stateful_) states.push_back(sampler->state());
+void LlamaChain::save(std::vector<State>& states) const {
+  for (const auto* sampler : stateful_) states.push_back(sampler->state());
 }
 
-void LlamaChain::restore(const State *states) {
-  for (auto *sampler : stateful_) sampler->restore(*states++);
+void LlamaChain::restore(const State* states) {
+  for (auto* sampler : stateful_) sampler->restore(*states++);
 }
 
 // A failure leaves the samplers as they were: what was drawn is drawn again.
-void LlamaChain::apply(Row &row) {
+void LlamaChain::apply(Row& row) {
   before_.clear();
   save(before_);
   try {
-    for (const auto &sampler : samplers_) sampler->apply(row, history_);
+    for (const auto& sampler : samplers_) sampler->apply(row, history_);
   } catch (...) {
     restore(before_.data());
     throw;
@@ -58,7 +58,7 @@ void LlamaChain::accept(int32_t token, bool generated) {
   history_.tokens.push_back(token);
   history_.generated.push_back(generated);
   n_generated_ += generated;
-  for (const auto &sampler : samplers_) sampler->accept(history_);
+  for (const auto& sampler : samplers_) sampler->accept(history_);
   save(saved_);
 }
 
@@ -66,7 +66,7 @@ void LlamaChain::rollback(int64_t n) {
   history_.check_rollback(n);
   if (!n) return;
   for (; n > 0; --n) {
-    for (const auto &sampler : samplers_) sampler->unaccept(history_);
+    for (const auto& sampler : samplers_) sampler->unaccept(history_);
     n_generated_ -= history_.generated.back();
     history_.tokens.pop_back();
     history_.generated.pop_back();
@@ -76,14 +76,14 @@ void LlamaChain::rollback(int64_t n) {
 }
 
 void LlamaChain::reset() {
-  for (const auto &sampler : samplers_) sampler->reset();
+  for (const auto& sampler : samplers_) sampler->reset();
   history_ = {};
   n_generated_ = 0;
   saved_.clear();
   save(saved_);
 }
 
-int32_t LlamaChain::sample(const void *data, int64_t n, Dtype dtype) {
+int32_t LlamaChain::sample(const void* data, int64_t n, Dtype dtype) {
   const auto began = std::chrono::steady_clock::now();
   row_.load(data, n, dtype);
   apply(row_);
@@ -91,7 +91,8 @@ int32_t LlamaChain::sample(const void *data, int64_t n, Dtype dtype) {
     restore(before_.data());
     Chain::refuse_no_selection();
   }
-  const int32_t token = row_.dense() ? static_cast<int32_t>(row_.selected) : row_.list()[row_.selected].id;
+  const int32_t token =
+      row_.dense() ? static_cast<int32_t>(row_.selected) : row_.list()[row_.selected].id;
   accept(token, true);
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   ++n_sampled_;
@@ -103,15 +104,15 @@ namespace {
 // The candidates of one step as an object of its own, with its own copy of the logits.
 class LlamaCandidates {
  public:
-  explicit LlamaCandidates(PyCandidates &from) : bytes_(from.bytes) {
+  explicit LlamaCandidates(PyCandidates& from) : bytes_(from.bytes) {
     row.wants_p = true;
     row.load(bytes_.data(), from.get().n_vocab(), from.dtype);
   }
-  LlamaCandidates(const LlamaCandidates &) = delete;
+  LlamaCandidates(const LlamaCandidates&) = delete;
 
   template <typename T, typename Field>
   auto column(Field field) {
-    const Candidate *c = row.list();
+    const Candidate* c = row.list();
     std::vector<T> values(row.size());
     for (int64_t i = 0; i < row.size(); ++i) values[i] = field(c[i]);
     return to_numpy(std::move(values));
@@ -119,14 +120,14 @@ class LlamaCandidates {
 
   // p if it belongs to these candidates and logits, else what the next softmax would make of them.
   auto probs() {
-    const Candidate *c = row.list();
+    const Candidate* c = row.list();
     std::vector<float> kept(row.size());
     for (int64_t i = 0; i < row.size(); ++i) kept[i] = c[i].p;
     if (row.p_current) return to_numpy(std::move(kept));
     row.softmax(false);
     row.p_current = false;
     std::vector<float> values(row.size());
-    Candidate *data = row.list();
+    Candidate* data = row.list();
     for (int64_t i = 0; i < row.size(); ++i) {
       values[i] = data[i].p;
       data[i].p = kept[i];
@@ -146,25 +147,24 @@ ALEATOR_BIND(llama) {
   nb::class_<LlamaSampler>(m, "LlamaSampler", "A built-in sampler, to be put into a LlamaChain.");
 
   nb::class_<LlamaCandidates>(m, "LlamaCandidates")
-      .def(nb::init<PyCandidates &>(), nb::arg("candidates"))
-      .def("__len__", [](const LlamaCandidates &c) { return c.row.size(); })
-      .def_prop_ro("n_vocab", [](const LlamaCandidates &c) { return c.row.n_vocab(); })
-      .def_prop_ro("sorted", [](const LlamaCandidates &c) { return c.row.sorted; })
+      .def(nb::init<PyCandidates&>(), nb::arg("candidates"))
+      .def("__len__", [](const LlamaCandidates& c) { return c.row.size(); })
+      .def_prop_ro("n_vocab", [](const LlamaCandidates& c) { return c.row.n_vocab(); })
+      .def_prop_ro("sorted", [](const LlamaCandidates& c) { return c.row.sorted; })
       .def_prop_ro("selected",
-                   [](LlamaCandidates &c) {
+                   [](LlamaCandidates& c) {
                      return c.row.selected < 0 ? std::optional<int32_t>()
                                                : std::optional(c.row.list()[c.row.selected].id);
                    })
       .def_prop_ro(
-          "ids",
-          [](LlamaCandidates &c) { return c.column<int32_t>([](auto &x) { return x.id; }); },
+          "ids", [](LlamaCandidates& c) { return c.column<int32_t>([](auto& x) { return x.id; }); },
           nb::rv_policy::automatic)
       .def_prop_ro(
           "logits",
-          [](LlamaCandidates &c) { return c.column<float>([](auto &x) { return x.logit; }); },
+          [](LlamaCandidates& c) { return c.column<float>([](auto& x) { return x.logit; }); },
           nb::rv_policy::automatic)
       .def_prop_ro(
-          "p", [](LlamaCandidates &c) { return c.column<float>([](auto &x) { return x.p; }); },
+          "p", [](LlamaCandidates& c) { return c.column<float>([](auto& x) { return x.p; }); },
           nb::rv_policy::automatic, "llama.cpp's field p, as the samplers left it.")
       .def_prop_ro("probs", &LlamaCandidates::probs, nb::rv_policy::automatic);
 
@@ -172,9 +172,9 @@ ALEATOR_BIND(llama) {
       .def(nb::init<std::vector<std::shared_ptr<LlamaSampler>>>(), nb::arg("samplers"))
       .def(
           "sample",
-          [](LlamaChain &chain, const Logits &logits) {
+          [](LlamaChain& chain, const Logits& logits) {
             const Dtype dtype = dtype_of(logits);
-            const void *data = logits.data();
+            const void* data = logits.data();
             const auto n = static_cast<int64_t>(logits.shape(0));
             nb::gil_scoped_release release;
             const Busy busy(chain.busy);
@@ -183,7 +183,7 @@ ALEATOR_BIND(llama) {
           nb::arg("logits").noconvert())
       .def(
           "apply",
-          [](LlamaChain &chain, LlamaCandidates &candidates) {
+          [](LlamaChain& chain, LlamaCandidates& candidates) {
             nb::gil_scoped_release release;
             const Busy busy(chain.busy);
             chain.apply(candidates.row);
@@ -191,32 +191,32 @@ ALEATOR_BIND(llama) {
           nb::arg("candidates"))
       .def(
           "accept",
-          [](LlamaChain &chain, int32_t token, bool generated) {
+          [](LlamaChain& chain, int32_t token, bool generated) {
             const Busy busy(chain.busy);
             chain.accept(token, generated);
           },
           nb::arg("token"), nb::arg("generated"))
       .def(
           "rollback",
-          [](LlamaChain &chain, int64_t n) {
+          [](LlamaChain& chain, int64_t n) {
             const Busy busy(chain.busy);
             chain.rollback(n);
           },
           nb::arg("n"))
       .def("reset",
-           [](LlamaChain &chain) {
+           [](LlamaChain& chain) {
              const Busy busy(chain.busy);
              chain.reset();
            })
       .def("clone",
-           [](LlamaChain &chain) {
+           [](LlamaChain& chain) {
              const Busy busy(chain.busy);
              return std::make_unique<LlamaChain>(chain);
            })
-      .def_prop_ro("position", [](const LlamaChain &chain) { return chain.n_generated(); })
-      .def_prop_ro("history", [](const LlamaChain &chain) { return chain.history().tokens; })
-      .def_prop_ro("n_sampled", [](const LlamaChain &chain) { return chain.n_sampled(); })
-      .def_prop_ro("seconds", [](const LlamaChain &chain) { return chain.seconds(); });
+      .def_prop_ro("position", [](const LlamaChain& chain) { return chain.n_generated(); })
+      .def_prop_ro("history", [](const LlamaChain& chain) { return chain.history().tokens; })
+      .def_prop_ro("n_sampled", [](const LlamaChain& chain) { return chain.n_sampled(); })
+      .def_prop_ro("seconds", [](const LlamaChain& chain) { return chain.seconds(); });
 }
 
 }  // namespace aleator::llama

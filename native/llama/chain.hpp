@@ -11,15 +11,16 @@ namespace aleator::llama {
 class LlamaChain {
  public:
   explicit LlamaChain(std::vector<std::shared_ptr<LlamaSampler>> samplers);
-  LlamaChain(const LlamaChain &);
+  LlamaChain(const LlamaChain&);
 
-  void apply(Row &row);
+  void apply(Row& row);
   void accept(int32_t token, bool generated);
   void rollback(int64_t n);
   void reset();
-  int32_t sample(const void *logits, int64_t n_vocab, Dtype dtype);  // applies, accepts, returns the token
+  int32_t sample(const void* logits, int64_t n_vocab,
+                 Dtype dtype);  // applies, accepts, returns the token
 
-  const History &history() const { return history_; }
+  const History& history() const { return history_; }
   int64_t n_generated() const { return n_generated_; }
   int64_t n_sampled() const { return n_sampled_; }
   double seconds() const { return seconds_; }
@@ -28,15 +29,15 @@ class LlamaChain {
 
  private:
   void find_stateful();
-  void save(std::vector<State> &states) const;
-  void restore(const State *states);
+  void save(std::vector<State>& states) const;
+  void restore(const State* states);
 
   std::vector<std::shared_ptr<LlamaSampler>> samplers_;
-  std::vector<LlamaSampler *> stateful_;
+  std::vector<LlamaSampler*> stateful_;
   History history_;
   int64_t n_generated_ = 0;
-  // The states of the stateful samplers at the start and after each accepted token, so that going back any
-  // number of tokens is exact: applications in between are undone as well.
+  // The states of the stateful samplers at the start and after each accepted token, so that going
+  // back any number of tokens is exact: applications in between are undone as well.
   std::vector<State> saved_;
   std::vector<State> before_;
   Row row_;

@@ -10,12 +10,14 @@ class Dist : public LlamaCloned<Dist> {
   explicit Dist(uint32_t seed) : draws_(seed) {}
 
   // Draws for a single candidate too.
-  void apply(Row &row, const History &) override { row.selected = row.draw(draws_.uniform_double()); }
+  void apply(Row& row, const History&) override {
+    row.selected = row.draw(draws_.uniform_double());
+  }
 
   void reset() override { draws_.reset(); }
   bool has_state() const override { return true; }
   State state() const override { return {.words = draws_.words()}; }
-  void restore(const State &s) override { draws_.rewind(s.words); }
+  void restore(const State& s) override { draws_.rewind(s.words); }
 
  private:
   Draws draws_;

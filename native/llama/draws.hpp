@@ -24,7 +24,8 @@ class Draws {
   }
 
   uint64_t words() const { return words_; }  // drawn since the seed
-  // To an earlier count of words: exact at any distance, and cheap where one of the copies is not too old.
+  // To an earlier count of words: exact at any distance, and cheap where one of the copies is not
+  // too old.
   void rewind(uint64_t words) {
     if (words == words_) return;
     const Copy from = recent_.words <= words  ? recent_
@@ -58,11 +59,12 @@ class Draws {
   Copy recent_, older_;
 };
 
-// The draw of mirostat and adaptive-p, as libstdc++'s discrete_distribution does it: weights normalised and summed
-// in float64, the last sum set to 1, the first sum that reaches u.  One candidate consumes no random number.
-// `p` must hold probabilities; a probability of zero is never chosen, not even by u = 0.
-inline int64_t multinomial(Row &row, Draws &draws) {
-  const Candidate *c = row.list();
+// The draw of mirostat and adaptive-p, as libstdc++'s discrete_distribution does it: weights
+// normalised and summed in float64, the last sum set to 1, the first sum that reaches u.  One
+// candidate consumes no random number. `p` must hold probabilities; a probability of zero is never
+// chosen, not even by u = 0.
+inline int64_t multinomial(Row& row, Draws& draws) {
+  const Candidate* c = row.list();
   const int64_t n = row.size();
   if (n < 2) return 0;
   double total = 0;

@@ -12,7 +12,7 @@ namespace aleator::llama {
 class DRY : public LlamaCloned<DRY> {
  public:
   DRY(float multiplier, float base, int64_t allowed, int64_t last_n,
-      const std::vector<std::vector<int32_t>> &breakers)
+      const std::vector<std::vector<int32_t>>& breakers)
       : active_(multiplier != 0 && base >= 1 && last_n != 0),
         multiplier_(multiplier),
         base_(base),
@@ -21,9 +21,9 @@ class DRY : public LlamaCloned<DRY> {
     if (base > 1.000001f) largest_ = static_cast<int64_t>(88.7228391f / std::log(base));
   }
 
-  void apply(Row &row, const History &history) override {
+  void apply(Row& row, const History& history) override {
     if (!active_ || !repeats_.find(history)) return;
-    row.edit(repeats_.found(), [&](int32_t id, float &logit) {
+    row.edit(repeats_.found(), [&](int32_t id, float& logit) {
       int64_t exponent = repeats_.excess(id);
       if (exponent < 0) return;
       if (largest_ > 0 && exponent > largest_) exponent = largest_;
@@ -42,7 +42,7 @@ class DRY : public LlamaCloned<DRY> {
 
 ALEATOR_BIND(llama_dry) {
   nb::class_<DRY, LlamaSampler>(m, "LlamaDRY")
-      .def(nb::init<float, float, int64_t, int64_t, const std::vector<std::vector<int32_t>> &>(),
+      .def(nb::init<float, float, int64_t, int64_t, const std::vector<std::vector<int32_t>>&>(),
            nb::arg("dry_multiplier"), nb::arg("dry_base"), nb::arg("dry_allowed_length"),
            nb::arg("dry_penalty_last_n"), nb::arg("breakers"));
 }

@@ -1,9 +1,10 @@
 // Contract: docs/llama-cpp.md
+#include "samplers/infill.hpp"
+
 #include <nanobind/stl/shared_ptr.h>
 
 #include "bind.hpp"
 #include "llama/sampler.hpp"
-#include "samplers/infill.hpp"
 
 namespace aleator::llama {
 
@@ -12,13 +13,13 @@ class Infill : public LlamaCloned<Infill> {
   explicit Infill(std::shared_ptr<const InfillVocabulary> vocabulary)
       : vocabulary_(std::move(vocabulary)) {}
 
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     row.softmax(true);
     float ending = 0, text = 0;
-    Candidate *c = row.list();
+    Candidate* c = row.list();
     for (int64_t i = 0; i < row.size(); ++i) (vocabulary_->ends(c[i].id) ? ending : text) += c[i].p;
     if (3 * ending * static_cast<float>(row.size()) > text) {
-      keep(row, [&](const Candidate &x) { return vocabulary_->ends(x.id); });
+      keep(row, [&](const Candidate& x) { return vocabulary_->ends(x.id); });
       return;
     }
     merge_prefixes(c, row.size());
@@ -33,8 +34,9 @@ class Infill : public LlamaCloned<Infill> {
   }
 
  private:
-  // Where one token's text begins another's, the more likely of the two takes over the other's probability.
-  void merge_prefixes(Candidate *c, int64_t n) const {
+  // Where one token's text begins another's, the more likely of the two takes over the other's
+  // probability.
+  void merge_prefixes(Candidate* c, int64_t n) const {
     for (int64_t i = 0; i < n; ++i) {
       const std::string_view prefix = vocabulary_->text(c[i].id);
       if (prefix.empty()) continue;
@@ -50,9 +52,9 @@ class Infill : public LlamaCloned<Infill> {
   }
 
   // Drops text tokens below the threshold; returns how many text tokens are left.
-  int64_t filter(Row &row, float threshold) const {
+  int64_t filter(Row& row, float threshold) const {
     int64_t texts = 0;
-    keep(row, [&](const Candidate &x) {
+    keep(row, [&](const Candidate& x) {
       if (vocabulary_->ends(x.id)) return true;
       const bool kept = !(x.p < threshold);
       texts += kept;
@@ -63,8 +65,8 @@ class Infill : public LlamaCloned<Infill> {
 
   // Keeps some, in order, and normalises their p.
   template <typename Kept>
-  static void keep(Row &row, Kept kept) {
-    Candidate *c = row.list();
+  static void keep(Row& row, Kept kept) {
+    Candidate* c = row.list();
     float sum = 0;
     int64_t n = 0;
     for (int64_t i = 0; i < row.size(); ++i)

@@ -12,18 +12,17 @@ namespace aleator::llama {
 class LogitBias : public LlamaCloned<LogitBias> {
  public:
   // By ascending token, each at most once.
-  explicit LogitBias(const std::vector<std::pair<int32_t, float>> &biases) {
-    for (const auto &[token, bias] : biases) tokens_.push_back(token), biases_.push_back(bias);
+  explicit LogitBias(const std::vector<std::pair<int32_t, float>>& biases) {
+    for (const auto& [token, bias] : biases) tokens_.push_back(token), biases_.push_back(bias);
   }
 
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     if (tokens_.empty()) return;
     if (tokens_.back() >= row.n_vocab())
-      throw ParameterError("logit_bias", "logit_bias names token " +
-                                             std::to_string(tokens_.back()) +
-                                             ", but the logits have " +
-                                             std::to_string(row.n_vocab()) + " values");
-    row.edit(tokens_, [&](int32_t id, float &logit) {
+      throw ParameterError(
+          "logit_bias", "logit_bias names token " + std::to_string(tokens_.back()) +
+                            ", but the logits have " + std::to_string(row.n_vocab()) + " values");
+    row.edit(tokens_, [&](int32_t id, float& logit) {
       const auto at = std::lower_bound(tokens_.begin(), tokens_.end(), id);
       if (at != tokens_.end() && *at == id) logit += biases_[at - tokens_.begin()];
     });

@@ -11,7 +11,7 @@ class MinP : public LlamaCloned<MinP> {
   MinP(float min_p, int64_t min_keep)
       : min_p_(min_p), log_min_p_(std::log(min_p)), min_keep_(min_keep) {}
 
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     if (min_p_ <= 0) return;
     if (!row.sorted) {
       const float top = row.top();
@@ -19,7 +19,7 @@ class MinP : public LlamaCloned<MinP> {
       if (row.keep_at_least(top + log_min_p_, min_keep_)) return;
       row.sort(row.size());
     }
-    const Candidate *c = row.list();
+    const Candidate* c = row.list();
     const float threshold = c[0].logit + log_min_p_;
     int64_t kept = 1;
     while (kept < row.size() && (c[kept].logit >= threshold || kept < min_keep_)) ++kept;

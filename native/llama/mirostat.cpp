@@ -13,7 +13,7 @@ class Mirostat : public LlamaCloned<Mirostat> {
   Mirostat(float tau, float eta, int64_t m, uint32_t seed)
       : tau_(tau), eta_(eta), m_(m), mu_(2 * tau), draws_(seed) {}
 
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     row.softmax(true);
     row.truncate(std::min(count(row), row.size()));
     row.softmax(true);
@@ -28,16 +28,16 @@ class Mirostat : public LlamaCloned<Mirostat> {
   }
   bool has_state() const override { return true; }
   State state() const override { return {.words = draws_.words(), .a = mu_}; }
-  void restore(const State &s) override {
+  void restore(const State& s) override {
     draws_.rewind(s.words);
     mu_ = s.a;
   }
 
  private:
-  // How many candidates the estimate of Zipf's exponent from the first m keeps.  llama.cpp's conversion turns
-  // a number too large for an int into 1; here it keeps everything.
-  int64_t count(Row &row) const {
-    const Candidate *c = row.list();
+  // How many candidates the estimate of Zipf's exponent from the first m keeps.  llama.cpp's
+  // conversion turns a number too large for an int into 1; here it keeps everything.
+  int64_t count(Row& row) const {
+    const Candidate* c = row.list();
     float products = 0, squares = 0;
     for (int64_t i = 0; i < std::min(m_, row.size()) - 1; ++i) {
       const float t = std::log(static_cast<float>(i + 2) / static_cast<float>(i + 1));
@@ -47,8 +47,7 @@ class Mirostat : public LlamaCloned<Mirostat> {
     }
     const float s = products / squares, epsilon = s - 1;
     const float n = static_cast<float>(row.n_vocab());
-    const float k =
-        std::pow(epsilon * std::pow(2.0f, mu_) / (1 - std::pow(n, -epsilon)), 1 / s);
+    const float k = std::pow(epsilon * std::pow(2.0f, mu_) / (1 - std::pow(n, -epsilon)), 1 / s);
     if (k >= 2147483648.0f) return row.size();
     return k >= 1 ? static_cast<int64_t>(k) : 1;  // NaN too
   }

@@ -12,9 +12,9 @@ class MirostatV2 : public LlamaCloned<MirostatV2> {
   MirostatV2(float tau, float eta, uint32_t seed)
       : tau_(tau), eta_(eta), mu_(2 * tau), draws_(seed) {}
 
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     row.softmax(true);
-    const Candidate *c = row.list();
+    const Candidate* c = row.list();
     int64_t kept = 0;
     while (kept < row.size() && !(-std::log2(c[kept].p) > mu_)) ++kept;
     row.truncate(std::max<int64_t>(kept, 1));
@@ -30,7 +30,7 @@ class MirostatV2 : public LlamaCloned<MirostatV2> {
   }
   bool has_state() const override { return true; }
   State state() const override { return {.words = draws_.words(), .a = mu_}; }
-  void restore(const State &s) override {
+  void restore(const State& s) override {
     draws_.rewind(s.words);
     mu_ = s.a;
   }

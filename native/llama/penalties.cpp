@@ -14,9 +14,9 @@ class Penalties : public LlamaCloned<Penalties> {
         presence_(presence),
         window_(last_n) {}
 
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     if (!active_) return;
-    row.edit(window_.distinct(), [&](int32_t id, float &logit) {
+    row.edit(window_.distinct(), [&](int32_t id, float& logit) {
       const int32_t count = window_.count(id).all;
       if (!count) return;
       logit = logit <= 0 ? logit * repetition_ : logit / repetition_;
@@ -25,10 +25,10 @@ class Penalties : public LlamaCloned<Penalties> {
     row.sorted = false;
   }
 
-  void accept(const History &h) override {
+  void accept(const History& h) override {
     if (active_) window_.accept(h);
   }
-  void unaccept(const History &h) override {
+  void unaccept(const History& h) override {
     if (active_) window_.unaccept(h);
   }
   void reset() override { window_.reset(); }

@@ -9,14 +9,15 @@ namespace aleator::llama {
 namespace {
 
 const auto scan = ALEATOR_PICK(tile_scan);
+const auto find_ = ALEATOR_PICK(find_at_least);
 const auto widen_f16_ = ALEATOR_PICK(widen_f16);
 const auto widen_bf16_ = ALEATOR_PICK(widen_bf16);
 
-constexpr int n_buckets = 128;
 constexpr int64_t max_heap = 128;  // up to so many are selected by a heap, more by buckets
 
-// The bucket of a logit: 128 of them over [-10, 10].  llama.cpp converts first and clamps afterwards, which sends
-// +inf and everything above 3.4e8 to the lowest bucket; they belong into the highest.
+// The bucket of a logit: 128 of them over [-10, 10].  llama.cpp converts first and clamps
+// afterwards, which sends +inf and everything above 3.4e8 to the lowest bucket; they belong into
+// the highest.
 inline uint8_t bucket_of(float logit) {
   const float scaled = 6.4f * logit + 64.0f;
   return scaled >= 127.0f ? 127 : scaled > 0.0f ? static_cast<uint8_t>(scaled) : 0;
@@ -30,7 +31,7 @@ const MaskedTile masked_tile;
 
 }  // namespace
 
-void Row::load(const void *data, int64_t n, Dtype dtype) {
+void Row::load(const void* data, int64_t n, Dtype dtype) {
   check_length(n);
   n_vocab_ = size_ = n;
   n_tiles_ = (n + tile_size - 1) / tile_size;
@@ -42,18 +43,18 @@ void Row::load(const void *data, int64_t n, Dtype dtype) {
   has_nan_.resize(n_tiles_);
   owned_.assign(n_tiles_, 0);
   copies_.resize(n_tiles_ * tile_size);
-  const float *source = static_cast<const float *>(data);
+  const float* source = static_cast<const float*>(data);
   if (dtype != Dtype::f32) {
     widened_.resize(n);
-    (dtype == Dtype::f16 ? widen_f16_ : widen_bf16_)(static_cast<const uint16_t *>(data), n,
-                                                      widened_.data());
+    (dtype == Dtype::f16 ? widen_f16_ : widen_bf16_)(static_cast<const uint16_t*>(data), n,
+                                                     widened_.data());
     source = widened_.data();
   }
   const int64_t whole = n / tile_size;
   for (int64_t t = 0; t < whole; ++t) tiles_[t] = source + t * tile_size;
   if (whole) scan(source, whole, maxima_.data(), has_nan_.data());
   if (whole < n_tiles_) {
-    float *rest = copies_.data() + whole * tile_size;
+    float* rest = copies_.data() + whole * tile_size;
     std::fill(std::copy(source + whole * tile_size, source + n, rest), rest + tile_size, -infinity);
     tiles_[whole] = rest;
     owned_[whole] = 1;
@@ -61,7 +62,7 @@ void Row::load(const void *data, int64_t n, Dtype dtype) {
   }
   for (int64_t t = 0; t < n_tiles_; ++t)
     if (has_nan_[t]) {
-      float *x = own_tile(t);
+      float* x = own_tile(t);
       for (int i = 0; i < tile_size; ++i)
         if (x[i] != x[i]) x[i] = -infinity;
       rescan(t);
@@ -69,8 +70,8 @@ void Row::load(const void *data, int64_t n, Dtype dtype) {
   if (top() == -infinity) nothing_finite();
 }
 
-float *Row::own_tile(int64_t tile) {
-  float *copy = copies_.data() + tile * tile_size;
+float* Row::own_tile(int64_t tile) {
+  float* copy = copies_.data() + tile * tile_size;
   if (!owned_[tile]) {
     std::memcpy(copy, tiles_[tile], tile_size * sizeof(float));
     tiles_[tile] = copy;
@@ -81,7 +82,7 @@ float *Row::own_tile(int64_t tile) {
 
 void Row::rescan(int64_t tile) { scan(tiles_[tile], 1, &maxima_[tile], &has_nan_[tile]); }
 
-Candidate *Row::list() {
+Candidate* Row::list() {
   if (!dense_) return data_;
   entries_.resize(std::max<size_t>(entries_.size(), size_));
   data_ = entries_.data();
@@ -94,7 +95,7 @@ Candidate *Row::list() {
   return data_;
 }
 
-void Row::become(std::vector<Candidate> &entries, int64_t n) {
+void Row::become(std::vector<Candidate>& entries, int64_t n) {
   entries_.swap(entries);
   data_ = entries_.data();
   size_ = n;
@@ -115,7 +116,7 @@ int64_t Row::argmax() {
   if (dense_) {
     const float best = top();
     const int64_t tile = std::find(maxima_.begin(), maxima_.end(), best) - maxima_.begin();
-    const float *x = tiles_[tile];
+    const float* x = tiles_[tile];
     return tile * tile_size + (std::find(x, x + tile_size, best) - x);
   }
   int64_t best = 0;
@@ -124,57 +125,88 @@ int64_t Row::argmax() {
   return best;
 }
 
-// std::partial_sort over a dense row, without its entries: make_heap on the first n, every later entry that beats
-// the heap's lowest takes its place, sort_heap.  pop_heap on n + 1 entries is exactly that replacement, so ties
-// fall as they would in the array; tiles that cannot hold such an entry are skipped.
+// The n highest of a dense row where no two of them are equal, nor equal to the next: then every
+// sort agrees.  At least n logits reach the n-th largest tile maximum, so what lies below it cannot
+// be among them.
+bool Row::select_distinct(int64_t n) {
+  if (n >= n_tiles_) return false;
+  bounds_ = maxima_;
+  std::nth_element(bounds_.begin(), bounds_.begin() + (n - 1), bounds_.end(), std::greater<>());
+  const float bound = bounds_[n - 1];
+  const int64_t most = 4 * n + 2 * tile_size;  // more than this is no gain over the heap
+  spare_.resize(std::max<size_t>(spare_.size(), most + tile_size));
+  int64_t found = 0;
+  for (int64_t t = 0; t < n_tiles_; ++t) {
+    if (!(maxima_[t] >= bound)) continue;
+    if (found > most) return false;
+    int32_t ids[tile_size];
+    const int count = find_(tiles_[t], bound, static_cast<int32_t>(t * tile_size), ids);
+    for (int i = 0; i < count; ++i) spare_[found++] = {ids[i], tiles_[t][ids[i] % tile_size], 0.0f};
+  }
+  Candidate* first = spare_.data();
+  const int64_t checked = std::min(n + 1, found);
+  std::partial_sort(first, first + checked, first + found, higher);
+  for (int64_t i = 1; i < checked; ++i)
+    if (!(first[i - 1].logit > first[i].logit)) return false;
+  become(spare_, n);
+  return true;
+}
+
+// std::partial_sort over a dense row, without its entries: make_heap on the first n, every later
+// entry that beats the heap's lowest takes its place, sort_heap.  pop_heap on n + 1 entries is
+// exactly that replacement, so ties fall as they would in the array; tiles that cannot hold such an
+// entry are skipped.
 void Row::select_first(int64_t n) {
   spare_.resize(std::max<size_t>(spare_.size(), n + 1));
-  Candidate *heap = spare_.data();
+  Candidate* heap = spare_.data();
   const auto at = [&](int64_t i) {
     return Candidate{static_cast<int32_t>(i), tiles_[i / tile_size][i % tile_size], 0.0f};
   };
   for (int64_t i = 0; i < n; ++i) heap[i] = at(i);
   std::make_heap(heap, heap + n, higher);
-  constexpr int chunk = 16;
   for (int64_t t = n / tile_size; t < n_tiles_; ++t) {
     if (!(maxima_[t] > heap[0].logit)) continue;
-    const float *x = tiles_[t];
-    for (int first = 0; first < tile_size; first += chunk) {  // what pads the last tile is -inf: never higher
-      const float lowest = heap[0].logit;
-      int any = 0;
-      for (int j = 0; j < chunk; ++j) any |= x[first + j] > lowest;
-      if (!any) continue;
-      for (int j = first; j < first + chunk; ++j) {
-        const int64_t i = t * tile_size + j;
-        if (i < n || !(x[j] > heap[0].logit)) continue;
-        heap[n] = {static_cast<int32_t>(i), x[j], 0.0f};
-        std::pop_heap(heap, heap + n + 1, higher);
-      }
+    int32_t ids[tile_size];
+    const int count = find_(tiles_[t], heap[0].logit, static_cast<int32_t>(t * tile_size), ids);
+    for (int j = 0; j < count; ++j) {
+      const float logit = tiles_[t][ids[j] % tile_size];
+      if (ids[j] < n || !(logit > heap[0].logit)) continue;
+      heap[n] = {ids[j], logit, 0.0f};
+      std::pop_heap(heap, heap + n + 1, higher);
     }
   }
   std::sort_heap(heap, heap + n, higher);
   become(spare_, n);
 }
 
-// The n highest, in order: the buckets above the one in which the n-th lies are sorted whole, that one partially.
-void Row::bucket_sort(int64_t n, std::vector<Candidate> &out) {
+// Puts candidates into buckets, each in the array's order, the highest bucket first: all buckets
+// down to the one in which the n-th highest lies.  Returns that bucket.
+int Row::scatter(int64_t n, std::vector<Candidate>& out, Counts& counts) {
   buckets_.resize(size_);
-  int64_t counts[n_buckets] = {};
+  counts.fill(0);
   int64_t place = 0;
   each([&](float logit) { ++counts[buckets_[place++] = bucket_of(logit)]; });
   int last = n_buckets - 1;
   int64_t reached = counts[last];
   while (reached < n) reached += counts[--last];
   out.resize(std::max<size_t>(out.size(), reached));
-  Candidate *ends[n_buckets];
-  Candidate *end = out.data();
+  Candidate* ends[n_buckets];
+  Candidate* end = out.data();
   for (int b = n_buckets - 1; b >= last; --b) ends[b] = end, end += counts[b];
   for (int64_t i = 0; i < size_; ++i)
     if (buckets_[i] >= last)
       *ends[buckets_[i]]++ =
           dense_ ? Candidate{static_cast<int32_t>(i), tiles_[i / tile_size][i % tile_size], 0.0f}
                  : data_[i];
-  Candidate *first = out.data();
+  return last;
+}
+
+// The n highest, in order: the buckets above the one in which the n-th lies are sorted whole, that
+// one partially.
+void Row::bucket_sort(int64_t n, std::vector<Candidate>& out) {
+  Counts counts;
+  const int last = scatter(n, out, counts);
+  Candidate* first = out.data();
   for (int b = n_buckets - 1; b > last; --b) {
     std::sort(first, first + counts[b], higher);
     first += counts[b];
@@ -183,6 +215,10 @@ void Row::bucket_sort(int64_t n, std::vector<Candidate> &out) {
 }
 
 void Row::sort(int64_t n) {
+  if (dense_ && select_distinct(n)) {
+    sorted = true;
+    return;
+  }
   if (n > max_heap) {
     bucket_sort(n, spare_);
     become(spare_, n);
@@ -202,8 +238,8 @@ void Row::softmax(bool sort_first) {
   p_current = true;
 }
 
-// The first place at which the running float64 sum of float32 weights reaches u times the total.  A weight of zero
-// is never chosen, not even by u = 0.
+// The first place at which the running float64 sum of float32 weights reaches u times the total.  A
+// weight of zero is never chosen, not even by u = 0.
 int64_t Row::draw(double u) {
   const auto weight = [](float z, float shift) { return std::exp(z - shift); };
   if (dense_ && !wants_p) {
@@ -212,8 +248,8 @@ int64_t Row::draw(double u) {
       weights_.resize(size_);
       double total = 0;
       for (int64_t t = 0; t < n_tiles_; ++t) {
-        float *w = weights_.data() + t * tile_size;
-        const float *x = tiles_[t];
+        float* w = weights_.data() + t * tile_size;
+        const float* x = tiles_[t];
         if (maxima_[t] - shift < -105.0f) {  // every exponential underflows to zero
           std::fill(w, w + width(t), 0.0f);
           continue;
@@ -231,7 +267,7 @@ int64_t Row::draw(double u) {
   double running = 0;
   int64_t chosen = -1;
   for (int64_t i = 0; i < size_; ++i) {
-    float &p = data_[i].p;
+    float& p = data_[i].p;
     if ((running += p) >= target && p > 0 && chosen < 0) chosen = i;
     p = static_cast<float>(p / total);
   }
@@ -244,7 +280,7 @@ void Row::divide(float temperature) {
   if (temperature > 0) {
     if (dense_) {
       for (int64_t t = 0; t < n_tiles_; ++t) {
-        float *x = own_tile(t);
+        float* x = own_tile(t);
         for (int i = 0; i < tile_size; ++i) x[i] /= temperature;
         maxima_[t] /= temperature;
       }
@@ -273,7 +309,7 @@ int64_t Row::keep_at_least(float threshold, int64_t min_keep) {
     for (int64_t t = 0; t < n_tiles_; ++t) {
       if (!(maxima_[t] >= threshold)) continue;
       spare_.resize(std::max<size_t>(spare_.size(), kept + tile_size));
-      const float *x = tiles_[t];
+      const float* x = tiles_[t];
       for (int i = 0; i < width(t); ++i) {
         spare_[kept] = {static_cast<int32_t>(t * tile_size + i), x[i], 0.0f};
         kept += x[i] >= threshold;
@@ -291,25 +327,36 @@ int64_t Row::keep_at_least(float threshold, int64_t min_keep) {
   return kept;
 }
 
-// A float32 sum of p in descending order of logits, up to the first that reaches `mass`.  A long unsorted row is
-// sorted only as far as its first 256, and whole if they do not suffice; the sum goes on where it was.
+// A float32 sum of p in descending order of logits, up to the first that reaches `mass`.  A long
+// unsorted row is sorted only as far as its first 256, and whole if they do not suffice; the sum
+// goes on where it was.  Buckets are sorted one by one, so "whole" ends where the sum does.
 void Row::keep_mass(float mass, int64_t min_keep) {
-  constexpr int64_t whole = 1024, window = 256;
-  const bool stepwise = !sorted && size_ > whole;
+  constexpr int64_t long_row = 1024, window = 256;
+  const bool stepwise = !sorted && size_ > long_row;
   if (!sorted && !stepwise) sort(size_);
   int64_t known = stepwise ? window : size_;
   if (stepwise) bucket_sort(known, spare_);
-  const Candidate *c = stepwise ? spare_.data() : data_;
+  const Candidate* c = stepwise ? spare_.data() : data_;
+  Counts counts;
+  int bucket = n_buckets, last = -1;
   float sum = 0;
   int64_t kept = 0;
   while (kept < size_) {
+    if (kept == known) {
+      if (last < 0) {
+        last = scatter(size_, spare_, counts);
+        c = spare_.data();
+        known = 0;
+      }
+      while (known <= kept) {
+        Candidate* first = spare_.data() + known;
+        Candidate* end = first + counts[--bucket];
+        bucket > last ? std::sort(first, end, higher) : std::partial_sort(first, end, end, higher);
+        known += counts[bucket];
+      }
+    }
     sum += c[kept++].p;
     if (sum >= mass && kept >= min_keep) break;
-    if (kept == known && known < size_) {
-      known = size_;
-      bucket_sort(known, spare_);
-      c = spare_.data();
-    }
   }
   if (stepwise)
     become(spare_, kept);
@@ -328,7 +375,7 @@ void Row::mask_below(float threshold) {
         maxima_[t] = -infinity;
         continue;
       }
-      float *x = own_tile(t);
+      float* x = own_tile(t);
       for (int i = 0; i < tile_size; ++i) x[i] = x[i] < threshold ? -infinity : x[i];
     }
   } else {

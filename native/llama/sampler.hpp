@@ -11,23 +11,23 @@ namespace aleator::llama {
 
 // What apply and accept change in a sampler beyond what the history determines.
 struct State {
-  uint64_t words = 0;   // random words drawn
-  float a = 0, b = 0;   // mu, or the two sums of adaptive-p
-  int32_t token = -1;   // adaptive-p: the token drawn last, and its probability
+  uint64_t words = 0;  // random words drawn
+  float a = 0, b = 0;  // mu, or the two sums of adaptive-p
+  int32_t token = -1;  // adaptive-p: the token drawn last, and its probability
   float p = 0;
 };
 
 class LlamaSampler {
  public:
   virtual ~LlamaSampler() = default;
-  virtual void apply(Row &row, const History &history) = 0;
+  virtual void apply(Row& row, const History& history) = 0;
   // After a token was appended to the history, and before the last one is taken off again.
-  virtual void accept(const History &) {}
-  virtual void unaccept(const History &) {}
+  virtual void accept(const History&) {}
+  virtual void unaccept(const History&) {}
   virtual void reset() {}
   virtual bool has_state() const { return false; }
   virtual State state() const { return {}; }
-  virtual void restore(const State &) {}
+  virtual void restore(const State&) {}
   virtual std::shared_ptr<LlamaSampler> clone() const = 0;
 };
 
@@ -36,7 +36,7 @@ template <typename Derived>
 class LlamaCloned : public LlamaSampler {
  public:
   std::shared_ptr<LlamaSampler> clone() const override {
-    return std::make_shared<Derived>(static_cast<const Derived &>(*this));
+    return std::make_shared<Derived>(static_cast<const Derived&>(*this));
   }
 };
 

@@ -6,7 +6,7 @@ namespace aleator::llama {
 
 class Softmax : public LlamaCloned<Softmax> {
  public:
-  void apply(Row &row, const History &) override { row.softmax(true); }
+  void apply(Row& row, const History&) override { row.softmax(true); }
 };
 
 ALEATOR_BIND(llama_softmax) {

@@ -12,7 +12,7 @@ class Temperature : public LlamaCloned<Temperature> {
   Temperature(float temperature, float range, float exponent)
       : temperature_(temperature), range_(range), exponent_(exponent) {}
 
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     if (range_ > 0)
       apply_dynamic(row);
     else if (temperature_ != 1)
@@ -20,12 +20,12 @@ class Temperature : public LlamaCloned<Temperature> {
   }
 
  private:
-  void apply_dynamic(Row &row) {
+  void apply_dynamic(Row& row) {
     if (row.size() <= 1) return;
     const float low = std::max(0.0f, temperature_ - range_), high = temperature_ + range_;
     const float most = -std::log(1.0f / static_cast<float>(row.size()));
     row.softmax(true);
-    Candidate *c = row.list();
+    Candidate* c = row.list();
     float entropy = 0;
     for (int64_t i = 0; i < row.size(); ++i)
       if (c[i].p > 0) entropy -= c[i].p * std::log(c[i].p);

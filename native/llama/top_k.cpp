@@ -9,7 +9,7 @@ namespace aleator::llama {
 class TopK : public LlamaCloned<TopK> {
  public:
   explicit TopK(int64_t top_k) : top_k_(top_k) {}
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     if (top_k_ <= 0) return;
     const int64_t k = std::min(top_k_, row.size());
     if (row.sorted)

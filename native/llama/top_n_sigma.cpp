@@ -10,7 +10,7 @@ class TopNSigma : public LlamaCloned<TopNSigma> {
  public:
   explicit TopNSigma(float n) : n_(n) {}
 
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     if (n_ <= 0 || row.size() <= 1) return;
     float sum = 0;
     int64_t count = 0;

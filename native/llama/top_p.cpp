@@ -8,7 +8,7 @@ class TopP : public LlamaCloned<TopP> {
  public:
   TopP(float top_p, int64_t min_keep) : top_p_(top_p), min_keep_(min_keep) {}
 
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     if (top_p_ >= 1) return;
     row.softmax(false);
     row.keep_mass(top_p_, min_keep_);

@@ -10,11 +10,11 @@ class XTC : public LlamaCloned<XTC> {
   XTC(float probability, float threshold, int64_t min_keep, uint32_t seed)
       : probability_(probability), threshold_(threshold), min_keep_(min_keep), draws_(seed) {}
 
-  void apply(Row &row, const History &) override {
+  void apply(Row& row, const History&) override {
     if (probability_ <= 0 || threshold_ > 0.5f || row.size() < 2) return;
     if (draws_.uniform_float() > probability_) return;
     row.softmax(true);
-    const Candidate *c = row.list();
+    const Candidate* c = row.list();
     const auto viable = [&](int64_t i) { return c[i].p >= threshold_ && c[i].logit > -infinity; };
     int64_t last = 0;  // the least likely viable one: it stays
     if (viable(0))
@@ -25,7 +25,7 @@ class XTC : public LlamaCloned<XTC> {
   void reset() override { draws_.reset(); }
   bool has_state() const override { return true; }
   State state() const override { return {.words = draws_.words()}; }
-  void restore(const State &s) override { draws_.rewind(s.words); }
+  void restore(const State& s) override { draws_.rewind(s.words); }
 
  private:
   float probability_, threshold_;

@@ -1,5 +1,5 @@
-// What the bindings of both chains share: rows of logits from Python, NumPy results, the guard against two
-// threads, and candidates that own their row.
+// What the bindings of both chains share: rows of logits from Python, NumPy results, the guard
+// against two threads, and candidates that own their row.
 #pragma once
 
 #include <nanobind/ndarray.h>
@@ -16,7 +16,7 @@ namespace aleator {
 using Logits = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 template <typename Array>
-Dtype dtype_of(const Array &logits) {
+Dtype dtype_of(const Array& logits) {
   if (logits.dtype() == nb::dtype<float>()) return Dtype::f32;
   const auto d = logits.dtype();
   if (d.bits == 16 && d.lanes == 1) {
@@ -27,41 +27,42 @@ Dtype dtype_of(const Array &logits) {
 }
 
 template <typename T>
-nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> &&values) {
-  auto *heap = new std::vector<T>(std::move(values));
-  nb::capsule owner(heap, [](void *p) noexcept { delete static_cast<std::vector<T> *>(p); });
+nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T>&& values) {
+  auto* heap = new std::vector<T>(std::move(values));
+  nb::capsule owner(heap, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   return nb::ndarray<nb::numpy, T, nb::ndim<1>>(heap->data(), {heap->size()}, owner);
 }
 
 // Held during a call: a chain serves one thread at a time.
 class Busy {
  public:
-  explicit Busy(std::atomic_flag &flag) : flag_(flag) {
+  explicit Busy(std::atomic_flag& flag) : flag_(flag) {
     if (flag_.test_and_set(std::memory_order_acquire))
       throw LogitsError("the chain is in use by another thread: give each thread its own clone()");
   }
   ~Busy() { flag_.clear(std::memory_order_release); }
-  Busy(const Busy &) = delete;
+  Busy(const Busy&) = delete;
 
  private:
-  std::atomic_flag &flag_;
+  std::atomic_flag& flag_;
 };
 
-// The candidates of one step as Python sees them: with their own copy of the logits, or, in a user's sampler,
-// those of the step under way.
+// The candidates of one step as Python sees them: with their own copy of the logits, or, in a
+// user's sampler, those of the step under way.
 class PyCandidates {
  public:
-  explicit PyCandidates(const Logits &logits) : dtype(dtype_of(logits)) {
-    const auto *data = static_cast<const uint8_t *>(logits.data());
+  explicit PyCandidates(const Logits& logits) : dtype(dtype_of(logits)) {
+    const auto* data = static_cast<const uint8_t*>(logits.data());
     bytes.assign(data, data + logits.nbytes());
     own_.load(bytes.data(), static_cast<int64_t>(logits.shape(0)), dtype);
   }
-  explicit PyCandidates(Candidates &borrowed) : borrowed_(&borrowed) {}
-  PyCandidates(const PyCandidates &) = delete;
+  explicit PyCandidates(Candidates& borrowed) : borrowed_(&borrowed) {}
+  PyCandidates(const PyCandidates&) = delete;
 
-  Candidates &get() {
+  Candidates& get() {
     if (expired_)
-      throw LogitsError("these candidates belong to a step that is over: copy what you need in apply()");
+      throw LogitsError(
+          "these candidates belong to a step that is over: copy what you need in apply()");
     return borrowed_ ? *borrowed_ : own_;
   }
   void expire() { expired_ = true; }
@@ -71,7 +72,7 @@ class PyCandidates {
 
  private:
   Candidates own_;
-  Candidates *borrowed_ = nullptr;
+  Candidates* borrowed_ = nullptr;
   bool expired_ = false;
 };
 

@@ -66,7 +66,7 @@ class Candidates {
   void keep_distance(float threshold, int64_t min_keep);  // z - top >= threshold
   void keep_mass(uint64_t wanted, int64_t min_keep);  // the shortest prefix of at least this mass
   void keep_only(int32_t id);
-  void become(int32_t id);       // one token, candidate or not, with logit 1
+  void become(int32_t id);                       // one token, candidate or not, with logit 1
   void keep_from(uint64_t key);                  // this key and those before it
   int64_t keep_run(uint64_t bound);              // the run's length; nothing changes if it is 0
   void remove(const std::vector<int32_t>& ids);  // ascending, not all of them

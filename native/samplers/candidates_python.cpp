@@ -17,7 +17,8 @@ struct Listed {
   explicit Listed(Candidates& c) { c.list(ids, logits); }
 };
 
-void set_logits(PyCandidates& c, nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu> z) {
+void set_logits(PyCandidates& c,
+                nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu> z) {
   auto& logits = c.get().edit_all();
   if (z.shape(0) != logits.size())
     throw LogitsError("there are " + std::to_string(logits.size()) + " candidates, but " +
@@ -81,7 +82,8 @@ ALEATOR_BIND(candidates) {
             return to_numpy(std::move(weights));
           },
           nb::rv_policy::automatic)
-      .def("keep", &keep, nb::arg("ids"), "Keep these tokens; the others are no candidates any more.");
+      .def("keep", &keep, nb::arg("ids"),
+           "Keep these tokens; the others are no candidates any more.");
 }
 
 }  // namespace aleator

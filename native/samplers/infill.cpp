@@ -22,7 +22,8 @@ class Infill : public Cloned<Infill> {
   void apply(Candidates& c, const Step&) override {
     const auto n = c.count();
     if (n > most_infill_candidates)
-      throw LogitsError("infill compares every pair of candidates, and there are " + std::to_string(n) +
+      throw LogitsError("infill compares every pair of candidates, and there are " +
+                        std::to_string(n) +
                         ": put top_k or top_p before it, at most 4,096 may be left");
     mass_ = c.weights();
     const auto& ids = c.ids();
@@ -47,8 +48,8 @@ class Infill : public Cloned<Infill> {
   }
 
  private:
-  // Where one token's text begins another's, the heavier of the two takes over the other's mass.  In the order:
-  // each candidate in turn against all others.
+  // Where one token's text begins another's, the heavier of the two takes over the other's mass. In
+  // the order: each candidate in turn against all others.
   void merge_prefixes(const Candidates& c) {
     const auto& ids = c.ids();
     order_.resize(ids.size());
@@ -77,7 +78,7 @@ class Infill : public Cloned<Infill> {
 
 ALEATOR_BIND(sampler_infill) {
   nb::class_<InfillVocabulary>(m, "InfillVocabulary")
-      .def(nb::init<const nb::list &, const std::vector<int32_t> &, int32_t>(), nb::arg("pieces"),
+      .def(nb::init<const nb::list&, const std::vector<int32_t>&, int32_t>(), nb::arg("pieces"),
            nb::arg("eog"), nb::arg("end_of_turn"));
   nb::class_<Infill, Sampler>(m, "Infill")
       .def(nb::init<std::shared_ptr<const InfillVocabulary>>(), nb::arg("vocabulary"));

@@ -12,15 +12,15 @@
 
 namespace aleator {
 
-// The texts of a vocabulary's tokens, one after the other, and which tokens end generation.  Read only, and
-// shared by the samplers that are made from it.
+// The texts of a vocabulary's tokens, one after the other, and which tokens end generation.  Read
+// only, and shared by the samplers that are made from it.
 struct InfillVocabulary {
   std::string texts;
   std::vector<int64_t> starts;  // one more than there are tokens
   std::vector<uint8_t> ends_generation;
   int32_t end_of_turn;  // what is left when no text survives
 
-  InfillVocabulary(const nb::list &pieces, const std::vector<int32_t> &eog, int32_t end)
+  InfillVocabulary(const nb::list& pieces, const std::vector<int32_t>& eog, int32_t end)
       : end_of_turn(end) {
     starts.push_back(0);
     for (const nb::handle piece : pieces) {
@@ -44,11 +44,11 @@ struct InfillVocabulary {
   int32_t size() const { return static_cast<int32_t>(ends_generation.size()); }
 
  private:
-  void check(int32_t token, const char *what) const {
+  void check(int32_t token, const char* what) const {
     if (token < 0 || token >= size())
       throw ParameterError("vocabulary", std::string(what) + " is " + std::to_string(token) +
-                                             ", but the vocabulary has " +
-                                             std::to_string(size()) + " tokens");
+                                             ", but the vocabulary has " + std::to_string(size()) +
+                                             " tokens");
   }
 };
 

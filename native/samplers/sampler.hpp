@@ -19,8 +19,8 @@ struct History {
 
   void check_rollback(int64_t n) const {
     if (n < 0 || n > static_cast<int64_t>(tokens.size()))
-      throw ParameterError("n", "cannot roll back " + std::to_string(n) + " tokens: " +
-                                    std::to_string(tokens.size()) + " were accepted");
+      throw ParameterError("n", "cannot roll back " + std::to_string(n) +
+                                    " tokens: " + std::to_string(tokens.size()) + " were accepted");
   }
 };
 

@@ -38,6 +38,8 @@ ALEATOR_DECLARE(void add_moments(const float *x, int64_t n, float zmax, Moments 
 // Appends the elements of a tile with x - zmax >= threshold, -inf never; returns their count.
 // ids and logits need room for a whole tile.
 ALEATOR_DECLARE(int collect(const float *x, float zmax, float threshold, int32_t first_id, int32_t *ids, float *logits))
+// The ids of the elements of a tile that are at least `bound`; returns their count.
+ALEATOR_DECLARE(int find_at_least(const float* x, float bound, int32_t first_id, int32_t* ids))
 ALEATOR_DECLARE(void widen_f16(const uint16_t *x, int64_t n, float *out))
 ALEATOR_DECLARE(void widen_bf16(const uint16_t *x, int64_t n, float *out))
 // clang-format on

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#if defined(__AVX512F__) || defined(__F16C__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -54,28 +54,35 @@ inline float widen_half(uint16_t h) {
 
 }  // namespace
 
-// Vectors of 16 floats: one AVX-512 register, two of AVX2, four of SSE or NEON.
-using Floats = float __attribute__((vector_size(64)));
-using Ints = int32_t __attribute__((vector_size(64)));
+// One register: GCC does badly with vectors of several.
+#if defined(__AVX512F__)
+constexpr int lanes = 16;
+#elif defined(__AVX2__)
+constexpr int lanes = 8;
+#else
+constexpr int lanes = 4;
+#endif
+using Floats = float __attribute__((vector_size(4 * lanes)));
+using Ints = int32_t __attribute__((vector_size(4 * lanes)));
 
 void tile_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* has_nan) {
   for (int64_t tile = 0; tile < n_tiles; ++tile, x += tile_size) {
     Floats v, best0, best1;
     __builtin_memcpy(&best0, x, sizeof v);
-    __builtin_memcpy(&best1, x + 16, sizeof v);
+    __builtin_memcpy(&best1, x + lanes, sizeof v);
     Ints nan = (best0 != best0) | (best1 != best1);
-    for (int i = 32; i < tile_size; i += 32) {
+    for (int i = 2 * lanes; i < tile_size; i += 2 * lanes) {
       __builtin_memcpy(&v, x + i, sizeof v);
       best0 = v > best0 ? v : best0;
       nan |= v != v;
-      __builtin_memcpy(&v, x + i + 16, sizeof v);
+      __builtin_memcpy(&v, x + i + lanes, sizeof v);
       best1 = v > best1 ? v : best1;
       nan |= v != v;
     }
     best0 = best1 > best0 ? best1 : best0;
     float top = best0[0];
     int32_t any = nan[0];
-    for (int j = 1; j < 16; ++j) top = best0[j] > top ? best0[j] : top, any |= nan[j];
+    for (int j = 1; j < lanes; ++j) top = best0[j] > top ? best0[j] : top, any |= nan[j];
     maxima[tile] = top + 0.0f;  // -0 becomes +0
     has_nan[tile] = any != 0;
   }
@@ -147,6 +154,26 @@ int collect(const float* x, float zmax, float threshold, int32_t first_id, int32
     count += (v - zmax >= threshold) & (v > minus_infinity);
   }
 #endif
+  return count;
+}
+
+int find_at_least(const float* x, float bound, int32_t first_id, int32_t* ids) {
+  int count = 0;
+  for (int first = 0; first < tile_size; first += 16) {
+    unsigned found = 0;
+#if defined(__AVX512F__)
+    found = _mm512_cmp_ps_mask(_mm512_loadu_ps(x + first), _mm512_set1_ps(bound), _CMP_GE_OQ);
+#elif defined(__SSE2__)
+    const __m128 least = _mm_set1_ps(bound);
+    for (int j = 0; j < 16; j += 4)
+      found |=
+          static_cast<unsigned>(_mm_movemask_ps(_mm_cmpge_ps(_mm_loadu_ps(x + first + j), least)))
+          << j;
+#else
+    for (int j = 0; j < 16; ++j) found |= static_cast<unsigned>(x[first + j] >= bound) << j;
+#endif
+    for (; found; found &= found - 1) ids[count++] = first_id + first + std::countr_zero(found);
+  }
   return count;
 }
 

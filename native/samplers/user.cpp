@@ -50,7 +50,8 @@ class UserSampler : public Sampler {
 };
 
 ALEATOR_BIND(sampler_user) {
-  nb::class_<UserSampler, Sampler>(m, "UserSampler").def(nb::init<nb::object>(), nb::arg("adapter"));
+  nb::class_<UserSampler, Sampler>(m, "UserSampler")
+      .def(nb::init<nb::object>(), nb::arg("adapter"));
 }
 
 }  // namespace aleator

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_rows import row
+from numpy.typing import NDArray
 
 from aleator import samplers as S
 from aleator.kernels import host
@@ -28,31 +29,21 @@ def tokenizer() -> Any:
     return Tokenizer(Vocabulary.from_gguf(MODEL))
 
 
-@cache
-def infill_vocabulary() -> host.InfillVocabulary:
-    vocab = tokenizer().vocab
-    controls = vocab.eog | {vocab.bos, vocab.unk}
-    pieces = [b"" if i in controls else vocab.token_bytes(i) for i in range(len(vocab))]
-    return host.InfillVocabulary(pieces, sorted(vocab.eog), vocab.eos)
-
-
-def chain_of(described: list[Any]) -> Any:
-    if any(name == "infill" for name, _ in described):
-        place = S.base.Place(0, 0)
-        return host.LlamaChain(
-            [
-                host.LlamaInfill(infill_vocabulary())
-                if name == "infill"
-                else SAMPLERS_BY_NAME[name](**values).native_llama(place)
-                for name, values in described
-            ]
-        )
-    made = []
+def chain_of(described: list[Any]) -> S.SamplerChain:
+    made: list[S.Sampler] = []
     for name, values in described:
+        if name == "infill":
+            made.append(infill())
+            continue
         if values.get("dry_sequence_breakers"):
             values = {**values, "tokenizer": tokenizer()}
         made.append(SAMPLERS_BY_NAME[name](**values))
     return S.SamplerChain(made, numerics="llama.cpp")
+
+
+@cache
+def infill() -> S.Infill:
+    return S.Infill(tokenizer())
 
 
 def digest(native: host.LlamaCandidates) -> str:
@@ -62,11 +53,11 @@ def digest(native: host.LlamaCandidates) -> str:
     return hashed.hexdigest()[:16]
 
 
-def apply(chain: Any, logits: np.ndarray) -> host.LlamaCandidates:
-    native = host.LlamaCandidates(host.Candidates(logits))
-    compiled: Any = chain._native if isinstance(chain, S.SamplerChain) else chain
-    compiled.apply(native)
-    return native
+def apply(chain: S.SamplerChain, logits: NDArray[np.float32]) -> host.LlamaCandidates:
+    candidates = S.Candidates(logits)
+    chain.apply(candidates)
+    assert isinstance(candidates._native, host.LlamaCandidates)
+    return candidates._native
 
 
 def cases(stem: str) -> list[dict[str, Any]]:
@@ -123,4 +114,4 @@ def test_runs_with_state_give_llama_cpps_tokens(stem: str) -> None:
 
 def test_every_sampler_of_llama_cpp_has_golden_cases() -> None:
     own = {cls.name for cls in S.SAMPLERS} - {"token_mask", "top_a", "softmax", "tail_free"}
-    assert own | {"chain", "infill"} == set(STEMS)
+    assert own | {"chain"} == set(STEMS)

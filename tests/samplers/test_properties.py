@@ -62,6 +62,8 @@ def values(p: Parameter) -> st.SearchStrategy[Any]:
     assert low is not None
     assert high is not None
     known = [v for v in (p.neutral, p.low, p.high) if v is not None]
+    if p.high is None:
+        known += [1e39, 1e300]
     if p.type is float:  # and what float32 rounds to these, or to 0.5
         known += [v + by for v in (*known, 0.5) for by in (-1e-9, 1e-9, 1e-300)]
     lowest = -math.inf if p.low is None else p.low

@@ -35,6 +35,7 @@ class Infill(Sampler):
     ----------
     vocabulary
         With ``len``, ``token_bytes(id)``, ``eog``, and ``eot`` or ``eos``; or a tokenizer with ``vocab``.
+        Tokens for which its ``is_special(id)``, if it has one, is true are without text.
     """
 
     name = "infill"
@@ -50,7 +51,8 @@ class Infill(Sampler):
         end = vocab.eot if vocab.eot is not None else vocab.eos
         if end is None:
             raise ParameterError("vocabulary", "infill needs a vocabulary with an EOT or EOS token")
-        pieces = [vocab.token_bytes(i) for i in range(len(vocab))]
+        special = getattr(vocab, "is_special", lambda token: False)
+        pieces = [b"" if special(i) else vocab.token_bytes(i) for i in range(len(vocab))]
         native = host.InfillVocabulary(pieces, sorted(vocab.eog), end)
         for name, value in (("native_vocabulary", native), ("pieces", pieces), ("end", end)):
             object.__setattr__(self, name, value)

@@ -1,0 +1,32 @@
+"""The README's Python blocks run, and print what their comments say; its commands exist."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from aleator.cli import COMMANDS
+
+README = Path(__file__).parent.parent / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_python_blocks_run(block: str) -> None:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block, "README.md", "exec"), {})
+    expected = [x.split(",")[0].strip() for x in re.findall(r"# -> (.*)", block)]
+    if expected:
+        assert printed.getvalue().splitlines() == expected
+    else:
+        assert printed.getvalue()
+
+
+def test_every_command_is_shown_and_exists() -> None:
+    shown = set(re.findall(r"^aleator ([a-z-]+)", README.read_text(), re.MULTILINE))
+    assert shown == set(COMMANDS)
