@@ -2,18 +2,17 @@
 
     python tools/sanitize.py [pytest's arguments]
 
-Builds native/ into build/sanitize, makes sure that a mistake on purpose ends the process (native/probe.sanitize.cpp),
-then runs the tests with that module in place of the usual one.
+Builds native/ into build/sanitize, makes sure that mistakes on purpose (native/probe.sanitize.cpp) end the
+process, then runs the tests with that module in place of the usual one.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from native_module import ROOT, build, environment
+
 BUILD = ROOT / "build" / "sanitize"
 TESTS = [
     "tests/core", "tests/samplers", "tests/threads", "tests/cache/test_cells.py",
@@ -27,42 +26,6 @@ PROBES = {
     "write_past_end(1000)": "heap-buffer-overflow",
     "add_one(2**31 - 1)": "signed integer overflow",
 }
-
-
-def build(source: Path, folder: Path, *options: str) -> Path:
-    """Configure and build the native module, incrementally, and return its path."""
-    tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    folder.mkdir(parents=True, exist_ok=True)
-    configure = [
-        "cmake",
-        "-S",
-        source,
-        "-B",
-        folder,
-        "-G",
-        "Ninja",
-        f"-DPython_EXECUTABLE={sys.executable}",
-    ]
-    for command in ([*configure, *options], ["cmake", "--build", folder]):
-        done = subprocess.run(command, env=tools, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{done.stdout}\n{done.stderr}")
-    return next(folder.glob("_native*.so"))
-
-
-def environment(module: Path, **more: str) -> dict[str, str]:
-    """Variables under which every Python process takes ``module`` for ``aleator._native``."""
-    paths = [
-        str(ROOT / "tools" / "other_native"),
-        str(ROOT / "src"),
-        os.environ.get("PYTHONPATH", ""),
-    ]
-    return {
-        **os.environ,
-        "ALEATOR_NATIVE": str(module),
-        "PYTHONPATH": os.pathsep.join(paths),
-        **more,
-    }
 
 
 def runtime(name: str) -> str:

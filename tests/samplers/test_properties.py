@@ -1,7 +1,7 @@
 """Random chains over random rows: what must hold for all of them.
 
-The samplers and the ranges of their parameters come from the declarations, so a new sampler takes part by itself.
-Examples are derived from the tests' names: every run makes the same ones.
+The samplers and the ranges of their parameters come from the declarations, so a new sampler takes part
+by itself.  Examples are derived from the tests' names: every run makes the same ones.
 """
 
 from __future__ import annotations
@@ -59,9 +59,16 @@ def values(p: Parameter) -> st.SearchStrategy[Any]:
     if p.choices:
         return st.sampled_from(p.choices)
     low, high = NARROW.get(p.name, (p.low, p.high))
-    edges = st.sampled_from([v for v in (p.neutral, p.low, p.high) if v is not None])
     assert low is not None
     assert high is not None
+    known = [v for v in (p.neutral, p.low, p.high) if v is not None]
+    if p.high is None:
+        known += [1e39, 1e300]
+    if p.type is float:  # and what float32 rounds to these, or to 0.5
+        known += [v + by for v in (*known, 0.5) for by in (-1e-9, 1e-9, 1e-300)]
+    lowest = -math.inf if p.low is None else p.low
+    highest = math.inf if p.high is None else p.high
+    edges = st.sampled_from([v for v in known if lowest <= v <= highest])
     inside: st.SearchStrategy[Any] = (
         st.integers(int(low), int(high)) if p.type is int else st.floats(low, high)
     )

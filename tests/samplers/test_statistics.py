@@ -1,12 +1,13 @@
 """Do tokens come with the probabilities they should, and are separate draws independent?
 
-Every test has fixed seeds, so its outcome never changes.  ALPHA is the chance that a test of a perfect sampler would
-have failed for a seed chosen blindly: small enough that all of them together would have done so once in thousands.
+Every test has fixed seeds, so its outcome never changes.  ALPHA is the chance that a single test of a
+perfect sampler would fail for a seed chosen blindly; there are fewer than a hundred of them.
 """
 
 from __future__ import annotations
 
 import math
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray

@@ -1,6 +1,6 @@
-"""Makes ``aleator._native`` the module that ALEATOR_NATIVE names, in every Python below this folder's PYTHONPATH.
+"""Makes ``aleator._native`` the module that ALEATOR_NATIVE names.
 
-Python imports this file at its start, so processes that tests start are covered as well.
+Python imports this file at its start where PYTHONPATH has this folder: in processes that tests start as well.
 """
 
 from __future__ import annotations

@@ -103,6 +103,11 @@ class Parameter:
         )
 
 
+def single(value: float) -> float:
+    """The float32 nearest to a value, which is what kernels make of most parameters."""
+    return float(np.float32(value))
+
+
 def declare(parameter: Parameter) -> Any:
     """Make a dataclass field whose default is the parameter's neutral value."""
     return dataclasses.field(default=parameter.neutral, metadata={"parameter": parameter})

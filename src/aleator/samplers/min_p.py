@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import MIN_KEEP, Parameter, declare
+from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
@@ -45,7 +45,7 @@ class MinP(Sampler):
     @property
     def neutral(self) -> bool:
         """True at 0."""
-        return self.min_p == 0
+        return single(self.min_p) == 0
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/min_p.cpp."""

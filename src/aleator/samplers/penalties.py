@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, declare
+from aleator.core.parameter import Parameter, declare, single
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler, only_portable
 
@@ -62,9 +62,9 @@ class Penalties(Sampler):
     def neutral(self) -> bool:
         """True with no window, or with all three penalties off."""
         return self.penalty_last_n == 0 or (
-            self.repetition_penalty == 1
-            and self.frequency_penalty == 0
-            and self.presence_penalty == 0
+            single(self.repetition_penalty) == 1
+            and single(self.frequency_penalty) == 0
+            and single(self.presence_penalty) == 0
         )
 
     def native(self, place: Place) -> host.Sampler:

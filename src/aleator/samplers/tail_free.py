@@ -15,7 +15,7 @@ import itertools
 from dataclasses import dataclass
 
 from aleator.core.numerics import Row, Step, exact, ints
-from aleator.core.parameter import MIN_KEEP, Parameter, declare
+from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
@@ -38,7 +38,7 @@ class TailFree(Sampler):
     @property
     def neutral(self) -> bool:
         """True at 1."""
-        return self.tfs_z >= 1
+        return single(self.tfs_z) >= 1
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/tail_free.cpp."""

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 
 from aleator.core.numerics import Row, Step, exact, ints, run_length
-from aleator.core.parameter import Parameter, declare
+from aleator.core.parameter import Parameter, declare, single
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
@@ -36,7 +36,7 @@ class TopA(Sampler):
     @property
     def neutral(self) -> bool:
         """True at 0."""
-        return self.top_a == 0
+        return single(self.top_a) == 0
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/top_a.cpp."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aleator.core.numerics import Row, Step
-from aleator.core.parameter import Parameter, declare
+from aleator.core.parameter import Parameter, declare, single
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
@@ -40,7 +40,7 @@ class TopNSigma(Sampler):
     @property
     def neutral(self) -> bool:
         """True at 0 or less."""
-        return self.top_n_sigma <= 0
+        return single(self.top_n_sigma) <= 0
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/top_n_sigma.cpp."""

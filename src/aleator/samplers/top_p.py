@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
-from aleator.core.parameter import MIN_KEEP, Parameter, declare
+from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
@@ -44,7 +44,7 @@ class TopP(Sampler):
     @property
     def neutral(self) -> bool:
         """True at 1."""
-        return self.top_p >= 1
+        return single(self.top_p) >= 1
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/top_p.cpp."""

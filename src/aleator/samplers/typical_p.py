@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
-from aleator.core.parameter import MIN_KEEP, Parameter, declare
+from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
@@ -42,7 +42,7 @@ class TypicalP(Sampler):
     @property
     def neutral(self) -> bool:
         """True at 1."""
-        return self.typical_p >= 1
+        return single(self.typical_p) >= 1
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/typical_p.cpp."""

@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 
 from aleator.core.numerics import Row, Step, exact, ints, run_length
-from aleator.core.parameter import MIN_KEEP, Parameter, declare
+from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
 from aleator.core.philox import Purpose, stream, uniform64
 from aleator.kernels import host
 from aleator.samplers.base import Place, llama_seed
@@ -48,7 +48,7 @@ class XTC(SeededSampler):
     @property
     def neutral(self) -> bool:
         """True at probability 0 or a threshold above 0.5."""
-        return self.xtc_probability == 0 or self.xtc_threshold > 0.5
+        return single(self.xtc_probability) == 0 or single(self.xtc_threshold) > 0.5
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/xtc.cpp."""

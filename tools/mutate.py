@@ -1,0 +1,155 @@
+"""Would the conformance test notice a wrong kernel?  Change one thing at a time and see it fail.
+
+    python tools/mutate.py [name ...]
+
+Each mutation is built in build/mutate, a copy of native/, and tests/samplers/test_conformance.py runs
+against it.  That takes about a minute each, so it is no part of `make check`; docs/numerics.md has the table.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from native_module import ROOT, BuildError, build, environment
+
+WORK = ROOT / "build" / "mutate"
+DOCUMENT = ROOT / "docs" / "numerics.md"
+TEST = "tests/samplers/test_conformance.py"
+TIME_LIMIT = 600
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Texts of one file under native/, and what takes the place of each."""
+
+    name: str
+    file: str
+    changes: tuple[tuple[str, str], ...]
+
+
+def one(name: str, file: str, old: str, new: str) -> Mutation:
+    return Mutation(name, file, ((old, new),))
+
+
+TILES, CANDIDATES = "samplers/tiles.isa.cpp", "samplers/candidates.cpp"
+MUTATIONS = (
+    one("ties go to the higher id", "samplers/candidates.hpp",
+        "static_cast<uint32_t>(~id)", "static_cast<uint32_t>(id)"),
+    one("c2 of the polynomial is one ulp off", TILES, "0.24022242426872253f", "0.24022243916988373f"),
+    one("weights have one bit less", TILES, "(mantissa << 17)", "(mantissa << 16)"),
+    one("t is clamped at -30", TILES, "t >= -100.0f ? t : -100.0f", "t >= -30.0f ? t : -30.0f"),
+    one("top-p's bound is rounded down", "rng/fixed.hpp",
+        "(product + ((u128{1} << shift) - 1)) >> shift", "product >> shift"),
+    one("a mass equal to top-p's bound does not end the prefix", CANDIDATES,
+        "if ((sum += w) >= wanted) break;", "if ((sum += w) > wanted) break;"),
+    Mutation("min-p drops what is exactly at its bound", TILES,
+             (("_CMP_GE_OQ", "_CMP_GT_OQ"), ("v - zmax >= threshold", "v - zmax > threshold"))),
+    one("min-p's product is a float32 one", "samplers/min_p.cpp",
+        "static_cast<float>(c.temperature() * log_min_p_)",
+        "static_cast<float>(c.temperature()) * static_cast<float>(log_min_p_)"),
+    one("the product of temperatures is a float32", CANDIDATES,
+        "const double product = temperature_ * factor;",
+        "const double product = static_cast<float>(temperature_ * factor);"),
+    one("a draw at a boundary stays before it", CANDIDATES,
+        "while (target >= w[j]) target -= w[j++];", "while (target > w[j]) target -= w[j++];"),
+    one("a Philox key word is one off", "rng/philox.hpp", "0x9E3779B9u", "0x9E3779BAu"),
+    one("the position does not advance", "samplers/chain.cpp",
+        "step_.position += generated;", "step_.position += 0;"),
+    one("the last bit of log2 is lost", "rng/fixed.hpp",
+        "fraction = fraction << 1 | two;", "fraction = fraction << 1 | (two && i < 31);"),
+    one("frequency and presence are subtracted one by one", "samplers/penalties.cpp",
+        "*z = *z - (by_count + presence_);", "*z = (*z - by_count) - presence_;"),
+    one("repetition divides negative logits too", "samplers/penalties.cpp",
+        "*z = *z > 0 ? *z / repetition_ : *z * repetition_;", "*z = *z / repetition_;"),
+    one("XTC is off at a threshold of 0.5", "samplers/xtc.cpp",
+        "threshold_ > 0.5f", "threshold_ >= 0.5f"),
+    one("XTC's run ends at equality", CANDIDATES,
+        "if (part.weights[i] < bound)", "if (part.weights[i] <= bound)"),
+    one("typical's mean is rounded up", "samplers/sampler.cpp",
+        "-((-sum + total - 1) / total)", "-(-sum / total)"),
+    one("top-n-sigma truncates", TILES, "__builtin_rintf(scaled)", "scaled"),
+    one("tail-free keeps one more", "samplers/tail_free.cpp", "keys_[i ? i - 1 : 0]", "keys_[i]"),
+    one("DRY's shortest repetition goes free", "samplers/repeats.hpp",
+        "counted >= allowed_", "counted > allowed_"),
+    one("adaptive-p multiplies in another order", "samplers/adaptive_p.cpp",
+        "above = 10.0f * square", "above = (10.0f * distance) * distance"),
+    Mutation("-0 is not made +0", TILES,
+             (("logits[count] = v + 0.0f", "logits[count] = v"),
+              ("_mm512_add_ps(v, _mm512_setzero_ps())", "v"))),
+)  # fmt: skip
+
+
+def outcome(mutation: Mutation | None) -> str:
+    """The first test that fails with the mutation, or an empty text if none does."""
+    native = WORK / "native"
+    if mutation:
+        path = native / mutation.file
+        text = sound = path.read_text()
+        for old, new in mutation.changes:
+            if old not in text:
+                raise SystemExit(f"{mutation.name}: {mutation.file} has no {old!r} any more")
+            text = text.replace(old, new)
+        path.write_text(text)
+    try:
+        module = build(native, WORK / "build", "-DCMAKE_BUILD_TYPE=Release")
+    finally:
+        if mutation:
+            path.write_text(sound)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "--tb=no",
+        "-p",
+        "no:cacheprovider",
+        TEST,
+    ]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment(module), capture_output=True, text=True,
+            timeout=TIME_LIMIT, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "does not end"
+    if done.returncode == 0:
+        return ""
+    failed = re.search(r"FAILED \S+::(\S+)", done.stdout)
+    return f"`{failed[1]}`" if failed else "the process ends"
+
+
+def main() -> int:
+    """Run the mutations, print their table, and fail if one goes unnoticed."""
+    shutil.copytree(ROOT / "native", WORK / "native", dirs_exist_ok=True)
+    chosen = [m for m in MUTATIONS if not sys.argv[1:] or m.name in sys.argv[1:]]
+    if first := outcome(None):
+        raise SystemExit(f"without a mutation {first} fails")
+    lines = ["| mutation | file | first test that fails |", "|---|---|---|"]
+    missed = 0
+    for mutation in chosen:
+        noticed = outcome(mutation)
+        missed += not noticed
+        lines.append(f"| {mutation.name} | `{mutation.file}` | {noticed or '**none**'} |")
+        print(lines[-1], flush=True)
+    if not missed and len(chosen) == len(MUTATIONS):
+        table = "\n".join(lines)
+        text = re.sub(
+            r"(<!-- made by tools/mutate.py -->).*?(<!-- end -->)",
+            lambda marks: f"{marks[1]}\n{table}\n{marks[2]}",
+            DOCUMENT.read_text(), flags=re.DOTALL,
+        )  # fmt: skip
+        DOCUMENT.write_text(text)
+    print(f"{len(chosen)} mutations, {missed} went unnoticed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except BuildError as error:
+        sys.exit(f"the build failed:\n{error}")

@@ -1,0 +1,34 @@
+"""Builds of the native module beside the usual one, for tools that test a changed or instrumented copy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+class BuildError(Exception):
+    """The compiler's output."""
+
+
+def build(source: Path, folder: Path, *options: str) -> Path:
+    """Configure and build ``source`` in ``folder``, incrementally, and return the module's path."""
+    tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    folder.mkdir(parents=True, exist_ok=True)
+    python = f"-DPython_EXECUTABLE={sys.executable}"
+    configure = ["cmake", "-S", str(source), "-B", str(folder), "-G", "Ninja", python, *options]
+    for command in (configure, ["cmake", "--build", str(folder)]):
+        done = subprocess.run(command, env=tools, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BuildError(f"{done.stdout}\n{done.stderr}")
+    return next(folder.glob("_native*.so"))
+
+
+def environment(module: Path, **more: str) -> dict[str, str]:
+    """Variables under which every Python process takes ``module`` for ``aleator._native``."""
+    folders = [str(ROOT / "tools" / "other_native"), str(ROOT / "src")]
+    paths = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "ALEATOR_NATIVE": str(module), "PYTHONPATH": paths, **more}
