@@ -9,7 +9,8 @@
 NB_MODULE(_native, m) {
   m.doc() =
       "Native code of aleator: samplers, cache bookkeeping, layers. Import it through the package.";
-  // Objects that live in a module's globals are still there at exit, which is not worth a warning to users.
+  // Objects that live in a module's globals are still there at exit, which is not worth a warning
+  // to users.
   nb::set_leak_warnings(false);
   std::vector<aleator::Binding*> bindings;
   for (auto* b = aleator::Binding::first; b; b = b->next) bindings.push_back(b);

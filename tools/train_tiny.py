@@ -7,8 +7,8 @@ domain) and this file.  The run is seeded; docs/bundled-model.md reports the los
 
 The corpus is one million characters, so a model large enough to write verse also memorises it.
 Three things hold that back: dropout, weight decay, and BPE dropout (Provilkov et al. 2020,
-arXiv:1910.13267), which re-tokenises the text differently in every epoch but the last few.  The weights with the lowest
-held-out loss are the ones written.
+arXiv:1910.13267), which re-tokenises the text differently in every epoch but the last few.  The weights
+with the lowest held-out loss are the ones written.
 
 Ctrl-C stops training and still writes the best weights so far; the GGUF is written beside its
 destination and renamed, so a reader never sees half a file.

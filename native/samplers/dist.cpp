@@ -1,4 +1,6 @@
 // Contract: src/aleator/samplers/dist.py
+#include <algorithm>
+
 #include "bind.hpp"
 #include "rng/fixed.hpp"
 #include "samplers/sampler.hpp"
@@ -7,11 +9,16 @@ namespace aleator {
 
 class Dist : public Cloned<Dist> {
  public:
-  Dist(uint64_t seed, uint32_t ordinal, bool gumbel) : stream_{seed, ordinal}, gumbel_(gumbel) {}
+  enum Draw { inverse = 0, gumbel = 1, gumbel_pcg = 2 };
+
+  Dist(uint64_t seed, uint32_t ordinal, int draw)
+      : stream_{seed, ordinal}, draw_(static_cast<Draw>(draw)) {}
 
   void apply(Candidates& c, const Step& step) override {
-    if (gumbel_) {
+    if (draw_ == gumbel) {
       race(c, step);
+    } else if (draw_ == gumbel_pcg) {
+      perturb(c, step);
     } else {
       c.draw(uniform(Purpose::dist, stream_, step.position, step.completion));
     }
@@ -37,13 +44,36 @@ class Dist : public Cloned<Dist> {
     }
   }
 
+  // Akunu's kernel: noise from a 32-bit hash, added to the logit and rounded to half precision.
+  void perturb(Candidates& c, const Step& step) const {
+    c.compact();
+    const auto start = static_cast<uint32_t>(step.position + stream_.seed) * 2654435761u;
+    const auto temperature = static_cast<float>(c.temperature());
+    float best = 0;
+    c.selected = -1;
+    for (size_t i = 0; i < c.ids().size(); ++i) {
+      const uint32_t state = (start + static_cast<uint32_t>(c.ids()[i])) * 747796405u + 2891336453u;
+      uint32_t word = ((state >> ((state >> 28) + 4)) ^ state) * 277803737u;
+      word ^= word >> 22;
+      const float u = std::clamp(static_cast<float>(word) / 4294967296.0f, 1e-7f, 1.0f - 1e-7f);
+      const double exponential = -ln2 * log2_double(static_cast<double>(u));
+      const auto noise = static_cast<float>(-ln2 * log2_double(exponential));
+      const float scaled = temperature * noise;
+      const float perturbed = static_cast<float>(static_cast<_Float16>(c.logits()[i] + scaled));
+      if (c.selected >= 0 && !(perturbed > best)) continue;
+      best = perturbed;
+      c.selected = c.ids()[i];
+    }
+  }
+
+  static constexpr double ln2 = 0.6931471805599453;
   Stream stream_;
-  bool gumbel_;
+  Draw draw_;
 };
 
 ALEATOR_BIND(sampler_dist) {
-  nb::class_<Dist, Sampler>(m, "Dist").def(nb::init<uint64_t, uint32_t, bool>(), nb::arg("seed"),
-                                           nb::arg("ordinal"), nb::arg("gumbel"));
+  nb::class_<Dist, Sampler>(m, "Dist").def(nb::init<uint64_t, uint32_t, int>(), nb::arg("seed"),
+                                           nb::arg("ordinal"), nb::arg("draw"));
 }
 
 }  // namespace aleator

@@ -22,7 +22,8 @@ static inline void pause_briefly() {
 }
 
 static constexpr int spins = 60;  // some 3 us of waiting alone, then offering the core to others
-static constexpr int idle_yields = 3000;  // without a job, about 1 ms of that (a token follows soon), then sleep
+static constexpr int idle_yields =
+    3000;  // without a job, about 1 ms of that (a token follows soon), then sleep
 
 // What a fork leaves behind: thrown away whole, because its threads are gone and its locks may be
 // held.

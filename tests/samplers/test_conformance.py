@@ -113,6 +113,7 @@ CHAINS: dict[str, list[S.Sampler]] = {
     "penalties_mixed": [S.Penalties(penalty_last_n=4, repetition_penalty=1.3, frequency_penalty=2,
                                     penalty_scope="mixed"), S.Dist()],
     "gumbel": [S.Temperature(temperature=1.4), S.Dist(draw="gumbel")],
+    "gumbel_pcg": [S.TopK(top_k=300), S.Temperature(temperature=0.9), S.Dist(draw="gumbel-pcg")],
     "typical": [S.TypicalP(typical_p=0.5), S.Dist()],
     "typical_wide": [S.Temperature(temperature=2), S.TypicalP(typical_p=0.97), S.Dist()],
     "typical_min_keep": [S.TypicalP(typical_p=0.01, min_keep=7), S.Dist()],

@@ -6,6 +6,9 @@ inverse    u is one 64-bit Philox output; the token is the first in id order who
 gumbel     a race: each token has its own uniform u(id); the smallest E / w wins, E = 64 - log2(u) in
            Q32 (the Gumbel-max trick without logarithms of weights), ties to the lower id.  Removing
            other tokens does not change the winner.
+gumbel-pcg Akunu's kernel, to compare with and for nothing else: u from a 32-bit PCG hash of (position + seed) *
+           2654435761 + id, clamped to [1e-7, 1 - 1e-7]; the largest half(z + T * -ln(-ln u)) wins.  Its
+           streams overlap between positions, and its rounding makes ties.
 Key        seed, position, the sampler's ordinal among the chain's Dists, and the completion index.
 Masked     never selected; nor is a token whose weight rounds to zero (below 2^-41 of the largest).
 Elsewhere  llama.cpp draws from mt19937, in the order that the candidates happen to have, with float32
@@ -14,17 +17,22 @@ Elsewhere  llama.cpp draws from mt19937, in the order that the candidates happen
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from aleator.core.numerics import Row, Step, draw, ints, log2_q32
+import numpy as np
+
+from aleator.core.numerics import Row, Step, draw, ints, log2_double, log2_q32
 from aleator.core.parameter import SEED, Parameter, check_seed, declare
-from aleator.core.philox import Purpose, stream, uniform64
+from aleator.core.philox import MASK32, Purpose, stream, uniform64
 from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler, llama_seed, only_portable
 
+LN2 = 0.6931471805599453
 DRAW = Parameter(
-    "draw", str, "inverse", "how the token is drawn: by inverse cumulative mass, or by a race",
-    choices=("inverse", "gumbel"), flags=("--draw",),
+    "draw", str, "inverse",
+    "how the token is drawn: by inverse cumulative mass, by a race, or by Akunu's hash to compare with it",
+    choices=("inverse", "gumbel", "gumbel-pcg"), flags=("--draw",),
 )  # fmt: skip
 
 
@@ -37,7 +45,7 @@ class Dist(Sampler):
     seed
         64 bits.  ``None`` and -1 take the chain's.
     draw
-        ``"inverse"`` or ``"gumbel"``.
+        ``"inverse"``, ``"gumbel"`` or ``"gumbel-pcg"``.
 
     """
 
@@ -57,7 +65,7 @@ class Dist(Sampler):
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/dist.cpp."""
-        return host.Dist(self._seed(place), place.ordinal, self.draw == "gumbel")
+        return host.Dist(self._seed(place), place.ordinal, DRAW.choices.index(self.draw))
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
         """llama.cpp's numbers: native/llama/dist.cpp."""
@@ -71,7 +79,13 @@ class Dist(Sampler):
         if self.draw == "inverse":
             word = stream(Purpose.DIST, place.ordinal, step.completion)
             row.selected = draw(row, seed, step.position, word)
-            return
+        elif self.draw == "gumbel":
+            self._race(row, step, place)
+        else:
+            self._perturb(row, step.position + seed)
+
+    def _race(self, row: Row, step: Step, place: Place) -> None:
+        seed = self._seed(place)
         word = stream(Purpose.GUMBEL, place.ordinal, step.completion)
         best: tuple[int, int] | None = None
         for token, w in zip(row.ids.tolist(), ints(row.weights()), strict=True):
@@ -79,3 +93,20 @@ class Dist(Sampler):
             e = (64 << 32) - log2_q32(max(u, 1))
             if w and (best is None or e * best[1] < best[0] * w):
                 best, row.selected = (e, w), token
+
+    @staticmethod
+    def _perturb(row: Row, offset: int) -> None:
+        start, best = (offset & MASK32) * 2654435761, -math.inf
+        temperature = np.float32(row.temperature)
+        for token, z in zip(row.ids.tolist(), row.logits, strict=True):
+            state = ((start + token & MASK32) * 747796405 + 2891336453) & MASK32
+            word = ((state >> ((state >> 28) + 4)) ^ state) * 277803737 & MASK32
+            word ^= word >> 22
+            u = np.clip(
+                np.float32(word) / np.float32(2**32), np.float32(1e-7), np.float32(1 - 1e-7)
+            )
+            noise = np.float32(-LN2 * log2_double(-LN2 * log2_double(float(u))))
+            with np.errstate(over="ignore"):
+                perturbed = float(np.float16(z + temperature * noise))
+            if row.selected is None or perturbed > best:
+                best, row.selected = perturbed, token
