@@ -238,6 +238,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("src/aleator/data/shakespeare.gguf"))
     parser.add_argument("--log", type=Path, help="write the loss curve here as CSV")
+    parser.add_argument(
+        "--init", type=Path, help="start from the weights of this GGUF of the same shape"
+    )
     parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--batch", type=int, default=4, help="windows per step (default 4)")
     parser.add_argument("--lr", type=float, default=1.5e-3)
@@ -262,6 +265,9 @@ def main() -> None:
     held = encode(tokenizer, held_parts, None)
     held_characters = sum(map(len, held_parts))
     model = TinyLlama(s, args.dropout)
+    if args.init:
+        tensors = {t.name: t.data for t in gguf.GGUFReader(str(args.init)).tensors}
+        model.load_state_dict({k: torch.tensor(v.astype(np.float32)) for k, v in tensors.items()})
     n_parameters = sum(p.numel() for p in model.parameters())
     epoch_tokens = len(encode(tokenizer, train_parts, None))
     steps_per_epoch = max(1, epoch_tokens // (args.batch * s.context))

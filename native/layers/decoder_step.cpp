@@ -8,6 +8,7 @@
 namespace aleator {
 
 static const auto linear_rows_ = ALEATOR_PICK(linear_rows);
+static const auto pack_ = ALEATOR_PICK(pack);
 static const auto read_row_ = ALEATOR_PICK(read_row);
 static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
 static const auto rotate_ = ALEATOR_PICK(rotate);
@@ -36,6 +37,7 @@ void DecoderStep::prepare(const MicroBatch& batch) {
   x_.resize(t * e), sum_.resize(t * e);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
+  packed_.resize(packed_size(t, std::max({e, attended, ff})));
   scratch_.resize(pool_->size());
   for (Scratch& s : scratch_) {
     s.normed.resize(t * e);
@@ -65,54 +67,73 @@ void DecoderStep::prepare(const MicroBatch& batch) {
   }
 }
 
-// Each thread normalises for itself: less work than waiting for another to do it.
-const float* DecoderStep::normed(int thread, const float* weight, int64_t tokens) {
-  float* y = scratch_[thread].normed.data();
+// Rows of x [tokens, in] for a product; every thread must call it.
+Input DecoderStep::input(int thread, const float* x, int64_t in, int64_t tokens) {
+  if (tokens <= few_tokens) return {x, in, tokens};
+  pool_->split(thread, packs(tokens),
+               [&](int64_t unit) { pack_(x, in, tokens, in, unit * pack_tokens, packed_.data()); });
+  pool_->barrier();
+  return {packed_.data(), 0, tokens, true};
+}
+
+// x_ normalised.  Few tokens each thread normalises for itself: less work than waiting for another.
+Input DecoderStep::normed(int thread, const float* weight, int64_t tokens) {
   const int64_t e = shape_.n_embd();
-  for (int64_t t = 0; t < tokens; t++) rms_norm_(&x_[t * e], weight, e, shape_.eps, y + t * e);
-  return y;
+  float* y = scratch_[thread].normed.data();
+  const auto norm = [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t++) rms_norm_(&x_[t * e], weight, e, shape_.eps, y + t * e);
+  };
+  if (tokens <= few_tokens) {
+    norm(0, tokens);
+    return {y, e, tokens};
+  }
+  pool_->split(thread, packs(tokens), [&](int64_t unit) {
+    const int64_t first = unit * pack_tokens;
+    norm(first, std::min(tokens, first + pack_tokens));
+    pack_(y, e, tokens, e, first, packed_.data());
+  });
+  pool_->barrier();
+  return {packed_.data(), 0, tokens, true};
 }
 
 // Several matrices with one input, as one list of units.
-void DecoderStep::products(int thread, const float* x, int64_t tokens,
-                           std::initializer_list<Product> list) {
+void DecoderStep::products(int thread, const Input& x, std::initializer_list<Product> list) {
   int64_t n = 0;
-  for (const Product& p : list) n += units(*p.weights, tokens);
+  for (const Product& p : list) n += units(*p.weights, x.tokens);
   pool_->split(thread, n, [&](int64_t unit) {
     const Product* p = list.begin();
-    for (; unit >= units(*p->weights, tokens); p++) unit -= units(*p->weights, tokens);
+    for (; unit >= units(*p->weights, x.tokens); p++) unit -= units(*p->weights, x.tokens);
     const Weights& w = *p->weights;
-    const int64_t begin = unit * rows_per_unit(w, tokens),
-                  end = std::min(w.out, begin + rows_per_unit(w, tokens));
-    linear_rows_(w, begin, end, x, w.in, tokens, p->out, w.out);
+    const int64_t rows = rows_per_unit(w, x.tokens), begin = unit * rows;
+    linear_rows_(w, begin, std::min(w.out, begin + rows), x, p->out, w.out);
   });
 }
 
 // x_ += W x, with each thread adding the rows it has computed.
-void DecoderStep::add_product(int thread, const Weights& w, const float* x, int64_t tokens) {
-  pool_->split(thread, units(w, tokens), [&](int64_t unit) {
-    const int64_t begin = unit * rows_per_unit(w, tokens),
-                  end = std::min(w.out, begin + rows_per_unit(w, tokens));
-    linear_rows_(w, begin, end, x, w.in, tokens, sum_.data(), w.out);
-    for (int64_t t = 0; t < tokens; t++)
+void DecoderStep::add_product(int thread, const Weights& w, const Input& x) {
+  const int64_t rows = rows_per_unit(w, x.tokens);
+  pool_->split(thread, units(w, x.tokens), [&](int64_t unit) {
+    const int64_t begin = unit * rows, end = std::min(w.out, begin + rows);
+    linear_rows_(w, begin, end, x, sum_.data(), w.out);
+    for (int64_t t = 0; t < x.tokens; t++)
       for (int64_t row = begin; row < end; row++) x_[t * w.out + row] += sum_[t * w.out + row];
   });
 }
 
 void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   const int64_t tokens = batch.tokens;
-  products(thread, normed(thread, l.attention_norm, tokens), tokens,
+  products(thread, normed(thread, l.attention_norm, tokens),
            {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
   pool_->barrier();
   place_keys(thread, l, batch);
   pool_->barrier();
   attention(thread, l, batch);
   pool_->barrier();
-  add_product(thread, l.o, attended_.data(), tokens);
+  add_product(thread, l.o, input(thread, attended_.data(), l.o.in, tokens));
   pool_->barrier();
   feed_forward(thread, l, tokens);
   pool_->barrier();
-  add_product(thread, l.down, gate_.data(), tokens);
+  add_product(thread, l.down, input(thread, gate_.data(), l.down.in, tokens));
   pool_->barrier();
 }
 
@@ -148,13 +169,13 @@ void DecoderStep::attention(int thread, const DecoderLayer& l, const MicroBatch&
 }
 
 void DecoderStep::feed_forward(int thread, const DecoderLayer& l, int64_t tokens) {
-  const float* x = normed(thread, l.ffn_norm, tokens);
+  const Input x = normed(thread, l.ffn_norm, tokens);
   const int64_t rows = std::min(rows_per_unit(l.gate, tokens), rows_per_unit(l.up, tokens)),
                 ff = l.gate.out;
   pool_->split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
     const int64_t begin = unit * rows, end = std::min(ff, begin + rows);
-    linear_rows_(l.gate, begin, end, x, l.gate.in, tokens, gate_.data(), ff);
-    linear_rows_(l.up, begin, end, x, l.up.in, tokens, up_.data(), ff);
+    linear_rows_(l.gate, begin, end, x, gate_.data(), ff);
+    linear_rows_(l.up, begin, end, x, up_.data(), ff);
     for (int64_t t = 0; t < tokens; t++)
       swiglu_(&gate_[t * ff + begin], &up_[t * ff + begin], end - begin);
   });
@@ -165,7 +186,8 @@ void DecoderStep::logits(int thread, const MicroBatch& batch) {
   float* y = scratch_[thread].normed.data();
   for (int64_t i = 0; i < batch.n_out; i++)
     rms_norm_(&x_[batch.out_rows[i] * e], shape_.output_norm, e, shape_.eps, y + i * e);
-  if (batch.n_out) products(thread, y, batch.n_out, {{&shape_.output, batch.logits}});
+  if (batch.n_out)
+    products(thread, input(thread, y, e, batch.n_out), {{&shape_.output, batch.logits}});
 }
 
 }  // namespace aleator

@@ -66,9 +66,10 @@ class DecoderStep {
     float* out;
   };
   void prepare(const MicroBatch& batch);
-  void products(int thread, const float* x, int64_t tokens, std::initializer_list<Product> list);
-  void add_product(int thread, const Weights& w, const float* x, int64_t tokens);
-  const float* normed(int thread, const float* weight, int64_t tokens);
+  Input input(int thread, const float* x, int64_t in, int64_t tokens);
+  Input normed(int thread, const float* weight, int64_t tokens);
+  void products(int thread, const Input& x, std::initializer_list<Product> list);
+  void add_product(int thread, const Weights& w, const Input& x);
   void layer(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void attention(int thread, const DecoderLayer& l, const MicroBatch& batch);
@@ -79,7 +80,7 @@ class DecoderStep {
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;
   std::mutex turn_;
-  std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, sum_, cos_sin_;
+  std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, sum_, cos_sin_, packed_;
   std::vector<int32_t> seen_;        // the visible cells of token 0, of token 1, ...
   std::vector<int64_t> seen_start_;  // [T + 1]
   std::vector<Scratch> scratch_;

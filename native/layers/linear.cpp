@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include <stdexcept>
+#include <vector>
 
 #include "bind.hpp"
 #include "layers/stored_matrix.hpp"
@@ -52,11 +53,24 @@ static void linear(Pool& pool, const StoredMatrix& matrix, Rows x, OutRows y) {
   if (int64_t(x.shape(1)) != w.in || int64_t(y.shape(1)) != w.out || int64_t(y.shape(0)) != tokens)
     throw std::invalid_argument("x must be [tokens, in] and y [tokens, out]");
   nb::gil_scoped_release nogil;
+  static const auto pack_ = ALEATOR_PICK(pack);
   const int64_t per_unit = rows_per_unit(w, tokens);
+  Input in{x.data(), w.in, tokens};
+  std::vector<float> packed;
+  if (tokens > few_tokens) {
+    packed.resize(packed_size(tokens, w.in));
+    in = {packed.data(), 0, tokens, true};
+  }
   pool.run([&](int thread) {
+    if (in.packed) {
+      pool.split(thread, packs(tokens), [&](int64_t unit) {
+        pack_(x.data(), w.in, tokens, w.in, unit * pack_tokens, packed.data());
+      });
+      pool.barrier();
+    }
     pool.split(thread, units(w, tokens), [&](int64_t unit) {
       const int64_t end = (unit + 1) * per_unit;
-      rows(w, unit * per_unit, end < w.out ? end : w.out, x.data(), w.in, tokens, y.data(), w.out);
+      rows(w, unit * per_unit, end < w.out ? end : w.out, in, y.data(), w.out);
     });
   });
 }
@@ -99,8 +113,9 @@ ALEATOR_BIND(linear) {
       });
   m.def("linear", &linear, nb::arg("pool"), nb::arg("matrix"), nb::arg("x"),
         nb::arg("y").noconvert(),
-        "y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads "
-        "and any number of rows.");
+        "y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads, "
+        "for "
+        "any number of tokens up to 8, and for any above.");
   m.def("read_rows", &read_rows, nb::arg("pool"), nb::arg("matrix"), nb::arg("rows"),
         nb::arg("y").noconvert(),
         "y[i] = row rows[i] of the matrix as float32; rows int64 [n], y [n, in]. ValueError for a "

@@ -7,18 +7,38 @@
 
 namespace aleator {
 
-// Rows [begin, end) of W against `tokens` rows of x (float32, x_stride apart) into y[token *
-// y_stride + row]. Products and sums in float32.  The bits of y[t][r] depend on row r, on x[t] and
-// on the instruction set only: not on the number of tokens, nor on how the rows are shared out.
-ALEATOR_DECLARE(void linear_rows(const Weights& w, int64_t begin, int64_t end, const float* x,
-                                 int64_t x_stride, int64_t tokens, float* y, int64_t y_stride))
+// Up to so many tokens the reading of W is what takes time, with more it is the arithmetic: there
+// are two kernels.
+constexpr int64_t few_tokens = 8;
+
+// What W is multiplied with: few tokens as rows, more of them packed.
+struct Input {
+  const float* x = nullptr;
+  int64_t stride = 0;  // from row to row; unused when packed
+  int64_t tokens = 0;
+  bool packed = false;
+};
+
+constexpr int64_t pack_tokens = 32;  // packed in one go: a multiple of every kernel's width
+inline int64_t packs(int64_t tokens) { return (tokens + pack_tokens - 1) / pack_tokens; }
+inline int64_t packed_size(int64_t tokens, int64_t in) { return packs(tokens) * pack_tokens * in; }
+
+// Packs rows [first, first + pack_tokens) of x, those past `tokens` as zeros; packed holds
+// packed_size floats.
+ALEATOR_DECLARE(void pack(const float* x, int64_t stride, int64_t tokens, int64_t in, int64_t first,
+                          float* packed))
+// Rows [begin, end) of W times x into y[token * y_stride + row].  Products and sums in float32. The
+// bits of y[t][r] depend on row r, on x[t], on the instruction set and on `packed`, on nothing
+// else.
+ALEATOR_DECLARE(void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x,
+                                 float* y, int64_t y_stride))
 // Row `row` of W as float32 [in].
 ALEATOR_DECLARE(void read_row(const Weights& w, int64_t row, float* y))
 
-// Rows that one thread takes at a time: enough to hide the taking (and, with many tokens, to use x
-// several times while it is near), few enough to share evenly.
+// Rows that one thread takes at a time: enough to hide the taking (and, packed, to use x several
+// times while it is near), few enough to share evenly.
 inline int64_t rows_per_unit(const Weights& w, int64_t tokens) {
-  const int64_t rows = tokens > 8 ? 64 : 16384 / w.row_bytes / 4 * 4;
+  const int64_t rows = tokens > few_tokens ? 64 : 16384 / w.row_bytes / 4 * 4;
   return rows < 4 ? 4 : rows > 64 ? 64 : rows;
 }
 inline int64_t units(const Weights& w, int64_t tokens) {

@@ -1,8 +1,22 @@
 #include "layers/linear.hpp"
 
+#include <type_traits>
+
 #include "layers/lanes.hpp"
 
 namespace aleator::ALEATOR_ISA {
+
+// Elements [begin, end) of a row as float32; begin is where a step begins.
+template <class Read>
+static void widen(const uint8_t* p, int64_t begin, int64_t end, float* y) {
+  int64_t i = begin;
+  for (; i + Read::step <= end; i += Read::step) {
+    vf v[Read::step / lanes];
+    Read::group(p, i, v);
+    for (int k = 0; k < Read::step / lanes; k++) store(y + i - begin + k * lanes, v[k]);
+  }
+  for (; i < end; i++) y[i - begin] = Read::one(p, i);
+}
 
 // Rows of W read side by side, and rows of x that share one reading: as many sums as there are
 // registers.
@@ -57,37 +71,108 @@ static void tokens_of(const Weights& w, int64_t row, const float* x, int64_t x_s
 }
 
 template <class Read>
-static void rows_of(const Weights& w, int64_t begin, int64_t end, const float* x, int64_t x_stride,
-                    int64_t tokens, float* y, int64_t y_stride) {
-  constexpr int64_t block = 64;  // tokens whose rows of x stay in the second-level cache
-  for (int64_t t = 0; t < tokens; t += block, x += block * x_stride, y += block * y_stride) {
-    const int64_t n = tokens - t < block ? tokens - t : block;
-    int64_t row = begin;
-    for (; row + tile_rows <= end; row += tile_rows)
-      tokens_of<Read, tile_rows>(w, row, x, x_stride, n, y, y_stride);
-    for (; row < end; row++) tokens_of<Read, 1>(w, row, x, x_stride, n, y, y_stride);
+static void few(const Weights& w, int64_t begin, int64_t end, const Input& in, float* y,
+                int64_t y_stride) {
+  int64_t row = begin;
+  for (; row + tile_rows <= end; row += tile_rows)
+    tokens_of<Read, tile_rows>(w, row, in.x, in.stride, in.tokens, y, y_stride);
+  for (; row < end; row++) tokens_of<Read, 1>(w, row, in.x, in.stride, in.tokens, y, y_stride);
+}
+
+// Many tokens lie side by side in the lanes: x is packed as [panel][in][panel_tokens], and single
+// elements of W are broadcast.
+constexpr int panel_tokens = 2 * lanes;
+constexpr int panel_rows = lanes == 16 ? 8 : 4;  // so many rows of W at once fill the registers
+constexpr int64_t depth = 512;  // elements of W's rows at once: with the panel's, they stay near
+static_assert(pack_tokens % panel_tokens == 0);
+
+void pack(const float* x, int64_t stride, int64_t tokens, int64_t in, int64_t first,
+          float* packed) {
+  for (int64_t t = first; t < first + pack_tokens; t += panel_tokens) {
+    float* panel = packed + t * in;
+    const int64_t n = tokens - t < panel_tokens ? tokens - t : panel_tokens;
+    for (int64_t i = 0; i < in; i += lanes) {  // a block at a time, so that lines are used whole
+      const int64_t end = i + lanes < in ? i + lanes : in;
+      for (int64_t j = 0; j < panel_tokens; j++)
+        for (int64_t k = i; k < end; k++)
+          panel[k * panel_tokens + j] = j < n ? x[(t + j) * stride + k] : 0.0f;
+    }
   }
 }
 
-void linear_rows(const Weights& w, int64_t begin, int64_t end, const float* x, int64_t x_stride,
-                 int64_t tokens, float* y, int64_t y_stride) {
+// out[r][t] = sum over k < n of row r of w times x[k * panel_tokens + t], for V vectors of tokens.
+template <int R, int V>
+static void panel(const uint8_t* w, int64_t row_bytes, int64_t n, const float* x,
+                  float (&out)[R][panel_tokens]) {
+  vf total[R][V] = {};
+  for (int64_t k = 0; k < n; k++) {
+    vf xs[V];
+    for (int v = 0; v < V; v++) xs[v] = load(x + k * panel_tokens + v * lanes);
+    for (int r = 0; r < R; r++) {
+      const float ws = load_as<float>(w + r * row_bytes + 4 * k);
+      for (int v = 0; v < V; v++) total[r][v] += ws * xs[v];
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < V; v++) store(out[r] + v * lanes, total[r][v]);
+}
+
+template <class Read, int R>
+static void panels_of(const Weights& w, int64_t row, const Input& in, float* y, int64_t y_stride) {
+  float wide[R][depth];
+  for (int64_t k = 0; k < w.in; k += depth) {
+    const int64_t n = w.in - k < depth ? w.in - k : depth;
+    const uint8_t* p = w.data + row * w.row_bytes + 4 * k;
+    int64_t row_bytes = w.row_bytes;
+    if constexpr (!std::is_same_v<Read, ReadF32>) {
+      for (int r = 0; r < R; r++) widen<Read>(w.data + (row + r) * w.row_bytes, k, k + n, wide[r]);
+      p = reinterpret_cast<const uint8_t*>(wide);
+      row_bytes = depth * 4;
+    }
+    for (int64_t t = 0; t < in.tokens; t += panel_tokens) {
+      const float* x = in.x + t * w.in + k * panel_tokens;
+      const int64_t tokens = in.tokens - t < panel_tokens ? in.tokens - t : panel_tokens;
+      float out[R][panel_tokens];
+      if (tokens > lanes)
+        panel<R, 2>(p, row_bytes, n, x, out);
+      else
+        panel<R, 1>(p, row_bytes, n, x, out);
+      for (int64_t j = 0; j < tokens; j++)
+        for (int r = 0; r < R; r++) {
+          float& to = y[(t + j) * y_stride + row + r];
+          to = (k ? to : w.bias ? w.bias[row + r] : 0.0f) + out[r][j];
+        }
+    }
+  }
+}
+
+template <class Read>
+static void many(const Weights& w, int64_t begin, int64_t end, const Input& in, float* y,
+                 int64_t y_stride) {
+  constexpr int64_t near = 128;  // tokens that stay in the second-level cache from row to row
+  for (int64_t t = 0; t < in.tokens; t += near, y += near * y_stride) {
+    const int64_t tokens = in.tokens - t < near ? in.tokens - t : near;
+    const Input part{in.x + t * w.in, 0, tokens, true};
+    int64_t row = begin;
+    for (; row + panel_rows <= end; row += panel_rows)
+      panels_of<Read, panel_rows>(w, row, part, y, y_stride);
+    for (; row < end; row++) panels_of<Read, 1>(w, row, part, y, y_stride);
+  }
+}
+
+void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
+                 int64_t y_stride) {
   with_reader(w.type, [&](auto read) {
-    rows_of<decltype(read)>(w, begin, end, x, x_stride, tokens, y, y_stride);
+    if (x.packed)
+      many<decltype(read)>(w, begin, end, x, y, y_stride);
+    else
+      few<decltype(read)>(w, begin, end, x, y, y_stride);
   });
 }
 
 void read_row(const Weights& w, int64_t row, float* y) {
-  with_reader(w.type, [&](auto read) {
-    using Read = decltype(read);
-    const uint8_t* p = w.data + row * w.row_bytes;
-    int64_t i = 0;
-    for (; i + Read::step <= w.in; i += Read::step) {
-      vf v[Read::step / lanes];
-      Read::group(p, i, v);
-      for (int k = 0; k < Read::step / lanes; k++) store(y + i + k * lanes, v[k]);
-    }
-    for (; i < w.in; i++) y[i] = Read::one(p, i);
-  });
+  with_reader(w.type,
+              [&](auto read) { widen<decltype(read)>(w.data + row * w.row_bytes, 0, w.in, y); });
 }
 
 }  // namespace aleator::ALEATOR_ISA

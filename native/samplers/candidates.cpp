@@ -195,6 +195,7 @@ int32_t Candidates::argmax() const {
 }
 
 void Candidates::multiply_temperature(double factor) {
+  if (factor == 1) return;
   const double product = temperature_ * factor;
   full_mass_ = 0;
   if (!std::isfinite(product))

@@ -21,9 +21,10 @@ static inline void pause_briefly() {
 #endif
 }
 
-static constexpr int spins = 60;  // some 3 us of waiting alone, then offering the core to others
-static constexpr int idle_yields =
-    3000;  // without a job, about 1 ms of that (a token follows soon), then sleep
+// Waiting alone for some 3 us, then offering the core to others; without a job for about 1 ms,
+// because a token follows soon, then asleep.
+static constexpr int spins = 60;
+static constexpr int idle_yields = 3000;
 
 // What a fork leaves behind: thrown away whole, because its threads are gone and its locks may be
 // held.

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from aleator import samplers as S
-from aleator.core.errors import LogitsError
+from aleator.core.errors import LogitsError, ParameterError
 
 SIZES = (1, 2, 3, 127, 128, 129, 1000, 2048, 5001)
 
@@ -280,3 +280,34 @@ def test_wide_nucleus_of_a_large_row(kind: str) -> None:
     chain.apply(candidates)
     np.testing.assert_array_equal(candidates.ids, row.ids)
     assert candidates.selected == row.selected
+
+
+def test_a_temperature_forgets_the_full_mass_unless_it_is_neutral() -> None:
+    logits = family("normal", 300, 3)
+    for factor in (0.5, 1.0):
+        chain = S.SamplerChain(
+            [
+                S.Softmax(),
+                S.Temperature(temperature=factor),
+                S.TopP(top_p=0.5, mass="full"),
+                S.Dist(),
+            ],
+            seed=1,
+        )
+        if factor == 1:
+            check_step(chain, S.ReferenceChain(chain), logits, "neutral")
+            continue
+        for apply in (chain.sample, S.ReferenceChain(chain).apply):
+            with pytest.raises(ParameterError, match="needs a Softmax"):
+                apply(logits)
+
+
+def test_biases_beyond_float32_and_beyond_the_vocabulary() -> None:
+    logits = family("normal", 300, 3)
+    for bias in (1e39, -1e39):
+        chain = S.SamplerChain([S.LogitBias({7: bias}), S.Dist()], seed=1)
+        check_step(chain, S.ReferenceChain(chain), logits, str(bias))
+    chain = S.SamplerChain([S.LogitBias({300: 1.0}), S.Dist()], seed=1)
+    for apply in (chain.sample, S.ReferenceChain(chain).apply):
+        with pytest.raises(ParameterError, match="token 300"):
+            apply(logits)

@@ -125,7 +125,7 @@ class Context:
         positions = batch.positions[part]
         cells = step.place(positions, batch.seqs[part], batch.owners[part])
         inputs, wanted = batch.inputs[part], batch.rows(part)
-        if self._native is not None and len(positions) <= self._native.max_tokens:
+        if self._native is not None:
             return self._native.run(inputs, positions, cells, wanted)
         return self.decoder.forward(inputs, positions, cells, wanted, self.flash_attn)
 

@@ -101,5 +101,8 @@ class LogitBias(Sampler):
         """NumPy reference."""
         if self.neutral:
             return
-        biases = {token: np.float32(bias) for token, bias in self.logit_bias}
+        with np.errstate(over="ignore"):
+            biases = {token: np.float32(bias) for token, bias in self.logit_bias}
+        if max(biases) >= step.n_vocab:
+            raise ParameterError("logit_bias", f"logit_bias names token {max(biases)}")
         row.edit(lambda token, z: np.float32(z + biases[token]) if token in biases else z)

@@ -66,6 +66,9 @@ class Temperature(Sampler):
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         chosen = self._dynamic(row) if self.dynatemp_range > 0 else self.temperature
+        if chosen == 1:
+            return
+        row.full_mass = 0
         product = row.temperature * chosen
         if not math.isfinite(product):
             raise ParameterError("temperature", "the product of temperatures is not finite")

@@ -1,20 +1,12 @@
-"""Weights used in their stored type on the CPU, straight from the file's memory map.
-
-Few tokens go through native code, which reads each weight once and is limited by memory; many go through
-torch's matrix product, for which a matrix that is not float32 is widened into a buffer kept for that.
-"""
+"""Weights used in their stored type on the CPU, straight from the file's memory map."""
 
 from __future__ import annotations
 
 import functools
-import threading
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 
 from aleator import _native
 from aleator.models.layers.parameters import parameter
@@ -23,11 +15,7 @@ if TYPE_CHECKING:
     from aleator.models.weights import Weights
 
 NATIVE_TYPES = ("F32", "F16", "BF16", "Q8_0")
-NATIVE_TOKENS = 64
-"""Up to so many tokens native code is as fast as torch or faster."""
-
 _CPU = torch.device("cpu")
-_buffers = threading.local()
 
 
 @functools.cache
@@ -67,32 +55,12 @@ class StoredWeight:
         self.matrix = _native.StoredMatrix(
             data, kind, n_out, n_in, None if self.bias is None else self.bias.numpy()
         )
-        self._float32: torch.Tensor | None = None
-        if kind == "F32" and data.ctypes.data % 4 == 0:
-            with warnings.catch_warnings():
-                # The map is read-only, which a tensor cannot be; nothing writes to weights.
-                warnings.simplefilter("ignore", UserWarning)
-                self._float32 = torch.from_numpy(data.view(np.float32)).view(n_out, n_in)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, n_in] -> [T, n_out], float32."""
-        if len(x) > NATIVE_TOKENS:
-            return F.linear(x, self.float32(), self.bias)
         y = torch.empty(len(x), self.n_out)
         _native.linear(torch_pool(), self.matrix, x.contiguous().numpy(), y.numpy())
         return y
-
-    def float32(self) -> torch.Tensor:
-        """The matrix as float32 [n_out, n_in], valid until this thread's next call for another."""
-        if self._float32 is not None:
-            return self._float32
-        buffer = getattr(_buffers, "widened", None)
-        if buffer is None or buffer.numel() < self.n_out * self.n_in:
-            buffer = _buffers.widened = torch.empty(self.n_out * self.n_in)
-        wide: torch.Tensor = buffer[: self.n_out * self.n_in].view(self.n_out, self.n_in)
-        rows = np.arange(self.n_out)
-        _native.read_rows(torch_pool(), self.matrix, rows, wide.numpy())
-        return wide
 
 
 class StoredLinear:

@@ -1,4 +1,4 @@
-"""A few tokens through a whole decoder in one native call, for decoders whose weights are on the CPU."""
+"""A micro-batch through a whole decoder in one native call, for decoders whose weights are on the CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 
 from aleator import _native
 from aleator.models.layers.native_linear import (
-    NATIVE_TOKENS,
     StoredEmbedding,
     StoredLinear,
     torch_pool,
@@ -28,11 +27,9 @@ class NativeStep:
     """The decoder's native form over one cache, whose storage it reads and writes in place.
 
     Same arithmetic as :meth:`Decoder.forward` in float32, in another order.  A token's logits have the same
-    bits for any number of threads and any company in its micro-batch.  Use :meth:`supports` first.
+    bits for any number of threads, and in micro-batches of up to 8 tokens for any company.  Use
+    :meth:`supports` first.
     """
-
-    max_tokens = NATIVE_TOKENS
-    """Micro-batches with more tokens are faster through torch."""
 
     def __init__(self, decoder: Decoder, cache: KVCache) -> None:
         config, rotary = decoder.config, decoder.rotary

@@ -1,0 +1,22 @@
+// Mistakes on purpose, in builds with sanitizers only: tools/sanitize.py makes each of them and
+// expects the process to be ended.
+#include <cstdint>
+#include <vector>
+
+#include "bind.hpp"
+
+namespace aleator {
+
+ALEATOR_BIND(sanitize_probe) {
+  m.def(
+      "write_past_end",
+      [](size_t n) {
+        std::vector<float> row(n);
+        volatile float* z = row.data();
+        z[n] = 1;
+      },
+      nb::arg("n"), "Writes behind an array of n floats on the heap.");
+  m.def("add_one", [](int32_t x) { return x + 1; }, nb::arg("x"), "Overflows at 2^31 - 1.");
+}
+
+}  // namespace aleator
