@@ -233,7 +233,7 @@ class StoredMatrix:
 
 def linear(pool: ThreadPool, matrix: StoredMatrix, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """
-    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads and any number of rows.
+    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads, for any number of tokens up to 8, and for any above.
     """
 
 def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
