@@ -311,7 +311,7 @@ class LanguageModel:
             tokens = self.prompt_tokens(prompt, parse_special=parse_special)
             text = prompt if isinstance(prompt, str) else self.tokenizer.decode(list(tokens))
             for completion in range(n):
-                chain = chosen.chain(self.vocab, completion=completion)
+                chain = chosen.chain(self.tokenizer, completion=completion)
                 for token in tokens:
                     chain.accept(token)
                 requests.append(
