@@ -200,19 +200,21 @@ class Explanation:
 
         return table(self)
 
-    def bars(self, width: int = 100, top: int | None = None, ascii: bool = False) -> str:
+    def bars(self, width: int = 100, top: int | None = None) -> str:
         """A picture of ``width`` columns: a line per token, its bar, and the ghost of what it was before."""
         from aleator.samplers.explain_text import bars
 
-        return bars(self, width, top, ascii)
+        return bars(self, width, top)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
         made = dataclasses.asdict(self)
         made["traces"] = [dataclasses.asdict(trace) for trace in self.shown()]
-        for stage in made["stages"]:
-            for shape in (stage["before"], stage["after"]):
-                shape["choices"] = 2.0 ** shape["entropy"]
+        shapes = [(made["before"], self.before)]
+        for written, stage in zip(made["stages"], self.stages, strict=True):
+            shapes += [(written["before"], stage.before), (written["after"], stage.after)]
+        for written, shape in shapes:
+            written["choices"] = shape.choices
         return made
 
     def plot(self, path: str | PathLike[str]) -> None:

@@ -19,7 +19,7 @@ def percent(p: float) -> str:
     """A probability, with three digits or as a power of ten."""
     if p == 0 or p >= 0.1:
         return f"{100 * p:.1f}%"
-    return f"{100 * p:.2f}%" if p >= 0.0001 else f"{100 * p:.0e}%"
+    return f"{100 * p:.2f}%" if p >= 0.0001 else f"{100 * p:.1g}%"
 
 
 def table(e: Explanation) -> str:
@@ -63,7 +63,7 @@ def draw_line(e: Explanation) -> str:
     )
 
 
-def bars(e: Explanation, width: int, top: int | None, ascii: bool) -> str:
+def bars(e: Explanation, width: int, top: int | None) -> str:
     """A line per token: what is left of it, and the ghost of what it was."""
     traces = e.shown(top)
     labels = [_cut(t.token.label, LABEL) for t in traces]
@@ -82,8 +82,12 @@ def bars(e: Explanation, width: int, top: int | None, ascii: bool) -> str:
             f"{mark} {_padded(label, room)}  {percent(trace.before):>7}  {after:>7}  {bar}"
             f"{f'  {name}' if name else ''}".rstrip()
         )
-    text = "\n".join(lines)
-    return text.translate(str.maketrans(FULL + GAINED + GHOST, "#+.")) if ascii else text
+    return "\n".join(lines)
+
+
+def to_ascii(text: str) -> str:
+    """The same for terminals without block characters."""
+    return text.translate(str.maketrans(GAINED + GHOST + LEVELS, "+._.-:=*%#"))
 
 
 def step_line(e: Explanation) -> str:
