@@ -53,7 +53,7 @@ void LlamaChain::apply(Row& row) {
   }
 }
 
-void LlamaChain::apply_one(Row &row, size_t index) { samplers_.at(index)->apply(row, history_); }
+void LlamaChain::apply_one(Row& row, size_t index) { samplers_.at(index)->apply(row, history_); }
 
 void LlamaChain::accept(int32_t token, bool generated) {
   Chain::check_token(token);
@@ -193,7 +193,7 @@ ALEATOR_BIND(llama) {
           nb::arg("candidates"))
       .def(
           "apply_one",
-          [](LlamaChain &chain, LlamaCandidates &candidates, size_t index) {
+          [](LlamaChain& chain, LlamaCandidates& candidates, size_t index) {
             const Busy busy(chain.busy);
             chain.apply_one(candidates.row, index);
           },

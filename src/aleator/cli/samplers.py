@@ -75,7 +75,9 @@ def table() -> str:
     rows = {cls: [parameter_row(p) for p in cls.parameters()] for cls in SAMPLERS}
     chain = [parameter_row(MIROSTAT)]
     head = ("parameter", "range", "off", "flags")
-    widths = [max(map(len, column)) for column in zip(head, *chain, *sum(rows.values(), []), strict=True)]
+    widths = [
+        max(map(len, column)) for column in zip(head, *chain, *sum(rows.values(), []), strict=True)
+    ]
 
     def line(row: Iterable[str]) -> str:
         return f"    {'  '.join(map(str.ljust, row, widths))}".rstrip()
@@ -172,4 +174,3 @@ def about_parameter(p: Parameter) -> dict[str, Any]:
         "flags": p.flags,
         "help": p.help,
     }
-

@@ -26,7 +26,10 @@ def table(e: Explanation) -> str:
     """The samplers that do something, one per line, with what they removed below."""
     head = ("sampler", "left", "removed", "mass cut", "moved", "entropy", "choices", "best", "time")
     b = e.before
-    rows = [head, ("logits", f"{b.candidates:,}", "", "", "", *_shape(b.entropy, b.choices, b.top), "")]
+    rows = [
+        head,
+        ("logits", f"{b.candidates:,}", "", "", "", *_shape(b.entropy, b.choices, b.top), ""),
+    ]
     for s in e.active:
         cut = percent(s.mass_cut) if s.n_removed else ""
         rows.append(
@@ -106,7 +109,9 @@ def step_line(e: Explanation) -> str:
         d = e.draw
         chance = f"{percent(d.before)} -> {percent(d.probability)}"
         drawn = f"{d.position:>4}  {_padded(_cut(d.token.label, 16), 16)} {chance:<17}"
-    shapes = f"{e.before.entropy:5.2f} -> {e.after.entropy:5.2f} bits  {e.after.candidates:>7,} left"
+    shapes = (
+        f"{e.before.entropy:5.2f} -> {e.after.entropy:5.2f} bits  {e.after.candidates:>7,} left"
+    )
     return "  ".join(part for part in (drawn, shapes, removed, state) if part)
 
 
@@ -193,9 +198,7 @@ def _notes(stage: Stage) -> list[str]:
     if stage.removed:
         named = ", ".join(f"{r.token.label} {percent(r.probability)}" for r in stage.removed)
         more = stage.n_removed - len(stage.removed)
-        lines.append(
-            f"{stage.name} removed {named}{f' and {more:,} more' if more else ''}"
-        )
+        lines.append(f"{stage.name} removed {named}{f' and {more:,} more' if more else ''}")
     if stage.state:
         lines.append(f"{stage.name}: {', '.join(f'{k} {v:.6g}' for k, v in stage.state.items())}")
     return lines
