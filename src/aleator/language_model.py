@@ -310,15 +310,18 @@ class LanguageModel:
         if ignore_eos:
             sampling["ignore_eos"] = True
         chosen = self.sampling_params(preset, params, **sampling)
+        samplers = chosen.chain(self.tokenizer)  # what DRY prepares from a vocabulary is shared
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         requests = []
         for prompt in prompts:
             tokens = self.prompt_tokens(prompt, parse_special=parse_special)
             text = (
-                prompt if isinstance(prompt, str) else self.tokenizer.decode(tokens, skip_special=True)
+                prompt
+                if isinstance(prompt, str)
+                else self.tokenizer.decode(tokens, skip_special=True)
             )
             for completion in range(n):
-                chain = chosen.chain(self.tokenizer, completion=completion)
+                chain = SamplerChain(samplers, chosen.numerics, completion=completion)
                 for token in tokens:
                     chain.accept(token)
                 requests.append(
@@ -417,7 +420,9 @@ class LanguageModel:
         else:
             chosen = SamplingParams.resolve(sampling, preset, self._sampling_metadata())
         # All completions of a call share one seed, which can be reported; 32 bits are easy to write.
-        return chosen if chosen.seed is not None else chosen.replace(seed=secrets.randbelow(2**32 - 1))
+        return (
+            chosen if chosen.seed is not None else chosen.replace(seed=secrets.randbelow(2**32 - 1))
+        )
 
     def _sampling_metadata(self) -> dict[str, Any]:
         prefix, gguf = "general.sampling.", self.weights.gguf

@@ -146,7 +146,9 @@ class Conversation:
             known = 0
         for token in tokens[known:]:
             self.chain.accept(token)
-        if portable:  # llama.cpp's generator goes on by itself, and its penalties look at what was said too
+        if (
+            portable
+        ):  # llama.cpp's generator goes on by itself, and its penalties look at what was said too
             self.chain.position = position
 
 

@@ -137,7 +137,16 @@ def _bars(
     if drawn is not None:
         axes.bar(drawn, now[drawn], 0.56, color=DRAWN)
     below = axes.get_xaxis_transform()  # x as data, y as a fraction of the height
-    axes.plot(x[out], [-0.08] * int(out.sum()), "x", color=CUT, ms=4, mew=1.2, clip_on=False, transform=below)
+    axes.plot(
+        x[out],
+        [-0.08] * int(out.sum()),
+        "x",
+        color=CUT,
+        ms=4,
+        mew=1.2,
+        clip_on=False,
+        transform=below,
+    )
     axes.set_ylim(0, 1.25 * np.sqrt(top))
     axes.set_xlim(-0.8, max(len(traces), 2) - 0.2)
     ticks = [t for t in (1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 0.25, 0.5, 1) if 0.01 * top < t <= top]
@@ -205,7 +214,9 @@ def _entropy_curves(axes: Any, x: Any, steps: Sequence[Explanation]) -> None:
     axes.fill_between(x, [e.before.entropy for e in steps], color=GHOST, label="of the logits")
     after = [e.after.entropy for e in steps]
     axes.plot(x, after, color=KEPT, marker=".", markersize=5, label="after the chain")
-    surprise = [-np.log2(e.draw.probability) if e.draw and e.draw.probability else np.nan for e in steps]
+    surprise = [
+        -np.log2(e.draw.probability) if e.draw and e.draw.probability else np.nan for e in steps
+    ]
     axes.plot(x, surprise, ".", color=DRAWN, markersize=8, label="surprise of the token drawn")
     axes.set_ylim(bottom=0)
     axes.set_ylabel("entropy, bits")

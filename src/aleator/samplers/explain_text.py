@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ def table(e: Explanation) -> str:
     """The samplers that do something, one per line, with what they removed below."""
     head = ("sampler", "left", "removed", "mass cut", "moved", "entropy", "choices", "best", "time")
     b = e.before
-    rows = [head, ("logits", f"{b.candidates:,}", "", "", "", *_shape(b.entropy, b.choices, b.top), "")]
+    rows = [
+        head,
+        ("logits", f"{b.candidates:,}", "", "", "", *_shape(b.entropy, b.choices, b.top), ""),
+    ]
     for s in e.active:
         cut = percent(s.mass_cut) if s.n_removed else ""
         rows.append(
@@ -106,7 +110,9 @@ def step_line(e: Explanation) -> str:
         d = e.draw
         chance = f"{percent(d.before)} -> {percent(d.probability)}"
         drawn = f"{d.position:>4}  {_padded(_cut(d.token.label, 16), 16)} {chance:<17}"
-    shapes = f"{e.before.entropy:5.2f} -> {e.after.entropy:5.2f} bits  {e.after.candidates:>7,} left"
+    shapes = (
+        f"{e.before.entropy:5.2f} -> {e.after.entropy:5.2f} bits  {e.after.candidates:>7,} left"
+    )
     return "  ".join(part for part in (drawn, shapes, removed, state) if part)
 
 
@@ -137,7 +143,7 @@ def curves(steps: Sequence[Explanation]) -> dict[str, list[float]]:
 
 def mass_cuts(steps: Sequence[Explanation]) -> dict[str, list[float]]:
     """Mass cut per step by every sampler that ever removes a token."""
-    made = {}
+    made: dict[str, list[float]] = {}
     for i, stage in enumerate(steps[0].stages):
         if any(e.stages[i].n_removed for e in steps):
             made[_unique(stage.name, made)] = [e.stages[i].mass_cut for e in steps]
@@ -160,7 +166,7 @@ def sparkline(values: Sequence[float], width: int = 50) -> str:
     """Values between their minimum and maximum, neighbours averaged where there are too many."""
     n = min(len(values), width)
     bounds = [len(values) * i // n for i in range(n + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in zip(bounds, bounds[1:], strict=False)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
     low, high = min(means), max(means)
     if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
         return LEVELS[0] * n
@@ -193,9 +199,7 @@ def _notes(stage: Stage) -> list[str]:
     if stage.removed:
         named = ", ".join(f"{r.token.label} {percent(r.probability)}" for r in stage.removed)
         more = stage.n_removed - len(stage.removed)
-        lines.append(
-            f"{stage.name} removed {named}{f' and {more:,} more' if more else ''}"
-        )
+        lines.append(f"{stage.name} removed {named}{f' and {more:,} more' if more else ''}")
     if stage.state:
         lines.append(f"{stage.name}: {', '.join(f'{k} {v:.6g}' for k, v in stage.state.items())}")
     return lines
