@@ -310,6 +310,7 @@ class LanguageModel:
         if ignore_eos:
             sampling["ignore_eos"] = True
         chosen = self.sampling_params(preset, params, **sampling)
+        samplers = chosen.chain(self.tokenizer)  # what DRY prepares from a vocabulary is shared
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         requests = []
         for prompt in prompts:
@@ -320,7 +321,7 @@ class LanguageModel:
                 else self.tokenizer.decode(tokens, skip_special=True)
             )
             for completion in range(n):
-                chain = chosen.chain(self.tokenizer, completion=completion)
+                chain = SamplerChain(samplers, chosen.numerics, completion=completion)
                 for token in tokens:
                     chain.accept(token)
                 requests.append(

@@ -72,20 +72,19 @@ def summary(cls: type[Sampler]) -> str:
 
 def table() -> str:
     """Every sampler with its letter, and its parameters below it."""
-    rows = {cls: [parameter_row(p) for p in cls.parameters()] for cls in SAMPLERS}
+    below = {cls: [parameter_row(p) for p in cls.parameters()] for cls in SAMPLERS}
     chain = [parameter_row(MIROSTAT)]
     head = ("parameter", "range", "off", "flags")
-    widths = [
-        max(map(len, column)) for column in zip(head, *chain, *sum(rows.values(), []), strict=True)
-    ]
+    rows = [head, *chain, *(row for rows in below.values() for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def line(row: Iterable[str]) -> str:
         return f"    {'  '.join(map(str.ljust, row, widths))}".rstrip()
 
     lines = ["sampler (letter)", line(head), ""]
-    for cls, below in rows.items():
+    for cls, own in below.items():
         letter = f" ({cls.letter})" if cls.letter else ""
-        lines += [f"{cls.name}{letter}: {summary(cls)}", *map(line, below)]
+        lines += [f"{cls.name}{letter}: {summary(cls)}", *map(line, own)]
     lines += ["of the whole chain:", *map(line, chain)]
     return "\n".join(lines) + "\n"
 

@@ -132,7 +132,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Draw:
-    """The token that the chain chooses, its probability before and after the chain, and what the draw is keyed by."""
+    """The token that the chain chooses, its probability before and after it, and what the draw is keyed by."""
 
     token: Token
     before: float
@@ -256,9 +256,8 @@ def explain(chain: SamplerChain, row: Any, vocab: Any, top: int) -> Explanation:
     token = candidates.selected
     draw = None
     if token is not None:
-        before, after = float(rows[0].p[token]), float(rows[-1].p[token])
-        key = chain.seed, chain.position, chain.completion
-        draw = Draw(name(token), before, after, *key)
+        chances = float(rows[0].p[token]), float(rows[-1].p[token])
+        draw = Draw(name(token), *chances, chain.seed, chain.position, chain.completion)
     return Explanation(
         chain.numerics,
         inner.n_vocab,

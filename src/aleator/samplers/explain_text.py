@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def curves(steps: Sequence[Explanation]) -> dict[str, list[float]]:
 
 def mass_cuts(steps: Sequence[Explanation]) -> dict[str, list[float]]:
     """Mass cut per step by every sampler that ever removes a token."""
-    made = {}
+    made: dict[str, list[float]] = {}
     for i, stage in enumerate(steps[0].stages):
         if any(e.stages[i].n_removed for e in steps):
             made[_unique(stage.name, made)] = [e.stages[i].mass_cut for e in steps]
@@ -165,7 +166,7 @@ def sparkline(values: Sequence[float], width: int = 50) -> str:
     """Values between their minimum and maximum, neighbours averaged where there are too many."""
     n = min(len(values), width)
     bounds = [len(values) * i // n for i in range(n + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in zip(bounds, bounds[1:], strict=False)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
     low, high = min(means), max(means)
     if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
         return LEVELS[0] * n
