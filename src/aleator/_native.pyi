@@ -35,6 +35,11 @@ class Candidates:
     @property
     def weights(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]: ...
 
+    def state(self) -> tuple:
+        """
+        Token ids, logits, the temperature they still are to be divided by, and the mass that Softmax saw.
+        """
+
     def keep(self, ids: Sequence[int]) -> None:
         """Keep these tokens; the others are no candidates any more."""
 
@@ -233,7 +238,7 @@ class StoredMatrix:
 
 def linear(pool: ThreadPool, matrix: StoredMatrix, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """
-    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads and any number of rows.
+    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads, for any number of tokens up to 8, and for any above.
     """
 
 def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from test_conformance import FAMILIES, family
 
 from aleator import samplers as S
 from aleator.core.errors import AleatorError
 from aleator.core.parameter import Parameter
+from tests.samplers.test_conformance import FAMILIES, family
 
 Row = NDArray[np.float32]
 
