@@ -39,6 +39,11 @@ class Candidates:
     @property
     def weights(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]: ...
 
+    def state(self) -> tuple:
+        """
+        Token ids, logits, the temperature they still are to be divided by, and the mass that Softmax saw.
+        """
+
     def keep(self, ids: Sequence[int]) -> None:
         """Keep these tokens; the others are no candidates any more."""
 

@@ -14,7 +14,8 @@ from functools import partial
 from importlib import import_module
 
 import pytest
-import test_conformance as conformance
+
+from tests.samplers import test_conformance as conformance
 
 NUMERICS, SAMPLERS = "aleator.core.numerics", "aleator.samplers"
 DRAW_AT_A_BOUNDARY = partial(
@@ -92,9 +93,9 @@ def make(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     *outer, name = mistake.function.split(".")
     owner = getattr(module, outer[0]) if outer else module
     sound = inspect.getattr_static(owner, name)
-    source = textwrap.dedent(
-        inspect.getsource(sound.fget if isinstance(sound, property) else sound)
-    )
+    code = sound.fget if isinstance(sound, property) else sound
+    assert inspect.isfunction(code)
+    source = textwrap.dedent(inspect.getsource(code))
     for old, new in mistake.changes.items():
         assert old in source, f"{mistake.function} has no {old!r} any more"
         source = source.replace(old, new)

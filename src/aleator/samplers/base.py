@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import numpy as np
 
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
@@ -65,9 +68,9 @@ class Sampler(ABC):
         """What the sampler remembers, by name: from its kernel, or from the tokens accepted so far."""
         return {}
 
-    @abstractmethod
     def native(self, place: Place) -> host.Sampler:
-        """Make the host kernel."""
+        """Make the host kernel; without one of its own, a sampler runs its reference."""
+        return host.UserSampler(_Interpreted(self, place))
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
         """Make the host kernel that gives llama.cpp's own numbers (docs/llama-cpp.md)."""
@@ -93,6 +96,49 @@ class Sampler(ABC):
         """Make the sampler from a mapping that holds its fields among others."""
         names = (f.name for f in dataclasses.fields(cls) if f.init)  # type: ignore[arg-type]
         return cls(**{name: values[name] for name in names})
+
+
+class _Interpreted:
+    """Runs a sampler's reference in a native chain, as native/samplers/user.cpp calls it."""
+
+    def __init__(self, sampler: Sampler, place: Place) -> None:
+        self.sampler, self.place = sampler, place
+        self.step = Step(completion=place.completion)
+        self.states: list[dict[tuple[str, int], Any]] = []  # before each accepted token
+
+    def apply(self, native: Any) -> None:
+        ids, logits, temperature, full_mass = native.state()
+        row = Row(ids, logits, temperature, full_mass=full_mass)
+        self.step.n_vocab = native.n_vocab
+        self.sampler.reference(row, self.step, self.place)
+        if len(row) < len(ids):
+            native.keep(row.ids.tolist())
+        untouched = logits[np.isin(ids, row.ids)]
+        if row.temperature != temperature or row.logits.tobytes() != untouched.tobytes():
+            if row.temperature != 1:
+                raise ParameterError(
+                    "samplers",
+                    f"{self.sampler.name} changes the temperature, which takes a kernel of its own",
+                )
+            native.logits = row.logits
+        if row.selected is not None:
+            native.selected = row.selected
+
+    def accept(self, token: int, generated: bool) -> None:
+        self.states.append(dict(self.step.state))
+        self.step.accept(token, generated)
+
+    def rollback(self) -> None:
+        self.step.history.pop()
+        self.step.generated.pop()
+        self.step.state = self.states.pop()
+        self.step.pending.clear()
+
+    def reset(self) -> None:
+        self.step, self.states = Step(completion=self.place.completion), []
+
+    def clone(self) -> _Interpreted:
+        return copy.deepcopy(self)
 
 
 def check_selects(samplers: list[Sampler]) -> None:

@@ -97,7 +97,8 @@ class Dist(Sampler):
     @staticmethod
     def _perturb(row: Row, offset: int) -> None:
         start, best = (offset & MASK32) * 2654435761, -math.inf
-        temperature = np.float32(row.temperature)
+        with np.errstate(over="ignore"):
+            temperature = np.float32(row.temperature)
         for token, z in zip(row.ids.tolist(), row.logits, strict=True):
             state = ((start + token & MASK32) * 747796405 + 2891336453) & MASK32
             word = ((state >> ((state >> 28) + 4)) ^ state) * 277803737 & MASK32

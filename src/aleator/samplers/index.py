@@ -1,50 +1,38 @@
-"""The index of samplers: one line each.  The first ten are llama.cpp's default chain, in its order."""
+"""The index of samplers: one line each.  The first ten are llama.cpp's default chain, in its order.
 
+``aleator.samplers`` exports what is imported here, and ``SAMPLERS`` holds it in this order.
+"""
+
+# ruff: noqa: I001
 from __future__ import annotations
 
-from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
-from aleator.samplers.dist import Dist
-from aleator.samplers.dry import DRY
-from aleator.samplers.greedy import Greedy
-from aleator.samplers.infill import Infill
-from aleator.samplers.logit_bias import LogitBias
-from aleator.samplers.min_p import MinP
-from aleator.samplers.mirostat import Mirostat
-from aleator.samplers.mirostat_v2 import MirostatV2
-from aleator.samplers.penalties import Penalties
-from aleator.samplers.softmax import Softmax
-from aleator.samplers.tail_free import TailFree
-from aleator.samplers.temperature import Temperature
-from aleator.samplers.token_mask import TokenMask
-from aleator.samplers.top_a import TopA
-from aleator.samplers.top_k import TopK
-from aleator.samplers.top_n_sigma import TopNSigma
-from aleator.samplers.top_p import TopP
-from aleator.samplers.typical_p import TypicalP
-from aleator.samplers.xtc import XTC
 
-SAMPLERS: tuple[type[Sampler], ...] = (
-    LogitBias,
-    TokenMask,
-    Penalties,
-    DRY,
-    TopNSigma,
-    TopK,
-    TypicalP,
-    TopP,
-    MinP,
-    XTC,
-    Temperature,
-    TailFree,
-    TopA,
-    Infill,
-    Softmax,
-    Mirostat,
-    MirostatV2,
-    AdaptiveP,
-    Greedy,
-    Dist,
+from aleator.samplers.logit_bias import LogitBias as LogitBias
+from aleator.samplers.token_mask import TokenMask as TokenMask
+from aleator.samplers.penalties import Penalties as Penalties
+from aleator.samplers.dry import DRY as DRY
+from aleator.samplers.top_n_sigma import TopNSigma as TopNSigma
+from aleator.samplers.top_k import TopK as TopK
+from aleator.samplers.typical_p import TypicalP as TypicalP
+from aleator.samplers.top_p import TopP as TopP
+from aleator.samplers.min_p import MinP as MinP
+from aleator.samplers.xtc import XTC as XTC
+from aleator.samplers.temperature import Temperature as Temperature
+from aleator.samplers.tail_free import TailFree as TailFree
+from aleator.samplers.top_a import TopA as TopA
+from aleator.samplers.infill import Infill as Infill
+from aleator.samplers.softmax import Softmax as Softmax
+from aleator.samplers.mirostat import Mirostat as Mirostat
+from aleator.samplers.mirostat_v2 import MirostatV2 as MirostatV2
+from aleator.samplers.adaptive_p import AdaptiveP as AdaptiveP
+from aleator.samplers.greedy import Greedy as Greedy
+from aleator.samplers.dist import Dist as Dist
+
+SAMPLERS: tuple[type[Sampler], ...] = tuple(
+    value
+    for value in list(globals().values())
+    if isinstance(value, type) and issubclass(value, Sampler) and value is not Sampler
 )
 
 # What an order may name: not the samplers that select, which end a chain by themselves, nor those that
