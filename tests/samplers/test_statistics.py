@@ -94,7 +94,9 @@ def test_neighbouring_seeds_and_completions_are_independent(draw: str) -> None:
 
 @pytest.mark.parametrize("key", ["seed", "completion"])
 def test_first_tokens_of_successive_seeds_and_completions_are_independent(key: str) -> None:
-    first = np.array([(drawn(i, n=1) if key == "seed" else drawn(3, i, n=1))[0] for i in range(12_000)])
+    first = np.array(
+        [(drawn(i, n=1) if key == "seed" else drawn(3, i, n=1))[0] for i in range(12_000)]
+    )
     assert_fits(np.bincount(first, minlength=16), np.full(16, 1 / 16))
     assert_independent(first[:-1], first[1:])
 
