@@ -86,10 +86,12 @@ ALEATOR_BIND(candidates) {
           "state",
           [](PyCandidates& c) {
             Listed listed(c.get());
-            return nb::make_tuple(to_numpy(std::move(listed.ids)), to_numpy(std::move(listed.logits)),
-                                  c.get().temperature(), c.get().full_mass());
+            return nb::make_tuple(to_numpy(std::move(listed.ids)),
+                                  to_numpy(std::move(listed.logits)), c.get().temperature(),
+                                  c.get().full_mass());
           },
-          "Token ids, logits, the temperature they still are to be divided by, and the mass that Softmax saw.")
+          "Token ids, logits, the temperature they still are to be divided by, and the mass that "
+          "Softmax saw.")
       .def("keep", &keep, nb::arg("ids"),
            "Keep these tokens; the others are no candidates any more.");
 }
