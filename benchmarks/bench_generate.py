@@ -393,6 +393,7 @@ def machine() -> dict[str, Any]:
         "isa": _native.isa(),
         "system": platform.system() + " " + platform.machine(),
         "python": platform.python_version(),
+        "niceness": os.nice(0),
         "load_average": os.getloadavg(),
     }
 

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
+import lzma
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from make_models import SPECS, write_model
 
 import aleator
+from aleator.cli.conversation import Conversation
 from aleator.generate import Batch
 from aleator.language_model import LanguageModel, bundled_model
+from aleator.text import ChatTemplate
 
 OPTIONS: dict[str, Any] = {"max_tokens": 20, "temperature": 0.8, "seed": 1}
 
@@ -267,3 +272,74 @@ def test_public_names_exist() -> None:
     assert set(aleator.__all__) <= set(dir(aleator))
     with pytest.raises(AttributeError, match="nothing_such"):
         aleator.nothing_such  # noqa: B018
+
+
+@pytest.fixture(scope="module")
+def sentencepiece(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
+    """A model with random weights and Llama 2's vocabulary, whose words begin with a space."""
+    folder = tmp_path_factory.mktemp("sentencepiece")
+    vocabulary = folder / "vocabulary.gguf"
+    packed = Path(__file__).parent / "data" / "vocab" / "llama-spm.gguf.xz"
+    vocabulary.write_bytes(lzma.decompress(packed.read_bytes()))
+    spec = replace(SPECS["llama"], n_vocab=32000, n_embd=32, n_layers=1)
+    write_model(folder / "model.gguf", spec, tokenizer_from=vocabulary)
+    return aleator.load(folder / "model.gguf", n_threads=1)
+
+
+def always(model: LanguageModel, text: str) -> dict[str, Any]:
+    """Options with which the model writes the one token of ``text``."""
+    (token,) = (i for i in range(len(model.vocab)) if model.vocab.token_bytes(i) == text.encode())
+    return {"logit_bias": {token: math.inf}, "max_tokens": 2}
+
+
+def test_words_after_a_prompt_keep_their_space(sentencepiece: LanguageModel) -> None:
+    model, options = sentencepiece, always(sentencepiece, " world")
+    assert model.generate("Hello", **options).text == " world world"
+    assert model.generate("Hello", **options, echo=True).text == "Hello world world"
+    assert model.generate(" Hello", **options, echo=True).text == " Hello world world"
+    assert model.generate("Hello", **always(model, "wo")).text == "wowo"
+    # A text begins after BOS alone: there the space is the vocabulary's own.
+    assert model.generate("", **options).text == "world world"
+    assert model.generate("<s>", **options).text == "world world"
+
+
+def test_echo_of_token_ids_is_their_text(sentencepiece: LanguageModel) -> None:
+    model, options = sentencepiece, always(sentencepiece, " world")
+    tokens = model.tokenizer.encode("Hello")
+    made = model.generate(tokens, **options, echo=True)
+    assert made.text == "Hello world world"
+    assert made.text == model.tokenizer.decode([*tokens, *made.tokens], skip_special=True)
+
+
+def test_answers_in_a_chat_keep_their_space(sentencepiece: LanguageModel) -> None:
+    model, options = sentencepiece, always(sentencepiece, " world")
+    source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
+    params = model.sampling_params(logit_bias=options["logit_bias"])
+    talk = Conversation(model, ChatTemplate(source, model.vocab), params, max_tokens=2)
+    assert talk.ask("Hello").text == " world world"
+    assert talk.ask("Hello").text == " world world"
+    assert talk.messages[1]["content"] == " world world"
+
+
+def test_dry_gets_the_tokenizer(model: LanguageModel) -> None:
+    def made(**sampling: Any) -> list[int]:
+        generation = model.generate("To be, or not to be", max_tokens=40, temperature=0, **sampling)
+        return generation.tokens
+
+    dry: dict[str, Any] = {"dry_multiplier": 100.0, "dry_allowed_length": 1}
+    broken = made(**dry, dry_sequence_breakers=["e"])
+    assert broken != made()
+    assert broken != made(**dry, dry_sequence_breakers=[])
+
+
+def test_observe_sees_every_draw(model: LanguageModel) -> None:
+    seen: list[int] = []
+
+    def observe(chain: aleator.SamplerChain, logits: Any) -> None:
+        draw = chain.explain(logits).draw
+        assert draw is not None
+        assert draw.position == len(seen)
+        seen.append(draw.token.id)
+
+    generation = model.generate("ROMEO:", **OPTIONS, observe=observe)
+    assert generation.tokens == seen == model.generate("ROMEO:", **OPTIONS).tokens

@@ -50,6 +50,7 @@ class AdaptiveP : public LlamaCloned<AdaptiveP> {
     draws_.reset();
     start();
   }
+  float average() const { return weighted_ / total_; }
   bool has_state() const override { return true; }
   State state() const override { return {draws_.words(), weighted_, total_, drawn_, drawn_p_}; }
   void restore(const State& s) override {
@@ -76,7 +77,8 @@ class AdaptiveP : public LlamaCloned<AdaptiveP> {
 ALEATOR_BIND(llama_adaptive_p) {
   nb::class_<AdaptiveP, LlamaSampler>(m, "LlamaAdaptiveP")
       .def(nb::init<float, float, uint32_t>(), nb::arg("adaptive_target"),
-           nb::arg("adaptive_decay"), nb::arg("seed"));
+           nb::arg("adaptive_decay"), nb::arg("seed"))
+      .def_prop_ro("average", &AdaptiveP::average);
 }
 
 }  // namespace aleator::llama

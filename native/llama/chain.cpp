@@ -53,6 +53,8 @@ void LlamaChain::apply(Row& row) {
   }
 }
 
+void LlamaChain::apply_one(Row& row, size_t index) { samplers_.at(index)->apply(row, history_); }
+
 void LlamaChain::accept(int32_t token, bool generated) {
   Chain::check_token(token);
   history_.tokens.push_back(token);
@@ -189,6 +191,14 @@ ALEATOR_BIND(llama) {
             chain.apply(candidates.row);
           },
           nb::arg("candidates"))
+      .def(
+          "apply_one",
+          [](LlamaChain& chain, LlamaCandidates& candidates, size_t index) {
+            const Busy busy(chain.busy);
+            chain.apply_one(candidates.row, index);
+          },
+          nb::arg("candidates"), nb::arg("index"))
+      .def_prop_ro("samplers", &LlamaChain::samplers, nb::rv_policy::copy)
       .def(
           "accept",
           [](LlamaChain& chain, int32_t token, bool generated) {

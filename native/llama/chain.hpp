@@ -14,6 +14,8 @@ class LlamaChain {
   LlamaChain(const LlamaChain&);
 
   void apply(Row& row);
+  void apply_one(Row& row, size_t index);
+  const std::vector<std::shared_ptr<LlamaSampler>>& samplers() const { return samplers_; }
   void accept(int32_t token, bool generated);
   void rollback(int64_t n);
   void reset();

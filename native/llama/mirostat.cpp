@@ -26,6 +26,7 @@ class Mirostat : public LlamaCloned<Mirostat> {
     mu_ = 2 * tau_;
     draws_.reset();
   }
+  float mu() const { return mu_; }
   bool has_state() const override { return true; }
   State state() const override { return {.words = draws_.words(), .a = mu_}; }
   void restore(const State& s) override {
@@ -61,7 +62,8 @@ class Mirostat : public LlamaCloned<Mirostat> {
 ALEATOR_BIND(llama_mirostat) {
   nb::class_<Mirostat, LlamaSampler>(m, "LlamaMirostat")
       .def(nb::init<float, float, int64_t, uint32_t>(), nb::arg("mirostat_tau"),
-           nb::arg("mirostat_eta"), nb::arg("mirostat_m"), nb::arg("seed"));
+           nb::arg("mirostat_eta"), nb::arg("mirostat_m"), nb::arg("seed"))
+      .def_prop_ro("mu", &Mirostat::mu);
 }
 
 }  // namespace aleator::llama

@@ -28,6 +28,7 @@ class MirostatV2 : public LlamaCloned<MirostatV2> {
     mu_ = 2 * tau_;
     draws_.reset();
   }
+  float mu() const { return mu_; }
   bool has_state() const override { return true; }
   State state() const override { return {.words = draws_.words(), .a = mu_}; }
   void restore(const State& s) override {
@@ -43,7 +44,8 @@ class MirostatV2 : public LlamaCloned<MirostatV2> {
 ALEATOR_BIND(llama_mirostat_v2) {
   nb::class_<MirostatV2, LlamaSampler>(m, "LlamaMirostatV2")
       .def(nb::init<float, float, uint32_t>(), nb::arg("mirostat_tau"), nb::arg("mirostat_eta"),
-           nb::arg("seed"));
+           nb::arg("seed"))
+      .def_prop_ro("mu", &MirostatV2::mu);
 }
 
 }  // namespace aleator::llama

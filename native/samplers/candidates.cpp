@@ -329,21 +329,22 @@ uint64_t Candidates::mass() {
   return total;
 }
 
-void Candidates::draw(uint64_t u) {
+Candidates::Drawn Candidates::draw(uint64_t u) {
   const uint64_t total =
       mass();  // leaves in weights_ one sum per tile, or one weight per candidate
-  auto target = static_cast<uint64_t>(static_cast<unsigned __int128>(u) * total >> 64);
+  auto target = static_cast<uint64_t>(static_cast<u128>(u) * total >> 64);
   size_t i = 0;
   while (target >= weights_[i]) target -= weights_[i++];
   if (!dense_) {
     selected = ids_[i];
-    return;
+    return {total, weights_[i]};
   }
   uint64_t w[tile_size];
   weigh_(tiles_[i], tile_size, top_, scale(), w);
   int j = 0;
   while (target >= w[j]) target -= w[j++];
   selected = static_cast<int32_t>(i) * tile_size + j;
+  return {total, w[j]};
 }
 
 void Candidates::compact() {
@@ -383,7 +384,7 @@ const Candidates::Part& Candidates::near_top(double bits) {
 }
 
 const Candidates::Run& Candidates::run(uint64_t bound) {
-  const Part& part = near_top(bound <= 1 ? everything : 40 - log2_q32(bound) / 4294967296.0);
+  const Part& part = near_top(bound == 0 ? everything : 40 - log2_q32(bound) / 4294967296.0);
   uint64_t first_below = 0;  // the largest key among lighter candidates
   for (size_t i = 0; i < part.ids.size(); ++i)
     if (part.weights[i] < bound) first_below = std::max(first_below, part.key(i));

@@ -76,7 +76,10 @@ class Candidates {
   Moments moments() const;
   uint64_t mass();  // total of the Q40 weights
   // Selects the first token in id order whose cumulative mass exceeds floor(u * mass / 2^64).
-  void draw(uint64_t u);
+  struct Drawn {
+    uint64_t total, weight;  // of all candidates, and of the one selected
+  };
+  Drawn draw(uint64_t u);
 
   // The list as such, for samplers that look at every candidate.
   void compact();

@@ -55,6 +55,9 @@ ALEATOR_BIND(candidates) {
       .def(nb::init<const Logits&>(), nb::arg("logits").noconvert())
       .def("__len__", [](PyCandidates& c) { return c.get().count(); })
       .def_prop_ro("n_vocab", [](PyCandidates& c) { return c.get().n_vocab(); })
+      .def_prop_ro(
+          "temperature", [](PyCandidates& c) { return c.get().temperature(); },
+          "What the logits are still to be divided by.")
       .def_prop_rw(
           "selected",
           [](PyCandidates& c) {

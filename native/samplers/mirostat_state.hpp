@@ -39,13 +39,9 @@ class MirostatState : public Cloned<Derived> {
  protected:
   // Draws among what is left and notes how surprising the token was there.
   void select(Candidates& c, Purpose purpose, const Step& step) {
-    c.draw(uniform(purpose, stream_, step.position, step.completion));
+    const auto drawn = c.draw(uniform(purpose, stream_, step.position, step.completion));
     drawn_ = c.selected;
-    const auto& w = c.weights();
-    uint64_t total = 0;
-    for (const uint64_t weight : w) total += weight;
-    const size_t at = std::lower_bound(c.ids().begin(), c.ids().end(), drawn_) - c.ids().begin();
-    surprise_ = static_cast<double>(log2_q32(total) - log2_q32(w[at])) / q32;
+    surprise_ = static_cast<double>(log2_q32(drawn.total) - log2_q32(drawn.weight)) / q32;
   }
 
   double tau_, eta_, mu_, surprise_ = 0;

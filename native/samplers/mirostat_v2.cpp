@@ -14,16 +14,18 @@ class MirostatV2 : public MirostatState<MirostatV2> {
     // A token stays while log2(Z) - log2(w) <= mu, in Q32: while log2(w) >= level.
     const double limit = std::floor(std::clamp(mu_, -100.0, 100.0) * q32);
     const int64_t level = log2_q32(c.mass()) - static_cast<int64_t>(limit);
-    uint64_t low = 1, high = uint64_t{1} << 40;  // the smallest weight that reaches the level
-    while (low < high) {
-      const uint64_t middle = low + (high - low) / 2;
-      if (log2_q32(middle) >= level) {
-        high = middle;
-      } else {
-        low = middle + 1;
+    if (level > 0) {
+      uint64_t low = 1, high = uint64_t{1} << 40;  // the smallest weight that reaches the level
+      while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (log2_q32(middle) >= level) {
+          high = middle;
+        } else {
+          low = middle + 1;
+        }
       }
+      if (log2_q32(low) < level || !c.keep_run(low)) c.keep_only(c.argmax());
     }
-    if (log2_q32(low) < level || !c.keep_run(low)) c.keep_only(c.argmax());
     select(c, Purpose::mirostat_v2, step);
   }
 };

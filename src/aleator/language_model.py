@@ -17,7 +17,7 @@ from aleator.generate.loop import Run, cells_needed
 from aleator.generate.request import Generation, Request
 from aleator.models.decoder import Decoder, build_decoder
 from aleator.models.weights import Weights, open_weights
-from aleator.samplers import SamplingParams
+from aleator.samplers import SamplerChain, SamplingParams
 from aleator.text.stream import StreamDecoder
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
@@ -190,6 +190,7 @@ class LanguageModel:
         n_keep: int | None = None,
         parse_special: bool = True,
         progress: Callable[[int, int], None] | None = None,
+        observe: Callable[[SamplerChain, Any], None] | None = None,
         **sampling: Any,
     ) -> Generation:
         """Continue a prompt.
@@ -220,6 +221,8 @@ class LanguageModel:
                 tokenizer puts before every text (BOS).
             parse_special: read the names of special tokens in ``prompt`` as those tokens.
             progress: called with (done, total) prompt tokens during prefill.
+            observe: called with the chain and the logits [V] before each token is drawn, to look at them
+                (``chain.explain``).
             sampling: single sampling parameters, such as ``temperature=0.8, seed=1``; they win over
                 ``preset`` and ``params``.
 
@@ -245,6 +248,7 @@ class LanguageModel:
             context_shift=context_shift,
             n_keep=n_keep,
             parse_special=parse_special,
+            observe=observe,
             **sampling,
         )
         return self._run(requests, progress)[0]
@@ -292,6 +296,7 @@ class LanguageModel:
         context_shift: bool = False,
         n_keep: int | None = None,
         parse_special: bool = True,
+        observe: Callable[[SamplerChain, Any], None] | None = None,
         **sampling: Any,
     ) -> list[Request]:
         if max_tokens is not None and max_tokens < -1:
@@ -305,13 +310,18 @@ class LanguageModel:
         if ignore_eos:
             sampling["ignore_eos"] = True
         chosen = self.sampling_params(preset, params, **sampling)
+        samplers = chosen.chain(self.tokenizer)  # what DRY prepares from a vocabulary is shared
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         requests = []
         for prompt in prompts:
             tokens = self.prompt_tokens(prompt, parse_special=parse_special)
-            text = prompt if isinstance(prompt, str) else self.tokenizer.decode(list(tokens))
+            text = (
+                prompt
+                if isinstance(prompt, str)
+                else self.tokenizer.decode(tokens, skip_special=True)
+            )
             for completion in range(n):
-                chain = chosen.chain(self.vocab, completion=completion)
+                chain = SamplerChain(samplers, chosen.numerics, completion=completion)
                 for token in tokens:
                     chain.accept(token)
                 requests.append(
@@ -326,6 +336,7 @@ class LanguageModel:
                         context_shift=context_shift,
                         n_keep=self._n_keep(n_keep, tokens),
                         echo=text if echo else "",
+                        observe=observe,
                     )
                 )
         return requests
@@ -409,7 +420,9 @@ class LanguageModel:
         else:
             chosen = SamplingParams.resolve(sampling, preset, self._sampling_metadata())
         # All completions of a call share one seed, which can be reported; 32 bits are easy to write.
-        return chosen if chosen.seed is not None else chosen.replace(seed=secrets.randbits(32))
+        return (
+            chosen if chosen.seed is not None else chosen.replace(seed=secrets.randbelow(2**32 - 1))
+        )
 
     def _sampling_metadata(self) -> dict[str, Any]:
         prefix, gguf = "general.sampling.", self.weights.gguf

@@ -191,3 +191,15 @@ def test_ctrl_c_and_ctrl_d_at_the_prompt(
     assert chat.ask() == ""
     assert "/exit or Ctrl-D leaves" in capsys.readouterr().err
     assert chat.ask() is None
+
+
+def test_with_llama_cpps_numbers_answers_differ_each_time(model: LanguageModel) -> None:
+    talk = conversation(model, {"temperature": 0.8, "seed": 3, "numerics": "llama.cpp"})
+    first = talk.ask("Good morrow.").text
+    again = talk.again()
+    assert again is not None
+    assert again.text != first
+    assert talk.ask("Who art thou?").text
+    # The same conversation is the same again.
+    talk = conversation(model, {"temperature": 0.8, "seed": 3, "numerics": "llama.cpp"})
+    assert talk.ask("Good morrow.").text == first

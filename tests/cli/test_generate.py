@@ -11,6 +11,8 @@ import pytest
 from aleator import LanguageModel
 from aleator.cli.options import unescape
 from aleator.language_model import bundled_model
+from aleator.samplers import PARAMETERS, PRESETS, SamplingParams
+from aleator.samplers.chain import NUMERICS
 from tests.cli.conftest import Command
 
 ROMEO = ("generate", "-t", "1", "-p", "ROMEO:", "--seed", "7")
@@ -34,14 +36,20 @@ def test_standard_error_tells_seed_parameters_chain_and_speed(
     assert "seed: 7\n" in err
     assert "parameters: repetition_penalty=1.1 " in err
     assert " top_k=40 top_p=0.95 min_p=0.05 temperature=0.8 (" in err
-    chain = model.sampling_params(repetition_penalty=1.1).chain().describe()
-    assert chain.startswith("logits -> ")
-    assert f"chain: {chain}\n" in err
+    assert "chain: logits -> penalties -> top_k -> top_p -> min_p -> temperature -> dist\n" in err
     speeds = (
         r"prompt \d+ tokens, [\d.]+ tokens/s \| text 2 tokens, [\d.]+ tokens/s \| sampler [\d.]+ us"
     )
     assert re.search(speeds, err)
     assert "ended by: length" in err
+
+
+def test_what_does_nothing_is_not_told(aleator: Command) -> None:
+    err = aleator(*ROMEO, "-n", "1", "--preset", "vllm", "--numerics", "llama.cpp").err
+    assert "parameters: numerics=llama.cpp (the others are neutral)\nchain: logits -> dist\n" in err
+    err = aleator(*ROMEO, "-n", "1", "--mirostat", "2", "--draw", "gumbel", "--ignore-eos").err
+    assert "parameters: mirostat=2 temperature=0.8 ignore_eos (" in err
+    assert "chain: logits -> logit_bias -> temperature -> mirostat_v2\n" in err
 
 
 def test_a_seed_that_was_drawn_is_told(aleator: Command) -> None:
@@ -144,6 +152,96 @@ def test_sampling_options(
 ) -> None:
     expected = model.generate("ROMEO:", max_tokens=12, seed=7, **options).text
     assert aleator(*ROMEO, "-n", "12", *words).out == expected
+
+
+# A value for the flag of every parameter with which the text differs, and what else that takes.
+VALUES: dict[str, tuple[Any, str]] = {
+    "mirostat": (1, ""),
+    "logit_bias": ([(199, -np.inf)], ""),
+    "penalty_last_n": (2, "--repeat-penalty 1000"),
+    "repetition_penalty": (1000.0, ""),
+    "frequency_penalty": (100.0, ""),
+    "presence_penalty": (100.0, ""),
+    "penalty_scope": ("generated", "--repeat-penalty 1000"),
+    "dry_multiplier": (1000.0, "--dry-allowed-length 1 --dry-sequence-breaker none"),
+    "dry_base": (1e6, "--dry-allowed-length 0 --dry-multiplier 0.001 --dry-sequence-breaker none"),
+    "dry_allowed_length": (0, "--dry-multiplier 1000"),
+    "dry_penalty_last_n": (
+        3, "--dry-allowed-length 1 --dry-multiplier 1000 --dry-sequence-breaker none"
+    ),
+    "dry_sequence_breakers": (["\n", "the", ","], "--dry-allowed-length 1 --dry-multiplier 1000"),
+    "top_n_sigma": (0.1, ""),
+    "top_k": (1, ""),
+    "typical_p": (0.1, ""),
+    "min_keep": (30, "--top-p 0.1"),
+    "top_p": (0.1, ""),
+    "mass": ("full", "--preset akunu-creative --top-k 3 --top-p 0.4 --mass current"),
+    "min_p": (0.9, ""),
+    "seed": (8, ""),
+    "xtc_probability": (1.0, "--xtc-threshold 0.02"),
+    "xtc_threshold": (0.01, "--xtc-probability 1"),
+    "temperature": (3.0, ""),
+    "dynatemp_range": (5.0, ""),
+    "dynatemp_exponent": (4.0, "--dynatemp-range 3"),
+    "tfs_z": (0.1, "--samplers tfs;temperature"),
+    "top_a": (0.9, "--samplers top_a;temperature"),
+    "mirostat_tau": (1.0, "--mirostat 2"),
+    "mirostat_eta": (0.9, "--mirostat 2"),
+    "mirostat_m": (2, "--mirostat 1"),
+    "adaptive_target": (0.05, "--samplers top_k;adaptive_p"),
+    "adaptive_decay": (0.0, "--samplers top_k;adaptive_p --adaptive-target 0.3"),
+    "draw": ("gumbel", ""),
+}  # fmt: skip
+
+
+def spelled(name: str, value: Any) -> list[str]:
+    flag = PARAMETERS[name].flags[-1]
+    if name == "logit_bias":
+        return [word for token, bias in value for word in (flag, f"{token}{bias:+}")]
+    if name == "dry_sequence_breakers":
+        return [word for text in value for word in (flag, text.replace("\n", "\\n"))]
+    return [flag, str(value)]
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_every_sampling_flag(aleator: Command, model: LanguageModel, name: str) -> None:
+    value, others = VALUES[name]
+    words = ["generate", "-t", "1", "-p", "To be, or not to be", "-n", "30", "--seed", "7"]
+    words += ["--json", *others.split()]
+    without = json.loads(aleator(*words).out)
+    flagged = json.loads(aleator(*words, *spelled(name, value)).out)
+    changed = {k for k, v in flagged["params"].items() if v != without["params"][k]}
+    assert changed == {name} | ({"top_k", "top_p", "min_p"} if name == "mirostat" else set())
+    params = SamplingParams(**{**flagged["params"], name: value})
+    generation = model.generate("To be, or not to be", params=params, max_tokens=30)
+    assert flagged["completions"][0]["text"] == generation.text
+    assert generation.text != without["completions"][0]["text"]
+
+
+def test_breakers(aleator: Command) -> None:
+    def breakers(*words: str) -> Any:
+        made = json.loads(aleator(*ROMEO, "-n", "1", "--json", "--dry-multiplier", "1", *words).out)
+        return made["params"]["dry_sequence_breakers"]
+
+    flag = "--dry-sequence-breaker"
+    assert breakers() == ["\n", ":", '"', "*"]
+    assert breakers(flag, "none") == []
+    assert breakers(flag, "a", flag, "none", flag, r"\n", flag, "b") == ["\n", "b"]
+    assert breakers(flag, r"\n", "--no-escape") == [r"\n"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("numerics", NUMERICS)
+def test_every_preset(aleator: Command, model: LanguageModel, preset: str, numerics: str) -> None:
+    words = (*ROMEO, "-n", "12", "--preset", preset, "--numerics", numerics)
+    if numerics == "llama.cpp" and preset.startswith("akunu") and preset != "akunu-greedy":
+        result = aleator(*words)
+        assert (result.code, result.out) == (2, "")
+        assert "has no counterpart in llama.cpp" in result.err
+        return
+    expected = model.generate("ROMEO:", max_tokens=12, seed=7, preset=preset, numerics=numerics)
+    result = aleator(*words)
+    assert (result.code, result.out) == (0, expected.text)
 
 
 def test_context_options(aleator: Command, text: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aleator import LanguageModel
-from aleator.cli.tokenize import readable
+from aleator.core.token_text import readable
 from aleator.language_model import bundled_model
 from tests.cli.conftest import Command
 

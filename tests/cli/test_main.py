@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import aleator as package
-from aleator.cli import COMMANDS, exit_code, explain, main
+from aleator.cli import COMMANDS, exit_code, main, message_of
 from aleator.core import errors
 from tests.cli.conftest import Command
 
@@ -69,11 +69,11 @@ def test_unknown_command(aleator: Command) -> None:
 )
 def test_exit_codes(error: Exception, code: int) -> None:
     assert exit_code(error) == code
-    assert explain(error)
+    assert message_of(error)
 
 
 def test_a_missing_extra_is_explained() -> None:
-    message = explain(ModuleNotFoundError("No module named 'torch'", name="torch"))
+    message = message_of(ModuleNotFoundError("No module named 'torch'", name="torch"))
     assert "torch is not installed: pip install 'aleator[cli]'" in message
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from aleator import samplers as S
 from aleator.kernels import host
 from aleator.samplers.params import SAMPLERS_BY_NAME
+
+if TYPE_CHECKING:
+    from aleator import LanguageModel
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 MODEL = Path(__file__).parents[2] / "src" / "aleator" / "data" / "shakespeare.gguf"
@@ -110,6 +113,16 @@ def test_runs_with_state_give_llama_cpps_tokens(stem: str) -> None:
         ]
         again = chain_of(case["chain"])
         assert [again.sample(rows[s % 7]) for s in range(len(tokens))] == tokens
+
+
+def test_a_model_generates_with_llama_cpps_numbers(model: LanguageModel) -> None:
+    def text(**options: Any) -> str:
+        return "".join(model.generate("ROMEO:", max_tokens=12, temperature=1.5, **options))
+
+    first = text(seed=5, numerics="llama.cpp", dry_multiplier=0.8)
+    assert text(seed=5, numerics="llama.cpp", dry_multiplier=0.8) == first
+    assert text(seed=5, numerics="portable", dry_multiplier=0.8) != first
+    assert text(seed=5, numerics="llama.cpp", mirostat=2) != first
 
 
 def test_every_sampler_of_llama_cpp_has_golden_cases() -> None:

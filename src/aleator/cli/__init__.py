@@ -25,6 +25,8 @@ from aleator.core.errors import (
 COMMANDS = {
     "generate": "write text that continues a prompt",
     "chat": "talk with a model; the conversation stays in the cache",
+    "explain": "show what every sampler does to the next token's probabilities",
+    "samplers": "all samplers, their parameters and ranges",
     "tokenize": "show the tokens of a text",
     "model-info": "what is in a model file",
     "bench": "measure prefill and decode speed",
@@ -48,6 +50,7 @@ examples:
   aleator generate -m model.gguf -p "Once upon a time" --temp 0.7 --top-k 40
   echo "Write a haiku." | aleator generate -m model.gguf
   aleator chat -m model.gguf
+  aleator explain -p "To be" --seed 7
   aleator model-info model.gguf
 
 exit codes:
@@ -82,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (AleatorError, OSError, ImportError, MemoryError) as error:
         if debug:
             raise
-        complain(explain(error))
+        complain(message_of(error))
         return exit_code(error)
 
 
@@ -128,7 +131,7 @@ def exit_code(error: BaseException) -> int:
     return FAILED
 
 
-def explain(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """One line for the user."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror or error}"

@@ -64,7 +64,11 @@ def add_arguments(parser: Parser) -> None:
         metavar="TEXT",
         help="end an answer before this text; may be given several times",
     )
-    group.option("--no-escape", action="store_true", help=r"take \n, \t and \r in --stop literally")
+    group.option(
+        "--no-escape",
+        action="store_true",
+        help=r"take \n, \t and \r in --stop and --dry-sequence-breaker literally",
+    )
     group.option(
         "--context-shift",
         action="store_true",

@@ -47,7 +47,7 @@ class Conversation:
         self._stop, self._max_tokens, self._forget = tuple(stop), max_tokens, forget
         self._progress = progress
         self._context = model.context()
-        self.chain = params.chain(model.vocab)
+        self.chain = params.chain(model.tokenizer)
         self._run: Run | None = None
         self.messages: list[dict[str, str]] = list(self._system)
 
@@ -137,14 +137,19 @@ class Conversation:
         return exact if shared(exact, known) > shared(whole, known) else whole
 
     def _accept(self, tokens: list[int]) -> None:
-        """Make the chain's history equal ``tokens``; what it draws goes on from where it was."""
+        """Make the chain's history end with ``tokens``; what it draws goes on from where it was."""
         history, position = self.chain.history, self.chain.position
-        if shared(history, tokens) < len(history):
+        known = shared(history, tokens)
+        portable = self.chain.numerics == "portable"
+        if known < len(history) and portable:
             self.chain.reset()
-            history = []
-        for token in tokens[len(history) :]:
+            known = 0
+        for token in tokens[known:]:
             self.chain.accept(token)
-        self.chain.position = position
+        if (
+            portable
+        ):  # llama.cpp's generator goes on by itself, and its penalties look at what was said too
+            self.chain.position = position
 
 
 def shared(a: list[int], b: list[int]) -> int:

@@ -23,6 +23,7 @@ EXTRAS = {
     "gguf": ("models", "quantised GGUF files"),
     "jinja2": ("models", "chat templates"),
     "rich": ("cli", "progress bars"),
+    "matplotlib": ("plot", "pictures of aleator explain"),
 }
 
 

@@ -134,7 +134,8 @@ def add_text_options(parser: Parser, title: str, what: str) -> None:
     group.option(
         "--no-escape",
         action="store_true",
-        help=r"take \n, \t and \r in -p and --stop literally, not as line break, tab and return",
+        help=r"take \n, \t and \r in -p, --stop and --dry-sequence-breaker literally, not as line break, "
+        "tab and return",
     )
 
 

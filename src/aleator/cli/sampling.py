@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from aleator.cli.arguments import Parser
+from aleator.cli.options import unescape
 from aleator.cli.terminal import note
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import Parameter
@@ -17,6 +18,8 @@ from aleator.samplers import (
     SamplingParams,
     parse_bias,
 )
+from aleator.samplers.chain import NUMERICS
+from aleator.samplers.index import BY_LETTER
 
 DEFAULTS = PRESETS[DEFAULT_PRESET]
 _UNBOUNDED = 1e9
@@ -41,8 +44,13 @@ def add_sampling_options(parser: Parser) -> None:
         "--sampling-seq",
         dest="sampler_seq",
         metavar="LETTERS",
-        help="the same, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typ_p, p top_p, "
-        "m min_p, x xtc, t temperature",
+        help=f"the same, one letter each: {', '.join(f'{k} {v}' for k, v in BY_LETTER.items())}",
+    )
+    group.option(
+        "--numerics",
+        choices=NUMERICS,
+        help="portable: the same token on every machine; llama.cpp: llama.cpp's own tokens (default: "
+        "portable)",
     )
     group.option("--ignore-eos", action="store_true", help="never draw a token that ends the text")
     for parameter in PARAMETERS.values():
@@ -51,8 +59,8 @@ def add_sampling_options(parser: Parser) -> None:
             *parameter.flags,
             *([] if own in parameter.flags else [own]),
             dest=parameter.name,
-            action="append" if parameter.name == "logit_bias" else "store",
-            metavar={int: "N", float: "X", tuple: "ID+BIAS"}.get(parameter.type, "N"),
+            action="append" if parameter.type is tuple else "store",
+            metavar=_metavar(parameter),
             help=_help(parameter).replace("%", "%%"),
         )
 
@@ -62,45 +70,72 @@ def sampling_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if arguments.ignore_eos:
         given["ignore_eos"] = True
-    for name in ("preset", "samplers", "sampler_seq", *PARAMETERS):
+    for name in ("preset", "samplers", "sampler_seq", "numerics", *PARAMETERS):
         value = getattr(arguments, name)
-        if value is not None:
+        if name == "dry_sequence_breakers" and value is not None:
+            given[name] = _breakers(value, arguments.no_escape)
+        elif value is not None:
             given[name] = _convert(name, value)
     return given
 
 
 def announce(params: SamplingParams, chain: SamplerChain) -> None:
-    """Print the seed, the parameters and the chain on standard error."""
+    """Print the seed, and the samplers and parameters that do something, on standard error."""
+    active = [sampler for sampler in chain if not sampler.neutral]
+    used = {"mirostat", *(p.name for sampler in active for p in sampler.parameters())}
     values = params.values()
     shown = [
-        f"{name}={values[name]}"
+        f"{name}={value}"
         for name, parameter in PARAMETERS.items()
-        if name != "seed" and values[name] != parameter.neutral
+        if name in used and name != "seed" and (value := values[name]) != parameter.neutral
     ]
-    if params.ignore_eos:
-        shown.append("ignore_eos")
+    shown += ["ignore_eos"] * params.ignore_eos
+    shown += [f"numerics={params.numerics}"] * (params.numerics != "portable")
     note(
         f"seed: {chain.seed}\nparameters: {' '.join(shown) or 'none'} (the others are neutral)\n"
-        f"chain: {chain.describe()}\n"
+        f"chain: {' -> '.join(['logits', *(sampler.name for sampler in active)])}\n"
     )
+
+
+def range_in_words(parameter: Parameter) -> str:
+    """The range or the choices; bounds that nobody reaches go without saying."""
+    if parameter.choices:
+        return " or ".join(parameter.choices)
+    low, high = (
+        None if bound is None or abs(bound) >= _UNBOUNDED else f"{bound:.10g}"
+        for bound in (parameter.low, parameter.high)
+    )
+    if low is None:
+        return "" if high is None else f"up to {high}"
+    return f"{low} or more" if high is None else f"{low} to {high}"
+
+
+def _metavar(parameter: Parameter) -> str:
+    if parameter.choices:
+        return "NAME"
+    return {
+        "logit_bias": "ID+BIAS",
+        "dry_sequence_breakers": "TEXT",
+    }.get(parameter.name, "X" if parameter.type is float else "N")
 
 
 def _help(parameter: Parameter) -> str:
     if parameter.type not in (int, float):
         return parameter.help
     default = DEFAULTS.get(parameter.name, parameter.neutral)
-    return f"{parameter.help} ({_range(parameter)}default: {default})"
+    bounds = range_in_words(parameter)
+    return f"{parameter.help} ({bounds}{'; ' if bounds else ''}default: {default})"
 
 
-def _range(parameter: Parameter) -> str:
-    """The range in words; bounds that nobody reaches go without saying."""
-    low, high = (
-        None if bound is None or abs(bound) >= _UNBOUNDED else f"{bound:g}"
-        for bound in (parameter.low, parameter.high)
-    )
-    if low is None:
-        return "" if high is None else f"up to {high}; "
-    return f"{low} or more; " if high is None else f"{low} to {high}; "
+def _breakers(given: list[str], no_escape: bool) -> list[str]:
+    """The values of ``--dry-sequence-breaker``: "none" forgets those before it."""
+    breakers: list[str] = []
+    for text in given:
+        if text == "none":
+            breakers.clear()
+        else:
+            breakers.append(text if no_escape else unescape(text))
+    return breakers
 
 
 def _convert(name: str, value: Any) -> Any:

@@ -8,6 +8,7 @@ import json
 from aleator.cli.arguments import Parser
 from aleator.cli.options import add_text_options, read_text
 from aleator.cli.terminal import write
+from aleator.core.token_text import readable
 
 EXAMPLES = """\
 examples:
@@ -66,11 +67,3 @@ def run(arguments: argparse.Namespace) -> int:
         for token, piece in zip(tokens, pieces, strict=True):
             write(f"{token:8} {readable(piece)}\n")
     return 0
-
-
-def readable(piece: bytes) -> str:
-    """A token's bytes in quotes: as text where they are UTF-8, else as hexadecimal escapes."""
-    try:
-        return repr(piece.decode("utf-8"))
-    except UnicodeDecodeError:
-        return repr(piece)

@@ -195,7 +195,10 @@ class Run:
     def _draw(self, slot: Slot, row: npt.NDArray[np.float32]) -> None:
         if slot.completion.done:
             return
-        chain = slot.completion.request.chain
+        request = slot.completion.request
+        chain = request.chain
+        if request.observe is not None:
+            request.observe(chain, row)
         started = perf_counter()
         slot.drawn = chain.sample(row)
         self.stats.sampler_seconds += perf_counter() - started

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -63,6 +63,7 @@ class Request:
         n_keep: positions that a context shift never forgets.
         cached: leading tokens that the cache holds already, as sequence 0.
         echo: text to give before the generated text.
+        observe: called with the chain and the logits [V] before each token is drawn; must change neither.
     """
 
     tokens: tuple[int, ...]
@@ -76,6 +77,7 @@ class Request:
     n_keep: int = 0
     cached: int = 0
     echo: str = ""
+    observe: Callable[[SamplerChain, Any], None] | None = None
 
 
 @dataclass

@@ -11,7 +11,9 @@ Elsewhere  llama.cpp agrees but for float32 softmax, and its clone forgets the g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +46,10 @@ class AdaptiveP(SeededSampler):
     selects = True
     adaptive_target: float = declare(ADAPTIVE_TARGET)
     adaptive_decay: float = declare(ADAPTIVE_DECAY)
+
+    def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
+        """The average of past probabilities."""
+        return {"average": kernel.average} if self.adaptive_target >= 0 else {}
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/adaptive_p.cpp."""

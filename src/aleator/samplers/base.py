@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -52,6 +52,21 @@ class Sampler(ABC):
     def neutral(self) -> bool:
         """Whether the parameters make this sampler do nothing."""
         return False
+
+    def describe(self) -> str:
+        """The name with the parameters that are not neutral, such as ``top_k=40``."""
+        values = [
+            f"{p.name}={value}" if not isinstance(value, tuple) else f"{p.name}({len(value)})"
+            for p in self.parameters()
+            if p.type is not object and (value := getattr(self, p.name)) != p.neutral
+        ]
+        if len(values) == 1 and values[0].startswith(self.name):
+            return values[0]
+        return f"{self.name}({', '.join(values)})" if values else self.name
+
+    def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
+        """What the sampler remembers, by name: from its kernel, or from the tokens accepted so far."""
+        return {}
 
     def native(self, place: Place) -> host.Sampler:
         """Make the host kernel; without one of its own, a sampler runs its reference."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from aleator.samplers.base import (
     check_selects,
 )
 from aleator.samplers.user import UserSampler
+
+if TYPE_CHECKING:
+    from aleator.samplers.explain import Explanation
 
 NUMERICS = ("portable", "llama.cpp")
 
@@ -312,9 +315,7 @@ class SamplerChain(Sequence[Any]):
             For another shape or type, for an empty row, and if nothing is finite; the chain is as before.
 
         """
-        rows = getattr(logits, "rows", None)
-        if rows is not None:
-            logits = rows[row]
+        logits = _row_of(logits, row)
         try:
             return self._native.sample(logits)
         except TypeError:
@@ -329,6 +330,34 @@ class SamplerChain(Sequence[Any]):
         application draws anew and moves mirostat's mu.
         """
         self._native.apply(candidates._native_for(self.numerics))
+
+    def explain(self, logits: Any, vocab: Any = None, top: int = 10, row: int = -1) -> Explanation:
+        """What every sampler would remove, move and keep, and the token that :meth:`sample` would choose.
+
+        The chain stays as it is: a copy of it is applied.  ``print`` the result, or see its methods.
+
+        Parameters
+        ----------
+        logits, row
+            As for :meth:`sample`.
+        vocab
+            A tokenizer or a vocabulary, for the tokens' texts.
+        top
+            Tokens to show, 0 or more.
+
+        Raises
+        ------
+        LogitsError
+            As for :meth:`sample`.
+        ParameterError
+            ``top`` is negative.
+
+        """
+        from aleator.samplers.explain import explain
+
+        if top < 0:
+            raise ParameterError("top", f"top={top} is out of range: give 0 or more")
+        return explain(self, _row_of(logits, row), vocab, top)
 
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history.
@@ -399,6 +428,11 @@ def _flatten(samplers: Iterable[Any]) -> list[Sampler]:
 
 def _shown(sampler: Sampler) -> Any:
     return sampler.user if isinstance(sampler, UserSampler) else sampler
+
+
+def _row_of(logits: Any, row: int) -> Any:
+    rows = getattr(logits, "rows", None)
+    return logits if rows is None else rows[row]
 
 
 def _is_row(logits: Any) -> bool:

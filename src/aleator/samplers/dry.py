@@ -138,6 +138,11 @@ class DRY(Sampler):
         """True at multiplier 0 or without a window."""
         return self.dry_multiplier == 0 or self.dry_penalty_last_n == 0
 
+    def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
+        """Tokens in the window."""
+        n = self.dry_penalty_last_n
+        return {"window": len(history) if n < 0 else min(n, len(history))}
+
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/dry.cpp."""
         return host.DRY(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from aleator.core.numerics import Row, Step, draw, ints, log2_q32
 from aleator.core.parameter import Parameter, declare
@@ -30,6 +31,10 @@ class MirostatSampler(SeededSampler):
     purpose: ClassVar[Purpose]
     mirostat_tau: float = declare(MIROSTAT_TAU)
     mirostat_eta: float = declare(MIROSTAT_ETA)
+
+    def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
+        """The present bound on surprise, in bits."""
+        return {"mu": kernel.mu}
 
     def mu(self, step: Step, place: Place) -> float:
         """The present bound on surprise: the reference keeps it in the step."""

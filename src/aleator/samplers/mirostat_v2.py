@@ -4,6 +4,7 @@ Selects    keeps the leading run of the order with surprise log2(Z) - log2(w) <=
            draws, inverse.
 State      mu starts at 2 * tau; accepting the token that was drawn moves it by -eta * (surprise - tau),
            surprise measured among the tokens kept.  Other accepted tokens leave it.
+           Where mu is so large that a weight of 1 (2^-40 of the largest) would stay, nothing is cut.
 Equality   a surprise exactly equal to mu stays; mu is floored to Q32.
 Precision  logarithms are the contract's integers in Q32; mu is float64.
 Ties       at the cut equal logits weigh the same, so they stay or go together.
@@ -46,8 +47,13 @@ class MirostatV2(MirostatSampler):
         mu = min(max(self.mu(step, place), -100.0), 100.0)
         ranked = ints(row.weights()[row.order()])
         level = log2_q32(sum(ranked)) - math.floor(mu * 2**32)
-        length = 0
-        while length < len(ranked) and ranked[length] and log2_q32(ranked[length]) >= level:
+        length = len(ranked) if level <= 0 else 0
+        while (
+            level > 0
+            and length < len(ranked)
+            and ranked[length]
+            and log2_q32(ranked[length]) >= level
+        ):
             length += 1
         row.keep_prefix(length)
         self.select(row, step, place)

@@ -13,7 +13,9 @@ Elsewhere  llama.cpp agrees, but has no -1; Keskar et al. 2019 (arXiv:1909.05858
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +68,12 @@ class Penalties(Sampler):
             and single(self.frequency_penalty) == 0
             and single(self.presence_penalty) == 0
         )
+
+    def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
+        """Tokens in the window, and how many different ones."""
+        n = self.penalty_last_n
+        window = history if n < 0 else history[-n:]
+        return {"window": len(window), "distinct": len(set(window))}
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/penalties.cpp."""

@@ -44,6 +44,10 @@ class UserSampler(Sampler):
     def __repr__(self) -> str:
         return repr(self.user)
 
+    def describe(self) -> str:
+        """The name: parameters are the user's."""
+        return self.name
+
     @property
     def can_roll_back(self) -> bool:
         """Whether the user's sampler has ``rollback``."""

@@ -1,0 +1,154 @@
+"""``aleator explain``: show what every sampler does to the next token's probabilities."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+from aleator.cli.arguments import Parser, integer
+from aleator.cli.options import add_model_options, add_text_options, load_model, read_text
+from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
+from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
+
+if TYPE_CHECKING:
+    from aleator.generate.request import Generation
+    from aleator.samplers import SamplerChain
+    from aleator.samplers.explain import Explanation
+
+EXAMPLES = """\
+For one step: a table with a line per sampler, and a bar per token.  The full bar
+is what is left of its probability, the light part what was there before, the
+darker part what it gained; > marks the token drawn, and removed tokens name the
+sampler that removed them.  For several steps: a line and few bars for each, and
+curves of entropy, mass cut and state at the end.  What is shown is what
+"aleator generate" with the same options draws.
+
+  left      candidates after the sampler
+  mass cut  probability of the tokens that it removed
+  moved     probability that changed hands among those that stay
+  choices   2 to the entropy: as many equally likely tokens
+  best      probability of the most likely token
+
+examples:
+  aleator explain -p "To be" --seed 7
+  aleator explain -p "To be" -n 40 --mirostat 2 --png mirostat.png
+  aleator explain -m model.gguf -p "Once" --samplers "xtc;min_p" --xtc-probability 1
+  aleator explain -p "To be" -n 20 --json | python -m json.tool
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    add_text_options(parser, "prompt", "the text before the first step")
+    group = parser.group("what to show")
+    group.option(
+        "-n",
+        "--steps",
+        type=integer(1),
+        default=1,
+        metavar="N",
+        help="steps to explain, fewer if the model ends the text (default: 1)",
+    )
+    group.option(
+        "--top",
+        type=integer(0),
+        metavar="N",
+        help="tokens to show of each step (default: 10 for one step, 3 for several)",
+    )
+    group.option("--png", metavar="FILE", help="draw a picture too (needs aleator[plot])")
+    group.option("--json", action="store_true", help="write one JSON object instead of text")
+    add_sampling_options(parser)
+    add_model_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the explanations; returns the exit code."""
+    if arguments.png is not None:
+        from aleator.samplers.explain_plot import require_matplotlib
+
+        require_matplotlib()
+    prompt = read_text(arguments)
+    sampling = sampling_arguments(arguments)
+    many = arguments.steps > 1
+    top = arguments.top if arguments.top is not None else 3 if many else 10
+    model = load_model(arguments)
+    steps: list[Explanation] = []
+
+    def observe(chain: SamplerChain, logits: Any) -> None:
+        steps.append(chain.explain(logits, model.vocab, top))
+        if not arguments.json:
+            show(steps[-1], many)
+
+    with ProgressBar("prompt", "tokens") as bar:
+        generation = model.generate(
+            prompt, max_tokens=arguments.steps, observe=observe, progress=bar, **sampling
+        )
+        announce(generation.request.params, generation.request.chain)
+        with on_interrupt(generation.cancel):
+            reason = generation.stop_reason
+    if arguments.json:
+        write(json.dumps(as_json(generation, steps), ensure_ascii=False, allow_nan=False) + "\n")
+    elif many and steps:
+        finish(generation, steps)
+    if arguments.png is not None and steps:
+        picture(steps, arguments.png)
+    return 130 if reason == "interrupted" else 0
+
+
+def show(step: Explanation, many: bool) -> None:
+    """Write a step, in full or, one of many, in short."""
+    from aleator.samplers.explain_text import step_line
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
+    bars = step.bars(max(60, width - 6 if many else width))
+    if not many:
+        put(f"{step.table()}\n\n{bars}" if bars else step.table())
+    else:
+        put("\n".join([step_line(step), *(f"      {line}" for line in bars.splitlines())]))
+
+
+def finish(generation: Generation, steps: list[Explanation]) -> None:
+    """Write the text and the curves of all steps."""
+    from aleator.samplers.explain_text import summary
+
+    put(f"\ntext: {generation.text!r}, ended by: {generation.stop_reason}\n\n{summary(steps)}")
+
+
+def put(text: str) -> None:
+    """Write lines, in characters that standard output has."""
+    from aleator.samplers.explain_text import to_ascii
+
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = to_ascii(text)
+    write(f"{text}\n")
+
+
+def as_json(generation: Generation, steps: list[Explanation]) -> dict[str, Any]:
+    """Everything about the steps."""
+    from aleator.samplers.explain_text import curves
+
+    return {
+        "prompt_tokens": list(generation.request.tokens),
+        "seed": generation.seed,
+        "chain": generation.request.chain.describe(),
+        "text": generation.text,
+        "stop_reason": generation.stop_reason,
+        "steps": [step.to_dict() for step in steps],
+        "curves": curves(steps) if steps else {},
+    }
+
+
+def picture(steps: list[Explanation], path: str) -> None:
+    """Draw the step, or the curves of several."""
+    from aleator.samplers.explain_plot import plot_steps
+
+    if len(steps) == 1:
+        steps[0].plot(path)
+    else:
+        plot_steps(steps, path)
+    note(f"picture: {path}")

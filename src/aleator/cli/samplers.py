@@ -1,0 +1,175 @@
+"""``aleator samplers``: all samplers, their parameters and ranges, from their declarations."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from aleator.cli.arguments import Parser, did_you_mean
+from aleator.cli.sampling import range_in_words
+from aleator.cli.terminal import write
+from aleator.core.errors import ParameterError
+from aleator.core.parameter import Parameter
+from aleator.samplers import DEFAULT_PRESET, PARAMETERS, PRESETS, SAMPLERS, Sampler
+from aleator.samplers.params import MIROSTAT
+
+EXAMPLES = """\
+examples:
+  aleator samplers
+  aleator samplers top_p
+  aleator samplers --presets
+  aleator samplers --json
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    parser.positional("name", "show this sampler's contract: its name, letter or another spelling")
+    group = parser.group("what to show")
+    group.option("--presets", action="store_true", help="the presets: order and values")
+    group.option("--json", action="store_true", help="write JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the table, the contract or the presets; returns the exit code."""
+    if arguments.name is not None and arguments.presets:
+        raise ParameterError("name", "a sampler and --presets are both given: choose one")
+    if arguments.name is not None:
+        cls = find(arguments.name)
+        write(f"{json.dumps(about(cls))}\n" if arguments.json else contract(cls))
+    elif arguments.json:
+        write(f"{json.dumps(everything())}\n")
+    else:
+        write(presets() if arguments.presets else table())
+    return 0
+
+
+def find(name: str) -> type[Sampler]:
+    """The sampler of a name, letter or alias."""
+    spellings = {
+        spelling: cls
+        for cls in SAMPLERS
+        for spelling in (cls.name, *([cls.letter] if cls.letter else []), *cls.aliases)
+    }
+    wanted = name if name in spellings else name.lower()
+    if wanted not in spellings:
+        raise ParameterError(
+            "name",
+            f"there is no sampler {name!r}{did_you_mean(wanted, spellings)}; the names are "
+            f"{', '.join(cls.name for cls in SAMPLERS)}",
+        )
+    return spellings[wanted]
+
+
+def summary(cls: type[Sampler]) -> str:
+    """What a sampler does, in a sentence."""
+    return (inspect.getdoc(cls) or "").splitlines()[0].replace("``", "")
+
+
+def table() -> str:
+    """Every sampler with its letter, and its parameters below it."""
+    below = {cls: [parameter_row(p) for p in cls.parameters()] for cls in SAMPLERS}
+    chain = [parameter_row(MIROSTAT)]
+    head = ("parameter", "range", "off", "flags")
+    rows = [head, *chain, *(row for rows in below.values() for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def line(row: Iterable[str]) -> str:
+        return f"    {'  '.join(map(str.ljust, row, widths))}".rstrip()
+
+    lines = ["sampler (letter)", line(head), ""]
+    for cls, own in below.items():
+        letter = f" ({cls.letter})" if cls.letter else ""
+        lines += [f"{cls.name}{letter}: {summary(cls)}", *map(line, own)]
+    lines += ["of the whole chain:", *map(line, chain)]
+    return "\n".join(lines) + "\n"
+
+
+def parameter_row(p: Parameter) -> tuple[str, ...]:
+    """Name, range, neutral value and flags."""
+    return p.name, range_in_words(p), neutral(p), ", ".join(p.flags)
+
+
+def neutral(p: Parameter) -> str:
+    """The value that does nothing."""
+    if p.type is tuple:
+        return " ".join(map(repr, p.neutral)) or "none"
+    return "none" if p.neutral is None else str(p.neutral)
+
+
+def contract(cls: type[Sampler]) -> str:
+    """All about one sampler."""
+    names = [cls.name, *cls.aliases]
+    lines = [
+        f"names: {', '.join(names)}{f'; letter: {cls.letter}' if cls.letter else ''}",
+        f"class: aleator.samplers.{cls.__name__}",
+        "",
+        (inspect.getdoc(sys.modules[cls.__module__]) or "").replace("``", ""),
+        "",
+    ]
+    for p in cls.parameters():
+        lines += [
+            ", ".join([p.name, *p.aliases]),
+            f"    {p.help}",
+            *([f"    range: {range_in_words(p)}"] if range_in_words(p) else []),
+            f"    off: {neutral(p)}",
+            *([f"    flags: {', '.join(p.flags)}"] if p.flags else []),
+        ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def presets() -> str:
+    """Every preset's order and values."""
+    lines = []
+    for name, values in PRESETS.items():
+        order = values.get("samplers", PRESETS[DEFAULT_PRESET]["samplers"])
+        rest = " ".join(f"{k}={v}" for k, v in values.items() if k != "samplers")
+        lines += [
+            f"{name}{' (the default)' if name == DEFAULT_PRESET else ''}",
+            f"    order:  {', '.join(order)}",
+            f"    values: {rest or 'all neutral'}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def everything() -> dict[str, Any]:
+    """Samplers, parameters and presets, ready for JSON."""
+    return {
+        "samplers": [about(cls) for cls in SAMPLERS],
+        "parameters": [about_parameter(p) for p in PARAMETERS.values()],
+        "presets": PRESETS,
+        "default_preset": DEFAULT_PRESET,
+    }
+
+
+def about(cls: type[Sampler]) -> dict[str, Any]:
+    """One sampler."""
+    return {
+        "name": cls.name,
+        "class": cls.__name__,
+        "letter": cls.letter,
+        "aliases": cls.aliases,
+        "selects": cls.selects,
+        "summary": summary(cls),
+        "contract": inspect.getdoc(sys.modules[cls.__module__]),
+        "parameters": [about_parameter(p) for p in cls.parameters()],
+    }
+
+
+def about_parameter(p: Parameter) -> dict[str, Any]:
+    """One parameter."""
+    return {
+        "name": p.name,
+        "type": p.type.__name__,
+        "neutral": p.neutral,
+        "low": p.low,
+        "high": p.high,
+        "choices": p.choices,
+        "aliases": p.aliases,
+        "flags": p.flags,
+        "help": p.help,
+    }

@@ -1,0 +1,241 @@
+"""Explanations as text: tables, bars, and curves made of characters."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aleator.samplers.explain import Explanation, Stage, Trace
+
+FULL, GAINED, GHOST = "█", "▓", "░"
+LEVELS = "▁▂▃▄▅▆▇█"
+LABEL = 24
+"""Columns of a token's text, at most."""
+
+
+def percent(p: float) -> str:
+    """A probability, with three digits or as a power of ten."""
+    if p == 0 or p >= 0.1:
+        return f"{100 * p:.1f}%"
+    return f"{100 * p:.2f}%" if p >= 0.0001 else f"{100 * p:.1g}%"
+
+
+def table(e: Explanation) -> str:
+    """The samplers that do something, one per line, with what they removed below."""
+    head = ("sampler", "left", "removed", "mass cut", "moved", "entropy", "choices", "best", "time")
+    b = e.before
+    rows = [
+        head,
+        ("logits", f"{b.candidates:,}", "", "", "", *_shape(b.entropy, b.choices, b.top), ""),
+    ]
+    for s in e.active:
+        cut = percent(s.mass_cut) if s.n_removed else ""
+        rows.append(
+            (
+                s.label,
+                f"{s.after.candidates:,}",
+                f"{s.n_removed:,}" if s.n_removed else "",
+                cut,
+                percent(s.moved) if s.moved else "",
+                *_shape(s.after.entropy, s.after.choices, s.after.top),
+                f"{s.microseconds:.1f} us",
+            )
+        )
+    lines = _aligned(rows)
+    notes = [_notes(s) for s in e.active]
+    lines += [line for note in notes for line in note]
+    if len(e.active) < len(e.stages):
+        lines.append(f"neutral: {', '.join(s.name for s in e.stages if s.neutral)}")
+    lines.append(draw_line(e))
+    return "\n".join(lines)
+
+
+def draw_line(e: Explanation) -> str:
+    """The token that was drawn, in words."""
+    if e.draw is None:
+        return "nothing is drawn: no sampler selects"
+    d = e.draw
+    key = f"seed {d.seed}, position {d.position}"
+    if d.completion:
+        key += f", completion {d.completion}"
+    return (
+        f"drawn: {d.token.label} (id {d.token.id}), probability {percent(d.before)} -> "
+        f"{percent(d.probability)}; {key}"
+    )
+
+
+def bars(e: Explanation, width: int, top: int | None) -> str:
+    """A line per token: what is left of it, and the ghost of what it was."""
+    traces = e.shown(top)
+    labels = [_cut(t.token.label, LABEL) for t in traces]
+    room = max(map(columns, labels), default=0)
+    drawn = None if e.draw is None else e.draw.token.id
+    names = [e.stages[t.removed_by].name if t.removed_by is not None else "" for t in traces]
+    fixed = 2 + room + 2 + 7 + 2 + 7 + 2
+    length = max(10, width - fixed - max((len(n) + 2 for n in names), default=0))
+    scale = max((max(t.before, t.after) for t in traces), default=1.0) or 1.0
+    lines = []
+    for trace, label, name in zip(traces, labels, names, strict=True):
+        mark = ">" if trace.token.id == drawn else " "
+        after = "cut" if name else percent(trace.after)
+        bar = _bar(trace, length / scale)
+        lines.append(
+            f"{mark} {_padded(label, room)}  {percent(trace.before):>7}  {after:>7}  {bar}"
+            f"{f'  {name}' if name else ''}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def to_ascii(text: str) -> str:
+    """The same for terminals without block characters."""
+    return text.translate(str.maketrans(GAINED + GHOST + LEVELS, "+._.-:=*%#"))
+
+
+def step_line(e: Explanation) -> str:
+    """One step of many on one line."""
+    removed = ", ".join(
+        f"{s.name} -{s.n_removed:,} ({percent(s.mass_cut)})" for s in e.active if s.n_removed
+    )
+    state = ", ".join(
+        f"{k} {v:.4g}"
+        for s in e.active
+        for k, v in s.state.items()
+        if s.label != f"{s.name}={v}"  # a temperature that is always the same
+    )
+    drawn = ""
+    if e.draw is not None:
+        d = e.draw
+        chance = f"{percent(d.before)} -> {percent(d.probability)}"
+        drawn = f"{d.position:>4}  {_padded(_cut(d.token.label, 16), 16)} {chance:<17}"
+    shapes = (
+        f"{e.before.entropy:5.2f} -> {e.after.entropy:5.2f} bits  {e.after.candidates:>7,} left"
+    )
+    return "  ".join(part for part in (drawn, shapes, removed, state) if part)
+
+
+def summary(steps: Sequence[Explanation]) -> str:
+    """A whole generation: entropy, mass cut and state over the steps, as curves."""
+    rows: list[tuple[str, ...]] = [("", "first", "mean", "last", "over the steps")]
+    for name, values in curves(steps).items():
+        mean = sum(values) / len(values)
+        shown = (f"{v:.4g}" for v in (values[0], mean, values[-1]))
+        rows.append((name, *shown, sparkline(values)))
+    return "\n".join(_aligned(rows, left=(0, 4)))
+
+
+def curves(steps: Sequence[Explanation]) -> dict[str, list[float]]:
+    """What changes from step to step, by name, one value per step."""
+    made: dict[str, list[float]] = {
+        "entropy of the logits, bits": [e.before.entropy for e in steps],
+        "entropy after the chain, bits": [e.after.entropy for e in steps],
+        "candidates left": [float(e.after.candidates) for e in steps],
+    }
+    if all(e.draw is not None for e in steps):
+        made["probability drawn, before"] = [e.draw.before for e in steps if e.draw]
+        made["probability drawn, after"] = [e.draw.probability for e in steps if e.draw]
+    for name, values in mass_cuts(steps).items():
+        made[f"mass cut by {name}"] = values
+    return made | states(steps)
+
+
+def mass_cuts(steps: Sequence[Explanation]) -> dict[str, list[float]]:
+    """Mass cut per step by every sampler that ever removes a token."""
+    made: dict[str, list[float]] = {}
+    for i, stage in enumerate(steps[0].stages):
+        if any(e.stages[i].n_removed for e in steps):
+            made[_unique(stage.name, made)] = [e.stages[i].mass_cut for e in steps]
+    return made
+
+
+def states(steps: Sequence[Explanation]) -> dict[str, list[float]]:
+    """State per step of every sampler whose state changes."""
+    made: dict[str, list[float]] = {}
+    for i, stage in enumerate(steps[0].stages):
+        for key in stage.state:
+            values = [float(e.stages[i].state.get(key, 1.0)) for e in steps]
+            if min(values) != max(values):
+                name = key if key.startswith("pending") else f"{key} of {stage.name}"
+                made[_unique(name, made)] = values
+    return made
+
+
+def sparkline(values: Sequence[float], width: int = 50) -> str:
+    """Values between their minimum and maximum, neighbours averaged where there are too many."""
+    n = min(len(values), width)
+    bounds = [len(values) * i // n for i in range(n + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
+    low, high = min(means), max(means)
+    if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
+        return LEVELS[0] * n
+    return "".join(LEVELS[min(7, int(8 * (v - low) / (high - low)))] for v in means)
+
+
+def columns(text: str) -> int:
+    """Columns of a text on a terminal."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def _unique(name: str, taken: dict[str, list[float]]) -> str:
+    number = 2
+    unique = name
+    while unique in taken:
+        unique, number = f"{name} #{number}", number + 1
+    return unique
+
+
+def _shape(entropy: float, choices: float, top: float) -> tuple[str, str, str]:
+    return f"{entropy:.2f} bits", f"{choices:.1f}", percent(top)
+
+
+def _notes(stage: Stage) -> list[str]:
+    """What a sampler removed, by name, and its state."""
+    lines = []
+    if stage.removed:
+        named = ", ".join(f"{r.token.label} {percent(r.probability)}" for r in stage.removed)
+        more = stage.n_removed - len(stage.removed)
+        lines.append(f"{stage.name} removed {named}{f' and {more:,} more' if more else ''}")
+    if stage.state:
+        lines.append(f"{stage.name}: {', '.join(f'{k} {v:.6g}' for k, v in stage.state.items())}")
+    return lines
+
+
+def _bar(trace: Trace, scale: float) -> str:
+    before, after = round(trace.before * scale), round(trace.after * scale)
+    if trace.removed_by is not None:
+        return GHOST * max(before, 1)
+    if after >= before:
+        return FULL * before + GAINED * (after - before)
+    return FULL * after + GHOST * (before - after)
+
+
+def _cut(text: str, width: int) -> str:
+    if columns(text) <= width:
+        return text
+    kept = ""
+    for c in text:
+        if columns(kept + c) > width - 3:
+            break
+        kept += c
+    return f"{kept}..."
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - columns(text))
+
+
+def _aligned(rows: Sequence[tuple[str, ...]], left: tuple[int, ...] = (0,)) -> list[str]:
+    """Rows as lines, columns aligned to the right but for those in ``left``."""
+    widths = [max(columns(cell) for cell in column) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            _padded(cell, width) if i in left else " " * (width - columns(cell)) + cell
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from aleator import LanguageModel
+from tests.cli.conftest import Command
+
+TO_BE = ("explain", "-t", "1", "-p", "To be", "--seed", "7")
+
+
+def test_one_step(aleator: Command, model: LanguageModel) -> None:
+    result = aleator(*TO_BE)
+    generation = model.generate("To be", max_tokens=1, seed=7)
+    assert result.code == 0
+    assert result.err.startswith("seed: 7\n")
+    assert re.search(r"^logits +2,048 +[\d.]+ bits", result.out, re.MULTILINE)
+    assert re.search(r"^top_k=40 +40 +2,008 ", result.out, re.MULTILINE)
+    assert f"drawn: {generation.text!r} (id {generation.tokens[0]})" in result.out
+    assert re.search(rf"^> {re.escape(repr(generation.text))} .*█", result.out, re.MULTILINE)
+    bars = result.out.split("\n\n")[1].splitlines()
+    assert len(bars) in (10, 11)
+    assert len(aleator(*TO_BE, "--top", "4").out.split("\n\n")[1].splitlines()) in (4, 5)
+    assert (
+        len(aleator(*TO_BE, "--top", "0").out.split("\n\n")[1].splitlines()) == 1
+    )  # the token drawn
+
+
+def test_a_generation_is_the_one_that_generate_makes(
+    aleator: Command, model: LanguageModel
+) -> None:
+    result = aleator(*TO_BE, "-n", "9", "--mirostat", "2")
+    generation = model.generate("To be", max_tokens=9, seed=7, mirostat=2)
+    labels = [repr(model.vocab.token_bytes(token).decode()) for token in generation.tokens]
+    steps = re.findall(r"^ +(\d+)  (.+?) +[\d.e-]+% -> .* mu [\d.]+$", result.out, re.MULTILINE)
+    assert steps == [(str(i), label) for i, label in enumerate(labels)]
+    assert f"text: {generation.text!r}, ended by: length\n" in result.out
+    assert re.search(r"^mu of mirostat_v2 +10 ", result.out, re.MULTILINE)
+    few = aleator(*TO_BE, "-n", "9", "--top", "0").out
+    assert len(few.splitlines()) < len(result.out.splitlines())
+
+
+def test_a_text_that_ends_early(aleator: Command, model: LanguageModel) -> None:
+    (eog,) = model.vocab.eog
+    result = aleator(*TO_BE, "-n", "9", "-l", f"{eog}+inf")
+    assert result.code == 0
+    assert "text: '', ended by: eog" in result.out
+    assert result.out.count("<|endoftext|>") >= 1
+
+
+def test_json(aleator: Command, model: LanguageModel) -> None:
+    made = json.loads(
+        aleator(*TO_BE, "-n", "4", "--json", "--top", "2").out, parse_constant=pytest.fail
+    )
+    generation = model.generate("To be", max_tokens=4, seed=7)
+    assert made["text"] == generation.text
+    assert made["prompt_tokens"] == list(generation.request.tokens)
+    assert [step["draw"]["token"]["id"] for step in made["steps"]] == generation.tokens
+    assert [step["draw"]["position"] for step in made["steps"]] == [0, 1, 2, 3]
+    assert made["curves"]["candidates left"] == [
+        s["stages"][-1]["after"]["candidates"] for s in made["steps"]
+    ]
+
+
+@pytest.mark.parametrize("n", ["1", "3"])
+def test_png(aleator: Command, tmp_path: Path, n: str) -> None:
+    path = tmp_path / "picture.png"
+    result = aleator(*TO_BE, "-n", n, "--png", str(path))
+    assert result.code == 0
+    assert f"picture: {path}\n" in result.err
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_png_without_matplotlib(aleator: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = aleator(*TO_BE, "--png", "picture.png")
+    assert (result.code, result.out) == (1, "")
+    assert "pip install 'aleator[plot]'" in result.err
+    assert not Path("picture.png").exists()
+
+
+def test_png_that_cannot_be_written(aleator: Command, tmp_path: Path) -> None:
+    result = aleator(*TO_BE, "--png", str(tmp_path / "missing" / "picture.png"))
+    assert result.code == 3
+    assert "picture.png: No such file or directory" in result.err
+    assert aleator(*TO_BE, "--png", str(tmp_path / "picture.abc")).code == 2
+
+
+def test_terminals_without_block_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    from aleator.cli.explain import put
+
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    put("' a' 10%  ██▓▓░ ▁█")
+    assert out.buffer.getvalue() == b"' a' 10%  ##++. _#\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-n", "0"], "0 is out of range: 1 or more"),
+        (["--top", "-1"], "-1 is out of range"),
+        (["--top-p", "2"], "top_p=2.0 is out of range"),
+    ],
+)
+def test_bad_input(aleator: Command, words: list[str], message: str) -> None:
+    result = aleator(*TO_BE, *words)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
