@@ -3,6 +3,7 @@
 #   make demo      a real model writes text
 #   make test      the test suite
 #   make check     format, lint, types, tests: what CI runs
+#   make sanitize  tests of the native code under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make bench     the benchmarks (compiles llama.cpp the first time: about ten minutes)
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: demo test check setup build format lint types stubs docs bench clean help
+.PHONY: demo test check sanitize setup build format lint types stubs docs bench clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -22,6 +23,9 @@ test: setup
 	$(BIN)/python -m pytest
 
 check: lint types test
+
+sanitize: setup
+	$(BIN)/python tools/sanitize.py
 
 setup: $(VENV)/.built
 

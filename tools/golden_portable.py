@@ -1,12 +1,12 @@
-"""Golden files of the portable contract, tests/golden/portable/*.json: one per sampler, from the NumPy references.
+"""Golden files of the portable contract, tests/golden/portable: one per sampler, from its reference.
 
     python tools/golden_portable.py [--check] [stem ...]
 
-A file holds cases; a case is written by hand up to its ``steps``: a chain (our names and parameters), the seed and
-completion, the tokens accepted before, a row of logits (golden_rows.py) and how many steps.  The tool fills in the
-steps, each with the number of candidates, the first ids and the bits of their logits, the token, and a digest over
-all ids and logits.  Nothing here comes from the native code.  What changes these files changes tokens: the
-contract then gets a new version (docs/numerics.md).
+A case is written by hand up to its ``steps``: a chain (our names and parameters), the seed and completion,
+the tokens accepted before, a row of logits (golden_rows.py) and how many steps.  The tool fills in the
+steps, each with the number of candidates, the first ids and the bits of their logits, the token, and a
+digest over all ids and logits.  Nothing here comes from the native code.  What changes these files
+changes tokens: the contract then gets a new version (docs/numerics.md).
 """
 
 from __future__ import annotations
@@ -45,13 +45,19 @@ class FormulaVocabulary:
 
 def chain_of(case: dict[str, Any]) -> S.SamplerChain:
     """The chain of a case."""
-    samplers = []
+    samplers: list[S.Sampler] = []
     for name, values in case["chain"]:
         if name == "infill":
             samplers.append(S.Infill(FormulaVocabulary()))
         else:
             samplers.append(BY_NAME[name](**values))
     return S.SamplerChain(samplers, seed=case["seed"], completion=case["completion"])
+
+
+def row_of(case: dict[str, Any], step: int) -> NDArray[np.float32]:
+    """The logits of one step."""
+    family, n, q = case["row"]
+    return row(family, n, q, step)
 
 
 def described(ids: NDArray[np.int32], logits: NDArray[np.float32], token: int) -> dict[str, Any]:
@@ -73,7 +79,7 @@ def steps_of(case: dict[str, Any]) -> list[dict[str, Any]]:
         reference.accept(token)
     steps = []
     for step in range(case["n"]):
-        left = reference.apply(row(*case["row"], step))
+        left = reference.apply(row_of(case, step))
         token = left.selected
         if token is None:
             raise ValueError(f"the chain of {case['chain']} selects no token")

@@ -413,7 +413,7 @@ def test_a_draw_exactly_at_a_boundary_takes_the_next_token(pad: tuple[int, int])
         check_step(chain, S.ReferenceChain(chain), logits, str(pad))
 
 
-@pytest.mark.parametrize("before", [[], [S.TopK(top_k=50)]], ids=["whole row", "part of it"])
+@pytest.mark.parametrize("before", [[], [S.TopK(top_k=50)]], ids=["all", "part"])
 def test_min_p_keeps_what_is_exactly_at_its_bound(before: list[S.Sampler]) -> None:
     for temperature, min_p in itertools.product(
         (1.0, 0.3, 0.7, 1.3, 2.9), (0.05, 0.1, 0.3, 0.9, 1.0)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from golden_portable import chain_of, described, steps_of
-from golden_rows import row
+from golden_portable import chain_of, described, row_of, steps_of
 
 from aleator import samplers as S
 from aleator.core.numerics import NUMERICS_VERSION
@@ -32,7 +31,7 @@ def test_the_chain_gives_the_golden_steps(stem: str) -> None:
         for token in case["accepted"]:
             chain.accept(token)
         for step, expected in enumerate(case["steps"]):
-            logits = row(*case["row"], step)
+            logits = row_of(case, step)
             candidates = S.Candidates(logits)
             chain.apply(candidates)
             token = chain.sample(logits)

@@ -14,6 +14,8 @@ from functools import partial
 from importlib import import_module
 
 import pytest
+from mutate import MUTATIONS
+from native_module import ROOT
 
 from tests.samplers import test_conformance as conformance
 
@@ -122,3 +124,9 @@ def test_a_mistake_in_the_reference_is_noticed(
         compare = partial(conformance.test_native_equals_reference, compare)
     with pytest.raises(AssertionError):
         compare()
+
+
+def test_the_native_mutations_still_apply() -> None:
+    for mutation in MUTATIONS:
+        text = (ROOT / "native" / mutation.file).read_text()
+        assert all(old in text and old != new for old, new in mutation.changes), mutation.name

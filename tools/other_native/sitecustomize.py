@@ -1,4 +1,4 @@
-"""Makes ``aleator._native`` the module that ALEATOR_NATIVE names, ``aleator`` that of the folder ALEATOR_PACKAGE.
+"""Takes ``aleator._native`` from the file ALEATOR_NATIVE, and ``aleator`` from the folder ALEATOR_PACKAGE.
 
 Python imports this file at its start where PYTHONPATH has this folder: in processes that tests start as well.
 """

@@ -138,7 +138,9 @@ class _Interpreted:
         self.step, self.states = Step(completion=self.place.completion), []
 
     def clone(self) -> _Interpreted:
-        return copy.deepcopy(self)
+        made = _Interpreted(self.sampler, self.place)
+        made.step, made.states = copy.deepcopy((self.step, self.states))
+        return made
 
 
 def check_selects(samplers: list[Sampler]) -> None:

@@ -1,0 +1,163 @@
+"""docs/adding-a-sampler.md, done: its blocks go into a copy of the repository, and everything picks them up."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from golden_portable import chain_of, described, row_of
+from golden_rows import row
+
+import aleator
+from aleator import _native
+from aleator import samplers as S
+from aleator.core.errors import ParameterError
+from tests.samplers.test_golden_portable import STEMS, cases
+
+ROOT = Path(__file__).parents[2]
+STEM = "top_share"
+USE = """
+import numpy as np
+from aleator import samplers as S
+from aleator.cli.arguments import Parser
+from aleator.cli.sampling import add_sampling_options, sampling_arguments
+from aleator.core.errors import ParameterError
+
+row = np.random.default_rng(0).normal(size=300).astype(np.float32)
+chain = S.SamplingParams(samplers="top_share", top_share=0.01, seed=3).chain()
+assert chain.describe() == "logits -> top_share -> dist"
+best = set(np.argsort(-row)[:3].tolist())
+tokens = [chain.sample(row) for _ in range(40)]
+assert set(tokens) == best
+chain.rollback(30)
+copy = chain.clone()
+assert [chain.sample(row) for _ in range(30)] == tokens[10:] == [copy.sample(row) for _ in range(30)]
+for wrong in (-0.1, 1.1, float("nan"), "half"):
+    try:
+        S.SamplingParams(top_share=wrong)
+    except ParameterError as error:
+        assert "top_share" in str(error) and "[0, 1]" in str(error)
+    else:
+        raise AssertionError(wrong)
+parser = Parser("generate", "write text", "")
+add_sampling_options(parser)
+assert sampling_arguments(parser.parse(["--top-share", "0.5"])) == {"top_share": 0.5}
+assert parser.parse(["--help"]) is None
+"""
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what the recipe touches and of the tests that should pick it up, with the recipe followed."""
+    root = tmp_path_factory.mktemp("repository")
+    package = Path(aleator.__file__).parent
+    shutil.copytree(
+        package, root / "src" / "aleator", ignore=shutil.ignore_patterns("data", "__pycache__")
+    )
+    shutil.copy(_native.__file__, root / "src" / "aleator")
+    for folder in ("docs", "native", "tools", "tests/golden", "tests/samplers"):
+        shutil.copytree(
+            ROOT / folder, root / folder, ignore=shutil.ignore_patterns("data", "__pycache__")
+        )
+    for file in (
+        "pyproject.toml",
+        "README.md",
+        "tests/__init__.py",
+        "tests/conftest.py",
+        "tests/test_stems.py",
+    ):
+        shutil.copy(ROOT / file, root / file)
+
+    module, line, golden, _, _ = blocks()
+    (root / f"src/aleator/samplers/{STEM}.py").write_text(module)
+    (root / f"tests/golden/portable/{STEM}.json").write_text(golden)
+    index = root / "src/aleator/samplers/index.py"
+    above = "from aleator.samplers.top_p import TopP as TopP\n"
+    assert above in index.read_text()
+    index.write_text(index.read_text().replace(above, above + line))
+    return root
+
+
+def blocks() -> list[str]:
+    """The code of the page, in order."""
+    page = (ROOT / "docs" / "adding-a-sampler.md").read_text()
+    return re.findall(r"```\w+\n(.*?)```", page, flags=re.DOTALL)
+
+
+def python(copied: Path, *arguments: str) -> str:
+    variables = {
+        **os.environ,
+        "PYTHONPATH": str(copied / "tools" / "other_native"),
+        "ALEATOR_PACKAGE": str(copied / "src"),
+    }
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=copied, env=variables, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_sampler_is_a_module_a_golden_file_and_a_line(copied: Path) -> None:
+    assert STEM in python(copied, "tools/golden_portable.py", STEM)
+    filled = json.loads((copied / f"tests/golden/portable/{STEM}.json").read_text())
+    assert [step["size"] for step in filled["cases"][0]["steps"]] == [65, 65, 65]
+    python(copied, "tools/docs.py")
+    assert "`--top-share`" in (copied / "docs/samplers.md").read_text()
+    assert "--top-share" in python(copied, "-c", USE)
+    tests = [
+        "tests/test_stems.py",
+        "tests/samplers/test_golden_portable.py",
+        "tests/samplers/test_properties.py",
+    ]
+    chosen = f"{STEM} or any_chain or neutral or refused"
+    out = python(copied, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *tests)
+    assert " passed" in out
+
+
+def without_kernel(sampler: S.Sampler) -> S.Sampler:
+    """The same sampler as if nobody had written a kernel for it."""
+    cls = type(sampler)
+    plain = copy.copy(sampler)
+    object.__setattr__(plain, "__class__", type(cls.__name__, (cls,), {"native": S.Sampler.native}))
+    return plain
+
+
+# What only kernels can: leave a temperature pending, note a mass, choose a token that is no candidate.
+ON_THEIR_OWN = [stem for stem in STEMS if stem not in ("temperature", "softmax", "infill")]
+
+
+@pytest.mark.parametrize("stem", ON_THEIR_OWN)
+def test_without_a_kernel_a_sampler_does_the_same(stem: str) -> None:
+    for case in cases(stem):
+        sound = chain_of(case)
+        plain = [without_kernel(s) if s.name == stem else s for s in sound]
+        chain = S.SamplerChain(plain, seed=case["seed"], completion=case["completion"])
+        for token in case["accepted"]:
+            chain.accept(token)
+        rows = [row_of(case, step) for step in range(case["n"])]
+        golden = [step["token"] for step in case["steps"]]
+        assert [chain.sample(logits) for logits in rows] == golden
+        clone = chain.clone()
+        for again in (chain, clone):
+            again.rollback(2)
+            assert [again.sample(logits) for logits in rows[1:]] == golden[1:]
+        candidates = S.Candidates(rows[0])
+        chain.reset()
+        for token in case["accepted"]:
+            chain.accept(token)
+        chain.apply(candidates)
+        assert described(candidates.ids, candidates.logits, golden[0]) == case["steps"][0]
+
+
+def test_a_temperature_takes_a_kernel() -> None:
+    chain = S.SamplerChain([without_kernel(S.Temperature(temperature=0.5)), S.Dist()])
+    with pytest.raises(ParameterError, match="kernel of its own"):
+        chain.sample(row("spread", 260, 1))
