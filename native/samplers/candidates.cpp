@@ -539,31 +539,32 @@ void Candidates::keep_mass(uint64_t wanted, int64_t min_keep) {
   filter_from_key(last_key, spare_ids_, spare_logits_);
 }
 
-// Among keys_ with weights_: the largest key such that it and those above it weigh at least
-// `wanted`.
+// Among the spare list with keys_ and weights_: the key at which the shortest prefix of at least
+// `wanted` ends.
 uint64_t Candidates::key_at_mass(uint64_t wanted) {
-  uint64_t prefix = 0, above = 0;
-  bins_.resize(1 << 16);
-  for (int shift = 48; shift >= 0; shift -= 16) {
-    std::fill(bins_.begin(), bins_.end(), 0);
-    occupied_.assign(1 << 16, 0);
-    for (size_t i = 0; i < keys_.size(); ++i)
-      if (shift == 48 || keys_[i] >> (shift + 16) == prefix) {
-        bins_[keys_[i] >> shift & 0xFFFF] += weights_[i];
-        occupied_[keys_[i] >> shift & 0xFFFF] = 1;
-      }
-    // The last occupied bin serves if rounding of p leaves a rest: the prefix is then everything.
-    int bin = 0xFFFF, chosen = -1;
-    for (; bin >= 0; --bin) {
-      if (!occupied_[bin]) continue;
-      chosen = bin;
-      if (above + bins_[bin] >= wanted) break;
-      above += bins_[bin];
-    }
-    if (bin < 0) above -= bins_[chosen];
-    prefix = prefix << 16 | static_cast<uint64_t>(chosen);
+  // Bins of a sixteenth of a bit of weight, by a function that never decreases along the order;
+  // then only the bin in which the sum is reached has to be sorted.
+  constexpr int n_bins = 2048;
+  bins_.assign(n_bins, 0);
+  const float fine = -16.0f * scale();
+  const auto bin_of = [&](float z) {
+    const float b = (z - top_) * fine;
+    return b < n_bins - 1 ? static_cast<int>(b) : n_bins - 1;
+  };
+  for (size_t i = 0; i < keys_.size(); ++i) bins_[bin_of(spare_logits_[i])] += weights_[i];
+  uint64_t above = 0;
+  int bin = 0;
+  while (bin < n_bins - 1 && above + bins_[bin] < wanted) above += bins_[bin++];
+  pairs_.clear();
+  for (size_t i = 0; i < keys_.size(); ++i)
+    if (bin_of(spare_logits_[i]) == bin) pairs_.emplace_back(keys_[i], weights_[i]);
+  std::sort(pairs_.begin(), pairs_.end(), std::greater<>());
+  uint64_t last = 0;
+  for (const auto& [key, w] : pairs_) {
+    last = key;
+    if ((above += w) >= wanted) break;
   }
-  return prefix;
+  return last;
 }
 
 }  // namespace aleator

@@ -146,7 +146,7 @@ class Candidates {
   std::vector<int32_t> ids_, spare_ids_;
   std::vector<float> logits_, spare_logits_;
   std::vector<uint64_t> weights_, keys_, bins_;
-  std::vector<uint8_t> occupied_, has_nan_;
+  std::vector<uint8_t> has_nan_;
   std::vector<std::pair<uint64_t, uint64_t>> pairs_;
   Part part_;
   Run run_;
