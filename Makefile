@@ -17,7 +17,7 @@ help:
 	@sed -n '/^#   /s/^#   //p' Makefile
 
 demo: setup
-	@$(BIN)/aleator generate -p "ROMEO:" -n 200 --seed 7
+	@$(BIN)/aleator generate -p "ROMEO:" -n 200 --seed 4
 
 test: setup
 	$(BIN)/python -m pytest

@@ -16,7 +16,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,11 @@ def model_like(n: int, seed: int) -> Row:
     top = rng.choice(n, 300, replace=False)
     row[top] += rng.exponential(3, 300).astype(np.float32) + 6
     return row
+
+
+def wide(n: int, seed: int) -> Row:
+    """A row whose nucleus has thousands of tokens, as at a high temperature."""
+    return np.random.default_rng([n, seed, 1]).normal(0, 2, n).astype(np.float32)
 
 
 class Llama:
@@ -136,6 +141,20 @@ def measure(ours: S.SamplerChain, theirs: Llama, rows: list[Row], budget: float)
     return [statistics.median(s) for s in samples]
 
 
+def lanes(n: int) -> Iterator[tuple[str, S.SamplerChain, list[Any], list[Row]]]:
+    """Each line of the table: its name, our chain, llama.cpp's samplers, the rows."""
+    peaked, flat = [model_like(n, i) for i in range(4)], [wide(n, i) for i in range(4)]
+    for name, (samplers, make) in works(n).items():
+        yield name, S.SamplerChain(samplers), make(), peaked
+    for name in ("top-p .95 + dist", "typical .9 + dist", "mirostat 2"):
+        samplers, make = works(n)[name]
+        yield f"{name}, wide rows", S.SamplerChain(samplers), make(), flat
+    for name in ("default (k40 p.95 m.05 t.8)", "temperature + dist", "greedy"):
+        samplers, make = works(n)[name]
+        chain = S.SamplerChain(samplers, numerics="llama.cpp")
+        yield f'{name}, numerics="llama.cpp"', chain, make(), peaked
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--vocab", type=int, nargs="+", default=[32000, 128256, 151936, 262144])
@@ -153,21 +172,18 @@ def main() -> None:
     ]
     print("\n".join(lines), flush=True)
     for n in args.vocab:
-        rows = [model_like(n, seed) for seed in range(4)]
         table = [
-            "", f"## V = {n:,}, float32, model-like rows", "",
+            "", f"## V = {n:,}", "",
             "| work | aleator us | llama.cpp us | of it, candidates | ratio | ratio without |",
             "|---|---:|---:|---:|---:|---:|",
         ]  # fmt: skip
         print("\n".join(table), flush=True)
         lines += table
-        for name, (samplers, make) in works(n).items():
-            ours, theirs, fill = measure(
-                S.SamplerChain(samplers), Llama(make(), n), rows, args.seconds
-            )
+        for name, chain, theirs, rows in lanes(n):
+            ours, whole, fill = measure(chain, Llama(theirs, n), rows, args.seconds)
             line = (
-                f"| {name} | {ours:.1f} | {theirs:.1f} | {fill:.1f} | {theirs / ours:.1f} | "
-                f"{(theirs - fill) / ours:.1f} |"
+                f"| {name} | {ours:.1f} | {whole:.1f} | {fill:.1f} | {whole / ours:.1f} | "
+                f"{(whole - fill) / ours:.1f} |"
             )
             print(line, flush=True)
             lines.append(line)

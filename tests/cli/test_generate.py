@@ -169,7 +169,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "dry_penalty_last_n": (
         3, "--dry-allowed-length 1 --dry-multiplier 1000 --dry-sequence-breaker none"
     ),
-    "dry_sequence_breakers": (["\n", "the", ","], "--dry-allowed-length 1 --dry-multiplier 1000"),
+    "dry_sequence_breakers": (["e", "a", "o"], "--dry-allowed-length 0 --dry-multiplier 1000"),
     "top_n_sigma": (0.1, ""),
     "top_k": (1, ""),
     "typical_p": (0.1, ""),

@@ -53,8 +53,11 @@ def plot_step(e: Explanation, path: str | PathLike[str]) -> None:
     names = [name for name, _ in shapes]
     counts = [shape.candidates for _, shape in shapes]
     entropies = [shape.entropy for _, shape in shapes]
-    width, height = 14.0, 1.8 + max(1.0 * len(at), 0.55 * len(shapes) + 0.5)
-    edges = {"top": 1 - 0.6 / height, "bottom": 1.2 / height}  # room for the title and the tokens
+    width, height = 14.0, 2.1 + max(1.0 * len(at), 0.55 * len(shapes) + 0.5)
+    edges = {
+        "top": 1 - 0.6 / height,
+        "bottom": 1.5 / height,
+    }  # room for the title, the tokens and the legend
     with matplotlib.rc_context(_style(matplotlib)):
         figure = figure_class(figsize=(width, height))
         grid = figure.add_gridspec(len(at), 1, left=0.05, right=0.74, hspace=0.24, **edges)
@@ -68,7 +71,7 @@ def plot_step(e: Explanation, path: str | PathLike[str]) -> None:
         upper, lower = (figure.add_subplot(grid[i]) for i in range(2))
         _levels(upper, names, counts, [f"{c:,}" for c in counts], "candidates left", log=True)
         _levels(lower, names, entropies, [f"{h:.2f}" for h in entropies], "entropy, bits")
-        _legend(matplotlib, figure, 1 - 0.2 / height)
+        _legend(matplotlib, figure, 0.15 / height)
         figure.text(0.01, 1 - 0.2 / height, _title(e), va="center", fontsize=11)
         _save(figure, path)
 
@@ -182,10 +185,12 @@ def _levels(
     axes.barh(y, np.array(values) - start, 0.6, color=KEPT, left=start)
     if log:
         axes.set_xscale("log")
-        axes.set_xlim(0.8, max(values) * 12)
-        _plain(axes.xaxis)
+        axes.set_xlim(start, start * (max(values) / start) ** 1.5)  # room for the number
+        ticks = [t for t in (1, 100, 10_000, 1_000_000) if t <= max(values)]
+        axes.set_xticks(ticks, [f"{t:,}" for t in ticks])
+        axes.minorticks_off()
     else:
-        axes.set_xlim(0, (max(values) or 1) * 1.25)
+        axes.set_xlim(0, (max(values) or 1) * 1.5)
     for i, (value, label) in enumerate(zip(values, labels, strict=True)):
         axes.annotate(label, (value, i), xytext=(4, 0), textcoords="offset points", va="center")
     axes.set_yticks(y, [_shortened(name, 18) for name in names])
@@ -280,8 +285,8 @@ def _legend(matplotlib: Any, figure: Any, y: float) -> None:
             patch(color=GHOST, label="before this sampler"),
             patch(facecolor="white", edgecolor=CUT, hatch="////", label="removed by this sampler"),
         ],
-        loc="center right",
-        bbox_to_anchor=(1.0, y),
+        loc="center left",
+        bbox_to_anchor=(0.04, y),
         ncols=4,
         frameon=False,
     )
