@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -218,7 +217,7 @@ STATEFUL = ("penalties", "penalties_late", "penalties_mixed", "dry", "dry_all", 
 def test_long_runs_with_state_equal_reference(name: str) -> None:
     chain = S.SamplerChain(CHAINS[name], seed=77)
     reference = S.ReferenceChain(chain)
-    last: Any = chain._native.samplers[-1]
+    last = chain._native.samplers[-1]
     for step in range(60):
         # Few tokens and a narrow spread, so that history repeats.
         check_step(chain, reference, family("normal", 40, step) / np.float32(3), f"{name} {step}")
