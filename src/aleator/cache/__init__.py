@@ -5,19 +5,28 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from aleator._native import Cells
 
 if TYPE_CHECKING:
-    from aleator.cache.kv_cache import CellTensors, KVCache, LayerShape, MicroBatch
+    from aleator.cache.cell_tensors import CellTensors
+    from aleator.cache.kv_cache import KVCache, LayerShape
+    from aleator.cache.step import MicroBatch, Step
 
-__all__ = ["CellTensors", "Cells", "KVCache", "LayerShape", "MicroBatch"]
+_MODULES = {
+    "CellTensors": "cell_tensors",
+    "KVCache": "kv_cache",
+    "LayerShape": "kv_cache",
+    "MicroBatch": "step",
+    "Step": "step",
+}
+
+__all__ = ["CellTensors", "Cells", "KVCache", "LayerShape", "MicroBatch", "Step"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from aleator.cache import kv_cache
-
-        return getattr(kv_cache, name)
+    if name in _MODULES:
+        return getattr(import_module(f"aleator.cache.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from aleator._native import Cells
+from aleator.cache.step import Step
 from aleator.cache.storage.dense import DenseStorage, dense_bytes, dense_type
 from aleator.core.errors import CacheFull, CannotShift, ParameterError
 
@@ -28,149 +27,6 @@ class LayerShape:
     kv_heads: int
     head_dim: int
     head_dim_v: int
-
-
-class MicroBatch:
-    """The cells of one micro-batch of T tokens, on the host.
-
-    Attributes:
-        slots: int64 [T], the cell of each token.
-        visible: bool [T, n], which of the cells 0 to n - 1 each token attends to; n - 1 is the
-            highest used cell.
-        n_visible: how many are True.
-
-    """
-
-    __slots__ = ("_cache", "n_visible", "slots", "visible")
-
-    def __init__(
-        self,
-        cache: KVCache,
-        slots: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-    ) -> None:
-        self._cache, self.slots = cache, slots
-        self.visible = np.empty((len(slots), cache.cells.top), dtype=np.bool_)
-        self.n_visible = cache.cells.mask(positions, seqs, self.visible)
-
-    def tensors(self) -> CellTensors:
-        """The same for layers that compute with torch."""
-        return CellTensors(self._cache, self)
-
-
-class CellTensors:
-    """The cells of a micro-batch as torch layers use them.
-
-    Attributes:
-        device: where keys and values are.
-        n: how many cells are read.
-        mask: float32 [T, n], 0 where a query may see a cell, else -inf; None if all see all.
-        causal: without a mask, query t sees exactly the first t + 1 cells.
-
-    """
-
-    __slots__ = ("_keys", "_rows", "_slots", "_start", "_values", "causal", "device", "mask", "n")
-
-    def __init__(self, cache: KVCache, batch: MicroBatch) -> None:
-        book, visible = cache.cells, batch.visible
-        self._keys, self._values = cache.keys.layers, cache.values.layers
-        self.device = cache.device
-        t, top = visible.shape
-        # find() goes round the ring once, so an unbroken run is one whose ends are t - 1 apart.
-        self._start = int(batch.slots[0])
-        contiguous = int(batch.slots[-1]) - self._start == t - 1
-        self._slots = None if contiguous else torch.from_numpy(batch.slots).to(self.device)
-        self.n = top
-        self._rows: torch.Tensor | None = None
-        if book.used < top:
-            # Free cells may hold anything, even NaN, and 0 * NaN is NaN: read only the used ones.
-            used = np.flatnonzero(book.positions[:top] >= 0)
-            self._rows = torch.from_numpy(used).to(self.device)
-            self.n = len(used)
-            visible = visible[:, used]
-        self.mask: torch.Tensor | None = None
-        self.causal = False
-        if batch.n_visible < t * self.n:
-            triangle = t == self.n and batch.n_visible == t * (t + 1) // 2
-            self.causal = triangle and bool((visible == np.tri(t, dtype=np.bool_)).all())
-            if not self.causal:
-                hidden = torch.from_numpy(~visible).to(self.device)
-                self.mask = torch.zeros(hidden.shape, device=self.device)
-                self.mask.masked_fill_(hidden, -torch.inf)
-
-    def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Store keys [T, G, D] and values [T, G, Dv] of the micro-batch's tokens."""
-        keys, values = self._keys[layer], self._values[layer]
-        if self._slots is None:
-            end = self._start + k.shape[0]
-            keys[self._start : end] = k
-            values[self._start : end] = v
-        else:
-            keys.index_copy_(0, self._slots, k.to(keys))
-            values.index_copy_(0, self._slots, v.to(values))
-
-    def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys [n, G, D] and values [n, G, Dv] in their stored types; views where possible."""
-        if self._rows is None:
-            return self._keys[layer][: self.n], self._values[layer][: self.n]
-        return (
-            self._keys[layer].index_select(0, self._rows),
-            self._values[layer].index_select(0, self._rows),
-        )
-
-
-class Step:
-    """A change that is taken back, exactly, if the block under ``with`` raises anything at all."""
-
-    def __init__(self, cache: KVCache) -> None:
-        self._cache = cache
-        self._old_keys: list[torch.Tensor] = []
-        self._shifted: torch.Tensor | None = None
-
-    def __enter__(self) -> Step:
-        self._cache.cells.begin()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self._cache.cells.commit()
-            return
-        if self._shifted is not None:
-            for keys, old in zip(self._cache.keys.layers, self._old_keys, strict=False):
-                keys.index_copy_(0, self._shifted, old)
-        self._cache.cells.rollback()
-
-    def apply_shifts(self) -> None:
-        """Turn the stored keys of shifted cells to their new positions, in float32."""
-        cache = self._cache
-        if not cache.cells.has_shift:
-            return
-        cells = cache.cells.shifted()
-        deltas = torch.from_numpy(cache.cells.shifts[cells].astype(np.int64)).to(cache.device)
-        self._shifted = torch.from_numpy(cells).to(cache.device)
-        if cache.rotate is not None:
-            for layer, keys in enumerate(cache.keys.layers):
-                old = keys.index_select(0, self._shifted)
-                turned = cache.rotate(layer, old.float(), deltas).to(keys.dtype)
-                self._old_keys.append(old)
-                keys.index_copy_(0, self._shifted, turned)
-        cache.cells.clear_shifts()
-
-    def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-    ) -> MicroBatch:
-        """Give T tokens cells: ``seqs`` is each one's first sequence, ``owners`` all, as bits."""
-        cells = self._cache.cells
-        return MicroBatch(self._cache, cells.place(positions, owners), positions, seqs)
 
 
 class KVCache:

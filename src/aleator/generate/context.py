@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from aleator.cache.kv_cache import KVCache, Step
+from aleator.cache.kv_cache import KVCache
+from aleator.cache.step import Step
 from aleator.core.errors import ParameterError
 from aleator.generate.batch import Batch, CheckedBatch
 from aleator.models.decoder import Decoder

@@ -15,7 +15,9 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.kv_cache import CellTensors, LayerShape, MicroBatch
+from aleator.cache.cell_tensors import CellTensors
+from aleator.cache.kv_cache import LayerShape
+from aleator.cache.step import MicroBatch
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.layers.attention import attend
 from aleator.models.layers.linear import Linear, embedding, linear

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.kv_cache import CellTensors
+from aleator.cache.cell_tensors import CellTensors
 
 
 def attend(

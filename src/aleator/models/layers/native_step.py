@@ -16,7 +16,8 @@ from aleator.models.layers.native_linear import (
 )
 
 if TYPE_CHECKING:
-    from aleator.cache.kv_cache import KVCache, MicroBatch
+    from aleator.cache.kv_cache import KVCache
+    from aleator.cache.step import MicroBatch
     from aleator.models.decoder import Decoder
     from aleator.models.layers.linear import Linear
 
