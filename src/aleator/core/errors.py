@@ -94,4 +94,12 @@ class CannotShift(CacheError):
 
 
 class CannotRewind(CacheError):
-    """A sequence cannot be rewound to the position asked for."""
+    """A sequence cannot be rewound to the position asked for, only to ``oldest_legal`` or above."""
+
+    def __init__(self, oldest_legal: int, message: str = "") -> None:
+        super().__init__(
+            message
+            or f"the sequence cannot be rewound that far: the oldest legal position is {oldest_legal}, "
+            "or 0 to remove all of it"
+        )
+        self.oldest_legal = oldest_legal

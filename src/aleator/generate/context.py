@@ -8,10 +8,12 @@ from typing import Any
 import torch
 
 from aleator.cache.kv_cache import KVCache
+from aleator.cache.recurrent import RecurrentCache, RecurrentStep
 from aleator.cache.step import Step
 from aleator.core.errors import ParameterError
 from aleator.generate.batch import Batch, CheckedBatch
 from aleator.models.decoder import Decoder
+from aleator.models.layers.native_ssm import NativeSSM
 from aleator.models.layers.native_step import NativeStep
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ class Context:
         type_v: the same for values.
         offload_kqv: keep the cache and do attention on the decoder's device; otherwise on the CPU.
         device: where logits are returned; None is the decoder's device.
+        n_rollback: tokens by which a sequence of a recurrent model can be rewound (others: any number).
 
     Raises:
         ParameterError: a value out of range.
@@ -54,6 +57,7 @@ class Context:
         type_v: str = "f16",
         offload_kqv: bool = True,
         device: torch.device | str | None = None,
+        n_rollback: int = 0,
     ) -> None:
         decoder = model if isinstance(model, Decoder) else getattr(model, "decoder", None)
         if not isinstance(decoder, Decoder):
@@ -76,20 +80,31 @@ class Context:
         self.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
         self.flash_attn = flash_attn
         self.device = decoder.device if device is None else torch.device(device)
-        self.cache = KVCache(
-            decoder.cache_shapes,
-            n_ctx,
-            n_seq_max=n_seq_max,
-            type_k=type_k,
-            type_v=type_v,
-            device=decoder.device if offload_kqv else "cpu",
-            rotate=decoder.shift_keys,
-        )
+        self.cache: Any = None
+        self._native: Any = None
+        if decoder.recurrent:
+            self.cache = RecurrentCache(
+                decoder.recurrent_shapes,
+                n_seq_max=n_seq_max,
+                rollback=n_rollback,
+                device=decoder.device,
+            )
+            if NativeSSM.supports(decoder, self.cache):
+                self._native = NativeSSM(decoder, self.cache)
+        else:
+            self.cache = KVCache(
+                decoder.cache_shapes,
+                n_ctx,
+                n_seq_max=n_seq_max,
+                type_k=type_k,
+                type_v=type_v,
+                device=decoder.device if offload_kqv else "cpu",
+                rotate=decoder.shift_keys,
+            )
+            if NativeStep.supports(decoder, self.cache):
+                self._native = NativeStep(decoder, self.cache)
         self.rows: torch.Tensor | None = (
             None  # logits of the last decode, for SamplerChain.sample(ctx)
-        )
-        self._native = (
-            NativeStep(decoder, self.cache) if NativeStep.supports(decoder, self.cache) else None
         )
 
     def decode(self, batch: Batch) -> torch.Tensor:
@@ -122,7 +137,9 @@ class Context:
             self.rows = out.to(self.device)
             return self.rows
 
-    def _micro_batch(self, batch: CheckedBatch, part: slice, step: Step) -> torch.Tensor:
+    def _micro_batch(
+        self, batch: CheckedBatch, part: slice, step: Step | RecurrentStep
+    ) -> torch.Tensor:
         positions = batch.positions[part]
         cells = step.place(positions, batch.seqs[part], batch.owners[part])
         inputs, wanted = batch.inputs[part], batch.rows(part)

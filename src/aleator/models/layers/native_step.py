@@ -76,6 +76,7 @@ class NativeStep:
         """Whether weights (in float32 arithmetic) and cache are where native code can use them."""
         return (
             isinstance(decoder.embedding, StoredEmbedding)
+            and decoder.architecture.name in ("llama", "qwen2", "qwen3")
             and cache.device.type == "cpu"
             and all(t.dtype in _CACHE_TYPES for t in cache.keys.layers + cache.values.layers)
         )
