@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from aleator._native import Cells
@@ -147,14 +146,7 @@ class KVCache:
 
         "." is a free cell, a digit its only owner ("+" above 9), "M" several owners.
         """
-        top = self.cells.top
-        owners = self.cells.owners[:top]
-        bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
-        counts, first = bits.sum(1), bits.argmax(1)
-        return "".join(
-            "." if n == 0 else "M" if n > 1 else str(s) if s < 10 else "+"
-            for n, s in zip(counts.tolist(), first.tolist(), strict=True)
-        )
+        return self.cells.map()
 
     # llama.cpp's verbs
 

@@ -75,8 +75,8 @@ class Step:
         cache = self._cache
         if not cache.cells.has_shift:
             return
-        cells = cache.cells.shifted()
-        deltas = torch.from_numpy(cache.cells.shifts[cells].astype(np.int64)).to(cache.device)
+        cells, shifts = cache.cells.pending()
+        deltas = torch.from_numpy(shifts.astype(np.int64)).to(cache.device)
         self._shifted = torch.from_numpy(cells).to(cache.device)
         if cache.rotate is not None:
             for layer, keys in enumerate(cache.keys.layers):
