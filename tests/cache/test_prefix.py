@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,8 @@ def test_a_fork_shares_up_to_the_token_where_it_parts() -> None:
     pool = Pool()
     pool.run(list(range(10)))
     match = pool.index.match([*range(9), 99, 100])
-    assert match.length == 9 and match.blocks == 2
+    assert match.length == 9
+    assert match.blocks == 2
     assert match.why_not == ("token 9 is 99 and in the kept text 9",)
     assert pool.run([*range(9), 99, 100]) == 2
     assert pool.cells.used == 12  # the first 9 are one set of cells
@@ -65,7 +67,8 @@ def test_a_longer_text_takes_the_place_of_its_beginning() -> None:
     pool.run(list(range(10)))
     assert pool.index.match(list(range(30))).why_not == ("the kept text ends after 10 tokens",)
     assert pool.run(list(range(30))) == 20
-    assert len(pool.index) == 1 and pool.cells.used == 30
+    assert len(pool.index) == 1
+    assert pool.cells.used == 30
     assert pool.run(list(range(12))) == 1
     assert len(pool.index) == 1
 
@@ -91,14 +94,16 @@ def test_tails_are_evicted_before_beginnings_and_the_oldest_first() -> None:
     pool.run([*range(8), 60, 61, 62, 63])
     pool.run([*range(8), 50, 51, 52, 53])  # now the one with 60 is older
     assert pool.cells.used == 16
-    assert pool.index.evict_block() and pool.cells.used == 12
+    assert pool.index.evict_block()
+    assert pool.cells.used == 12
     assert pool.index.match([*range(8), 50, 51, 52, 53]).length == 11
     match = pool.index.match([*range(8), 60, 61, 62, 63])
     assert match.length == 8
     assert match.why_not == ("what followed the first 8 tokens was evicted to make room",)
     while pool.index.evict_block():
         pool.cells.check()
-    assert pool.cells.used == 0 and len(pool.index) == 0
+    assert pool.cells.used == 0
+    assert len(pool.index) == 0
     assert pool.index.match(list(range(8))).why_not == ("it was evicted to make room",)
 
 
@@ -112,7 +117,8 @@ def test_what_is_pinned_stays() -> None:
     assert pool.cells.used == 8  # the block that holds the fifth token is whole
     assert pool.index.holds(match)
     pool.index.unpin(match)
-    assert pool.index.evict_block() and pool.index.evict_block()
+    assert pool.index.evict_block()
+    assert pool.index.evict_block()
     assert not pool.index.holds(match)
     with pytest.raises(ParameterError, match="match again"):
         pool.index.pin(match)
@@ -124,7 +130,8 @@ def test_the_oldest_text_goes_when_there_are_too_many() -> None:
     pool = Pool(texts=2)
     for first in (1, 2, 3):
         pool.run([first] * 5)
-    assert len(pool.index) == 2 and pool.cells.used == 10
+    assert len(pool.index) == 2
+    assert pool.cells.used == 10
     assert pool.index.match([1] * 5).length == 0
     for first in (2, 3):
         pool.index.pin(pool.index.match([first] * 5))
@@ -182,6 +189,6 @@ def test_refuses_a_configuration_out_of_range(field: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("tokens", [[[1, 2]], [-1, 2], [1.5, 2.0], [2**31, 1]])
-def test_refuses_what_are_no_tokens(tokens: list) -> None:
+def test_refuses_what_are_no_tokens(tokens: list[Any]) -> None:
     with pytest.raises(ParameterError, match="token"):
         Pool().index.match(tokens)
