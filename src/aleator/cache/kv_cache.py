@@ -211,9 +211,8 @@ class KVCache:
         if self.prefix is None:
             return
         moved = self._owned(seq) & (self.cells.positions[: self.cells.top] >= p0)
-        for text in list(self.prefix):
-            if (moved & self._owned(text.seq)).any():
-                self.prefix.shorten(text.seq, max(p0, 0))
+        for text in [t.seq for t in self.prefix if (moved & self._owned(t.seq)).any()]:
+            self.prefix.shorten(text, max(p0, 0))
 
     def _owned(self, seq: int) -> npt.NDArray[np.bool_]:
         words = self.cells.owners[: self.cells.top, seq // 64]
