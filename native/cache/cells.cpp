@@ -649,6 +649,25 @@ std::vector<int64_t> Cells::shared(int32_t seq, int32_t p0, int32_t p1) const {
   return cells;
 }
 
+std::vector<int32_t> Cells::sharers(int32_t seq, int32_t p0, int32_t p1) const {
+  const Interval in(p0, p1);
+  std::vector<int32_t> ids, sets;
+  runs(seq).each(in.p0, in.p1, [&](const Run& r) {
+    for (int64_t c = r.cell, n; c < r.cell + r.len; c += n) {
+      n = same(&owners_[c], r.cell + r.len - c, 0);
+      if (sets.empty() || sets.back() != owners_[c]) sets.push_back(owners_[c]);
+    }
+  });
+  std::sort(sets.begin(), sets.end());
+  sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
+  for (const int32_t set : sets)
+    for (const int32_t s : sets_.ids(set))
+      if (s != seq) ids.push_back(s);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
 void Cells::duplicate(const int64_t* from, const int64_t* to, int64_t n, int32_t seq, bool leave) {
   require(seq, "seq");
   enter();

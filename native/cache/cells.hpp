@@ -87,6 +87,8 @@ class Cells {
   std::vector<Run> seq_runs(int32_t seq, int32_t p0, int32_t p1) const;
   // Its cells in a range that others own too.
   std::vector<int64_t> shared(int32_t seq, int32_t p0, int32_t p1) const;
+  // The other sequences that own any of them.
+  std::vector<int32_t> sharers(int32_t seq, int32_t p0, int32_t p1) const;
   // Free cells `to` become what `from` are, owned by seq alone; with `leave` seq leaves `from`.
   void duplicate(const int64_t* from, const int64_t* to, int64_t n, int32_t seq, bool leave);
 

@@ -216,6 +216,8 @@ ALEATOR_BIND(cells) {
           },
           "seq"_a, "p0"_a = -1, "p1"_a = -1,
           "The sequence's cells in a range that others own too, int64.")
+      .def("sharers", &Cells::sharers, "seq"_a, "p0"_a = -1, "p1"_a = -1,
+           "Ascending ids of the other sequences that own any of its cells in a range.")
       .def("same_cells", &Cells::same_cells, "a"_a, "b"_a, "Do a and b own the same cells?")
       .def("duplicate", &duplicate, "source"_a, "target"_a, "seq"_a, "leave"_a,
            "Free cells target become what source are, owned by seq alone; with leave seq leaves "

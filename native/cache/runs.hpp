@@ -39,6 +39,7 @@ class Runs {
   // f(run) for the parts of runs with positions in [p0, p1), in order.
   template <typename F>
   void each(int32_t p0, int32_t p1, F&& f) const {
+    if (p0 >= p1) return;
     for (size_t e = start(p0); e < entries_.size(); ++e) {
       const Entry& entry = entries_[e];
       if (entry.first.pos >= p1) break;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -136,6 +136,8 @@ class CellsMachine(RuleBasedStateMachine):
             i for i in self.model.matching(seq, p0, p1) if len(self.model.cells[i].owners) > 1
         ]
         assert sorted(source.tolist()) == shared
+        others = {s for i in shared for s in self.model.cells[i].owners} - {seq}
+        assert self.cells.sharers(seq, p0, p1) == sorted(others)
         target = self.cells.find(len(source))
         if len(target):
             self.cells.duplicate(source, target, seq, True)
@@ -294,6 +296,7 @@ def test_random_operations(machine: type[CellsMachine], examples: int) -> None:
             deadline=None,
             derandomize=True,
             database=None,
+            phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         ),
     )
