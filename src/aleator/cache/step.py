@@ -12,6 +12,7 @@ import numpy.typing as npt
 from aleator._native import seen_cells
 from aleator.cache.cell_tensors import CellTensors
 from aleator.cache.shift import settle
+from aleator.core.errors import CacheFull
 
 if TYPE_CHECKING:
     from aleator.cache.kv_cache import KVCache
@@ -77,6 +78,8 @@ class Step:
 
     def __enter__(self) -> Step:
         self._cache.cells.begin()
+        if self._cache.prefix is not None:
+            self._cache.prefix.begin()
         return self
 
     def __exit__(
@@ -87,10 +90,25 @@ class Step:
     ) -> None:
         if kind is None:
             self._cache.cells.commit()
+            if self._cache.prefix is not None:
+                self._cache.prefix.commit()
             return
         for undo in reversed(self._undo):
             undo()
         self._cache.cells.rollback()
+        if self._cache.prefix is not None:
+            self._cache.prefix.rollback()
+
+    def make_room(self, needed: int) -> None:
+        """See to it that so many cells are free: kept texts go first, then CacheFull is raised."""
+        cache = self._cache
+        if needed <= cache.free:
+            return
+        free = cache.free
+        while cache.prefix is not None and cache.prefix.evict_block():
+            if needed <= cache.free:
+                return
+        raise CacheFull(needed, free, cache.free - free)
 
     def apply_shifts(self) -> None:
         """Settle pending shifts: see :mod:`aleator.cache.shift`."""

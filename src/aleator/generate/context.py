@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from aleator.cache.kv_cache import KVCache
+from aleator.cache.prefix import PrefixConfig
 from aleator.cache.step import Step
 from aleator.cache.storage import storage_type
 from aleator.core.errors import InvalidBatch, ParameterError
@@ -41,6 +42,8 @@ class Context:
             any type and costs time at every token.
         causal_attn: a token sees only those before it; otherwise every token of its sequence, and a
             batch must fit ``n_ubatch``.
+        prefix: keep texts, so that others which begin like them need not compute the beginning again
+            (``cache.keep``, ``cache.reuse``); None: do not.
 
     Raises:
         ParameterError: a value out of range.
@@ -64,6 +67,7 @@ class Context:
         v_layout: str | None = None,
         k_storage: str = "rotated",
         causal_attn: bool = True,
+        prefix: PrefixConfig | None = None,
     ) -> None:
         decoder = model if isinstance(model, Decoder) else getattr(model, "decoder", None)
         if not isinstance(decoder, Decoder):
@@ -97,6 +101,7 @@ class Context:
             v_layout=v_layout
             or ("token" if flash_attn or storage_type("type_v", type_v).block > 1 else "channel"),
             k_storage=k_storage,
+            prefix=prefix,
         )
         self.rows: torch.Tensor | None = (
             None  # logits of the last decode, for SamplerChain.sample(ctx)
@@ -119,9 +124,10 @@ class Context:
 
         """
         config = self.decoder.config
-        checked = CheckedBatch(batch, self.cache.cells, config.n_vocab, config.n_embd)
+        checked = CheckedBatch(
+            batch, self.cache.cells, self.n_seq_max, config.n_vocab, config.n_embd
+        )
         n = len(checked.positions)
-        self.cache.require_free(n)
         if not self.causal_attn and n > self.n_ubatch:
             raise InvalidBatch(
                 -1,
@@ -131,6 +137,7 @@ class Context:
         self._set_threads(n)
         rows: list[torch.Tensor] = []
         with torch.inference_mode(), self.cache.step() as step:
+            step.make_room(n)
             step.apply_shifts()
             for piece in range(0, n, self.n_batch):
                 end = min(piece + self.n_batch, n)
