@@ -486,6 +486,10 @@ class UserSampler(Sampler):
 class XTC(Sampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int, ordinal: int) -> None: ...
 
+def top_k_top_p_sample(logits: Annotated[NDArray, dict(shape=(None, None), device='cpu', writable=False)], top_k: Annotated[NDArray[numpy.int32], dict(shape=(None,), device='cpu', writable=False)], top_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)], q: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)] | None, min_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)] | None, seeds: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, eps: float, guess: int, limit: int, is_logits: bool, indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')] | None, select: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, listed: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')] | None, probs: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, pool: ThreadPool | None) -> None: ...
+
+def top_k_top_p_sample_paths(reset: bool) -> list[int]: ...
+
 def isa() -> str:
     """
     Instruction set in use: 'base', 'v3' (AVX2) or 'v4' (AVX-512). The environment variable ALEATOR_ISA forces a lower one.
