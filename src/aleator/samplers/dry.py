@@ -152,6 +152,7 @@ class DRY(Sampler):
     """
 
     name = "dry"
+    writes = True
     letter = "d"
     dry_multiplier: float = declare(DRY_MULTIPLIER)
     dry_base: float = declare(DRY_BASE)
