@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -296,8 +297,9 @@ def test_a_failed_decode_changes_nothing(decoder: Decoder, monkeypatch: pytest.M
     ("name", "value"), [("n_seq_max", 0), ("n_seq_max", 5000), ("rollback", -1)]
 )
 def test_sizes_are_checked(name: str, value: int) -> None:
+    sizes: dict[str, Any] = {name: value}
     with pytest.raises(ParameterError, match=name):
-        RecurrentCache([RecurrentShape(2, 1, 1)], **{name: value})
+        RecurrentCache([RecurrentShape(2, 1, 1)], **sizes)
 
 
 def test_bytes_for() -> None:

@@ -344,4 +344,4 @@ def test_other_architectures(aleator: Command, tmp_path: Path, name: str) -> Non
     assert "the context is full" in aleator(*words, "--ignore-eos", "-c", "20").err
     result = aleator(*shifted)
     assert (result.code, result.out) == (0, aleator(*shifted).out)
-    assert len(result.out) > 30
+    assert len(result.out) >= 30

@@ -380,7 +380,7 @@ def test_json_mamba() -> None:
     }
     config = config_from_json(Fields("config.json", fields))
     assert config.ssm == SSMConfig(d_inner=80, d_conv=4, d_state=16, dt_rank=3)
-    assert config.tied and config.rms_eps == 1e-5 and config.context_length == 1 << 20
+    assert (config.tied, config.rms_eps, config.context_length) == (True, 1e-5, 1 << 20)
     more = {
         "expand": 3,
         "conv_kernel": 3,
@@ -399,7 +399,8 @@ def test_json_mamba() -> None:
 def test_gguf_gemma3(from_gguf: FromGGUF) -> None:
     rope = {"gemma3.rope.freq_base": 1e6, "gemma3.rope.scaling.factor": 8.0}
     plain = from_gguf(rope, "gemma3")
-    assert plain.window is None and plain.attention_scale == pytest.approx(8**-0.5)
+    assert plain.window is None
+    assert plain.attention_scale == pytest.approx(8**-0.5)
     window = {"gemma3.attention.sliding_window": 5, "gemma3.block_count": 7}
     config = from_gguf(rope | window, "gemma3")
     local = RopeConfig(theta=10000.0, dim=8, style="neox", original_context=128)
@@ -443,24 +444,27 @@ def test_json_gemma3() -> None:
     config = gemma3_from_json(num_hidden_layers=7, sliding_window=5)
     local = RopeConfig(theta=10000.0, dim=8, style="neox", original_context=128)
     assert config.window == WindowConfig(5, (True,) * 5 + (False, True), local)
-    assert config.rope.theta == 1e6 and config.tied and config.attention_scale == 256**-0.5
+    assert (config.rope.theta, config.tied, config.attention_scale) == (1e6, True, 256**-0.5)
     assert gemma3_from_json(head_dim=None).head_dim == 256
     kinds = ["full_attention", "sliding_attention"]
     config = gemma3_from_json(layer_types=kinds, query_pre_attn_scalar=64)
-    assert config.window is not None and config.window.layers == (False, True)
+    assert config.window is not None
+    assert config.window.layers == (False, True)
     assert (config.window.size, config.attention_scale) == (4096, 0.125)
     assert gemma3_from_json(layer_types=["full_attention"] * 2).window is None
     old = {"rope_theta": 5e5, "rope_local_base_freq": 2e4, "sliding_window_pattern": 2}
     scaling = {"rope_type": "linear", "factor": 8.0}
     config = gemma3_from_json(**old, rope_scaling=scaling)
-    assert config.window is not None and config.window.layers == (True, False)
+    assert config.window is not None
+    assert config.window.layers == (True, False)
     assert (config.rope.theta, config.rope.factor, config.window.rope.theta) == (5e5, 8.0, 2e4)
     new = {
         "full_attention": scaling | {"rope_theta": 5e5},
         "sliding_attention": {"rope_type": "default", "rope_theta": 2e4},
     }
     config = gemma3_from_json(rope_parameters=new)
-    assert config.window is not None and config.window.rope.theta == 2e4
+    assert config.window is not None
+    assert config.window.rope.theta == 2e4
     assert (config.rope.theta, config.rope.factor, config.rope.scaling) == (5e5, 8.0, "linear")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def decoder_of(folder: Path, spec: Spec) -> Decoder:
     return build_decoder(open_weights(write_model(folder / "m.gguf", spec)))
 
 
-def contexts(decoder: Decoder, **options: int) -> tuple[Context, Context]:
+def contexts(decoder: Decoder, **options: Any) -> tuple[Context, Context]:
     """The same decoder in native code and in torch."""
     native, plain = Context(decoder, **options), Context(decoder, **options)
     assert native._native is not None
@@ -127,5 +128,5 @@ def test_indices_are_checked(tmp_path: Path) -> None:
         {"stores": [0, 2]},
         {"out_rows": [2]},
     ):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=r"row|order|run|outside"):
             run(**bad)

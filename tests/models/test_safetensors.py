@@ -257,7 +257,7 @@ def as_hugging_face(arch: str, name: str, values: Any) -> tuple[str, torch.Tenso
 def test_gemma3_and_mamba_equal_their_gguf(tmp_path: Path, name: str) -> None:
     spec = make_models.SPECS[name]
     tensors = make_models.random_tensors(spec)
-    config = {
+    config: dict[str, Any] = {
         "vocab_size": spec.n_vocab,
         "hidden_size": spec.n_embd,
         "num_hidden_layers": spec.n_layers,

@@ -22,8 +22,8 @@ def test_against_single_steps(t: int) -> None:
         outputs.append(h @ c[i])
         states.append(h)
     keep = sorted({0, t // 2, t - 1})
-    args = (torch.from_numpy(x).float() for x in (u, dt, a, b, c, state))
-    y, kept = selective_scan(*args, keep)
+    args = [torch.from_numpy(x).float() for x in (u, dt, a, b, c, state)]
+    y, kept = selective_scan(args[0], args[1], args[2], args[3], args[4], args[5], keep)
     np.testing.assert_allclose(y.numpy(), np.array(outputs), rtol=1e-4, atol=1e-5)
     assert len(kept) == len(keep)
     for i, after in zip(keep, kept, strict=True):

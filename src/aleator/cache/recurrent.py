@@ -176,9 +176,9 @@ class RecurrentCache:
         return self
 
     @property
-    def owners(self) -> npt.NDArray[np.uint64]:
-        """Of the shape that sets of sequences have: [0, words]."""
-        return np.empty((0, (self.n_seq_max + 63) // 64), dtype=np.uint64)
+    def words(self) -> int:
+        """64-bit words in a set of sequences."""
+        return (self.n_seq_max + 63) // 64
 
     @property
     def size(self) -> int:
@@ -189,9 +189,6 @@ class RecurrentCache:
     def used(self) -> int:
         """How many sequences are held."""
         return len(self._histories)
-
-    def require_free(self, needed: int) -> None:
-        """Any number of tokens fits."""
 
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are allowed: always, positions are labels."""
@@ -216,6 +213,14 @@ class RecurrentCache:
             raise AssertionError("rows are lost or held twice")
         if any(not 1 <= len(h) <= self.rollback + 1 for h in self._histories.values()):
             raise AssertionError("a history is empty or too long")
+
+    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
+        """Tokens that need not be computed: none, no texts are kept here."""
+        return 0
+
+    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
+        """Whether the text is kept: no."""
+        return False
 
     # llama.cpp's verbs
 
@@ -437,6 +442,9 @@ class RecurrentStep:
     ) -> None:
         self._cache._end(keep=kind is None)
 
+    def make_room(self, needed: int) -> None:
+        """Nothing: any number of tokens fits."""
+
     def apply_shifts(self) -> None:
         """Nothing: states have no positions in them."""
 
@@ -445,11 +453,14 @@ class RecurrentStep:
         positions: npt.NDArray[np.int32],
         seqs: npt.NDArray[np.int32],
         owners: npt.NDArray[np.uint64],
+        causal: bool = True,
     ) -> RecurrentBatch:
         """Give T tokens rows to start from and rows to leave their states in.
 
         ``owners`` [T, words]: the sequences of each token, as bits.
         """
+        if not causal:
+            raise ParameterError("causal_attn", "causal_attn=False: a state knows no later tokens")
         runs: list[Run] = []
         open_runs: dict[int, Run] = {}  # by sequence
         for token, (position, group) in enumerate(

@@ -14,24 +14,22 @@ class WindowTensors(CellTensors):
     A token at position p sees what it would see without a window, from position p - size + 1 on.
     """
 
-    __slots__ = ()
+    __slots__ = ("_far", "_triangle")
 
     def __init__(self, batch: MicroBatch, size: int) -> None:
-        cache = batch._cache
-        super().__init__(cache, batch)
-        top = batch.visible.shape[1]
-        held = torch.from_numpy(cache.cells.positions[:top].copy()).to(self.device)
-        if self._rows is not None:
-            held = held.index_select(0, self._rows)
-        asked = torch.from_numpy(cache.cells.positions[batch.slots]).to(self.device)
-        far = asked[:, None] - held[None, :] >= size
-        if not bool(far.any()):
-            return
-        if self.mask is None:
-            self.mask = torch.zeros(far.shape, device=self.device)
-            if self.causal:
-                self.mask.fill_(-torch.inf).triu_(1)
-                self.causal = False
-        else:
-            self.mask = self.mask.clone()
-        self.mask.masked_fill_(far, -torch.inf)
+        super().__init__(batch._cache, batch)
+        held = torch.from_numpy(batch._cache.cells.positions[self._rows])
+        far = torch.from_numpy(batch.positions)[:, None] - held[None, :] >= size
+        self._far = far if bool(far.any()) else None
+        self._triangle = self.causal
+        self.causal = self.causal and self._far is None
+
+    def _mask(self, device: torch.device) -> torch.Tensor | None:
+        mask = super()._mask(device)
+        if self._far is None:
+            return mask
+        if mask is None:
+            mask = torch.zeros(self._far.shape, device=device)
+            if self._triangle:
+                mask.fill_(-torch.inf).triu_(1)
+        return mask.masked_fill_(self._far.to(device), -torch.inf)

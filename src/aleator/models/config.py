@@ -188,7 +188,7 @@ def _gguf_gemma3(fields: Fields, config: ModelConfig) -> ModelConfig:
     n = config.n_layers
     size = fields.integer("gemma3.attention.sliding_window", 0, _MAX_LENGTH, 0)
     key = "gemma3.attention.sliding_window_pattern"
-    pattern = fields.get(key)
+    pattern = fields.values.get(key)
     if isinstance(pattern, list):
         if len(pattern) != n or not all(type(each) is bool for each in pattern):
             raise fields.error(key, f"{key} must be a number or {n} booleans")

@@ -170,16 +170,22 @@ class Block:
         qk = qkv[:, :n_qk].view(t, self.n_turned, self.head_dim)
         if self.head_weights is not None:
             qk = F.rms_norm(qk, (self.head_dim,), None, self.head_eps).mul_(self.head_weights)
-        qk = self.rotary.turn(qk.float(), batch.angles(self.rotary))
-        q = qk[:, : self.n_heads]
+        qk = qk.float()
+        if cells.raw:
+            k = qk[:, self.n_heads :] * self.rotary.magnitude_over(self.head_dim)
+            q = self.rotary.turn(qk[:, : self.n_heads].contiguous(), batch.angles(self.rotary))
+        else:
+            qk = self.rotary.turn(qk, batch.angles(self.rotary))
+            q, k = qk[:, : self.n_heads], qk[:, self.n_heads :]
         cells.write(
             self.layer,
-            qk[:, self.n_heads :],
+            k,
             qkv[:, n_qk:].view(t, self.n_kv_heads, self.head_dim_v),
         )
         if rows is not None and len(rows) == 0:
             return x[:0]
-        attended = attend(q.to(cells.device), self.layer, cells, self.scale, batch.fused).to(x)
+        q = q.to(cells.device(self.layer))
+        attended = attend(q, self.layer, cells, self.scale, batch.fused).to(x)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
         if self.post_norms is None:
@@ -249,7 +255,10 @@ class Decoder:
     @property
     def cache_shapes(self) -> list[LayerShape]:
         """What each layer stores in the KV cache."""
-        return [LayerShape(b.n_kv_heads, b.head_dim, b.head_dim_v) for b in self.blocks]
+        return [
+            LayerShape(b.n_kv_heads, b.head_dim, b.head_dim_v, rope=int(b.window > 0))
+            for b in self.blocks
+        ]
 
     @property
     def recurrent_shapes(self) -> list[RecurrentShape]:

@@ -66,7 +66,7 @@ class MambaLayer:
         u, gate = projected[:, :inner].float(), projected[:, inner:]
         u = self._convolve(u, states)
         selected = self.select(u.to(x)).float()
-        parts = selected.split([self.ssm.dt_rank, n, n], dim=1)
+        parts = torch.split(selected, [self.ssm.dt_rank, n, n], dim=1)
         if self.ssm.norm:
             parts = tuple(F.rms_norm(part, part.shape[1:], None, self.eps) for part in parts)
         step, b, c = parts
@@ -81,10 +81,8 @@ class MambaLayer:
         kept, width, out = states.conv[self.layer], self.ssm.d_conv, torch.empty_like(u)
         for run in states.runs:
             tokens = torch.tensor(run.tokens, device=u.device)
-            if run.source < 0:
-                before = u.new_zeros(width - 1, u.shape[1])
-            else:
-                before = kept[run.source].T
+            fresh = run.source < 0
+            before = u.new_zeros(width - 1, u.shape[1]) if fresh else kept[run.source].T
             values = torch.cat((before, u.index_select(0, tokens)))
             t = len(run.tokens)
             sums = sum(values[k : k + t] * self.conv_weight[:, k] for k in range(width))

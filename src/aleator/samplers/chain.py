@@ -22,6 +22,7 @@ from aleator.samplers.base import (
     check_llama_seed,
     check_selects,
 )
+from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.user import UserSampler
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class SamplerChain(Sequence[Any]):
                 "completion", f"completion={completion} is out of range: give 0 to {MAX_COMPLETION}"
             )
         self._samplers = _flatten(samplers)
-        check_selects(self._samplers)
+        _check_order(self._samplers, numerics)
         self.numerics = numerics
         self.completion = completion
         self._chain_seed = _effective_seed(seed, numerics)
@@ -228,7 +229,7 @@ class SamplerChain(Sequence[Any]):
         return _shown(gone)
 
     def _edit(self, samplers: list[Sampler], index: int, added: int, removed: int) -> None:
-        check_selects(samplers)
+        _check_order(samplers, self.numerics)
         if isinstance(self._native, host.LlamaChain) and self.history:
             raise ParameterError(
                 "samplers",
@@ -411,6 +412,13 @@ class ReferenceChain:
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history."""
         self.step.accept(token, generated)
+
+
+def _check_order(samplers: list[Sampler], numerics: str) -> None:
+    """Refuse an order that cannot be sampled from."""
+    check_selects(samplers)
+    if numerics == "portable":
+        check_full_mass(samplers)
 
 
 def _flatten(samplers: Iterable[Any]) -> list[Sampler]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from aleator import _native
-from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear, torch_pool
+from aleator.cache.threads import torch_pool
+from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear
 
 if TYPE_CHECKING:
     from aleator.cache.recurrent import RecurrentBatch, RecurrentCache
@@ -37,7 +38,8 @@ class NativeSSM:
             decoder.config.rms_eps,
             ssm.norm,
         )
-        for layer, conv, state in zip(decoder.recurrent, cache.conv, cache.ssm, strict=True):
+        layers: Any = decoder.recurrent
+        for layer, conv, state in zip(layers, cache.conv, cache.ssm, strict=True):
             self._step.add_layer(
                 _matrix(layer.project),
                 _matrix(layer.select),
