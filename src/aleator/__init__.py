@@ -19,6 +19,7 @@ from aleator.core.errors import (
     ContextFull,
     FileFormatError,
     GrammarError,
+    Incompatible,
     InvalidBatch,
     LogitsError,
     ModelNotFound,
@@ -31,6 +32,7 @@ from aleator.core.errors import (
 if TYPE_CHECKING:
     from aleator import generate, samplers, text
     from aleator.generate.request import Generation
+    from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
 
@@ -48,6 +50,7 @@ __all__ = [
     "FileFormatError",
     "Generation",
     "GrammarError",
+    "Incompatible",
     "InvalidBatch",
     "LanguageModel",
     "LogitsError",
@@ -55,6 +58,7 @@ __all__ = [
     "ParameterError",
     "SamplerChain",
     "SamplingParams",
+    "Session",
     "TemplateError",
     "TokenizerError",
     "UnsupportedModel",
@@ -70,6 +74,7 @@ _LAZY = {
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
     "Generation": "aleator.generate.request",
+    "Session": "aleator.generate.session",
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",
     "generate": None,

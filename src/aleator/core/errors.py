@@ -115,3 +115,13 @@ class CannotShift(CacheError):
 
 class CannotRewind(CacheError):
     """A sequence cannot be rewound to the position asked for."""
+
+
+class Incompatible(CacheError, ValueError):
+    """A saved state that belongs to another model or another kind of cache."""
+
+    def __init__(self, field: str, have: object, want: object) -> None:
+        super().__init__(
+            f"the state's {field} is {have}, and here it is {want}: load it where it was made for"
+        )
+        self.field, self.have, self.want = field, have, want
