@@ -329,7 +329,8 @@ class LanguageModel:
         for prompt in prompts:
             drawn = 0
             if isinstance(prompt, Session):
-                prompt, drawn = prompt.tokens, len(prompt.tokens) - prompt.n_prompt
+                drawn = len(prompt.tokens) - prompt.n_prompt
+                prompt = prompt.tokens
             tokens = self.prompt_tokens(prompt, parse_special=parse_special)
             text = (
                 prompt

@@ -14,6 +14,7 @@ from aleator.cli.arguments import Parser, integer
 from aleator.cli.options import (
     add_model_options,
     add_text_options,
+    announce_session,
     load_model,
     read_text,
     stop_strings,
@@ -157,15 +158,6 @@ def run(arguments: argparse.Namespace) -> int:
             note(f"session: keys and values of {held} tokens are in {arguments.session}")
     report(generations)
     return exit_code(model, generations, arguments.n_predict)
-
-
-def announce_session(path: str, session: Session) -> None:
-    """What was found in a session file, on standard error."""
-    why_not = f" ({session.why_not})" if session.why_not else ""
-    note(
-        f"session: {path} holds {len(session.tokens)} tokens, {session.restored} with keys and values"
-        + why_not
-    )
 
 
 def stream(generations: Sequence[Generation]) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -85,27 +84,28 @@ def load_session(path: str | os.PathLike[str], context: Context, fingerprint: st
 
     """
     state = read_state_file(path)
-    made_with = state.header.get("model")
-    if made_with != fingerprint:
-        raise Incompatible("model", made_with, fingerprint)
-    tokens, held = _tokens(state, context.n_vocab), state.header["held"]
-    why_not = ""
+    session = _session(state, context.n_vocab)
+    if state.header.get("model") != fingerprint:
+        raise Incompatible("model", state.header.get("model"), fingerprint)
+    held, why_not = state.header["held"], ""
     if held:
         try:
             context.cache.state_read(state.sections["rows"], 0, format="llama")
-            context.cache.keep(0, tokens[:held])
+            context.cache.keep(0, session.tokens[:held])
         except CacheError as error:
             held, why_not = 0, str(error)
         finally:
             context.cache.seq_rm(0, -1, -1)
-    header = state.header
-    return Session(
-        tuple(tokens), header["n_prompt"], header["seed"], header["extra"], held, why_not
-    )
+    return replace(session, restored=held, why_not=why_not)
 
 
-def _tokens(state: StateFile, n_vocab: int) -> Sequence[int]:
-    """The tokens, after a look at everything else that the file says."""
+def read_session(path: str | os.PathLike[str], n_vocab: int) -> Session:
+    """Read a session without its keys and values; errors are those of :func:`load_session`."""
+    return _session(read_state_file(path), n_vocab)
+
+
+def _session(state: StateFile, n_vocab: int) -> Session:
+    """The session of a file, with a look at everything that the file says."""
 
     def wrong(message: str, name: str) -> FileFormatError:
         return FileFormatError(state.name, message, field=name)
@@ -128,5 +128,4 @@ def _tokens(state: StateFile, n_vocab: int) -> Sequence[int]:
         raise wrong(f"seed is {seed!r}", "seed")
     if not isinstance(header.get("extra"), dict):
         raise wrong("extra is not an object", "extra")
-    listed: list[int] = tokens.tolist()
-    return listed
+    return Session(tuple(tokens.tolist()), header["n_prompt"], seed, header["extra"])
