@@ -30,7 +30,7 @@ from aleator.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from aleator import generate, samplers, text
+    from aleator import generate, ops, samplers, text
     from aleator.generate.request import Generation
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
@@ -64,6 +64,7 @@ __all__ = [
     "UnsupportedModel",
     "generate",
     "load",
+    "ops",
     "samplers",
     "text",
 ]
@@ -78,6 +79,7 @@ _LAZY = {
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",
     "generate": None,
+    "ops": None,
     "samplers": None,
     "text": None,
 }
