@@ -1,0 +1,1 @@
+"""What the tokens of an output must obey: GBNF, and engines of other packages behind one interface."""
