@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from aleator._native import Cells
+from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
 from aleator.cache.step import Step
 from aleator.cache.storage.dense import DenseStorage, dense_bytes, dense_type
-from aleator.core.errors import CacheFull, CannotShift, ParameterError
+from aleator.core.errors import CacheError, CannotShift, ParameterError
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ class KVCache:
         type_v: the same for values.
         device: where they are stored.
         rotate: turns keys to new positions; None where positions cannot be shifted.
+        prefix: keep texts (:meth:`keep`); None: do not.
 
     """
 
@@ -56,6 +59,7 @@ class KVCache:
         type_v: str = "f16",
         device: torch.device | str = "cpu",
         rotate: RotateKeys | None = None,
+        prefix: PrefixConfig | None = None,
     ) -> None:
         k_dtype, v_dtype = dense_type("type_k", type_k), dense_type("type_v", type_v)
         if not 1 <= n_cells < 2**31:
@@ -73,7 +77,7 @@ class KVCache:
             self.values = DenseStorage(
                 [(s.kv_heads, s.head_dim_v) for s in layers], n_cells, v_dtype, self.device
             )
-            self.cells = Cells(n_cells, n_seq_max)
+            self.cells = Cells(n_cells, n_seq_max + (prefix.texts if prefix else 0))
         except (RuntimeError, MemoryError) as error:
             k_bytes, v_bytes = self.bytes_for(layers, n_cells, type_k, type_v)
             raise ParameterError(
@@ -82,6 +86,7 @@ class KVCache:
                 f"MiB for K ({type_k}) and {v_bytes / 2**20:,.0f} MiB for V ({type_v}) on "
                 f"{self.device}; use a smaller n_ctx",
             ) from error
+        self.prefix = PrefixIndex(prefix, self.cells, n_seq_max) if prefix else None
         log.info(
             "KV cache: %d cells, %d layers, %s: K (%s) %.2f MiB, V (%s) %.2f MiB, sum %.2f MiB",
             n_cells,
@@ -137,11 +142,6 @@ class KVCache:
         """A block that changes the cache, and changes nothing if it raises."""
         return Step(self)
 
-    def require_free(self, needed: int) -> None:
-        """Raise CacheFull unless ``needed`` cells are free."""
-        if needed > self.free:
-            raise CacheFull(needed, self.free)
-
     def map(self) -> str:
         """One character per cell up to the last used one.
 
@@ -156,6 +156,69 @@ class KVCache:
             for n, s in zip(counts.tolist(), first.tolist(), strict=True)
         )
 
+    # Kept texts; see aleator.cache.prefix
+
+    def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
+        """Find the longest beginning of ``tokens`` that is kept, and why it is not longer."""
+        if self.prefix is None:
+            return Match(0, 0, ("this cache keeps no texts: create it with prefix",), namespace)
+        return self.prefix.match(tokens, namespace)
+
+    def adopt(self, seq: int, match: Match) -> None:
+        """Let an empty sequence own what was found, at positions 0 to ``match.length`` - 1."""
+        self._check("seq", seq)
+        if self.cells.seq_pos_max(seq) >= 0:
+            raise CacheError(f"sequence {seq} is not empty: remove it with seq_rm first")
+        if match.length == 0:
+            return
+        if self.prefix is None or match.text is None or not self.prefix.holds(match):
+            raise CacheError("what was matched is not kept any more: match again")
+        self.cells.seq_cp(match.text.seq, seq, 0, match.length)
+
+    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
+        """:meth:`match` and :meth:`adopt`; returns how many tokens need not be computed."""
+        match = self.match(tokens, namespace)
+        self.adopt(seq, match)
+        return match.length
+
+    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
+        """Keep the text that a sequence holds, for later ones that begin like it.
+
+        Its cells stay, also after ``seq_rm``, until there is no room for something else.
+
+        Args:
+            seq: the sequence.
+            tokens: what the cells at positions 0, 1, ... were computed from, and nothing else: not what
+                is left after something before them was removed.
+            namespace: texts of one namespace are never found in another.
+
+        Returns:
+            Whether it is kept: not without ``prefix``, nor if all that is kept is pinned.
+
+        """
+        self._check("seq", seq)
+        if self.prefix is None or len(tokens) == 0:
+            return False
+        last = len(tokens) - 1
+        if self.cells.seq_pos_min(seq) != 0 or self.cells.seq_pos_max(seq) < last:
+            raise ParameterError(
+                "tokens", f"sequence {seq} does not hold positions 0 to {last}, which tokens names"
+            )
+        return self.prefix.keep(seq, tokens, namespace)
+
+    def _leave_kept(self, seq: int, p0: int) -> None:
+        """Make kept texts give up the cells from ``p0`` on that they share with a sequence."""
+        if self.prefix is None:
+            return
+        moved = self._owned(seq) & (self.cells.positions[: self.cells.top] >= p0)
+        for text in [t.seq for t in self.prefix if (moved & self._owned(t.seq)).any()]:
+            self.prefix.shorten(text, max(p0, 0))
+
+    def _owned(self, seq: int) -> npt.NDArray[np.bool_]:
+        words = self.cells.owners[: self.cells.top, seq // 64]
+        owned: npt.NDArray[np.bool_] = (words >> np.uint64(seq % 64) & np.uint64(1)) != 0
+        return owned
+
     # llama.cpp's verbs
 
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
@@ -165,6 +228,9 @@ class KVCache:
         """
         if seq != -1:
             self._check("seq", seq)
+        elif self.prefix is not None:
+            for text in list(self.prefix):
+                self.prefix.shorten(text.seq, max(p0, 0))
         self.cells.seq_rm(seq, p0, p1)
         return True
 
@@ -175,8 +241,10 @@ class KVCache:
         self.cells.seq_cp(src, dst, p0, p1)
 
     def seq_keep(self, seq: int) -> None:
-        """Remove every other sequence."""
+        """Remove every other sequence, and what is kept."""
         self._check("seq", seq)
+        if self.prefix is not None:
+            self.prefix.clear()
         self.cells.seq_keep(seq)
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
@@ -190,7 +258,9 @@ class KVCache:
         if not -(2**31) < delta < 2**31:
             raise ParameterError("delta", f"delta must lie in (-2^31, 2^31), not {delta}")
         try:
-            self.cells.seq_add(seq, p0, p1, delta)
+            with self.step():
+                self._leave_kept(seq, p0)
+                self.cells.seq_add(seq, p0, p1, delta)
         except ValueError as error:
             raise ParameterError("delta", str(error)) from None
 
@@ -200,6 +270,8 @@ class KVCache:
         self._require_shift()
         if not 1 <= divisor < 2**31:
             raise ParameterError("divisor", f"divisor must lie in [1, 2^31), not {divisor}")
+        if divisor > 1:
+            self._leave_kept(seq, p0)
         self.cells.seq_div(seq, p0, p1, divisor)
 
     def seq_pos_min(self, seq: int) -> int:
@@ -214,6 +286,8 @@ class KVCache:
 
     def clear(self, data: bool = True) -> None:
         """Free every cell; with ``data`` also zero what is stored."""
+        if self.prefix is not None:
+            self.prefix.clear()
         self.cells.clear()
         if data:
             self.keys.zero()

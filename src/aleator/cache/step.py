@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from aleator.cache.cell_tensors import CellTensors
+from aleator.core.errors import CacheFull
 
 if TYPE_CHECKING:
     from aleator.cache.kv_cache import KVCache
@@ -54,6 +55,8 @@ class Step:
 
     def __enter__(self) -> Step:
         self._cache.cells.begin()
+        if self._cache.prefix is not None:
+            self._cache.prefix.begin()
         return self
 
     def __exit__(
@@ -64,11 +67,26 @@ class Step:
     ) -> None:
         if kind is None:
             self._cache.cells.commit()
+            if self._cache.prefix is not None:
+                self._cache.prefix.commit()
             return
         if self._shifted is not None:
             for keys, old in zip(self._cache.keys.layers, self._old_keys, strict=False):
                 keys.index_copy_(0, self._shifted, old)
         self._cache.cells.rollback()
+        if self._cache.prefix is not None:
+            self._cache.prefix.rollback()
+
+    def make_room(self, needed: int) -> None:
+        """See to it that so many cells are free: kept texts go first, then CacheFull is raised."""
+        cache = self._cache
+        if needed <= cache.free:
+            return
+        free = cache.free
+        while cache.prefix is not None and cache.prefix.evict_block():
+            if needed <= cache.free:
+                return
+        raise CacheFull(needed, free, cache.free - free)
 
     def apply_shifts(self) -> None:
         """Turn the stored keys of shifted cells to their new positions, in float32."""

@@ -89,15 +89,16 @@ class CacheError(AleatorError):
 
 
 class CacheFull(CacheError):
-    """No cells for the batch."""
+    """No cells for the batch: ``free`` ones and the ``evictable`` of kept texts are not enough."""
 
-    def __init__(self, needed: int, free: int, message: str = "") -> None:
+    def __init__(self, needed: int, free: int, evictable: int = 0, message: str = "") -> None:
+        kept = f" and {evictable} of kept texts" if evictable else ""
         super().__init__(
             message
-            or f"the KV cache has {free} free cells and the batch needs {needed}: remove or shift a "
+            or f"the KV cache has {free} free cells{kept} and the batch needs {needed}: remove or shift a "
             "sequence, or create the context with a larger n_ctx"
         )
-        self.needed, self.free = needed, free
+        self.needed, self.free, self.evictable = needed, free, evictable
 
 
 class InvalidBatch(CacheError, ValueError):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from aleator.cache.kv_cache import KVCache
+from aleator.cache.prefix import PrefixConfig
 from aleator.cache.step import Step
 from aleator.core.errors import ParameterError
 from aleator.generate.batch import Batch, CheckedBatch
@@ -34,6 +35,8 @@ class Context:
         type_v: the same for values.
         offload_kqv: keep the cache and do attention on the decoder's device; otherwise on the CPU.
         device: where logits are returned; None is the decoder's device.
+        prefix: keep texts, so that others which begin like them need not compute the beginning again
+            (``cache.keep``, ``cache.reuse``); None: do not.
 
     Raises:
         ParameterError: a value out of range.
@@ -54,6 +57,7 @@ class Context:
         type_v: str = "f16",
         offload_kqv: bool = True,
         device: torch.device | str | None = None,
+        prefix: PrefixConfig | None = None,
     ) -> None:
         decoder = model if isinstance(model, Decoder) else getattr(model, "decoder", None)
         if not isinstance(decoder, Decoder):
@@ -84,6 +88,7 @@ class Context:
             type_v=type_v,
             device=decoder.device if offload_kqv else "cpu",
             rotate=decoder.shift_keys,
+            prefix=prefix,
         )
         self.rows: torch.Tensor | None = (
             None  # logits of the last decode, for SamplerChain.sample(ctx)
@@ -106,12 +111,14 @@ class Context:
 
         """
         config = self.decoder.config
-        checked = CheckedBatch(batch, self.cache.cells, config.n_vocab, config.n_embd)
+        checked = CheckedBatch(
+            batch, self.cache.cells, self.n_seq_max, config.n_vocab, config.n_embd
+        )
         n = len(checked.positions)
-        self.cache.require_free(n)
         self._set_threads(n)
         rows: list[torch.Tensor] = []
         with torch.inference_mode(), self.cache.step() as step:
+            step.make_room(n)
             step.apply_shifts()
             for piece in range(0, n, self.n_batch):
                 end = min(piece + self.n_batch, n)
