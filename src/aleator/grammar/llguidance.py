@@ -197,7 +197,11 @@ class LLGuidanceConstraint:
     def accept(self, token: int) -> None:
         """Go on with a token, or refuse it."""
         matcher = self._matcher
-        if not 0 <= token < self.n_vocab or matcher.validate_tokens([token]) != 1:
+        if token in self._tokenizer.ends:
+            possible = self.allows(token)
+        else:
+            possible = 0 <= token < self.n_vocab and matcher.validate_tokens([token]) == 1
+        if not possible:
             raise ConstraintError(token, f"token {token} is not allowed by the grammar here")
         if not matcher.consume_token(token):
             message = _first_line(matcher.get_error())
@@ -252,6 +256,7 @@ class _Tokenizer:
         if not ends:  # llguidance must have one: a token past the end, which no mask shows
             ends = [len(self.tokens)]
             self.tokens.append(b"")
+        self.ends = ends
         self.eos_token_id, self.bos_token_id = ends[0], None
         self.special_token_ids = [i for i, piece in enumerate(self.tokens) if not piece]
         self.is_tokenizer_wrapper = True

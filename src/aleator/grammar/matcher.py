@@ -107,4 +107,6 @@ class MatcherConstraint:
     def clone(self) -> MatcherConstraint:
         """A copy with its own state."""
         fork = getattr(self.matcher, "fork", None)
-        return MatcherConstraint(copy.deepcopy(self.matcher) if fork is None else fork(), self.n_vocab)
+        return MatcherConstraint(
+            copy.deepcopy(self.matcher) if fork is None else fork(), self.n_vocab
+        )

@@ -8,6 +8,7 @@ from aleator.samplers.chain import Candidates as Candidates
 from aleator.samplers.chain import ReferenceChain as ReferenceChain
 from aleator.samplers.chain import SamplerChain as SamplerChain
 from aleator.samplers.constrained import ConstraintSampler as ConstraintSampler
+from aleator.samplers.grammar import Grammar as Grammar
 from aleator.samplers.index import *  # noqa: F403
 from aleator.samplers.json_schema import JSONSchema as JSONSchema
 from aleator.samplers.lark import Lark as Lark

@@ -319,7 +319,11 @@ def _apply_grammar(
         native.apply_grammar(inner)
     microseconds = (perf_counter_ns() - began) / 1000
     state |= {"first draw refused": float(rejected)}
-    return (copy, _Row(inner), state, microseconds) if rejected else (chain.clone(), before, state, microseconds)
+    return (
+        (copy, _Row(inner), state, microseconds)
+        if rejected
+        else (chain.clone(), before, state, microseconds)
+    )
 
 
 def _apply(
