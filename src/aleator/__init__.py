@@ -29,7 +29,7 @@ from aleator.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from aleator import generate, samplers, text
+    from aleator import generate, ops, samplers, text
     from aleator.generate.request import Generation
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
@@ -60,6 +60,7 @@ __all__ = [
     "UnsupportedModel",
     "generate",
     "load",
+    "ops",
     "samplers",
     "text",
 ]
@@ -73,6 +74,7 @@ _LAZY = {
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",
     "generate": None,
+    "ops": None,
     "samplers": None,
     "text": None,
 }

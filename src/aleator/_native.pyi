@@ -2,7 +2,7 @@
 Native code of aleator: samplers, cache bookkeeping, layers. Import it through the package.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import numpy
@@ -265,6 +265,19 @@ def find_nonfinite(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), ord
     """
     Index of the first block of `stride` bytes in `data` (uint8 [n]) whose word of `width` (2 or 4) bytes at `offset` has all bits of `mask`, an exponent field, set; -1 if none has.
     """
+
+class TokenTrie:
+    """A vocabulary as grammars read it: built once, then shared."""
+
+    def __init__(self, pieces: list, eog: Sequence[int]) -> None: ...
+
+    @property
+    def n_nodes(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+def compile_gbnf(text: str, root: str, trie: TokenTrie, token_of: Callable) -> Constraint: ...
 
 def gguf_skip_strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, count: int) -> tuple:
     """
@@ -532,6 +545,10 @@ class UserSampler(Sampler):
 
 class XTC(Sampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int, ordinal: int) -> None: ...
+
+def top_k_top_p_sample(logits: Annotated[NDArray, dict(shape=(None, None), device='cpu', writable=False)], top_k: Annotated[NDArray[numpy.int32], dict(shape=(None,), device='cpu', writable=False)], top_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)], q: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)] | None, min_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)] | None, seeds: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, eps: float, guess: int, limit: int, is_logits: bool, indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')] | None, select: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, listed: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')] | None, probs: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, pool: ThreadPool | None) -> None: ...
+
+def top_k_top_p_sample_paths(reset: bool) -> list[int]: ...
 
 def isa() -> str:
     """

@@ -1,1 +1,7 @@
 """What the tokens of an output must obey: GBNF, and engines of other packages behind one interface."""
+
+from __future__ import annotations
+
+from aleator.grammar.gbnf import compile_gbnf
+
+__all__ = ["compile_gbnf"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.grammar import llguidance
+from aleator.grammar import compile_gbnf, llguidance
 from aleator.kernels import host
 from aleator.samplers.constrained import ConstraintSampler
 
@@ -68,4 +68,10 @@ class Grammar(ConstraintSampler):
         """Make the constraint."""
         if self.grammar.startswith(LLGUIDANCE):
             return llguidance.constraint(self._source, self.vocabulary)  # type: ignore[attr-defined]
-        raise NotImplementedError
+        return compile_gbnf(
+            self.grammar,
+            self.root,
+            self.vocabulary,
+            self.trigger_patterns,
+            self.trigger_tokens,
+        )
