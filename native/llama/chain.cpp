@@ -211,7 +211,8 @@ ALEATOR_BIND(llama) {
       .def_prop_ro("probs", &LlamaCandidates::probs, nb::rv_policy::automatic);
 
   nb::class_<LlamaChain>(m, "LlamaChain")
-      .def(nb::init<std::vector<std::shared_ptr<LlamaSampler>>, std::shared_ptr<ConstraintSampler>>(),
+      .def(nb::init<std::vector<std::shared_ptr<LlamaSampler>>,
+                    std::shared_ptr<ConstraintSampler>>(),
            nb::arg("samplers"), nb::arg("grammar").none())
       .def(
           "sample",
@@ -253,8 +254,9 @@ ALEATOR_BIND(llama) {
             return chain.rejects(candidates.row);
           },
           nb::arg("candidates"), "Whether the grammar forbids the token selected.")
-      .def_prop_ro("grammar", [](const LlamaChain& chain) { return chain.grammar(); },
-                   nb::rv_policy::reference_internal)
+      .def_prop_ro(
+          "grammar", [](const LlamaChain& chain) { return chain.grammar(); },
+          nb::rv_policy::reference_internal)
       .def_prop_ro("samplers", &LlamaChain::samplers, nb::rv_policy::copy)
       .def(
           "accept",

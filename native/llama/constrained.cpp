@@ -14,10 +14,11 @@ void ConstraintSampler::apply(Row& row, const History&) {
 
 ALEATOR_BIND(llama_constrained) {
   nb::class_<ConstraintSampler, LlamaSampler>(m, "LlamaConstraintSampler")
-      .def(nb::init<const Constraint&, std::vector<int32_t>>(),
-           nb::arg("constraint"), nb::arg("ends"))
-      .def_prop_ro("constrained", [](ConstraintSampler& s) -> Constrained& { return s.constrained; },
-                   nb::rv_policy::reference_internal);
+      .def(nb::init<const Constraint&, std::vector<int32_t>>(), nb::arg("constraint"),
+           nb::arg("ends"))
+      .def_prop_ro(
+          "constrained", [](ConstraintSampler& s) -> Constrained& { return s.constrained; },
+          nb::rv_policy::reference_internal);
 }
 
 }  // namespace aleator::llama

@@ -45,7 +45,7 @@ class Row {
   int32_t selected_token() const {
     return dense_ ? static_cast<int32_t>(selected) : data_[selected].id;
   }
-  bool wants_p = false;   // whether someone will read p after the chain
+  bool wants_p = false;  // whether someone will read p after the chain
 
   // Whether p holds the probabilities of exactly these candidates and logits.
   bool p_current = false;

@@ -131,8 +131,9 @@ class PyConstraint : public Constraint {
 
 ALEATOR_BIND(sampler_constrained) {
   nb::class_<Constrained>(m, "Constrained", "A constraint as a chain holds it.")
-      .def_prop_ro("constraint", [](Constrained& c) -> Constraint& { return c.constraint(); },
-                   nb::rv_policy::reference_internal)
+      .def_prop_ro(
+          "constraint", [](Constrained& c) -> Constraint& { return c.constraint(); },
+          nb::rv_policy::reference_internal)
       .def_prop_ro("finished", &Constrained::finished,
                    "Whether the text is complete and nothing but its end may follow.")
       .def("count", &Constrained::count, "Tokens that the mask allows.");
@@ -141,10 +142,11 @@ ALEATOR_BIND(sampler_constrained) {
       .def(nb::init<nb::object>(), nb::arg("adapter"));
 
   nb::class_<ConstraintSampler, Sampler>(m, "ConstraintSampler")
-      .def(nb::init<const Constraint&, std::vector<int32_t>>(),
-           nb::arg("constraint"), nb::arg("ends"))
-      .def_prop_ro("constrained", [](ConstraintSampler& s) -> Constrained& { return s.constrained; },
-                   nb::rv_policy::reference_internal);
+      .def(nb::init<const Constraint&, std::vector<int32_t>>(), nb::arg("constraint"),
+           nb::arg("ends"))
+      .def_prop_ro(
+          "constrained", [](ConstraintSampler& s) -> Constrained& { return s.constrained; },
+          nb::rv_policy::reference_internal);
 }
 
 }  // namespace aleator

@@ -240,8 +240,8 @@ class LanguageModel:
                 of the result is False.  None: yes with portable numerics, no with llama.cpp's.
             jump_forward: decode together what a grammar forces; the tokens are the same without.
             sampling: single sampling parameters, such as ``temperature=0.8, seed=1``; they win over
-                ``preset`` and ``params``.  ``grammar`` (GBNF text, or a sampler such as ``Lark``), ``json_schema``
-                (mapping or text) or ``regex`` say what the text must obey (docs/grammar.md).
+                ``preset`` and ``params``.  ``grammar`` (GBNF text, or a sampler such as ``Lark``),
+                ``json_schema`` (mapping or text) or ``regex`` say what the text must obey (docs/grammar.md).
 
         Raises:
             ParameterError: an unknown parameter, or one out of range.

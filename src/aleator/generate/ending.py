@@ -12,7 +12,7 @@ from aleator.kernels import host
 from aleator.samplers import SamplerChain
 
 RESERVE = 256
-"""So many tokens before the last one, and from there on after every token, the shortest ending is looked for."""
+"""From so many tokens before the last one on, an ending is looked for after every token."""
 TRIALS = 12000
 """Tokens that are tried at most in a search."""
 
@@ -50,7 +50,9 @@ class Shortest:
         self._usable[[i for i, piece in enumerate(spelling.pieces) if not piece]] = False
         self._lengths = np.array([len(piece) for piece in spelling.pieces])
         single = {
-            piece: i for i, piece in enumerate(spelling.pieces) if len(piece) == 1 and self._usable[i]
+            piece: i
+            for i, piece in enumerate(spelling.pieces)
+            if len(piece) == 1 and self._usable[i]
         }
 
         def tokens(characters: bytes) -> list[int]:
@@ -146,6 +148,16 @@ class Shortest:
         at.rollback(1)
         return new
 
+    def _over(self, words: Words) -> bool:
+        """Whether a string can end, or a number has ended or can."""
+
+        def allowed(tokens: Iterable[int]) -> bool:
+            return any(words[t // 32] >> np.uint32(t % 32) & 1 for t in tokens)
+
+        if allowed(self._letters):
+            return allowed(self._quotes)
+        return allowed((*self._quotes, *self._brackets, *self._commas))
+
     def _way_out(self, at: host.Constraint) -> list[int]:
         """The fewest single bytes to a complete text, or to the end of a string or a number; [] if none.
 
@@ -166,7 +178,7 @@ class Shortest:
                 at.accept(token)
                 new = at.mask()
                 key = new.tobytes()
-                if at.complete or self._at_end(new):
+                if at.complete or self._over(new):
                     found = [*path, token]
                 elif key not in seen:
                     seen.add(key)

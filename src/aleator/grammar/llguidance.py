@@ -1,7 +1,7 @@
 """JSON schema, regular expressions and Lark grammars through the package llguidance (MIT licence).
 
-llguidance is imported when the first such grammar is made.  Its tokenizer, which holds the vocabulary as a trie,
-is built once for each vocabulary.
+llguidance is imported when the first such grammar is made.  Its tokenizer, which holds the vocabulary as a
+trie, is built once for each vocabulary.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def load() -> ModuleType:
         import llguidance
     except ImportError:
         raise ImportError(
-            "JSON schemas, regular expressions and Lark grammars need llguidance: pip install 'aleator[grammar]'",
+            "JSON schemas, regular expressions and Lark grammars need llguidance: "
+            "pip install 'aleator[grammar]'",
             name="llguidance",
         ) from None
     return llguidance

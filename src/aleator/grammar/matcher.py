@@ -72,7 +72,8 @@ class MatcherConstraint:
             if not self.matcher.is_terminated():
                 self.matcher.fill_next_token_bitmask(self._words, 0)
             self._current = True
-        return self._words[0]
+        words: Words = self._words[0]
+        return words
 
     def allows(self, token: int) -> bool:
         """Whether the mask allows it."""

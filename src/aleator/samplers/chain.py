@@ -423,8 +423,8 @@ class SamplerChain(Sequence[Any]):
     def rollback(self, n: int) -> None:
         """Take back the last ``n`` accepted tokens, exactly.
 
-        Refused, with nothing changed, if a user's sampler in the chain has no ``rollback``, or if it would go back
-        behind a :meth:`restart`.
+        Refused, with nothing changed, if a user's sampler in the chain has no ``rollback``, or if it would go
+        back behind a :meth:`restart`.
         """
         if n > len(self.history) - self._text_start and self._text_start and self.constraints:
             raise ParameterError(

@@ -36,7 +36,7 @@ class ConstraintSampler(Sampler):
     """
 
     vocabulary: Any
-    _compiled: ClassVar[Any] = None  # an instance's own, once there is one
+    _compiled: ClassVar[host.Constraint | None] = None  # an instance's own, once there is one
 
     @abstractmethod
     def compile(self) -> host.Constraint:
@@ -58,9 +58,11 @@ class ConstraintSampler(Sampler):
                 f"{type(self).__name__} does not know the vocabulary: give vocabulary=model.tokenizer, or hand "
                 "it to model.generate(..., grammar=...), which knows it",
             )
-        if self._compiled is None:
-            object.__setattr__(self, "_compiled", self.compile())
-        return self._compiled
+        made = self._compiled
+        if made is None:
+            made = self.compile()
+            object.__setattr__(self, "_compiled", made)
+        return made
 
     def bound(self, vocabulary: Any) -> ConstraintSampler:
         """The same for this tokenizer or vocabulary, if it has none of its own."""
@@ -91,7 +93,7 @@ class ConstraintSampler(Sampler):
         """Host kernel: native/samplers/constrained.cpp."""
         return host.ConstraintSampler(self.constraint, self._ends())
 
-    def native_llama(self, place: Place) -> host.LlamaSampler:
+    def native_llama(self, place: Place) -> host.LlamaConstraintSampler:
         """llama.cpp's numbers: native/llama/constrained.cpp."""
         return host.LlamaConstraintSampler(self.constraint, self._ends())
 

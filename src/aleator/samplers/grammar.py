@@ -1,8 +1,8 @@
 """Grammar: the text follows a grammar in GBNF, llama.cpp's notation.
 
 Keeps      see :mod:`aleator.samplers.constrained`; exactly the tokens that llama.cpp's grammar sampler keeps.
-Lazy       with triggers everything is allowed until a trigger token is accepted, or a trigger pattern is found in
-           the text; then the grammar begins there (docs/grammar.md).
+Lazy       with triggers everything is allowed until a trigger token is accepted, or a trigger pattern is found
+           in the text; then the grammar begins there (docs/grammar.md).
 Elsewhere  llama.cpp aborts where a token is accepted that the grammar does not allow; here that is refused.  A
            text that begins with ``%llguidance`` is a Lark grammar, as in llama.cpp built with llguidance.
 """

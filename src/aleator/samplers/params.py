@@ -131,9 +131,10 @@ class _Methods:
             if name in checked:
                 raise ParameterError(name, f"{name} is given twice, once as {given}")
             checked[name] = _check(name, value)
-        given = [name for name in CONSTRAINTS if checked.get(name) is not None]
-        if len(given) > 1:
-            raise ParameterError(given[1], f"{' and '.join(given)} are both given: choose one")
+        constraints = [name for name in CONSTRAINTS if checked.get(name) is not None]
+        if len(constraints) > 1:
+            both = " and ".join(constraints)
+            raise ParameterError(constraints[1], f"{both} are both given: choose one")
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             object.__setattr__(self, field.name, checked.get(field.name, field.default))
 
