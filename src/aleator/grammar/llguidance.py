@@ -34,7 +34,8 @@ def load() -> ModuleType:
             "pip install 'aleator[grammar]'",
             name="llguidance",
         ) from None
-    return llguidance
+    module: ModuleType = llguidance
+    return module
 
 
 def schema_text(schema: Any) -> str:

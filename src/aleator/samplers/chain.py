@@ -23,6 +23,7 @@ from aleator.samplers.base import (
     check_selects,
 )
 from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.user import UserSampler
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class SamplerChain(Sequence[Any]):
         self._grammar = grammar
         self._text_start = 0  # of the history: where the constraints began
         self._samplers = _flatten(samplers)
-        check_selects(self._samplers)
+        _check_order(self._samplers, numerics)
         self.numerics = numerics
         self.completion = completion
         self._chain_seed = _effective_seed(seed, numerics)
@@ -247,7 +248,7 @@ class SamplerChain(Sequence[Any]):
         return _shown(gone)
 
     def _edit(self, samplers: list[Sampler], index: int, added: int, removed: int) -> None:
-        check_selects(samplers)
+        _check_order(samplers, self.numerics)
         if isinstance(self._native, host.LlamaChain) and self.history:
             raise ParameterError(
                 "samplers",
@@ -480,6 +481,13 @@ class ReferenceChain:
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history."""
         self.step.accept(token, generated)
+
+
+def _check_order(samplers: list[Sampler], numerics: str) -> None:
+    """Refuse an order that cannot be sampled from."""
+    check_selects(samplers)
+    if numerics == "portable":
+        check_full_mass(samplers)
 
 
 def _flatten(samplers: Iterable[Any]) -> list[Sampler]:
