@@ -17,7 +17,12 @@ from aleator.cli.options import (
     load_model,
     stop_strings,
 )
-from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
+from aleator.cli.sampling import (
+    add_grammar_options,
+    add_sampling_options,
+    announce,
+    sampling_arguments,
+)
 from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
 from aleator.core.errors import ContextFull
 
@@ -87,6 +92,7 @@ def add_arguments(parser: Parser) -> None:
         help="go on with the conversation in FILE if there is one, and write it there at the end",
     )
     add_sampling_options(parser)
+    add_grammar_options(parser)
     add_model_options(parser)
 
 

@@ -19,9 +19,15 @@ from aleator.cli.options import (
     read_text,
     stop_strings,
 )
-from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
+from aleator.cli.sampling import (
+    add_grammar_options,
+    add_sampling_options,
+    announce,
+    sampling_arguments,
+)
 from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
 from aleator.core.errors import ParameterError
+from aleator.samplers import ConstraintSampler
 
 if TYPE_CHECKING:
     from aleator.generate.request import Generation
@@ -118,6 +124,7 @@ def add_arguments(parser: Parser) -> None:
         "no prompt go on where it ended, with a prompt compute only what is new",
     )
     add_sampling_options(parser)
+    add_grammar_options(parser)
     add_model_options(parser)
 
 
@@ -197,6 +204,8 @@ def print_json(
 
 def finite(value: Any) -> Any:
     """The same with infinities as the strings "inf" and "-inf", which JSON has no numbers for."""
+    if isinstance(value, ConstraintSampler):
+        return value.describe()
     if isinstance(value, dict):
         return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
