@@ -1,1 +1,1 @@
-"""How states of the cache are written: one file per format."""
+"""State as bytes, one file per format."""
