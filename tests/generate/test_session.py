@@ -12,6 +12,7 @@ from make_models import SPECS, write_model
 from aleator import FileFormatError, Incompatible, LanguageModel, ParameterError, Session, load
 from aleator.cache.formats.state_file import read_state_file, write_state_file
 from aleator.generate.session import load_session
+from aleator.models import open_weights
 
 OPTIONS: dict[str, Any] = {"temperature": 0.9, "repetition_penalty": 1.2, "ignore_eos": True}
 
@@ -80,10 +81,14 @@ def test_an_end_of_generation_is_drawn_again(model: LanguageModel, tmp_path: Pat
     assert model.generate(session, **options).tokens == made.tokens
 
 
-def test_another_model_is_refused(path: Path, tmp_path: Path) -> None:
-    other = load(write_model(tmp_path / "m.gguf", SPECS["llama"]), n_threads=1)
-    with pytest.raises((Incompatible, FileFormatError)):
-        other.load_session(path)
+def test_another_model_is_refused(model: LanguageModel, path: Path, tmp_path: Path) -> None:
+    files = [write_model(tmp_path / f"{name}.gguf", SPECS[name]) for name in ("llama", "qwen2")]
+    prints = [open_weights(file).fingerprint() for file in files]
+    assert len({*prints, model.fingerprint}) == 3
+    context = model.context(keep_texts=True)
+    with pytest.raises(Incompatible, match=prints[0]):
+        load_session(path, context, prints[0])
+    assert context.cache.used == 0
 
 
 def test_while_something_is_under_way(model: LanguageModel, path: Path) -> None:

@@ -90,7 +90,10 @@ def load_session(path: str | os.PathLike[str], context: Context, fingerprint: st
     held, why_not = state.header["held"], ""
     if held:
         try:
-            context.cache.state_read(state.sections["rows"], 0, format="llama")
+            filled = context.cache.state_read(state.sections["rows"], 0, format="llama")
+            last = context.cache.seq_pos_max(0)
+            if filled != held or context.cache.seq_pos_min(0) != 0 or last != held - 1:
+                raise CacheError(f"its rows are not those of positions 0 to {held - 1}")
             context.cache.keep(0, session.tokens[:held])
         except CacheError as error:
             held, why_not = 0, str(error)
