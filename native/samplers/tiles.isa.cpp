@@ -2,6 +2,7 @@
 // only compaction, which it cannot, is written with intrinsics.
 #include "samplers/tiles.hpp"
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -16,29 +17,144 @@ namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-// One Q40 weight: 2^(d * scale) with d = x - zmax <= 0.  Each multiply and each add is rounded by
-// itself (the file is compiled without contraction).  A masked logit has d = -inf, and -inf * 0 is
-// NaN when the temperature is so large that the scale is 0: both clamp to -100 bits, which weighs
-// 0.
-inline uint64_t weight(float x, float zmax, float scale) {
-  const float d = x - zmax;
-  float t = d * scale;
-  t = t >= -100.0f ? t : -100.0f;
+// One register: GCC does badly with vectors of several.
+#if defined(__AVX512F__)
+constexpr int lanes = 16;
+#elif defined(__AVX2__)
+constexpr int lanes = 8;
+#else
+constexpr int lanes = 4;
+#endif
+using Floats = float __attribute__((vector_size(4 * lanes)));
+using Ints = int32_t __attribute__((vector_size(4 * lanes)));
+
+inline Floats load(const float* x) {
+  Floats v;
+  __builtin_memcpy(&v, x, sizeof v);
+  return v;
+}
+
+template <typename V, typename T>
+inline void store(T* to, V v) {
+  __builtin_memcpy(to, &v, sizeof v);
+}
+
+inline float largest(Floats v) {
+#if defined(__AVX512F__)
+  return _mm512_reduce_max_ps(reinterpret_cast<__m512>(v));
+#else
+  float best = v[0];
+  for (int j = 1; j < lanes; ++j) best = v[j] > best ? v[j] : best;
+  return best;
+#endif
+}
+
+// t of the contract: bits of weight, negative, from -100 to 0.  A masked logit has d = -inf, and
+// -inf * 0 is NaN when the temperature is so large that the scale is 0: both clamp to -100 bits,
+// which weighs 0.
+inline Floats bits_of(Floats x, float zmax, float scale) {
+  const Floats t = (x - zmax) * scale;
+  const Floats least = Floats{} - 100.0f;
+  return t > -100.0f ? t : least;
+}
+
+// 2^(t + 40), whose integer part is the Q40 weight.  Each multiply and each add is rounded by itself
+// (the file is compiled without contraction); scaling by a power of two and cutting off the fraction
+// are exact, and so is the same as the contract's shift of the mantissa.
+inline Floats power(Floats t) {
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, ties to even
-  const float r = t + magic;
-  const float f = t - (r - magic);
-  float p = 0.001326472731307149f;
-  p = p * f + 0.009671512991189957f;
+  const Floats r = t + magic;
+  const Floats f = t - (r - magic);
+  Floats p = f * 0.001326472731307149f + 0.009671512991189957f;
   p = p * f + 0.05550733581185341f;
   p = p * f + 0.24022242426872253f;
   p = p * f + 0.6931470036506653f;
   p = p * f + 1.0f;
-  const uint32_t b = std::bit_cast<uint32_t>(p);
-  const int32_t n = std::bit_cast<int32_t>(r) - 0x4B400000;
-  const int32_t below =
-      127 - static_cast<int32_t>(b >> 23) - n;  // bits below the maximum: 0 to 101
-  const uint64_t mantissa = (b & 0x7FFFFFu) | 0x800000u;
-  return (mantissa << 17) >> (below < 63 ? below : 63);
+  // The exponents added as integers; of r only the lowest bits count, the others are shifted out.
+  const Ints n = reinterpret_cast<Ints>(r) << 23;
+  return reinterpret_cast<Floats>(reinterpret_cast<Ints>(p) + n + (40 << 23));
+}
+
+// The weight as high * 2^20 + low.
+struct Weight {
+  Ints high, low;
+};
+inline Weight weight(Floats t) {
+  const Floats w = power(t);
+  const Ints high = __builtin_convertvector(w * 0x1p-20f, Ints);
+  const Floats rest = w - __builtin_convertvector(high, Floats) * 0x1p20f;  // exact
+  return {high, __builtin_convertvector(rest, Ints)};
+}
+
+// -t in Q16, rounded to nearest, ties to even: adding 2^23 leaves the integer in the mantissa.
+inline Ints depth_of(Floats t) {
+  const Floats r = t * 65536.0f - 8388608.0f;
+  return reinterpret_cast<Ints>(r) & 0x7FFFFF;
+}
+
+inline Ints score_of(Ints depth, int32_t mean) {
+  const Ints away = depth - mean;
+  return away < 0 ? -away : away;
+}
+
+// One bit per lane of a comparison.
+inline unsigned mask_of(Ints in) {
+#if defined(__AVX512F__)
+  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(in));
+#elif defined(__AVX2__)
+  return static_cast<unsigned>(_mm256_movemask_ps(reinterpret_cast<__m256>(in)));
+#elif defined(__SSE2__)
+  return static_cast<unsigned>(_mm_movemask_ps(reinterpret_cast<__m128>(in)));
+#else
+  unsigned mask = 0;
+  for (int j = 0; j < lanes; ++j) mask |= (in[j] & 1u) << j;
+  return mask;
+#endif
+}
+
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// For each mask of 8 lanes: the lanes that are set, in order.
+constexpr auto set_lanes = [] {
+  std::array<std::array<uint8_t, 8>, 256> table{};
+  for (unsigned mask = 0; mask < 256; ++mask)
+    for (unsigned lane = 0, at = 0; lane < 8; ++lane)
+      if (mask >> lane & 1) table[mask][at++] = static_cast<uint8_t>(lane);
+  return table;
+}();
+#endif
+
+// Appends the lanes of `keep` with their ids, first_id and so on; returns how many.  Whole vectors
+// are stored: there is room, and a masked store to memory is slow on some processors.
+inline int append(Floats v, int32_t first_id, unsigned keep, int32_t* ids, float* logits) {
+  v = v + 0.0f;  // -0 becomes +0
+#if defined(__AVX512F__)
+  const __m512i id =
+      _mm512_add_epi32(_mm512_set1_epi32(first_id),
+                       _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  const auto mask = static_cast<__mmask16>(keep);
+  _mm512_storeu_ps(logits, _mm512_maskz_compress_ps(mask, reinterpret_cast<__m512>(v)));
+  _mm512_storeu_si512(ids, _mm512_maskz_compress_epi32(mask, id));
+#elif defined(__AVX2__)
+  const __m256i lane = _mm256_cvtepu8_epi32(
+      _mm_loadl_epi64(reinterpret_cast<const __m128i*>(set_lanes[keep].data())));
+  _mm256_storeu_ps(logits, _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(v), lane));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids),
+                      _mm256_add_epi32(_mm256_set1_epi32(first_id), lane));
+#else
+  int count = 0;
+  for (int j = 0; j < lanes; ++j) {
+    ids[count] = first_id + j;
+    logits[count] = v[j];
+    count += static_cast<int>(keep >> j & 1);
+  }
+#endif
+  return std::popcount(keep);
+}
+
+inline int64_t sum_of(Ints v) {
+  int64_t sum = 0;
+  for (int j = 0; j < lanes; ++j) sum += v[j];
+  return sum;
 }
 
 inline float widen_half(uint16_t h) {
@@ -54,37 +170,32 @@ inline float widen_half(uint16_t h) {
 
 }  // namespace
 
-// One register: GCC does badly with vectors of several.
-#if defined(__AVX512F__)
-constexpr int lanes = 16;
-#elif defined(__AVX2__)
-constexpr int lanes = 8;
-#else
-constexpr int lanes = 4;
-#endif
-using Floats = float __attribute__((vector_size(4 * lanes)));
-using Ints = int32_t __attribute__((vector_size(4 * lanes)));
-
 void tile_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* has_nan) {
   for (int64_t tile = 0; tile < n_tiles; ++tile, x += tile_size) {
-    Floats v, best0, best1;
-    __builtin_memcpy(&best0, x, sizeof v);
-    __builtin_memcpy(&best1, x + lanes, sizeof v);
+#if defined(__AVX512F__)
+    __m512 best0 = _mm512_loadu_ps(x), best1 = _mm512_loadu_ps(x + 16);
+    __mmask16 nan = _mm512_cmp_ps_mask(best0, best1, _CMP_UNORD_Q);
+    for (int i = 32; i < tile_size; i += 32) {
+      const __m512 v = _mm512_loadu_ps(x + i), w = _mm512_loadu_ps(x + i + 16);
+      nan |= _mm512_cmp_ps_mask(v, w, _CMP_UNORD_Q);
+      best0 = _mm512_max_ps(v, best0);
+      best1 = _mm512_max_ps(w, best1);
+    }
+    const Floats best = reinterpret_cast<Floats>(_mm512_max_ps(best0, best1));
+    has_nan[tile] = nan != 0;
+#else
+    Floats best0 = load(x), best1 = load(x + lanes);
     Ints nan = (best0 != best0) | (best1 != best1);
     for (int i = 2 * lanes; i < tile_size; i += 2 * lanes) {
-      __builtin_memcpy(&v, x + i, sizeof v);
+      const Floats v = load(x + i), w = load(x + i + lanes);
+      nan |= (v != v) | (w != w);
       best0 = v > best0 ? v : best0;
-      nan |= v != v;
-      __builtin_memcpy(&v, x + i + lanes, sizeof v);
-      best1 = v > best1 ? v : best1;
-      nan |= v != v;
+      best1 = w > best1 ? w : best1;
     }
-    best0 = best1 > best0 ? best1 : best0;
-    float top = best0[0];
-    int32_t any = nan[0];
-    for (int j = 1; j < lanes; ++j) top = best0[j] > top ? best0[j] : top, any |= nan[j];
-    maxima[tile] = top + 0.0f;  // -0 becomes +0
-    has_nan[tile] = any != 0;
+    const Floats best = best1 > best0 ? best1 : best0;
+    has_nan[tile] = sum_of(nan) != 0;
+#endif
+    maxima[tile] = largest(best) + 0.0f;  // -0 becomes +0
   }
 }
 
@@ -97,13 +208,101 @@ void group_maxima(const float* x, float* maxima) {
 }
 
 uint64_t tile_mass(const float* x, float zmax, float scale) {
-  uint64_t total = 0;
-  for (int i = 0; i < tile_size; ++i) total += weight(x[i], zmax, scale);
-  return total;
+  Ints high{}, low{};  // at most 2^20 in each of 128: nothing overflows
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Weight w = weight(bits_of(load(x + i), zmax, scale));
+    high += w.high;
+    low += w.low;
+  }
+  return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
 }
 
+void add_mean(const float* x, float zmax, float scale, Mean* mean) {
+  uint32_t high[tile_size], depth[tile_size];
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Floats t = bits_of(load(x + i), zmax, scale);
+    store(high + i, __builtin_convertvector(power(t) * 0x1p-20f, Ints));
+    store(depth + i, depth_of(t));
+  }
+  uint32_t weight = 0;
+  uint64_t weighted = 0;
+  for (int i = 0; i < tile_size; ++i) {
+    weight += high[i];
+    weighted += uint64_t{high[i]} * depth[i];
+  }
+  mean->weight += weight;
+  mean->weighted += weighted;
+}
+
+namespace {
+
+// Calls f(index, vector of logits) over n of them; the last vector is filled up with masked tokens.
+template <typename F>
+inline void each_vector(const float* x, int64_t n, F f) {
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) f(i, load(x + i));
+  if (i == n) return;
+  float rest[lanes];
+  for (int j = 0; j < lanes; ++j) rest[j] = i + j < n ? x[i + j] : minus_infinity;
+  f(i, load(rest));
+}
+
+template <typename V, typename T>
+inline void store_some(T* to, V v, int64_t n) {
+  if (n >= lanes) return store(to, v);
+  for (int64_t j = 0; j < n; ++j) to[j] = static_cast<T>(v[j]);
+}
+
+}  // namespace
+
 void weigh(const float* x, int64_t n, float zmax, float scale, uint64_t* weights) {
-  for (int64_t i = 0; i < n; ++i) weights[i] = weight(x[i], zmax, scale);
+  each_vector(x, n, [&](int64_t i, Floats v) {
+    const Weight w = weight(bits_of(v, zmax, scale));
+    uint32_t high[lanes], low[lanes];
+    store(high, w.high);
+    store(low, w.low);
+    if (n - i >= lanes) {
+      for (int j = 0; j < lanes; ++j) weights[i + j] = (uint64_t{high[j]} << 20) + low[j];
+    } else {
+      for (int64_t j = 0; j < n - i; ++j) weights[i + j] = (uint64_t{high[j]} << 20) + low[j];
+    }
+  });
+}
+
+void score(const float* x, int64_t n, float zmax, float scale, int32_t mean, int32_t* scores) {
+  each_vector(x, n, [&](int64_t i, Floats v) {
+    store_some(scores + i, score_of(depth_of(bits_of(v, zmax, scale)), mean), n - i);
+  });
+}
+
+float maximum(const float* x, int64_t n) {
+  Floats best0 = Floats{} + minus_infinity, best1 = best0;
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const Floats v = load(x + i), w = load(x + i + lanes);
+    best0 = v > best0 ? v : best0;
+    best1 = w > best1 ? w : best1;
+  }
+  float best = largest(best1 > best0 ? best1 : best0);
+  for (; i < n; ++i) best = x[i] > best ? x[i] : best;
+  return best;
+}
+
+int64_t count_at_least(const float* x, int64_t n, float bound) {
+  int32_t count = 0;
+  for (int64_t i = 0; i < n; ++i) count += x[i] >= bound;
+  return count;
+}
+
+int64_t find_tiles(const float* maxima, int64_t n, float zmax, float threshold, int32_t* tiles) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i += lanes) {
+    const Floats v = load(maxima + i);
+    unsigned found = mask_of((v - zmax >= threshold) & (v > minus_infinity));
+    for (; found; found &= found - 1)
+      tiles[count++] = static_cast<int32_t>(i) + std::countr_zero(found);
+  }
+  return count;
 }
 
 void add_moments(const float* x, int64_t n, float zmax, Moments* moments) {
@@ -126,34 +325,24 @@ void add_moments(const float* x, int64_t n, float zmax, Moments* moments) {
 int collect(const float* x, float zmax, float threshold, int32_t first_id, int32_t* ids,
             float* logits) {
   int count = 0;
-#if defined(__AVX512F__)
-  const __m512 top = _mm512_set1_ps(zmax), bound = _mm512_set1_ps(threshold);
-  const __m512 masked = _mm512_set1_ps(minus_infinity);
-  __m512i id =
-      _mm512_add_epi32(_mm512_set1_epi32(first_id),
-                       _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-  for (int i = 0; i < tile_size; i += 16) {
-    const __m512 v = _mm512_loadu_ps(x + i);
-    const __mmask16 keep = _mm512_cmp_ps_mask(_mm512_sub_ps(v, top), bound, _CMP_GE_OQ) &
-                           _mm512_cmp_ps_mask(v, masked, _CMP_GT_OQ);
-    if (keep) {
-      // Whole vectors are stored: there is room, and a masked store to memory is slow on some
-      // processors.
-      const __m512 kept = _mm512_add_ps(v, _mm512_setzero_ps());
-      _mm512_storeu_ps(logits + count, _mm512_maskz_compress_ps(keep, kept));
-      _mm512_storeu_si512(ids + count, _mm512_maskz_compress_epi32(keep, id));
-      count += std::popcount(static_cast<unsigned>(keep));
-    }
-    id = _mm512_add_epi32(id, _mm512_set1_epi32(16));
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Floats v = load(x + i);
+    if (const unsigned keep = mask_of((v - zmax >= threshold) & (v > minus_infinity)))
+      count += append(v, first_id + i, keep, ids + count, logits + count);
   }
-#else
-  for (int i = 0; i < tile_size; ++i) {
-    const float v = x[i];
-    ids[count] = first_id + i;
-    logits[count] = v + 0.0f;
-    count += (v - zmax >= threshold) & (v > minus_infinity);
+  return count;
+}
+
+int collect_scored(const float* x, float zmax, float scale, int32_t mean, int32_t from, int32_t to,
+                   int32_t first_id, int32_t* ids, float* logits) {
+  int count = 0;
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Floats v = load(x + i);
+    const Ints scores = score_of(depth_of(bits_of(v, zmax, scale)), mean);
+    if (const unsigned keep =
+            mask_of((scores >= from) & (scores <= to) & (v > minus_infinity)))
+      count += append(v, first_id + i, keep, ids + count, logits + count);
   }
-#endif
   return count;
 }
 
