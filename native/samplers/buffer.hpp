@@ -1,5 +1,5 @@
-// A std::vector whose resize() leaves new elements uninitialised: what grows is written right away, and
-// clearing a row's worth of memory first would cost as much as reading the row.
+// A std::vector whose resize() leaves new elements uninitialised: what grows is written right away,
+// and clearing a row's worth of memory first would cost as much as reading the row.
 #pragma once
 
 #include <memory>

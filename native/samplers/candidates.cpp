@@ -21,6 +21,8 @@ const auto maximum_ = ALEATOR_PICK(maximum);
 const auto count_at_least_ = ALEATOR_PICK(count_at_least);
 const auto find_tiles_ = ALEATOR_PICK(find_tiles);
 const auto add_mean_ = ALEATOR_PICK(add_mean);
+const auto light_mass_of = ALEATOR_PICK(light_tile_mass);
+const auto add_bins_ = ALEATOR_PICK(add_bins);
 const auto weigh_ = ALEATOR_PICK(weigh);
 const auto score_ = ALEATOR_PICK(score);
 const auto add_moments_ = ALEATOR_PICK(add_moments);
@@ -167,11 +169,19 @@ void Candidates::list(std::vector<int32_t>& ids, std::vector<float>& logits) con
 
 const float* Candidates::tile(int64_t t) const {
   if (dense_) return tiles_[t];
-  const float* x = logits_.data() + t * tile_size;
-  const auto rest = static_cast<int64_t>(logits_.size()) - t * tile_size;
-  if (rest >= tile_size) return x;
-  std::fill(std::copy(x, x + rest, last_tile_), last_tile_ + tile_size, -infinity);
-  return last_tile_;
+  const int64_t first = t * tile_size, rest = static_cast<int64_t>(ids_.size()) - first;
+  if (rest >= tile_size) return logits_.data() + first;
+  std::fill(std::copy(&logits_[first], &logits_[first] + rest, last_logits_),
+            last_logits_ + tile_size, -infinity);
+  return last_logits_;
+}
+
+const int32_t* Candidates::tile_ids(int64_t t) const {
+  if (dense_) return nullptr;
+  const int64_t first = t * tile_size, rest = static_cast<int64_t>(ids_.size()) - first;
+  if (rest >= tile_size) return ids_.data() + first;
+  std::copy(&ids_[first], &ids_[first] + rest, last_ids_);
+  return last_ids_;
 }
 
 void Candidates::find_tiles(float threshold) const {
@@ -188,40 +198,41 @@ void Candidates::find_tiles(float threshold) const {
   }
 }
 
-// What from_tile(logits of a tile, first index, ids, logits) appends, over the tiles in found_.
+// What from_tile(logits of a tile, their ids, the first id, ids, logits) appends, over the tiles in
+// found_.
 template <typename Collect>
 void Candidates::collect(Collect from_tile, Buffer<int32_t>& ids, Buffer<float>& logits) const {
   ids.resize(n_found_ * tile_size);
   logits.resize(n_found_ * tile_size);
   int64_t count = 0;
-  for (int64_t i = 0; i < n_found_; ++i)
-    count += from_tile(tile(found_[i]), found_[i] * tile_size, ids.data() + count,
-                       logits.data() + count);
+  for (int64_t i = 0; i < n_found_; ++i) {
+    const int32_t t = found_[i];
+    count +=
+        from_tile(tile(t), tile_ids(t), t * tile_size, ids.data() + count, logits.data() + count);
+  }
   ids.resize(count);
   logits.resize(count);
-  if (!dense_)
-    for (int32_t& id : ids) id = ids_[id];
 }
 
 void Candidates::collect_near(float threshold, Buffer<int32_t>& ids, Buffer<float>& logits) const {
   const float top = std::isfinite(top_) ? top_ : 0.0f;
   find_tiles(threshold);
-  collect(
-      [&](const float* x, int32_t first, int32_t* to_ids, float* to_logits) {
-        return collect_(x, top, threshold, first, to_ids, to_logits);
-      },
-      ids, logits);
+  const auto from_tile = [=](const float* x, const int32_t* listed, int32_t first, int32_t* to_ids,
+                             float* to_logits) {
+    return collect_(x, listed, first, top, threshold, to_ids, to_logits);
+  };
+  collect(from_tile, ids, logits);
 }
 
 void Candidates::collect_scored(int32_t mean, int32_t from, int32_t to, Buffer<int32_t>& ids,
                                 Buffer<float>& logits) const {
-  const float scale_ = scale();
+  const float top = top_, scale_ = scale();
   find_tiles(depth_threshold(int64_t{mean} + to));
-  collect(
-      [&](const float* x, int32_t first, int32_t* to_ids, float* to_logits) {
-        return collect_scored_(x, top_, scale_, mean, from, to, first, to_ids, to_logits);
-      },
-      ids, logits);
+  const auto from_tile = [=](const float* x, const int32_t* listed, int32_t first, int32_t* to_ids,
+                             float* to_logits) {
+    return collect_scored_(x, listed, first, top, scale_, mean, from, to, to_ids, to_logits);
+  };
+  collect(from_tile, ids, logits);
 }
 
 // A distance from the top within which every candidate of at most this depth lies.
@@ -367,8 +378,9 @@ uint64_t Candidates::mass() {
   const int64_t n = n_tiles();
   tile_masses_.resize(n);
   for (int64_t t = 0; t < n; ++t) {
-    const bool none = dense_ && (maxima_[t] - top_) * scale_ < zero_weight_bits;
-    mass_ += tile_masses_[t] = none ? 0 : mass_of(tile(t), top_, scale_);
+    const float bits = dense_ ? (maxima_[t] - top_) * scale_ : 0;
+    const auto kernel = bits <= light_bits ? light_mass_of : mass_of;
+    mass_ += tile_masses_[t] = bits < zero_weight_bits ? 0 : kernel(tile(t), top_, scale_);
   }
   return mass_;
 }
@@ -376,8 +388,15 @@ uint64_t Candidates::mass() {
 int32_t Candidates::mean_depth() {
   Mean mean;
   const float scale_ = scale();
-  find_tiles(depth_threshold(int64_t{22} << 16));  // lighter candidates do not enter the mean
-  for (int64_t i = 0; i < n_found_; ++i) add_mean_(tile(found_[i]), top_, scale_, &mean);
+  const int64_t n = n_tiles();
+  tile_masses_.resize(n);
+  mass_ = 0;
+  for (int64_t t = 0; t < n; ++t) {
+    const float bits = dense_ ? (maxima_[t] - top_) * scale_ : 0;
+    mass_ += tile_masses_[t] = bits < zero_weight_bits   ? 0
+                               : bits < mean_weight_bits ? light_mass_of(tile(t), top_, scale_)
+                                                         : add_mean_(tile(t), top_, scale_, &mean);
+  }
   return mean.depth();
 }
 
@@ -420,8 +439,8 @@ void Candidates::weigh_part() {
          part_.weights.data());
 }
 
-// All candidates of at least 2^(40 - bits) weight, and perhaps others.  Most of a row weighs nothing,
-// and tiles that do not reach this far are not read.
+// All candidates of at least 2^(40 - bits) weight, and perhaps others.  Most of a row weighs
+// nothing, and tiles that do not reach this far are not read.
 const Candidates::Part& Candidates::near_top(double bits) {
   collect_near(depth_threshold(static_cast<int64_t>(std::ceil(bits * 65536))), part_.ids,
                part_.logits);
@@ -429,8 +448,8 @@ const Candidates::Part& Candidates::near_top(double bits) {
   return part_;
 }
 
-// The key of the first candidate in the order that weighs less than `bound`; in part_ those before it,
-// and perhaps others.
+// The key of the first candidate in the order that weighs less than `bound`; in part_ those before
+// it, and perhaps others.
 uint64_t Candidates::first_below(uint64_t bound) {
   near_top(bound == 0 ? 100.0 : 40 - log2_q32(bound) / 4294967296.0);
   uint64_t first = 0;
@@ -493,31 +512,31 @@ void Candidates::keep_from(uint64_t key) {
 
 // The ranking is cut in three steps: masses by bins of score show the bin in which the prefix ends,
 // only that bin is ranked, and what stands before its cut is collected.
-constexpr int bin_shift = 12, n_bins = (max_score >> bin_shift) + 1;  // a sixteenth of a bit
 constexpr int64_t few = 512;  // a list that is ranked whole
 
 void Candidates::keep_mass(uint64_t wanted, int64_t min_keep, int32_t mean) {
+  const bool dense = dense_;
   collect_prefix(mean, end_of_prefix(mean, std::max<uint64_t>(wanted, 1), Measure::mass));
-  if (static_cast<int64_t>(spare_ids_.size()) < min_keep)
+  if (static_cast<int64_t>(spare_ids_.size()) < min_keep) {
+    dense_ = dense;  // all of the row, should a part have been enough for the mass
     collect_prefix(mean, end_of_prefix(mean, static_cast<uint64_t>(min_keep), Measure::count));
+  }
   set_compact(spare_ids_, spare_logits_);
 }
 
-// Collects the bin's measure above, and returns the first bin with which it reaches `wanted`; n_bins
-// if it is not reached within `limit`.
+// Collects the bin's measure above, and returns the first bin with which it reaches `wanted`;
+// n_bins if it is not reached within `limit`.
 int Candidates::find_bin(int32_t mean, int32_t limit, Measure measure, uint64_t wanted,
                          uint64_t* above) {
   const float scale_ = scale();
   int32_t scores[tile_size];
-  uint64_t weights[tile_size];
   bins_.assign(n_bins, 0);
   for (int64_t i = 0; i < n_found_; ++i) {
     const float* x = tile(found_[i]);
-    score_(x, tile_size, top_, scale_, mean, scores);
     if (measure == Measure::mass) {
-      weigh_(x, tile_size, top_, scale_, weights);
-      for (int j = 0; j < tile_size; ++j) bins_[scores[j] >> bin_shift] += weights[j];
+      add_bins_(x, top_, scale_, mean, bins_.data());
     } else {
+      score_(x, tile_size, top_, scale_, mean, scores);
       for (int j = 0; j < tile_size; ++j) bins_[scores[j] >> bin_shift] += x[j] > -infinity;
     }
   }
@@ -528,14 +547,15 @@ int Candidates::find_bin(int32_t mean, int32_t limit, Measure measure, uint64_t 
   return n_bins;
 }
 
-// The last of the shortest prefix of the ranking whose measure reaches `wanted`; ranking_ holds it and
-// its neighbours.
+// The last of the shortest prefix of the ranking whose measure reaches `wanted`; ranking_ holds it
+// and its neighbours.
 Candidates::Ranked Candidates::end_of_prefix(int32_t mean, uint64_t wanted, Measure measure) {
   if (!dense_ && static_cast<int64_t>(ids_.size()) <= few) {
     part_.ids = ids_;
     part_.logits = logits_;
-    rank_part(mean, measure);
-    return select_ranked(0, wanted);
+    uint64_t above = 0;
+    rank_part(mean, measure, false, wanted, &above);
+    return select_ranked(above, wanted);
   }
   // Most of the mass is near the mean.  Bins within this limit are complete without the tiles that
   // do not reach so far; where most tiles do, nothing is gained.
@@ -544,6 +564,8 @@ Candidates::Ranked Candidates::end_of_prefix(int32_t mean, uint64_t wanted, Meas
   uint64_t above = 0;
   int bin = n_bins;
   if (n_found_ <= n_tiles() / 2) bin = find_bin(mean, limit, measure, wanted, &above);
+  if (bin == n_bins && dense_ && measure == Measure::mass)
+    bin = find_bin_in_part_of_row(mean, wanted, &above);
   if (bin == n_bins) {
     find_tiles(-infinity);
     bin = find_bin(mean, max_score, measure, wanted, &above);
@@ -551,19 +573,64 @@ Candidates::Ranked Candidates::end_of_prefix(int32_t mean, uint64_t wanted, Meas
   ranking_.clear();
   if (bin == n_bins) return {max_score, 0, 0, 0};  // there is not as much: all of them
   collect_scored(mean, bin << bin_shift, ((bin + 1) << bin_shift) - 1, part_.ids, part_.logits);
-  rank_part(mean, measure);
+  rank_part(mean, measure, true, wanted, &above);
   return select_ranked(above, wanted);
 }
 
-void Candidates::rank_part(int32_t mean, Measure measure) {
+// Of a flat row tens of thousands of candidates remain, and every step is dear.  A sample of its
+// tiles tells down to which depth the prefix can reach; what lies deeper is left out of the list
+// for good.
+int Candidates::find_bin_in_part_of_row(int32_t mean, uint64_t wanted, uint64_t* above) {
+  constexpr int64_t step = 16;
+  if (n_tiles_ < 8 * step || wanted >= mass()) return n_bins;
+  bins_.assign(n_bins, 0);
+  const float scale_ = scale();
+  for (int64_t t = 0; t < n_tiles_; t += step) add_bins_(tiles_[t], top_, scale_, 0, bins_.data());
+  // Of the mass that is to go most lies below the prefix, or, where the ranking is by distance from
+  // a mean, about half.  If it was less after all, the prefix does not end in the part.
+  const double below = static_cast<double>(mass() - wanted) * (mean ? 0.4 : 0.9) / step;
+  double sum = 0;
+  int end = n_bins;
+  while (end > 0 && sum + static_cast<double>(bins_[end - 1]) < below)
+    sum += static_cast<double>(bins_[--end]);
+  const int32_t depth = end << bin_shift;
+  if (depth <= mean) return n_bins;
+  collect_near(depth_threshold(depth), spare_ids_, spare_logits_);
+  const uint64_t whole = mass_;
+  set_compact(spare_ids_, spare_logits_);
+  find_tiles(-infinity);
+  const int bin = find_bin(mean, depth - mean, Measure::mass, wanted, above);
+  if (bin == n_bins) {  // the row is as it was
+    dense_ = true;
+    mass_ = whole;
+  }
+  return bin;
+}
+
+// Ranks part_.  If all of it is in one bin, finer bins show which few have to be ranked.
+void Candidates::rank_part(int32_t mean, Measure measure, bool one_bin, uint64_t wanted,
+                           uint64_t* above) {
   const size_t n = part_.ids.size();
   scores_.resize(n);
   score_(part_.logits.data(), static_cast<int64_t>(n), top_, scale(), mean, scores_.data());
-  weigh_part();
-  ranking_.resize(n);
+  if (measure == Measure::mass) {
+    weigh_part();
+  } else {
+    part_.weights.assign(n, 1);
+  }
+  constexpr int fine_shift = 4, n_fine = 1 << (bin_shift - fine_shift);
+  const auto fine_bin = [&](size_t i) { return scores_[i] >> fine_shift & (n_fine - 1); };
+  int bin = 0;
+  one_bin = one_bin && n > 64;
+  if (one_bin) {
+    uint64_t fine[n_fine] = {};
+    for (size_t i = 0; i < n; ++i) fine[fine_bin(i)] += part_.weights[i];
+    while (*above + fine[bin] < wanted) *above += fine[bin++];
+  }
+  ranking_.clear();
   for (size_t i = 0; i < n; ++i)
-    ranking_[i] = {scores_[i], part_.ids[i], part_.key(i),
-                   measure == Measure::mass ? part_.weights[i] : 1};
+    if (!one_bin || fine_bin(i) == bin)
+      ranking_.push_back({scores_[i], part_.ids[i], part_.key(i), part_.weights[i]});
 }
 
 // Quickselect by measure: halves that surely stay or surely go, until few are left to sort.

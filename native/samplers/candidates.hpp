@@ -84,8 +84,8 @@ class Candidates {
   void keep_if(Kept kept);  // by (index); the list must be compact
 
   Moments moments() const;
-  uint64_t mass();        // total of the Q40 weights
-  int32_t mean_depth();   // mean by weight of the depth, which is -t in Q16, rounded up
+  uint64_t mass();       // total of the Q40 weights
+  int32_t mean_depth();  // mean by weight of the depth, which is -t in Q16, rounded up
   // Selects the first token in id order whose cumulative mass exceeds floor(u * mass / 2^64).
   struct Drawn {
     uint64_t total, weight;  // of all candidates, and of the one selected
@@ -155,6 +155,7 @@ class Candidates {
     return dense_ ? n_tiles_ : (static_cast<int64_t>(ids_.size()) + tile_size - 1) / tile_size;
   }
   const float* tile(int64_t t) const;
+  const int32_t* tile_ids(int64_t t) const;  // null in a dense list
   int32_t id_at(int64_t index) const { return static_cast<int32_t>(dense_ ? index : ids_[index]); }
   void find_tiles(float threshold) const;  // those that may hold z - top >= threshold, in found_
   template <typename Collect>
@@ -166,7 +167,8 @@ class Candidates {
 
   Ranked end_of_prefix(int32_t mean, uint64_t wanted, Measure measure);
   int find_bin(int32_t mean, int32_t limit, Measure measure, uint64_t wanted, uint64_t* above);
-  void rank_part(int32_t mean, Measure measure);
+  int find_bin_in_part_of_row(int32_t mean, uint64_t wanted, uint64_t* above);
+  void rank_part(int32_t mean, Measure measure, bool one_bin, uint64_t wanted, uint64_t* above);
   Ranked select_ranked(uint64_t above, uint64_t wanted);
   void collect_prefix(int32_t mean, const Ranked& last);
 
@@ -194,7 +196,8 @@ class Candidates {
   Buffer<int32_t> scores_;
   mutable Buffer<int32_t> found_;
   mutable int64_t n_found_ = 0;
-  mutable float last_tile_[tile_size];
+  mutable float last_logits_[tile_size];
+  mutable int32_t last_ids_[tile_size];
 };
 
 template <typename Kept>

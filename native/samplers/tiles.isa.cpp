@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -39,30 +40,80 @@ inline void store(T* to, V v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
 
-inline float largest(Floats v) {
+// a > b ? a : b in each lane, so b where a is NaN.  The masked forms of the intrinsics keep GCC 12
+// from warning about their undefined source operand.
+inline Floats larger(Floats a, Floats b) {
 #if defined(__AVX512F__)
-  return _mm512_reduce_max_ps(reinterpret_cast<__m512>(v));
+  return _mm512_maskz_max_ps(0xFFFF, a, b);
+#elif defined(__AVX__)
+  return _mm256_max_ps(a, b);
+#elif defined(__SSE2__)
+  return _mm_max_ps(a, b);
 #else
-  float best = v[0];
-  for (int j = 1; j < lanes; ++j) best = v[j] > best ? v[j] : best;
-  return best;
+  return a > b ? a : b;
 #endif
+}
+
+// a * b + c where a * b is exact, so that fusing changes nothing.
+inline Floats add_exact_product(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+template <typename V>
+inline auto halves(V v) {  // added or compared by halves until one lane is left
+  if constexpr (sizeof(V) == 64) {
+    return std::pair{__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                     __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)};
+  } else if constexpr (sizeof(V) == 32) {
+    return std::pair{__builtin_shufflevector(v, v, 0, 1, 2, 3),
+                     __builtin_shufflevector(v, v, 4, 5, 6, 7)};
+  } else {
+    return std::pair{v, __builtin_shufflevector(v, v, 2, 3, 0, 1)};
+  }
+}
+
+template <typename V>
+inline float largest(V v) {
+  const auto [a, b] = halves(v);
+  const auto best = a > b ? a : b;
+  if constexpr (sizeof(V) > 16) {
+    return largest(best);
+  } else {
+    return best[0] > best[1] ? best[0] : best[1];
+  }
+}
+
+template <typename V>
+inline int32_t sum_of(V v) {
+  const auto [a, b] = halves(v);
+  const auto sum = a + b;
+  if constexpr (sizeof(V) > 16) {
+    return sum_of(sum);
+  } else {
+    return sum[0] + sum[1];
+  }
 }
 
 // t of the contract: bits of weight, negative, from -100 to 0.  A masked logit has d = -inf, and
 // -inf * 0 is NaN when the temperature is so large that the scale is 0: both clamp to -100 bits,
 // which weighs 0.
+constexpr float least_bits = -100.0f;
 inline Floats bits_of(Floats x, float zmax, float scale) {
-  const Floats t = (x - zmax) * scale;
-  const Floats least = Floats{} - 100.0f;
-  return t > -100.0f ? t : least;
+  return larger((x - zmax) * scale, Floats{} + least_bits);
 }
 
-// 2^(t + 40), whose integer part is the Q40 weight.  Each multiply and each add is rounded by itself
-// (the file is compiled without contraction); scaling by a power of two and cutting off the fraction
-// are exact, and so is the same as the contract's shift of the mantissa.
+// 2^(t + 40), whose integer part is the Q40 weight.  Each multiply and each add is rounded by
+// itself (the file is compiled without contraction); scaling by a power of two and cutting off the
+// fraction are exact, and so are the same as the contract's shift of the mantissa.
 inline Floats power(Floats t) {
-  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, ties to even
+  // 1.5 * 2^23: adding it rounds to an integer, ties to even.  The even 40 rides along.
+  const float magic = 12582912.0f + 40.0f;
   const Floats r = t + magic;
   const Floats f = t - (r - magic);
   Floats p = f * 0.001326472731307149f + 0.009671512991189957f;
@@ -71,8 +122,7 @@ inline Floats power(Floats t) {
   p = p * f + 0.6931470036506653f;
   p = p * f + 1.0f;
   // The exponents added as integers; of r only the lowest bits count, the others are shifted out.
-  const Ints n = reinterpret_cast<Ints>(r) << 23;
-  return reinterpret_cast<Floats>(reinterpret_cast<Ints>(p) + n + (40 << 23));
+  return reinterpret_cast<Floats>(reinterpret_cast<Ints>(p) + (reinterpret_cast<Ints>(r) << 23));
 }
 
 // The weight as high * 2^20 + low.
@@ -82,13 +132,14 @@ struct Weight {
 inline Weight weight(Floats t) {
   const Floats w = power(t);
   const Ints high = __builtin_convertvector(w * 0x1p-20f, Ints);
-  const Floats rest = w - __builtin_convertvector(high, Floats) * 0x1p20f;  // exact
+  const Floats whole = __builtin_convertvector(high, Floats);
+  const Floats rest = add_exact_product(whole, Floats{} - 0x1p20f, w);
   return {high, __builtin_convertvector(rest, Ints)};
 }
 
 // -t in Q16, rounded to nearest, ties to even: adding 2^23 leaves the integer in the mantissa.
 inline Ints depth_of(Floats t) {
-  const Floats r = t * 65536.0f - 8388608.0f;
+  const Floats r = add_exact_product(t, Floats{} + 65536.0f, Floats{} - 8388608.0f);
   return reinterpret_cast<Ints>(r) & 0x7FFFFF;
 }
 
@@ -112,6 +163,27 @@ inline unsigned mask_of(Ints in) {
 #endif
 }
 
+// Candidates (not masked) with x - zmax >= threshold.
+inline unsigned near_mask(Floats x, float zmax, float threshold) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask(x - zmax, Floats{} + threshold, _CMP_GE_OQ) &
+         _mm512_cmp_ps_mask(x, Floats{} + minus_infinity, _CMP_GT_OQ);
+#else
+  return mask_of((x - zmax >= threshold) & (x > minus_infinity));
+#endif
+}
+
+// Candidates with from <= score <= to.
+inline unsigned score_mask(Floats x, Ints score, int32_t from, int32_t to) {
+#if defined(__AVX512F__)
+  return _mm512_cmple_epu32_mask(reinterpret_cast<__m512i>(score - from),
+                                 reinterpret_cast<__m512i>(Ints{} + (to - from))) &
+         _mm512_cmp_ps_mask(x, Floats{} + minus_infinity, _CMP_GT_OQ);
+#else
+  return mask_of((score >= from) & (score <= to) & (x > minus_infinity));
+#endif
+}
+
 #if defined(__AVX2__) && !defined(__AVX512F__)
 // For each mask of 8 lanes: the lanes that are set, in order.
 constexpr auto set_lanes = [] {
@@ -123,38 +195,43 @@ constexpr auto set_lanes = [] {
 }();
 #endif
 
-// Appends the lanes of `keep` with their ids, first_id and so on; returns how many.  Whole vectors
-// are stored: there is room, and a masked store to memory is slow on some processors.
-inline int append(Floats v, int32_t first_id, unsigned keep, int32_t* ids, float* logits) {
+// The ids of a tile's elements: in a row they count on from `first`, in a list they are listed.
+struct Ids {
+  const int32_t* listed;
+  int32_t first;
+  Ids from(int i) const { return {listed ? listed + i : nullptr, first + i}; }
+};
+
+// Appends the lanes of `keep` with their ids; returns how many.  Whole vectors are stored: there is
+// room, and a masked store to memory is slow on some processors.
+inline int append(Floats v, Ids from, unsigned keep, int32_t* ids, float* logits) {
   v = v + 0.0f;  // -0 becomes +0
 #if defined(__AVX512F__)
-  const __m512i id =
-      _mm512_add_epi32(_mm512_set1_epi32(first_id),
-                       _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  const __m512i id = from.listed ? _mm512_loadu_si512(from.listed)
+                                 : _mm512_add_epi32(_mm512_set1_epi32(from.first),
+                                                    _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
+                                                                      10, 11, 12, 13, 14, 15));
   const auto mask = static_cast<__mmask16>(keep);
-  _mm512_storeu_ps(logits, _mm512_maskz_compress_ps(mask, reinterpret_cast<__m512>(v)));
+  _mm512_storeu_ps(logits, _mm512_maskz_compress_ps(mask, v));
   _mm512_storeu_si512(ids, _mm512_maskz_compress_epi32(mask, id));
 #elif defined(__AVX2__)
   const __m256i lane = _mm256_cvtepu8_epi32(
       _mm_loadl_epi64(reinterpret_cast<const __m128i*>(set_lanes[keep].data())));
-  _mm256_storeu_ps(logits, _mm256_permutevar8x32_ps(reinterpret_cast<__m256>(v), lane));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids),
-                      _mm256_add_epi32(_mm256_set1_epi32(first_id), lane));
+  const __m256i id =
+      from.listed ? _mm256_permutevar8x32_epi32(
+                        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from.listed)), lane)
+                  : _mm256_add_epi32(_mm256_set1_epi32(from.first), lane);
+  _mm256_storeu_ps(logits, _mm256_permutevar8x32_ps(v, lane));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids), id);
 #else
   int count = 0;
   for (int j = 0; j < lanes; ++j) {
-    ids[count] = first_id + j;
+    ids[count] = from.listed ? from.listed[j] : from.first + j;
     logits[count] = v[j];
     count += static_cast<int>(keep >> j & 1);
   }
 #endif
   return std::popcount(keep);
-}
-
-inline int64_t sum_of(Ints v) {
-  int64_t sum = 0;
-  for (int j = 0; j < lanes; ++j) sum += v[j];
-  return sum;
 }
 
 inline float widen_half(uint16_t h) {
@@ -172,30 +249,28 @@ inline float widen_half(uint16_t h) {
 
 void tile_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* has_nan) {
   for (int64_t tile = 0; tile < n_tiles; ++tile, x += tile_size) {
+    Floats best0 = Floats{} + minus_infinity, best1 = best0;
 #if defined(__AVX512F__)
-    __m512 best0 = _mm512_loadu_ps(x), best1 = _mm512_loadu_ps(x + 16);
-    __mmask16 nan = _mm512_cmp_ps_mask(best0, best1, _CMP_UNORD_Q);
-    for (int i = 32; i < tile_size; i += 32) {
-      const __m512 v = _mm512_loadu_ps(x + i), w = _mm512_loadu_ps(x + i + 16);
+    unsigned nan = 0;
+#else
+    Ints nan{};
+#endif
+    for (int i = 0; i < tile_size; i += 2 * lanes) {
+      const Floats v = load(x + i), w = load(x + i + lanes);
+      best0 = larger(v, best0);
+      best1 = larger(w, best1);
+#if defined(__AVX512F__)
       nan |= _mm512_cmp_ps_mask(v, w, _CMP_UNORD_Q);
-      best0 = _mm512_max_ps(v, best0);
-      best1 = _mm512_max_ps(w, best1);
+#else
+      nan |= (v != v) | (w != w);
+#endif
     }
-    const Floats best = reinterpret_cast<Floats>(_mm512_max_ps(best0, best1));
+    maxima[tile] = largest(larger(best0, best1)) + 0.0f;  // -0 becomes +0
+#if defined(__AVX512F__)
     has_nan[tile] = nan != 0;
 #else
-    Floats best0 = load(x), best1 = load(x + lanes);
-    Ints nan = (best0 != best0) | (best1 != best1);
-    for (int i = 2 * lanes; i < tile_size; i += 2 * lanes) {
-      const Floats v = load(x + i), w = load(x + i + lanes);
-      nan |= (v != v) | (w != w);
-      best0 = v > best0 ? v : best0;
-      best1 = w > best1 ? w : best1;
-    }
-    const Floats best = best1 > best0 ? best1 : best0;
-    has_nan[tile] = sum_of(nan) != 0;
+    has_nan[tile] = mask_of(nan) != 0;
 #endif
-    maxima[tile] = largest(best) + 0.0f;  // -0 becomes +0
   }
 }
 
@@ -217,11 +292,21 @@ uint64_t tile_mass(const float* x, float zmax, float scale) {
   return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
 }
 
-void add_mean(const float* x, float zmax, float scale, Mean* mean) {
+uint64_t light_tile_mass(const float* x, float zmax, float scale) {
+  Ints sum{};
+  for (int i = 0; i < tile_size; i += lanes)
+    sum += __builtin_convertvector(power(bits_of(load(x + i), zmax, scale)), Ints);
+  return static_cast<uint64_t>(sum_of(sum));
+}
+
+uint64_t add_mean(const float* x, float zmax, float scale, Mean* mean) {
   uint32_t high[tile_size], depth[tile_size];
+  Ints low{};
   for (int i = 0; i < tile_size; i += lanes) {
     const Floats t = bits_of(load(x + i), zmax, scale);
-    store(high + i, __builtin_convertvector(power(t) * 0x1p-20f, Ints));
+    const Weight w = weight(t);
+    low += w.low;
+    store(high + i, w.high);
     store(depth + i, depth_of(t));
   }
   uint32_t weight = 0;
@@ -232,58 +317,68 @@ void add_mean(const float* x, float zmax, float scale, Mean* mean) {
   }
   mean->weight += weight;
   mean->weighted += weighted;
+  return (uint64_t{weight} << 20) + static_cast<uint64_t>(sum_of(low));
 }
 
 namespace {
 
-// Calls f(index, vector of logits) over n of them; the last vector is filled up with masked tokens.
+// Calls f(first, logits, n) for each tile of n logits; f may read a whole tile, and the last one is
+// filled up with masked tokens.
 template <typename F>
-inline void each_vector(const float* x, int64_t n, F f) {
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) f(i, load(x + i));
-  if (i == n) return;
-  float rest[lanes];
-  for (int j = 0; j < lanes; ++j) rest[j] = i + j < n ? x[i + j] : minus_infinity;
-  f(i, load(rest));
+inline void each_tile(const float* x, int64_t n, F f) {
+  int64_t first = 0;
+  for (; first + tile_size <= n; first += tile_size) f(first, x + first, tile_size);
+  if (first == n) return;
+  float last[tile_size];
+  for (int i = 0; i < tile_size; ++i) last[i] = first + i < n ? x[first + i] : minus_infinity;
+  f(first, last, static_cast<int>(n - first));
 }
 
-template <typename V, typename T>
-inline void store_some(T* to, V v, int64_t n) {
-  if (n >= lanes) return store(to, v);
-  for (int64_t j = 0; j < n; ++j) to[j] = static_cast<T>(v[j]);
+inline void weigh_tile(const float* x, float zmax, float scale, int64_t* weights) {
+  float w[tile_size];
+  for (int i = 0; i < tile_size; i += lanes) store(w + i, power(bits_of(load(x + i), zmax, scale)));
+  for (int i = 0; i < tile_size; ++i) weights[i] = static_cast<int64_t>(w[i]);  // rounds down
+}
+
+inline void score_tile(const float* x, float zmax, float scale, int32_t mean, int32_t* scores) {
+  for (int i = 0; i < tile_size; i += lanes)
+    store(scores + i, score_of(depth_of(bits_of(load(x + i), zmax, scale)), mean));
 }
 
 }  // namespace
 
 void weigh(const float* x, int64_t n, float zmax, float scale, uint64_t* weights) {
-  each_vector(x, n, [&](int64_t i, Floats v) {
-    const Weight w = weight(bits_of(v, zmax, scale));
-    uint32_t high[lanes], low[lanes];
-    store(high, w.high);
-    store(low, w.low);
-    if (n - i >= lanes) {
-      for (int j = 0; j < lanes; ++j) weights[i + j] = (uint64_t{high[j]} << 20) + low[j];
-    } else {
-      for (int64_t j = 0; j < n - i; ++j) weights[i + j] = (uint64_t{high[j]} << 20) + low[j];
-    }
+  each_tile(x, n, [=](int64_t first, const float* tile, int here) {
+    int64_t w[tile_size];
+    weigh_tile(tile, zmax, scale, w);
+    __builtin_memcpy(weights + first, w, here * sizeof *w);
   });
 }
 
 void score(const float* x, int64_t n, float zmax, float scale, int32_t mean, int32_t* scores) {
-  each_vector(x, n, [&](int64_t i, Floats v) {
-    store_some(scores + i, score_of(depth_of(bits_of(v, zmax, scale)), mean), n - i);
+  each_tile(x, n, [=](int64_t first, const float* tile, int here) {
+    int32_t s[tile_size];
+    score_tile(tile, zmax, scale, mean, s);
+    __builtin_memcpy(scores + first, s, here * sizeof *s);
   });
+}
+
+void add_bins(const float* x, float zmax, float scale, int32_t mean, uint64_t* bins) {
+  int64_t w[tile_size];
+  int32_t s[tile_size];
+  weigh_tile(x, zmax, scale, w);
+  score_tile(x, zmax, scale, mean, s);
+  for (int i = 0; i < tile_size; ++i) bins[s[i] >> bin_shift] += static_cast<uint64_t>(w[i]);
 }
 
 float maximum(const float* x, int64_t n) {
   Floats best0 = Floats{} + minus_infinity, best1 = best0;
   int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const Floats v = load(x + i), w = load(x + i + lanes);
-    best0 = v > best0 ? v : best0;
-    best1 = w > best1 ? w : best1;
+    best0 = larger(load(x + i), best0);
+    best1 = larger(load(x + i + lanes), best1);
   }
-  float best = largest(best1 > best0 ? best1 : best0);
+  float best = largest(larger(best0, best1));
   for (; i < n; ++i) best = x[i] > best ? x[i] : best;
   return best;
 }
@@ -298,7 +393,7 @@ int64_t find_tiles(const float* maxima, int64_t n, float zmax, float threshold, 
   int64_t count = 0;
   for (int64_t i = 0; i < n; i += lanes) {
     const Floats v = load(maxima + i);
-    unsigned found = mask_of((v - zmax >= threshold) & (v > minus_infinity));
+    unsigned found = near_mask(v, zmax, threshold);
     for (; found; found &= found - 1)
       tiles[count++] = static_cast<int32_t>(i) + std::countr_zero(found);
   }
@@ -322,26 +417,27 @@ void add_moments(const float* x, int64_t n, float zmax, Moments* moments) {
   moments->squares += squares;
 }
 
-int collect(const float* x, float zmax, float threshold, int32_t first_id, int32_t* ids,
-            float* logits) {
+int collect(const float* x, const int32_t* listed, int32_t first_id, float zmax, float threshold,
+            int32_t* ids, float* logits) {
+  const Ids from_ids{listed, first_id};
   int count = 0;
   for (int i = 0; i < tile_size; i += lanes) {
     const Floats v = load(x + i);
-    if (const unsigned keep = mask_of((v - zmax >= threshold) & (v > minus_infinity)))
-      count += append(v, first_id + i, keep, ids + count, logits + count);
+    if (const unsigned keep = near_mask(v, zmax, threshold))
+      count += append(v, from_ids.from(i), keep, ids + count, logits + count);
   }
   return count;
 }
 
-int collect_scored(const float* x, float zmax, float scale, int32_t mean, int32_t from, int32_t to,
-                   int32_t first_id, int32_t* ids, float* logits) {
+int collect_scored(const float* x, const int32_t* listed, int32_t first_id, float zmax, float scale,
+                   int32_t mean, int32_t from, int32_t to, int32_t* ids, float* logits) {
+  const Ids from_ids{listed, first_id};
   int count = 0;
   for (int i = 0; i < tile_size; i += lanes) {
     const Floats v = load(x + i);
     const Ints scores = score_of(depth_of(bits_of(v, zmax, scale)), mean);
-    if (const unsigned keep =
-            mask_of((scores >= from) & (scores <= to) & (v > minus_infinity)))
-      count += append(v, first_id + i, keep, ids + count, logits + count);
+    if (const unsigned keep = score_mask(v, scores, from, to))
+      count += append(v, from_ids.from(i), keep, ids + count, logits + count);
   }
   return count;
 }

@@ -14,8 +14,8 @@ class TypicalP : public Cloned<TypicalP> {
 
   void apply(Candidates& c, const Step&) override {
     if (neutral_) return;
-    const uint64_t wanted = fraction_.ceil_of(c.mass());
-    c.keep_mass(wanted, min_keep_, c.mean_depth());
+    const int32_t mean = c.mean_depth();  // in one pass with the mass
+    c.keep_mass(fraction_.ceil_of(c.mass()), min_keep_, mean);
   }
 
  private:
