@@ -1,6 +1,8 @@
-// Exceptions that native/samplers/chain.cpp translates into the classes of aleator.core.errors.
+// Exceptions that native/samplers/chain.cpp and native/grammar/constraint.cpp translate into the
+// classes of aleator.core.errors.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -15,6 +17,17 @@ struct ParameterError : std::runtime_error {
   ParameterError(const char* p, const std::string& message)
       : std::runtime_error(message), parameter(p) {}
   const char* parameter;
+};
+// Becomes aleator.core.errors.GrammarError in Python; line and column count from 1, 0 if unknown.
+struct GrammarError : std::runtime_error {
+  explicit GrammarError(const std::string& message, int64_t l = 0, int64_t c = 0)
+      : std::runtime_error(message), line(l), column(c) {}
+  int64_t line, column;
+};
+// Becomes aleator.core.errors.ConstraintError in Python.
+struct ConstraintError : std::runtime_error {
+  ConstraintError(int32_t t, const std::string& message) : std::runtime_error(message), token(t) {}
+  int32_t token;
 };
 
 [[noreturn]] inline void nothing_finite() {

@@ -15,7 +15,7 @@ from make_models import SPECS, write_model
 import aleator
 from aleator.cli.conversation import Conversation
 from aleator.generate import Batch
-from aleator.language_model import LanguageModel, bundled_model
+from aleator.language_model import LanguageModel, bundled_model, load
 from aleator.text import ChatTemplate
 
 OPTIONS: dict[str, Any] = {"max_tokens": 20, "temperature": 0.8, "seed": 1}
@@ -29,6 +29,45 @@ def test_streams_and_repeats(model: LanguageModel) -> None:
     assert again.stop_reason == "length"
     assert len(again.tokens) == 20
     assert again.seed == 1
+
+
+def test_a_repeated_prompt_is_not_computed_again(model: LanguageModel) -> None:
+    prompt = model.prompt_tokens("First Citizen: what a repeated prompt says")
+    first = model.generate(prompt, **OPTIONS)
+    assert first.text
+    second = model.generate(prompt, **OPTIONS)
+    assert second.text == first.text
+    assert (second.stats.prompt_tokens, second.stats.reused_tokens) == (1, len(prompt) - 1)
+    longer = model.generate([*prompt, *first.tokens, 5, 6], **OPTIONS)
+    assert longer.text
+    assert longer.stats.prompt_tokens == 3  # the last token drawn was not computed
+    fork = model.generate([*prompt[:7], 9, *prompt[7:]], **OPTIONS)
+    assert fork.text == load(keep_texts=False).generate(fork.request.tokens, **OPTIONS).text
+    assert fork.stats.reused_tokens == 7
+
+
+def test_kept_texts_make_room() -> None:
+    model = load(n_ctx=64)
+    plain = load(n_ctx=64, keep_texts=False)
+    for start in range(0, 400, 40):
+        prompt = list(range(start + 1, start + 41))
+        made = model.generate(prompt, max_tokens=24, temperature=0.0, ignore_eos=True)
+        expected = plain.generate(prompt, max_tokens=24, temperature=0.0, ignore_eos=True)
+        assert made.tokens == expected.tokens
+        assert made.stats.reused_tokens == expected.stats.reused_tokens == 0
+    again = model.generate(prompt, max_tokens=1)
+    assert len(again.tokens) == again.stats.prompt_tokens == 1
+
+
+def test_a_generation_given_up_leaves_no_cells(model: LanguageModel) -> None:
+    given_up = model.generate("ROMEO: and then", **OPTIONS)
+    next(given_up)
+    del given_up
+    assert model.generate("JULIET:", **OPTIONS).text
+    cache = model._context.cache  # type: ignore[union-attr]
+    assert cache.seq_pos_max(0) == -1
+    cache.seq_rm(-1)
+    assert cache.used == 0
 
 
 def test_a_larger_limit_begins_with_the_same_text(model: LanguageModel) -> None:

@@ -15,8 +15,10 @@ from aleator.core.errors import (
     CacheFull,
     CannotRewind,
     CannotShift,
+    ConstraintError,
     ContextFull,
     FileFormatError,
+    GrammarError,
     InvalidBatch,
     LogitsError,
     ModelNotFound,
@@ -27,7 +29,7 @@ from aleator.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from aleator import generate, samplers, text
+    from aleator import generate, ops, samplers, text
     from aleator.generate.request import Generation
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
@@ -41,9 +43,11 @@ __all__ = [
     "Candidates",
     "CannotRewind",
     "CannotShift",
+    "ConstraintError",
     "ContextFull",
     "FileFormatError",
     "Generation",
+    "GrammarError",
     "InvalidBatch",
     "LanguageModel",
     "LogitsError",
@@ -56,6 +60,7 @@ __all__ = [
     "UnsupportedModel",
     "generate",
     "load",
+    "ops",
     "samplers",
     "text",
 ]
@@ -69,6 +74,7 @@ _LAZY = {
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",
     "generate": None,
+    "ops": None,
     "samplers": None,
     "text": None,
 }

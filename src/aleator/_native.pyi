@@ -2,7 +2,7 @@
 Native code of aleator: samplers, cache bookkeeping, layers. Import it through the package.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import numpy
@@ -188,12 +188,59 @@ class Chain:
     @property
     def seconds(self) -> float: ...
 
+class Constraint:
+    """
+    Which token may come next, given those accepted.  One thread at a time; clones are independent.
+    """
+
+    @property
+    def n_vocab(self) -> int:
+        """Size of the vocabulary."""
+
+    @property
+    def waiting(self) -> bool:
+        """
+        Whether this is a lazy grammar before its trigger: everything is allowed.
+        """
+
+    @property
+    def complete(self) -> bool:
+        """Whether the text so far is a whole sentence: the generation may end."""
+
+    def mask(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]:
+        """
+        Tokens allowed next: uint32 words, bit ``id % 32`` of word ``id // 32``.
+        """
+
+    def mask_into(self, words: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """The same, written into a contiguous uint32 array."""
+
+    def allows(self, token: int) -> bool:
+        """Whether one token is allowed next: cheaper than a mask."""
+
+    def accept(self, token: int) -> None:
+        """
+        Add a token.  Raises ConstraintError, nothing changed, if it is not allowed.
+        """
+
+    def rollback(self, n: int) -> None:
+        """Take back the last ``n`` tokens."""
+
+    def reset(self) -> None:
+        """Back to the beginning."""
+
+    def jump_forward(self) -> bytes:
+        """Bytes that the grammar forces next; none where it leaves a choice."""
+
+    def clone(self) -> Constraint:
+        """An independent copy that goes on from here."""
+
 class CacheMemory:
     """One layer's keys or values, its memory borrowed."""
 
-    def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], type: str, n_cells: int, heads: int, dim: int) -> None:
+    def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], type: str, n_cells: int, heads: int, dim: int, by_channel: bool = False, rotation: int = 0) -> None:
         """
-        data: uint8, [n_cells, heads, dim] of type 'F32', 'F16' or 'BF16'. ValueError when sizes disagree.
+        data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0' (dim then a multiple of 32, not by_channel); rotation: heads are stored turned by a Hadamard matrix in blocks of so many. ValueError when sizes disagree.
         """
 
 class DecoderStep:
@@ -209,15 +256,28 @@ class DecoderStep:
     def add_layer(self, q: StoredMatrix, k: StoredMatrix, v: StoredMatrix, o: StoredMatrix, gate: StoredMatrix, up: StoredMatrix, down: StoredMatrix, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], q_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, keys: CacheMemory, values: CacheMemory) -> None:
         """Appends a layer; ValueError, naming the tensor, when shapes disagree."""
 
-    def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], visible: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu', writable=False)], out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], list_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_list: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_count: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_deltas: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
         """
-        T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells int64 [T], where keys and values go; visible bool [T, n], the cells each token attends to; out_rows int64 [R]; writes logits float32 [R, n_vocab]. ValueError, with nothing changed, for an index out of range.
+        T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] (int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes logits float32 [R, n_vocab]. ValueError, with nothing changed, for an index out of range.
         """
 
 def find_nonfinite(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, stride: int, width: int, mask: int) -> int:
     """
     Index of the first block of `stride` bytes in `data` (uint8 [n]) whose word of `width` (2 or 4) bytes at `offset` has all bits of `mask`, an exponent field, set; -1 if none has.
     """
+
+class TokenTrie:
+    """A vocabulary as grammars read it: built once, then shared."""
+
+    def __init__(self, pieces: list, eog: Sequence[int]) -> None: ...
+
+    @property
+    def n_nodes(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+def compile_gbnf(text: str, root: str, trie: TokenTrie, token_of: Callable) -> Constraint: ...
 
 def gguf_skip_strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, count: int) -> tuple:
     """
@@ -234,7 +294,7 @@ class StoredMatrix:
 
     def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], type: str, n_out: int, n_in: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
         """
-        data: uint8, all of the matrix; type: 'F32', 'F16', 'BF16' or 'Q8_0'; bias: float32 [out]. ValueError when sizes disagree.
+        data: uint8, all of the matrix; type: 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0'; bias: float32 [out]. ValueError when sizes disagree.
         """
 
     @property
@@ -386,6 +446,16 @@ class ThreadPool:
     @property
     def threads(self) -> int: ...
 
+def store_rows(pool: ThreadPool, type: str, rotation: int, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    """
+    data[cells[i]] = row i of x float32 [n, width], first turned by a Hadamard matrix in blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0'; data uint8 [n_cells, row bytes], cells int64 [n].  ValueError, with nothing changed, when sizes disagree or a cell is out of range.
+    """
+
+def load_rows(pool: ThreadPool, type: str, rotation: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """
+    The other way: y[i] float32 [n, width] = row cells[i] of data, turned back.
+    """
+
 def philox4x32(counter: Sequence[int], key: int) -> list[int]:
     """
     Philox4x32-10: four 32-bit words from a counter of four and a 64-bit key.
@@ -485,6 +555,15 @@ class UserSampler(Sampler):
 
 class XTC(Sampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int, ordinal: int) -> None: ...
+
+def seen_cells(cell_positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)], top: int, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], causal: bool, key_positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> tuple:
+    """
+    (seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells below top that it owns, in order of position, of which a token sees those not after it (causal) or all. seen_deltas: positions minus key_positions of the listed cells; None if all 0.
+    """
+
+def top_k_top_p_sample(logits: Annotated[NDArray, dict(shape=(None, None), device='cpu', writable=False)], top_k: Annotated[NDArray[numpy.int32], dict(shape=(None,), device='cpu', writable=False)], top_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)], q: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)] | None, min_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)] | None, seeds: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, eps: float, guess: int, limit: int, is_logits: bool, indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')] | None, select: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, listed: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')] | None, probs: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, pool: ThreadPool | None) -> None: ...
+
+def top_k_top_p_sample_paths(reset: bool) -> list[int]: ...
 
 def isa() -> str:
     """

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aleator.cache.prefix import PrefixConfig
 from aleator.core.errors import ParameterError, TokenizerError
 from aleator.generate.context import Context
 from aleator.generate.loop import Run, cells_needed
@@ -50,6 +51,7 @@ def load(
     type_k: str = "f16",
     type_v: str = "f16",
     offload_kqv: bool = True,
+    keep_texts: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> LanguageModel:
     """Load a model: a GGUF file, or a Hugging Face directory with safetensors.
@@ -65,9 +67,11 @@ def load(
         n_threads: threads for decoding; None: all cores.
         n_threads_batch: threads for prefill; None: like ``n_threads``.
         flash_attn: fused attention.
-        type_k: type of the keys in the cache: "f32", "f16", "bf16".
+        type_k: type of the keys in the cache: "f32", "f16", "bf16", "q8_0", "q4_0".
         type_v: type of the values in the cache.
         offload_kqv: keep the cache on the device that computes.
+        keep_texts: keep what :meth:`LanguageModel.generate` computed in the cache while there is room, so that
+            a text that begins like an earlier one is computed only from where it parts.
         progress: called with (done, total) while tensors load.
 
     Raises:
@@ -92,6 +96,7 @@ def load(
         type_k=type_k,
         type_v=type_v,
         offload_kqv=offload_kqv,
+        keep_texts=keep_texts,
     )
 
 
@@ -154,6 +159,7 @@ class LanguageModel:
         tokenizer: Tokenizer,
         *,
         n_ctx: int | None = None,
+        keep_texts: bool = True,
         **context_options: Any,
     ) -> None:
         self.weights, self.decoder, self.tokenizer = weights, decoder, tokenizer
@@ -165,6 +171,7 @@ class LanguageModel:
         if self.n_ctx > trained:
             log.warning("n_ctx=%d: the model was trained with %d positions", self.n_ctx, trained)
         self._context_options = context_options
+        self._keep_texts = keep_texts
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
 
@@ -348,14 +355,14 @@ class LanguageModel:
         busy = self._user() if self._user is not None else None
         own = len(requests) == 1 and (busy is None or busy.done)
         if own:
-            self._context = self._context or self.context()
+            self._context = self._context or self.context(keep_texts=self._keep_texts)
             context = self._context
         else:
             cells = max(1, cells_needed(requests, self.n_ctx))
             context = self.context(n_ctx=cells, n_seq_max=len(requests))
         run = Run(context, requests, self.vocab, self.n_ctx, progress)
         if own:
-            context.cache.clear(data=False)
+            context.cache.seq_rm(0, -1, -1)  # of a run that was given up before its end
             self._user = weakref.ref(run)
         return run.generations
 
@@ -363,15 +370,19 @@ class LanguageModel:
         """Turns what is generated after ``tokens`` into text."""
         return self.tokenizer.stream(at_start=all(map(self.vocab.is_special, tokens)))
 
-    def context(self, n_ctx: int | None = None, n_seq_max: int = 1) -> Context:
+    def context(
+        self, n_ctx: int | None = None, n_seq_max: int = 1, *, keep_texts: bool = False
+    ) -> Context:
         """A new context of this model, with the options it was loaded with; logits arrive on the CPU.
 
-        ``n_ctx`` counts the cells of all its sequences together; None: :attr:`n_ctx`.
+        ``n_ctx`` counts the cells of all its sequences together; None: :attr:`n_ctx`.  ``keep_texts``: its
+        cache keeps texts (:class:`aleator.cache.PrefixConfig`).
         """
         return Context(
             self,
             n_ctx=n_ctx or self.n_ctx,
             n_seq_max=n_seq_max,
+            prefix=PrefixConfig() if keep_texts else None,
             device="cpu",
             **self._context_options,
         )

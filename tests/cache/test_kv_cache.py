@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from aleator.cache import KVCache, LayerShape
-from aleator.core.errors import CacheFull, CannotShift, ParameterError
+from aleator.cache.prefix import PrefixConfig
+from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
 
 SMALL = [LayerShape(2, 8, 4), LayerShape(1, 16, 16)]
 
@@ -32,11 +34,13 @@ def test_storage_is_what_bytes_for_says_and_zeroed(caplog: pytest.LogCaptureFixt
     assert "K (f32) 0.12 MiB, V (bf16) 0.05 MiB, sum 0.17 MiB" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["q8_0", "q4_0", "f64", "F16", ""])
+@pytest.mark.parametrize("name", ["q5_0", "f64", "F16", ""])
 @pytest.mark.parametrize("parameter", ["type_k", "type_v"])
 def test_other_types_are_refused(parameter: str, name: str) -> None:
     types: dict[str, Any] = {"type_k": "f16", "type_v": "f16", parameter: name}
-    with pytest.raises(ParameterError, match=f"{parameter} must be one of f32, f16, bf16"):
+    with pytest.raises(
+        ParameterError, match=f"{parameter} must be one of f32, f16, bf16, q8_0, q4_0"
+    ):
         KVCache(SMALL, 16, **types)
     with pytest.raises(ParameterError, match=parameter):
         KVCache.bytes_for(SMALL, 16, **types)
@@ -76,8 +80,8 @@ def test_ids_and_arguments_out_of_range() -> None:
 
 def test_full_says_how_much() -> None:
     cache = KVCache(SMALL, 16)
-    with pytest.raises(CacheFull, match="larger n_ctx") as caught:
-        cache.require_free(17)
+    with pytest.raises(CacheFull, match="larger n_ctx") as caught, cache.step() as step:
+        step.make_room(17)
     assert (caught.value.needed, caught.value.free) == (17, 16)
 
 
@@ -88,3 +92,79 @@ def test_without_rotation_positions_stay() -> None:
         cache.seq_add(0, 0, -1, 1)
     with pytest.raises(CannotShift):
         cache.seq_div(0, 0, -1, 2)
+
+
+def kept() -> KVCache:
+    """Two kept texts, the first also held by sequence 0."""
+    cache = KVCache(SMALL, 64, n_seq_max=2, rotate=lambda layer, k, d: k, prefix=PrefixConfig(4, 4))
+    for seq, tokens in enumerate(([1, 2, 3, 4, 5, 6], [1, 2, 3, 9])):
+        reused = cache.reuse(seq, tokens)
+        n = len(tokens) - reused
+        owners = np.full((n, 1), 1 << seq, np.uint64)
+        with cache.step() as step:
+            step.place(
+                np.arange(reused, len(tokens), dtype=np.int32), np.full(n, seq, np.int32), owners
+            )
+        assert cache.keep(seq, tokens)
+    cache.seq_rm(1)
+    return cache
+
+
+def test_kept_texts_stay_until_something_else_needs_the_cells() -> None:
+    cache = kept()
+    assert cache.used == 7
+    cache.seq_rm(0)
+    assert cache.used == 7
+    assert cache.match([1, 2, 3, 9, 9]).length == 4
+    with cache.step() as step:
+        step.make_room(60)
+    assert cache.used == 4
+    with pytest.raises(CacheFull) as caught, cache.step() as step:
+        step.make_room(65)
+    assert (caught.value.needed, caught.value.free, caught.value.evictable) == (65, 60, 4)
+    assert "4 of kept texts" in str(caught.value)
+    assert cache.used == 4
+    cache.cells.check()
+
+
+def test_what_moves_is_not_kept() -> None:
+    cache = kept()
+    cache.seq_add(0, 3, -1, 5)
+    assert cache.match([1, 2, 3, 4, 5, 6]).length == 3
+    assert cache.match([1, 2, 3, 9, 9]).length == 4  # its fourth cell is its own
+    with pytest.raises(ParameterError):
+        cache.seq_add(0, 0, -1, 2**31 - 4)
+    assert cache.match([1, 2, 3, 9, 9]).length == 4
+    cache.seq_div(0, 2, -1, 2)
+    assert cache.match([1, 2, 3, 9, 9]).length == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        (lambda cache: cache.seq_rm(-1, 2, 3), 2),
+        (lambda cache: cache.seq_rm(-1), 0),
+        (lambda cache: cache.seq_keep(0), 0),
+        (lambda cache: cache.clear(), 0),
+    ],
+)
+def test_what_is_removed_for_all_is_not_kept(change: Any, left: int) -> None:
+    cache = kept()
+    match = cache.match([1, 2, 3, 4, 5, 6])
+    change(cache)
+    assert cache.match([1, 2, 3, 4, 5, 6]).length == left
+    with pytest.raises(CacheError, match=r"match again|not empty"):
+        cache.adopt(1 if cache.seq_pos_max(1) < 0 else 0, match)
+    cache.cells.check()
+
+
+def test_keep_and_adopt_refuse() -> None:
+    cache = kept()
+    with pytest.raises(ParameterError, match="positions 0 to 6"):
+        cache.keep(0, [1, 2, 3, 4, 5, 6, 7])
+    with pytest.raises(CacheError, match="not empty"):
+        cache.adopt(0, cache.match([1, 2, 3]))
+    plain = KVCache(SMALL, 16)
+    assert plain.match([1, 2]).why_not == ("this cache keeps no texts: create it with prefix",)
+    assert not plain.keep(0, [1])
+    assert plain.reuse(0, [1, 2]) == 0

@@ -26,14 +26,16 @@ def test_each_turn_reads_only_what_is_new(model: LanguageModel) -> None:
     talk = conversation(model, {"temperature": 0.8, "seed": 3})
     first = talk.ask("Good morrow.")
     assert first.text
-    assert first.request.cached == 0
+    assert first.stats.reused_tokens == 0
     second = talk.ask("Who art thou?")
     assert second.text
     # All of the first turn is in the cache, its answer too; what was drawn last was not decoded yet.
-    assert second.request.cached >= len(first.request.tokens)
+    assert second.stats.reused_tokens >= len(first.request.tokens)
     held = [*first.request.tokens, *first.tokens]
-    assert second.request.cached == min(len(held) - 1, shared(held, list(second.request.tokens)))
-    new = len(second.request.tokens) - second.request.cached
+    assert second.stats.reused_tokens == min(
+        len(held) - 1, shared(held, list(second.request.tokens))
+    )
+    new = len(second.request.tokens) - second.stats.reused_tokens
     assert second.stats.prompt_tokens == new < len(second.request.tokens) / 2
 
 
@@ -45,7 +47,7 @@ def test_answers_are_those_of_a_full_prefill(model: LanguageModel) -> None:
             list(answer.request.tokens), max_tokens=30, stop=model.vocab.chat_stop, **GREEDY
         )
         assert answer.text == fresh.text
-    assert answer.request.cached > 0
+    assert answer.stats.reused_tokens > 0
 
 
 def test_tokens_say_what_the_template_says(model: LanguageModel) -> None:

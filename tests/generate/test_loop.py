@@ -46,6 +46,19 @@ class Cache:
         self.seqs: dict[int, list[list[int]]] = {}
         self.tokens: dict[int, list[int]] = {}
         self.copies = 0
+        self.kept: dict[tuple[int, ...], list[list[int]]] = {}
+
+    def keep(self, seq: int, tokens: list[int]) -> bool:
+        assert self.tokens[seq][: len(tokens)] == tokens
+        self.kept[tuple(tokens)] = self.seqs[seq][: len(tokens)]
+        return True
+
+    def reuse(self, seq: int, tokens: tuple[int, ...]) -> int:
+        assert not self.tokens.get(seq)
+        shared = max((shared_length(tokens[:-1], text) for text in self.kept), default=0)
+        self.tokens[seq] = list(tokens[:shared])
+        self.seqs[seq] = [[pos] for pos in range(shared)]
+        return shared
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
         assert (p0, p1) == (0, -1)
@@ -53,9 +66,10 @@ class Cache:
         self.seqs[dst], self.tokens[dst] = list(self.seqs[src]), list(self.tokens[src])
 
     def seq_rm(self, seq: int, p0: int, p1: int) -> None:
-        p1 = len(self.seqs[seq]) if p1 < 0 else p1
-        del self.seqs[seq][p0:p1]
-        del self.tokens[seq][p0:p1]
+        held = self.seqs.get(seq, [])
+        p0, p1 = max(p0, 0), len(held) if p1 < 0 else p1
+        del held[p0:p1]
+        del self.tokens.get(seq, [])[p0:p1]
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
         for cell in self.seqs[seq]:
@@ -64,6 +78,12 @@ class Cache:
 
     def used(self) -> int:
         return len({id(cell) for cells in self.seqs.values() for cell in cells})
+
+
+def shared_length(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
 
 
 class FakeContext:
@@ -294,13 +314,24 @@ def test_an_error_ends_all_completions() -> None:
     assert len(made.generations[1].tokens) == 3
 
 
-def test_only_what_is_not_cached_is_prefilled() -> None:
+def test_only_what_is_not_kept_is_prefilled() -> None:
     context = FakeContext()
     first = run(context, request("romeo", max_tokens=1))
     assert first.generations[0].tokens
-    second = run(context, request("romeobc", max_tokens=4, cached=5))
+    second = run(context, request("romeobc", max_tokens=4))
     assert second.generations[0].tokens == single("romeobc", max_tokens=4).tokens
-    assert second.stats.prompt_tokens == 2
+    assert (second.stats.prompt_tokens, second.stats.reused_tokens) == (2, 5)
+    drawn = second.generations[0].tokens
+    assert (*request("romeobc").tokens, *drawn[:-1]) in context.cache.kept
+    assert context.cache.seqs[0] == []
+
+
+def test_what_a_context_shift_left_is_not_kept() -> None:
+    context = FakeContext()
+    made = run(context, request("romeo", max_tokens=20, context_shift=True, n_keep=2), n_ctx=12)
+    assert len(made.generations[0].tokens) == 20
+    assert made.stats.context_shifts > 0
+    assert set(context.cache.kept) == {request("romeo").tokens, request("ro").tokens}
 
 
 def test_progress_of_the_prefill_and_cancelling_it() -> None:

@@ -13,17 +13,29 @@ from aleator._native import Cells
 if TYPE_CHECKING:
     from aleator.cache.cell_tensors import CellTensors
     from aleator.cache.kv_cache import KVCache, LayerShape
+    from aleator.cache.prefix import Match, PrefixConfig
     from aleator.cache.step import MicroBatch, Step
 
 _MODULES = {
     "CellTensors": "cell_tensors",
     "KVCache": "kv_cache",
     "LayerShape": "kv_cache",
+    "Match": "prefix",
     "MicroBatch": "step",
+    "PrefixConfig": "prefix",
     "Step": "step",
 }
 
-__all__ = ["CellTensors", "Cells", "KVCache", "LayerShape", "MicroBatch", "Step"]
+__all__ = [
+    "CellTensors",
+    "Cells",
+    "KVCache",
+    "LayerShape",
+    "Match",
+    "MicroBatch",
+    "PrefixConfig",
+    "Step",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -135,14 +135,15 @@ def show(answer: Generation | None) -> None:
             write(piece)
             last = piece
     write("" if last.endswith("\n") else "\n")
-    stats, cached = answer.stats, answer.request.cached
+    stats = answer.stats
     ended = {
         "context": ", the context is full",
         "interrupted": ", interrupted",
         "length": ", cut off",
     }
     note(
-        f"[{stats.prompt_tokens} tokens read, {cached} remembered | {stats.sampled_tokens} tokens at "
+        f"[{stats.prompt_tokens} tokens read, {stats.reused_tokens} remembered | "
+        f"{stats.sampled_tokens} tokens at "
         f"{stats.decode_tokens_per_second:.1f}/s{ended.get(answer.stop_reason, '')}]"
     )
 

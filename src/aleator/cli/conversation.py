@@ -46,7 +46,7 @@ class Conversation:
         self._system = [{"role": "system", "content": system}] if system else []
         self._stop, self._max_tokens, self._forget = tuple(stop), max_tokens, forget
         self._progress = progress
-        self._context = model.context()
+        self._context = model.context(keep_texts=True)
         self.chain = params.chain(model.tokenizer)
         self._run: Run | None = None
         self.messages: list[dict[str, str]] = list(self._system)
@@ -89,9 +89,7 @@ class Conversation:
                 )
             del messages[oldest : oldest + 2]
             tokens = self._tokens(messages, known)
-        # The last token is decoded again even if the cache holds it: its logits are needed.
-        cached = min(shared(held, tokens), len(tokens) - 1)
-        self._context.cache.seq_rm(0, cached, -1)
+        self._context.cache.seq_rm(0, -1, -1)  # of an answer that was given up before its end
         self._accept(tokens)
         request = Request(
             tokens=tuple(tokens),
@@ -102,7 +100,6 @@ class Conversation:
             stop=self._stop,
             context_shift=self._forget,
             n_keep=int(tokens[0] == model.vocab.bos),
-            cached=cached,
         )
         self._run = Run(self._context, [request], model.vocab, model.n_ctx, self._progress)
         self.messages = messages

@@ -15,7 +15,7 @@ from aleator.core.errors import ParameterError
 if TYPE_CHECKING:
     from aleator.language_model import LanguageModel
 
-CACHE_TYPES = ("f32", "f16", "bf16")
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
 
 
 def add_model_options(parser: Parser) -> None:

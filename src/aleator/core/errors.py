@@ -20,6 +20,25 @@ class ParameterError(AleatorError, ValueError):
         self.parameter = parameter
 
 
+class GrammarError(ParameterError):
+    """A grammar that is not written correctly, is not supported, or asks for too much.
+
+    ``line`` and ``column`` count from 1 and are 0 where the fault has no place.
+    """
+
+    def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
+        super().__init__("grammar", message)
+        self.line, self.column = line, column
+
+
+class ConstraintError(AleatorError, ValueError):
+    """A ``token`` that the grammar does not allow after those accepted; nothing has changed."""
+
+    def __init__(self, token: int, message: str) -> None:
+        super().__init__(message)
+        self.token = token
+
+
 class LogitsError(AleatorError, ValueError):
     """Logits of the wrong shape, type or length, or with nothing finite in them."""
 
@@ -70,15 +89,16 @@ class CacheError(AleatorError):
 
 
 class CacheFull(CacheError):
-    """No cells for the batch."""
+    """No cells for the batch: ``free`` ones and the ``evictable`` of kept texts are not enough."""
 
-    def __init__(self, needed: int, free: int, message: str = "") -> None:
+    def __init__(self, needed: int, free: int, evictable: int = 0, message: str = "") -> None:
+        kept = f" and {evictable} of kept texts" if evictable else ""
         super().__init__(
             message
-            or f"the KV cache has {free} free cells and the batch needs {needed}: remove or shift a "
+            or f"the KV cache has {free} free cells{kept} and the batch needs {needed}: remove or shift a "
             "sequence, or create the context with a larger n_ctx"
         )
-        self.needed, self.free = needed, free
+        self.needed, self.free, self.evictable = needed, free, evictable
 
 
 class InvalidBatch(CacheError, ValueError):

@@ -103,7 +103,9 @@ class CheckedBatch:
 
     __slots__ = ("inputs", "owners", "positions", "seqs", "wanted")
 
-    def __init__(self, batch: Batch, cells: Cells, n_vocab: int, n_embd: int) -> None:
+    def __init__(
+        self, batch: Batch, cells: Cells, n_seq_max: int, n_vocab: int, n_embd: int
+    ) -> None:
         n = len(batch)
         if n == 0:
             raise InvalidBatch(-1, "the batch is empty: add at least one token")
@@ -117,11 +119,11 @@ class CheckedBatch:
                 if not 0 <= token < n_vocab:
                     raise InvalidBatch(i, f"token {token} is outside the vocabulary [0, {n_vocab})")
             self.inputs = np.array(batch.tokens, dtype=np.int64)
-        self.positions = np.array(_checked_positions(batch, cells), dtype=np.int32)
+        self.positions = np.array(_checked_positions(batch, cells, n_seq_max), dtype=np.int32)
         self.seqs = np.array([s[0] for s in batch.sequences], dtype=np.int32)
         self.owners = np.zeros((n, cells.owners.shape[1]), dtype=np.uint64)
-        if cells.n_seq_max == 1:
-            self.owners[:] = 1
+        if n_seq_max == 1:
+            self.owners[:, 0] = 1
         else:
             for i, seqs in enumerate(batch.sequences):
                 for s in seqs:
@@ -146,7 +148,7 @@ def _checked_embeddings(
     return np.stack(vectors)
 
 
-def _checked_positions(batch: Batch, cells: Cells) -> list[int]:
+def _checked_positions(batch: Batch, cells: Cells, n_seq_max: int) -> list[int]:
     """Positions with None filled in; raises InvalidBatch unless every sequence simply continues."""
     last: dict[int, int] = {}
     groups: set[frozenset[int]] = set()
@@ -154,7 +156,7 @@ def _checked_positions(batch: Batch, cells: Cells) -> list[int]:
     positions: list[int] = []
     for i, (given, seqs) in enumerate(zip(batch.positions, batch.sequences, strict=True)):
         if seqs != previous:
-            _check_sequences(i, seqs, groups, cells)
+            _check_sequences(i, seqs, groups, cells, n_seq_max)
             previous = seqs
         pos = _position(i, given, seqs[0], last, cells)
         for s in seqs[1:]:
@@ -188,7 +190,11 @@ def _position(i: int, pos: int | None, s: int, last: dict[int, int], cells: Cell
 
 
 def _check_sequences(
-    i: int, seqs: Sequence[int], groups: set[frozenset[int]], cells: Cells
+    i: int,
+    seqs: Sequence[int],
+    groups: set[frozenset[int]],
+    cells: Cells,
+    n_seq_max: int,
 ) -> None:
     """Ids in range, and sequences that share a token still hold the same text.
 
@@ -198,10 +204,10 @@ def _check_sequences(
     if not seqs:
         raise InvalidBatch(i, "the token belongs to no sequence")
     for s in seqs:
-        if not 0 <= s < cells.n_seq_max:
+        if not 0 <= s < n_seq_max:
             raise InvalidBatch(
                 i,
-                f"sequence {s} must lie in [0, {cells.n_seq_max}): create the context with a "
+                f"sequence {s} must lie in [0, {n_seq_max}): create the context with a "
                 "larger n_seq_max for more sequences",
             )
     group = frozenset(seqs)

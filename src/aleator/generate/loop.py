@@ -23,13 +23,16 @@ class Slot:
     """One completion's place in the cache.
 
     ``tokens`` are exactly those that the cache holds as sequence ``seq``, at positions 0, 1, ...;
-    ``drawn`` is the token drawn last, which the next step decodes.
+    ``drawn`` is the token drawn last, which the next step decodes.  The first ``exact`` of the tokens were
+    computed from all tokens before them; others, after a context shift, from some that are forgotten.
     """
 
     completion: Completion
     seq: int
     tokens: list[int]
     drawn: int = -1
+    exact: int | None = None  # all of them
+    released: bool = False
 
 
 class Run:
@@ -39,9 +42,9 @@ class Run:
     would move cells that another completion sees.
 
     Args:
-        context: returns logits on the CPU, has a sequence for every request, and cells as
-            :func:`cells_needed` says; sequence 0 may hold the ``cached`` tokens of a single request,
-            everything else is empty.
+        context: returns logits on the CPU, has a sequence for every request, which are empty, and cells as
+            :func:`cells_needed` says.  If its cache keeps texts, prompts are computed only from where they
+            part from a kept one, and what was computed is kept when its completion ends.
         requests: what to make; request i becomes sequence i.
         detokenizer: bytes of tokens and which of them end a generation.
         n_ctx: positions that one sequence may use.
@@ -64,8 +67,7 @@ class Run:
             _check_fits(request, n_ctx)
         self.stats = Stats()
         self.slots = [
-            Slot(Completion(request, detokenizer), seq, list(request.tokens[: request.cached]))
-            for seq, request in enumerate(requests)
+            Slot(Completion(request, detokenizer), seq, []) for seq, request in enumerate(requests)
         ]
         self._context, self._n_ctx, self._progress = context, n_ctx, progress
         self._prefilled = False
@@ -89,11 +91,11 @@ class Run:
 
         Whatever it raises has ended all completions, with stop reason "interrupted".
         """
-        self._end_cancelled()
-        if self.done:
-            return
         started = perf_counter()
         try:
+            self._end_cancelled()
+            if self.done:
+                return
             if not self._prefilled:
                 self._prefilled = True
                 self._prefill()
@@ -105,6 +107,8 @@ class Run:
             for slot in self.slots:
                 slot.completion.interrupt()
             raise
+        finally:
+            self._release_ended()
 
     def _end_cancelled(self) -> None:
         for slot in self.slots:
@@ -115,12 +119,12 @@ class Run:
         work: list[tuple[int, int, Slot, bool]] = []
         followers = self._share_prompts()
         for slot in followers:
-            request = slot.completion.request
-            last = len(request.tokens) - 1
-            work += [
-                (request.tokens[pos], pos, slot, pos == last)
-                for pos in range(request.cached, last + 1)
-            ]
+            prompt = slot.completion.request.tokens
+            reused = self._context.cache.reuse(slot.seq, prompt)
+            slot.tokens = list(prompt[:reused])
+            self.stats.reused_tokens += reused
+            last = len(prompt) - 1
+            work += [(prompt[pos], pos, slot, pos == last) for pos in range(reused, last + 1)]
         step = self._context.n_ubatch
         for start in range(0, len(work), step):
             self._report(start, len(work))
@@ -136,6 +140,7 @@ class Run:
                 slot.tokens.append(token)
             ready = [slot for *_, slot, wanted in chunk if wanted]
             for slot, row in zip(ready, rows, strict=True):
+                self._context.cache.keep(slot.seq, slot.tokens)
                 for follower in followers[slot]:
                     self._context.cache.seq_cp(slot.seq, follower.seq, 0, -1)
                     follower.tokens = list(slot.tokens)
@@ -185,6 +190,7 @@ class Run:
         self._context.cache.seq_rm(slot.seq, keep, keep + forget)
         self._context.cache.seq_add(slot.seq, keep + forget, used, -forget)
         del slot.tokens[keep : keep + forget]
+        slot.exact = keep if slot.exact is None else min(keep, slot.exact)
         self.stats.context_shifts += 1
         return True
 
@@ -204,6 +210,15 @@ class Run:
         self.stats.sampler_seconds += perf_counter() - started
         self.stats.sampled_tokens += 1
         slot.completion.feed(slot.drawn, row)
+
+    def _release_ended(self) -> None:
+        """Give up the sequences of ended completions; if the cache keeps texts, theirs stay."""
+        cache = self._context.cache
+        for slot in self.slots:
+            if slot.completion.done and not slot.released:
+                slot.released = True
+                cache.keep(slot.seq, slot.tokens[: slot.exact])
+                cache.seq_rm(slot.seq, -1, -1)
 
     def _report(self, done: int, total: int) -> None:
         if self._progress is not None:

@@ -61,7 +61,6 @@ class Request:
         context_shift: with a full context, forget the older half of what follows the first ``n_keep``
             positions and go on, instead of stopping.
         n_keep: positions that a context shift never forgets.
-        cached: leading tokens that the cache holds already, as sequence 0.
         echo: text to give before the generated text.
         observe: called with the chain and the logits [V] before each token is drawn; must change neither.
     """
@@ -75,7 +74,6 @@ class Request:
     logprobs: int | None = None
     context_shift: bool = False
     n_keep: int = 0
-    cached: int = 0
     echo: str = ""
     observe: Callable[[SamplerChain, Any], None] | None = None
 
@@ -86,10 +84,12 @@ class Stats:
 
     ``prompt`` is the prefill, ``decode`` everything after the first token of each completion (model,
     sampling and detokenising; not what the caller does between two pieces), ``sampler`` the calls of the
-    chains within both.
+    chains within both.  ``reused_tokens`` are prompt tokens that the cache held already: they are not
+    among the ``prompt_tokens``, which were computed.
     """
 
     prompt_tokens: int = 0
+    reused_tokens: int = 0
     prompt_seconds: float = 0.0
     decode_tokens: int = 0
     decode_seconds: float = 0.0

@@ -1,0 +1,141 @@
+#include "grammar/alphabet.hpp"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+namespace aleator {
+namespace {
+
+constexpr size_t kMostWordsBelow = 4;
+
+// What a set contains, as sorted and disjoint ranges [first, end).
+std::vector<std::pair<uint64_t, uint64_t>> contents(const CharacterSet& set) {
+  std::vector<std::pair<uint64_t, uint64_t>> ranges, merged, inverse;
+  for (const auto& r : set.ranges)
+    if (r.first <= r.last) ranges.emplace_back(r.first, uint64_t{r.last} + 1);
+  std::sort(ranges.begin(), ranges.end());
+  for (const auto& r : ranges) {
+    if (!merged.empty() && r.first <= merged.back().second)
+      merged.back().second = std::max(merged.back().second, r.second);
+    else
+      merged.push_back(r);
+  }
+  if (!set.negated) return merged;
+  uint64_t at = 0;
+  for (const auto& [first, end] : merged) {
+    if (at < first) inverse.emplace_back(at, first);
+    at = end;
+  }
+  if (at < uint64_t{1} << 32) inverse.emplace_back(at, uint64_t{1} << 32);
+  return inverse;
+}
+
+}  // namespace
+
+Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
+  // Intervals between all ends of ranges, then letters by splitting: two intervals stay one letter
+  // as long as each set has both or neither.
+  std::vector<std::vector<std::pair<uint64_t, uint64_t>>> all;
+  std::vector<uint64_t> starts{0};
+  for (const auto& set : grammar.sets) {
+    all.push_back(contents(set));
+    for (const auto& [first, end] : all.back()) {
+      starts.push_back(first);
+      starts.push_back(end);
+    }
+  }
+  std::sort(starts.begin(), starts.end());
+  starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+  if (starts.back() >> 32) starts.pop_back();
+  starts_.assign(starts.begin(), starts.end());
+  letters_.assign(starts_.size(), 0);
+  int32_t n = 1;
+  std::vector<size_t> sizes{starts_.size()};
+  const auto place = [&](uint64_t start) {
+    return static_cast<size_t>(std::lower_bound(starts_.begin(), starts_.end(), start) -
+                               starts_.begin());
+  };
+  for (const auto& ranges : all) {
+    std::unordered_map<int32_t, std::vector<size_t>> inside;
+    for (const auto& [first, end] : ranges)
+      for (size_t i = place(first), stop = place(end); i < stop; ++i)
+        inside[letters_[i]].push_back(i);
+    for (const auto& [letter, places] : inside) {
+      if (places.size() == sizes[static_cast<size_t>(letter)]) continue;
+      sizes[static_cast<size_t>(letter)] -= places.size();
+      sizes.push_back(places.size());
+      for (const size_t i : places) letters_[i] = n;
+      ++n;
+    }
+  }
+  n_characters_ = n;
+
+  // Letters of tails: by the sets in which they may end.
+  std::map<std::vector<bool>, int32_t> by_sets;
+  std::map<uint32_t, int32_t> tails;
+  std::vector<std::vector<bool>> tail_sets;
+  for (uint32_t node = 1; node < trie.n_nodes(); ++node) {
+    const uint32_t label = trie.nodes()[node].label;
+    if (!(label & TokenTrie::kTail) || tails.contains(label)) continue;
+    const PartialUtf8 p = TokenTrie::tail_of(label);
+    std::vector<bool> sets;
+    for (const auto& set : grammar.sets) sets.push_back(set.may_become(p.value, p.n_remain));
+    const auto [it, added] = by_sets.emplace(sets, n);
+    if (added) {
+      tail_sets.push_back(std::move(sets));
+      ++n;
+    }
+    tails[label] = it->second;
+  }
+  size_ = n;
+  words_ = (static_cast<size_t>(n) + 63) / 64;
+  members_.assign(grammar.sets.size() * words_, 0);
+  const auto add = [&](size_t set, int32_t letter) {
+    members_[set * words_ + static_cast<size_t>(letter) / 64] |= uint64_t{1} << (letter % 64);
+  };
+  for (size_t set = 0; set < all.size(); ++set) {
+    for (const auto& [first, end] : all[set])
+      for (size_t i = place(first), stop = place(end); i < stop; ++i) add(set, letters_[i]);
+    for (size_t t = 0; t < tail_sets.size(); ++t)
+      if (tail_sets[t][set]) add(set, n_characters_ + static_cast<int32_t>(t));
+  }
+  for (uint32_t c = 0; c < 128; ++c)
+    ascii_.push_back(letters_[static_cast<size_t>(
+        std::upper_bound(starts_.begin(), starts_.end(), c) - starts_.begin() - 1)]);
+
+  words_below_ = std::min(words_, kMostWordsBelow);
+  const uint32_t n_nodes = trie.n_nodes();
+  node_letter_.assign(n_nodes, -1);
+  below_.assign(n_nodes * words_below_, 0);
+  root_children_.resize(static_cast<size_t>(n));
+  std::vector<uint32_t> path{0};
+  std::vector<uint32_t> parent(n_nodes, 0);
+  for (uint32_t node = 1; node < n_nodes; ++node) {
+    const auto& at = trie.nodes()[node];
+    path.resize(at.depth);
+    parent[node] = path.back();
+    path.push_back(node);
+    const int32_t l = at.label & TokenTrie::kTail ? tails[at.label] : letter(at.label);
+    node_letter_[node] = l;
+    if (at.depth == 1) {
+      auto& children = root_children_[static_cast<size_t>(l)];
+      children.nodes.push_back(node);
+      children.n_tokens += trie.nodes()[at.end].first_token - at.first_token;
+    }
+  }
+  for (uint32_t node = n_nodes - 1; node > 0; --node) {
+    uint64_t* up = &below_[parent[node] * words_below_];
+    for (size_t w = 0; w < words_below_; ++w) up[w] |= below_[node * words_below_ + w];
+    const auto bit = static_cast<size_t>(node_letter_[node]) % (64 * words_below_);
+    up[bit / 64] |= uint64_t{1} << (bit % 64);
+  }
+}
+
+int32_t Alphabet::letter(uint32_t c) const {
+  if (c < 128) return ascii_[c];
+  return letters_[static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), c) -
+                                      starts_.begin() - 1)];
+}
+
+}  // namespace aleator

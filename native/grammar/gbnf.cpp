@@ -1,0 +1,596 @@
+#include "grammar/gbnf.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "errors.hpp"
+
+namespace aleator {
+
+bool CharacterSet::has(uint32_t code_point) const {
+  for (const Range& r : ranges)
+    if (r.first <= code_point && code_point <= r.last) return !negated;
+  return negated;
+}
+
+bool CharacterSet::may_become(uint32_t value, int n_remain) const {
+  if (n_remain < 0 || (n_remain == 1 && value < 2)) return false;  // not UTF-8, or overlong
+  uint32_t low = value << (n_remain * 6);
+  const uint32_t high = low | ((uint32_t{1} << (n_remain * 6)) - 1);
+  if (low == 0 && n_remain == 2) low = 1 << 11;
+  if (low == 0 && n_remain == 3) low = 1 << 16;
+  for (const Range& r : ranges)
+    if (r.first <= high && low <= r.last) return !negated;
+  return negated;
+}
+
+namespace {
+
+constexpr uint64_t kNoMaximum = UINT64_MAX;
+
+bool is_digit(char c) { return '0' <= c && c <= '9'; }
+bool is_word(char c) {
+  return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || c == '-' || is_digit(c);
+}
+bool begins_character(char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }
+
+class Parser {
+ public:
+  Parser(std::string_view text, int32_t n_vocab, const TokenOf& token_of)
+      : text_(text), n_vocab_(n_vocab), token_of_(token_of) {}
+
+  Gbnf parse(std::string_view root) {
+    if (text_.size() > kMaxText) throw GrammarError("the grammar is longer than 16 MiB");
+    if (const size_t nul = text_.find('\0'); nul != text_.npos)
+      fail(nul, "a NUL character; write \\x00 in a literal");
+    skip_space(true);
+    if (at_end()) throw GrammarError("the grammar has no rules: write at least root ::= ...");
+    while (!at_end()) rule();
+    for (size_t id = 0; id < rules_.size(); ++id)
+      if (!rules_[id].defined)
+        fail(rules_[id].mentioned, "rule '" + rules_[id].name + "' is not defined");
+    const auto it = symbols_.find(std::string(root));
+    if (it == symbols_.end())
+      throw GrammarError("the grammar has no rule '" + std::string(root) +
+                         "', where it should begin: define it, or name another root");
+    return flat(it->second);
+  }
+
+ private:
+  struct Item {
+    Gbnf::Kind kind;
+    int32_t value;
+  };
+  using Sequence = std::vector<Item>;
+  struct Draft {
+    std::string name;  // of the rule as written, which a generated one belongs to
+    size_t mentioned;
+    bool defined = false;
+    std::vector<Sequence> alternates;
+  };
+  // What a repetition applies to: the end of a sequence, and how many rules it counts for.
+  struct Last {
+    size_t begin;
+    uint64_t n_rules = 1;
+  };
+
+  [[noreturn]] void fail(size_t at, const std::string& reason) const {
+    at = std::min(at, text_.size());
+    size_t begin = at;
+    while (begin > 0 && text_[begin - 1] != '\n' && text_[begin - 1] != '\r') --begin;
+    size_t end = at;
+    while (end < text_.size() && text_[end] != '\n' && text_[end] != '\r') ++end;
+    int64_t line = 1, column = 1;
+    for (size_t i = 0; i < begin; ++i)  // \r\n is one line break
+      line += text_[i] == '\n' || (text_[i] == '\r' && (i + 1 >= begin || text_[i + 1] != '\n'));
+    for (size_t i = begin; i < at; ++i) column += begins_character(text_[i]);
+    // The part of a long line around the place.
+    constexpr int64_t kShown = 60;
+    size_t from = at, to = at;
+    int64_t before = 0;
+    for (int64_t n = 0; from > begin && n < kShown; n += begins_character(text_[--from])) {
+    }
+    for (int64_t n = 0; to < end && n < kShown; ++to) n += begins_character(text_[to]);
+    while (to < end && !begins_character(text_[to])) ++to;
+    std::string shown;
+    for (size_t i = from; i < to; ++i) {
+      before += i < at && begins_character(text_[i]);
+      shown += text_[i] == '\t' || text_[i] == '\0' ? ' ' : text_[i];
+    }
+    throw GrammarError("grammar, line " + std::to_string(line) + ", column " +
+                           std::to_string(column) + ": " + reason + "\n  " + shown + "\n  " +
+                           std::string(static_cast<size_t>(before), ' ') + "^",
+                       line, column);
+  }
+
+  bool at_end() const { return pos_ >= text_.size(); }
+  char peek(size_t ahead = 0) const {
+    return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0';
+  }
+  std::string found() const {
+    if (at_end()) return "the end of the text";
+    if (peek() == '\n' || peek() == '\r') return "the end of the line";
+    size_t end = pos_ + 1;
+    while (end < text_.size() && !begins_character(text_[end])) ++end;
+    return "'" + std::string(text_.substr(pos_, end - pos_)) + "'";
+  }
+  void expect(char c, const char* where) {
+    if (peek() != c)
+      fail(pos_, std::string("expected '") + c + "' " + where + ", found " + found());
+    ++pos_;
+  }
+
+  // Blanks and comments, and line ends where they mean nothing.
+  void skip_space(bool newlines) {
+    for (; !at_end(); ++pos_) {
+      const char c = peek();
+      if (c == '#') {
+        while (!at_end() && peek() != '\r' && peek() != '\n') ++pos_;
+        --pos_;
+      } else if (c != ' ' && c != '\t' && !(newlines && (c == '\r' || c == '\n'))) {
+        return;
+      }
+    }
+  }
+
+  std::string_view name() {
+    const size_t begin = pos_;
+    while (is_word(peek())) ++pos_;
+    if (pos_ == begin) fail(pos_, "expected the name of a rule, found " + found());
+    return text_.substr(begin, pos_ - begin);
+  }
+
+  uint64_t integer(const char* what) {
+    const size_t begin = pos_;
+    while (is_digit(peek())) ++pos_;
+    uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text_.data() + begin, text_.data() + pos_, value);
+    if (pos_ == begin) fail(pos_, std::string("expected ") + what + ", found " + found());
+    if (error != std::errc()) fail(begin, std::string(what) + " is too large");
+    return value;
+  }
+
+  uint32_t hexadecimal(size_t at, int digits) {
+    uint32_t value = 0;
+    for (int i = 0; i < digits; ++i) {
+      const char c = peek();
+      uint32_t digit = 0;
+      const char* end = &c + 1;
+      if (at_end() || std::from_chars(&c, end, digit, 16).ec != std::errc())
+        fail(at, "this escape needs " + std::to_string(digits) + " hexadecimal digits");
+      value = (value << 4) | digit;
+      ++pos_;
+    }
+    return value;
+  }
+
+  uint32_t character() {
+    const size_t at = pos_;
+    if (at_end()) fail(at, "the text ends inside a literal or class");
+    if (peek() == '\\') {
+      pos_ += 2;
+      switch (at + 1 < text_.size() ? text_[at + 1] : '\0') {
+        case 'x':
+          return hexadecimal(at, 2);
+        case 'u':
+          return hexadecimal(at, 4);
+        case 'U':
+          return hexadecimal(at, 8);
+        case 't':
+          return '\t';
+        case 'r':
+          return '\r';
+        case 'n':
+          return '\n';
+        case '\\':
+        case '"':
+        case '[':
+        case ']':
+        case '-':
+          return static_cast<uint8_t>(text_[at + 1]);
+        default:
+          fail(at,
+               "unknown escape; known are \\x41 \\u0041 \\U00000041 \\t \\r \\n \\\\ \\\" \\[ \\] "
+               "\\-");
+      }
+    }
+    const auto first = static_cast<uint8_t>(text_[pos_++]);
+    if (first < 0x80) return first;
+    const int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
+    uint32_t value = first & (0x3F >> more);
+    for (int i = 0; i < more; ++i) {
+      if (at_end() || begins_character(peek())) fail(at, "the grammar is not UTF-8");
+      value = (value << 6) | (static_cast<uint8_t>(text_[pos_++]) & 0x3F);
+    }
+    return value;
+  }
+
+  int32_t symbol(std::string_view name, size_t at) {
+    const auto [it, added] = symbols_.emplace(name, static_cast<int32_t>(rules_.size()));
+    if (added) rules_.push_back({std::string(name), at, false, {}});
+    return it->second;
+  }
+
+  int32_t generated(int32_t owner, size_t at) {
+    count_elements(1, at);
+    rules_.push_back({rules_[static_cast<size_t>(owner)].name, at, true, {}});
+    return static_cast<int32_t>(rules_.size() - 1);
+  }
+
+  void count_elements(uint64_t n, size_t at) {
+    n_elements_ += n;
+    if (n_elements_ > kMaxElements)
+      fail(at, "the grammar needs more than " + std::to_string(kMaxElements) +
+                   " elements here: repeat less, or shorter parts");
+  }
+
+  void rule() {
+    const size_t at = pos_;
+    const int32_t id = symbol(name(), at);
+    skip_space(false);
+    if (text_.substr(pos_, 3) != "::=")
+      fail(pos_,
+           "expected ::= after the name of a rule, found " + found() +
+               "; an alternate that goes on in a new line has its | at the end of the line before");
+    pos_ += 3;
+    skip_space(true);
+    auto drafted = alternates(id, false);
+    Draft& draft = rules_[static_cast<size_t>(id)];
+    draft.alternates = std::move(drafted);
+    draft.defined = true;
+    draft.mentioned = at;
+    if (peek() == '\r') {
+      pos_ += peek(1) == '\n' ? 2 : 1;
+    } else if (peek() == '\n') {
+      ++pos_;
+    } else if (!at_end()) {
+      fail(pos_, "expected an item, | or the end of the line, found " + found());
+    }
+    skip_space(true);
+  }
+
+  std::vector<Sequence> alternates(int32_t owner, bool nested) {
+    std::vector<Sequence> all{sequence(owner, nested)};
+    while (peek() == '|') {
+      ++pos_;
+      skip_space(true);
+      count_elements(1, pos_);
+      all.push_back(sequence(owner, nested));
+    }
+    return all;
+  }
+
+  void push(Sequence& sequence, Gbnf::Kind kind, int64_t value) {
+    count_elements(1, pos_);
+    sequence.push_back({kind, static_cast<int32_t>(value)});
+  }
+
+  void push_set(Sequence& sequence, CharacterSet set) {
+    const auto [it, added] = sets_.emplace(std::move(set), static_cast<int32_t>(sets_.size()));
+    if (added && sets_.size() > kMaxSets)
+      fail(pos_, "more than " + std::to_string(kMaxSets) + " different characters and classes");
+    push(sequence, Gbnf::Kind::character, it->second);
+  }
+
+  Sequence sequence(int32_t owner, bool nested) {
+    Sequence seq;
+    std::optional<Last> last;
+    for (;;) {
+      const size_t at = pos_;
+      const char c = peek();
+      if (at_end()) return seq;
+      if (c == '"') {
+        last = {seq.size()};
+        ++pos_;
+        while (peek() != '"') {
+          if (at_end()) fail(at, "this literal has no closing \"");
+          const uint32_t code_point = character();
+          push_set(seq, {false, {{code_point, code_point}}});
+        }
+        ++pos_;
+      } else if (c == '[') {
+        last = {seq.size()};
+        char_class(seq);
+      } else if (c == '.') {
+        last = {seq.size()};
+        ++pos_;
+        push_set(seq, {true, {}});
+      } else if (c == '<' || c == '!') {
+        last = {seq.size()};
+        pos_ += c == '!';
+        push(seq, c == '!' ? Gbnf::Kind::not_token : Gbnf::Kind::token, token());
+      } else if (is_word(c)) {
+        last = {seq.size()};
+        push(seq, Gbnf::Kind::rule, symbol(name(), at));
+      } else if (c == '(') {
+        if (++nesting_ > kMaxNesting)
+          fail(at, "more than " + std::to_string(kMaxNesting) + " groups in one another");
+        ++pos_;
+        skip_space(true);
+        const size_t n_before = rules_.size();
+        const int32_t group = generated(owner, at);
+        auto inner = alternates(owner, true);
+        rules_[static_cast<size_t>(group)].alternates = std::move(inner);
+        last = {seq.size(), rules_.size() - n_before};
+        push(seq, Gbnf::Kind::rule, group);
+        if (peek() != ')') fail(pos_, "expected ) to close a group, found " + found());
+        ++pos_;
+        --nesting_;
+      } else if (c == '*' || c == '+' || c == '?' || c == '{') {
+        uint64_t least = c == '+', most = c == '?' ? 1 : kNoMaximum;
+        ++pos_;
+        if (c == '{') std::tie(least, most) = counts(at, nested);
+        if (!last || last->begin == seq.size())
+          fail(at, std::string("nothing stands before ") + c + " to be repeated");
+        repeat(seq, *last, least, most, owner, at);
+      } else {
+        return seq;
+      }
+      skip_space(nested);
+    }
+  }
+
+  void char_class(Sequence& seq) {
+    const size_t at = pos_++;
+    CharacterSet set;
+    if (peek() == '^') {
+      set.negated = true;
+      ++pos_;
+    }
+    while (peek() != ']') {
+      if (at_end()) fail(at, "this class has no closing ]");
+      const uint32_t first = character();
+      uint32_t last = first;
+      if (peek() == '-' && peek(1) != ']') {
+        ++pos_;
+        if (at_end()) fail(at, "this class has no closing ]");
+        last = character();
+      }
+      count_elements(1, pos_);
+      set.ranges.push_back({first, last});
+    }
+    ++pos_;
+    if (!set.ranges.empty()) push_set(seq, std::move(set));  // an empty class is an empty text
+  }
+
+  int32_t token() {
+    const size_t at = pos_;
+    expect('<', "to begin a token");
+    if (peek() == '[') {
+      ++pos_;
+      const size_t number = pos_;
+      const uint64_t id = integer("a token id");
+      if (id > UINT32_MAX) fail(number, "the token id is too large");
+      expect(']', "after a token id");
+      expect('>', "after a token id");
+      // Ids past the vocabulary are legal in llama.cpp and match nothing.
+      return id >= static_cast<uint64_t>(n_vocab_) ? -1 : static_cast<int32_t>(id);
+    }
+    while (!at_end() && peek() != '>') ++pos_;
+    if (at_end()) fail(at, "this token has no closing >");
+    ++pos_;
+    const std::string_view text = text_.substr(at, pos_ - at);
+    const int32_t id = token_of_(text);
+    if (id < 0)
+      fail(at, std::string(text) +
+                   " is not one token of this vocabulary; <[id]> names one by its number");
+    return id;
+  }
+
+  std::pair<uint64_t, uint64_t> counts(size_t at, bool nested) {
+    skip_space(nested);
+    const uint64_t least = integer("a number of repetitions");
+    uint64_t most = least;
+    skip_space(nested);
+    if (peek() == ',') {
+      ++pos_;
+      skip_space(nested);
+      most = is_digit(peek()) ? integer("a number of repetitions") : kNoMaximum;
+      skip_space(nested);
+    }
+    if (peek() != '}') fail(pos_, "expected , or } in a repetition, found " + found());
+    ++pos_;
+    if (least > kMaxRepetition)
+      fail(at, "at least " + std::to_string(least) + " repetitions; " +
+                   std::to_string(kMaxRepetition) + " are allowed");
+    if (most < least) fail(at, "the largest number of repetitions is below the smallest");
+    return {least, most > kMaxRepetition ? kNoMaximum : most};
+  }
+
+  void repeat(Sequence& seq, Last& last, uint64_t least, uint64_t most, int32_t owner, size_t at) {
+    const bool endless = most == kNoMaximum;
+    const uint64_t n_rules = !endless && most > 0 ? most : std::max<uint64_t>(least, 1);
+    if (last.n_rules * n_rules > kMaxRepetition)
+      fail(at, "repetitions of repetitions come to " + std::to_string(last.n_rules * n_rules) +
+                   "; " + std::to_string(kMaxRepetition) + " are allowed");
+    last.n_rules *= n_rules;
+    const Sequence item(seq.begin() + static_cast<std::ptrdiff_t>(last.begin), seq.end());
+    const uint64_t n_optional = endless ? 1 : most - least;
+    count_elements((least + n_optional) * (item.size() + 1), at);
+    if (least == 0) seq.resize(last.begin);
+    for (uint64_t i = 1; i < least; ++i) seq.insert(seq.end(), item.begin(), item.end());
+    int32_t tail = -1;
+    for (uint64_t i = 0; i < n_optional; ++i) {
+      const int32_t id = generated(owner, at);
+      Sequence more = item;
+      if (endless || i > 0) more.push_back({Gbnf::Kind::rule, endless ? id : tail});
+      rules_[static_cast<size_t>(id)].alternates = {std::move(more), {}};
+      tail = id;
+    }
+    if (n_optional > 0) seq.push_back({Gbnf::Kind::rule, tail});
+  }
+
+  Gbnf flat(int32_t root) {
+    Gbnf g;
+    g.root = root;
+    g.sets.resize(sets_.size());
+    for (const auto& [set, id] : sets_) g.sets[static_cast<size_t>(id)] = set;
+    std::vector<int32_t> rule_of;
+    for (size_t id = 0; id < rules_.size(); ++id) {
+      const Draft& draft = rules_[id];
+      auto& rule = g.rules.emplace_back();
+      rule.name = draft.name;
+      for (const Sequence& seq : draft.alternates) {
+        rule.alternates.push_back(seq.empty() ? -1 : static_cast<int32_t>(g.elements.size()));
+        for (size_t i = 0; i < seq.size(); ++i) {
+          const bool end = i + 1 == seq.size();
+          g.elements.push_back(
+              {seq[i].kind, seq[i].value, end ? -1 : static_cast<int32_t>(g.elements.size() + 1)});
+          rule_of.push_back(static_cast<int32_t>(id));
+        }
+      }
+    }
+    rank_rules(g);
+    for (const int32_t rule : rule_of) g.rank.push_back(g.rules[static_cast<size_t>(rule)].rank);
+    return g;
+  }
+
+  // A rule that may begin with another, and whether something stands behind it there.
+  struct Edge {
+    int32_t to;
+    bool grows;
+  };
+
+  std::vector<std::vector<Edge>> first_rules(const Gbnf& g, const std::vector<bool>& empty) const {
+    std::vector<std::vector<Edge>> edges(g.rules.size());
+    for (size_t id = 0; id < g.rules.size(); ++id)
+      for (int32_t e : g.rules[id].alternates)
+        for (; e >= 0; e = g.elements[static_cast<size_t>(e)].next) {
+          const auto& element = g.elements[static_cast<size_t>(e)];
+          if (element.kind != Gbnf::Kind::rule) break;
+          edges[id].push_back({element.value, element.next >= 0});
+          if (!empty[static_cast<size_t>(element.value)]) break;
+        }
+    return edges;
+  }
+
+  // Tarjan's strongly connected components, without recursion: component of each rule, those that
+  // are reached from others first.
+  static std::vector<int32_t> components(const std::vector<std::vector<Edge>>& edges) {
+    const size_t n = edges.size();
+    std::vector<int32_t> component(n, -1), index(n, -1), low(n, 0), stack;
+    std::vector<std::pair<int32_t, size_t>> path;
+    int32_t n_components = 0, clock = 0;
+    for (size_t start = 0; start < n; ++start) {
+      if (index[start] >= 0) continue;
+      path.emplace_back(static_cast<int32_t>(start), 0);
+      while (!path.empty()) {
+        const auto [rule, at] = path.back();
+        const auto v = static_cast<size_t>(rule);
+        if (at == 0) {
+          index[v] = low[v] = clock++;
+          stack.push_back(rule);
+        }
+        if (at < edges[v].size()) {
+          ++path.back().second;
+          const auto w = static_cast<size_t>(edges[v][at].to);
+          if (index[w] < 0)
+            path.emplace_back(static_cast<int32_t>(w), 0);
+          else if (component[w] < 0)
+            low[v] = std::min(low[v], index[w]);
+          continue;
+        }
+        path.pop_back();
+        if (!path.empty()) {
+          auto& parent = low[static_cast<size_t>(path.back().first)];
+          parent = std::min(parent, low[v]);
+        }
+        if (low[v] == index[v]) {
+          for (int32_t w = -1; w != rule;) {
+            w = stack.back();
+            stack.pop_back();
+            component[static_cast<size_t>(w)] = n_components;
+          }
+          ++n_components;
+        }
+      }
+    }
+    return component;
+  }
+
+  void check_recursion(const std::vector<std::vector<Edge>>& edges,
+                       const std::vector<int32_t>& component, bool growing_only) const {
+    for (size_t id = 0; id < edges.size(); ++id)
+      for (const Edge& edge : edges[id])
+        if (component[id] == component[static_cast<size_t>(edge.to)] &&
+            (edge.grows || !growing_only))
+          fail(rules_[id].mentioned,
+               "left recursion: rule '" + rules_[id].name +
+                   "' can begin with itself; write the repetition with * or as right recursion");
+  }
+
+  // Adds the rules that have an alternate of possibly empty rules only.
+  static void spread_empty(const Gbnf& g, std::vector<bool>& empty) {
+    struct Alternate {
+      size_t rule, n_full;
+    };
+    std::vector<Alternate> alternates;
+    std::vector<std::vector<size_t>> used_by(g.rules.size());
+    std::vector<size_t> todo;
+    for (size_t id = 0; id < g.rules.size(); ++id) {
+      if (empty[id]) todo.push_back(id);
+      for (const int32_t first : g.rules[id].alternates) {
+        bool rules_only = true;
+        for (int32_t e = first; e >= 0; e = g.elements[static_cast<size_t>(e)].next)
+          rules_only &= g.elements[static_cast<size_t>(e)].kind == Gbnf::Kind::rule;
+        if (first < 0 || !rules_only) continue;
+        alternates.push_back({id, 0});
+        for (int32_t e = first; e >= 0; e = g.elements[static_cast<size_t>(e)].next) {
+          used_by[static_cast<size_t>(g.elements[static_cast<size_t>(e)].value)].push_back(
+              alternates.size() - 1);
+          ++alternates.back().n_full;
+        }
+      }
+    }
+    while (!todo.empty()) {
+      const size_t id = todo.back();
+      todo.pop_back();
+      for (const size_t a : used_by[id]) {
+        if (--alternates[a].n_full == 0 && !empty[alternates[a].rule]) {
+          empty[alternates[a].rule] = true;
+          todo.push_back(alternates[a].rule);
+        }
+      }
+    }
+  }
+
+  void rank_rules(Gbnf& g) const {
+    const size_t n = g.rules.size();
+    // llama.cpp refuses every rule that can begin with itself when only rules that have an empty
+    // alternate count as possibly empty ...
+    std::vector<bool> empty(n);
+    for (size_t id = 0; id < n; ++id)
+      for (const int32_t e : g.rules[id].alternates) empty[id] = empty[id] || e < 0;
+    auto edges = first_rules(g, empty);
+    check_recursion(edges, components(edges), false);
+    // ... and does not end on the others, where each turn of the recursion leaves something behind.
+    spread_empty(g, empty);
+    edges = first_rules(g, empty);
+    const auto component = components(edges);
+    check_recursion(edges, component, true);
+    for (size_t id = 0; id < n; ++id) g.rules[id].rank = -component[id];
+  }
+
+  std::string_view text_;
+  size_t pos_ = 0;
+  int32_t n_vocab_;
+  const TokenOf& token_of_;
+  int nesting_ = 0;
+  uint64_t n_elements_ = 0;
+  std::vector<Draft> rules_;
+  std::map<std::string, int32_t, std::less<>> symbols_;
+  std::map<CharacterSet, int32_t> sets_;
+};
+
+}  // namespace
+
+Gbnf parse_gbnf(std::string_view text, std::string_view root, int32_t n_vocab,
+                const TokenOf& token_of) {
+  return Parser(text, n_vocab, token_of).parse(root);
+}
+
+}  // namespace aleator

@@ -1,0 +1,64 @@
+// GBNF, llama.cpp's grammar notation: text to rules.
+//
+// A repetition becomes rules of its own, as in llama.cpp: S* is R ::= S R | (nothing), S{2,4} is S
+// S R2, R2 ::= S R1 |, R1 ::= S |.  Its limits on repetition count the same things.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aleator {
+
+// One character of the text: any of some ranges, or none of them.
+struct CharacterSet {
+  struct Range {
+    uint32_t first, last;  // as written: first may be the larger
+    auto operator<=>(const Range&) const = default;
+  };
+  bool negated = false;  // `.` is the negated set of nothing
+  std::vector<Range> ranges;
+  auto operator<=>(const CharacterSet&) const = default;
+
+  bool has(uint32_t code_point) const;
+  // Whether a sequence of which n_remain bytes are missing may become an allowed character.  As in
+  // llama.cpp a negated set refuses the whole interval when it meets one of its ranges.
+  bool may_become(uint32_t value, int n_remain) const;
+};
+
+struct Gbnf {
+  enum class Kind : uint8_t { character, rule, token, not_token };
+  struct Element {
+    Kind kind;
+    int32_t value;  // index of the character set or rule, or the token id
+    int32_t next;   // the element that follows in its alternate, -1 at the end
+  };
+  struct Rule {
+    std::string name;
+    std::vector<int32_t> alternates;  // first elements, -1 for an empty alternate
+    int32_t rank = 0;  // a rule that may begin with this one has a smaller or equal rank
+  };
+  std::vector<Element> elements;
+  std::vector<int32_t> rank;  // of the rule that an element stands in
+  std::vector<Rule> rules;
+  std::vector<CharacterSet> sets;
+  int32_t root = 0;
+};
+
+// Limits, so that a small text cannot ask for much.
+inline constexpr uint64_t kMaxRepetition = 2000;  // llama.cpp's
+inline constexpr size_t kMaxElements = 1'000'000;
+inline constexpr size_t kMaxSets = 10'000;
+inline constexpr int kMaxNesting = 500;
+inline constexpr size_t kMaxText = size_t{16} << 20;
+
+// The token that a text like "<think>" stands for, or -1.
+using TokenOf = std::function<int32_t(std::string_view)>;
+
+// `text` is UTF-8.  Throws GrammarError with line, column, reason and the line.
+Gbnf parse_gbnf(std::string_view text, std::string_view root, int32_t n_vocab,
+                const TokenOf& token_of);
+
+}  // namespace aleator

@@ -1,0 +1,48 @@
+// GBNF in Python: src/aleator/grammar/gbnf.py.
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.hpp"
+#include "errors.hpp"
+#include "grammar/gbnf_constraint.hpp"
+
+namespace aleator {
+
+ALEATOR_BIND(gbnf) {
+  nb::class_<TokenTrie>(m, "TokenTrie",
+                        "A vocabulary as grammars read it: built once, then shared.")
+      .def(
+          "__init__",
+          [](TokenTrie* self, const nb::list& pieces, const std::vector<int32_t>& eog) {
+            std::vector<std::string> texts;
+            texts.reserve(pieces.size());
+            for (const nb::handle piece : pieces) {
+              const auto bytes = nb::cast<nb::bytes>(piece);
+              texts.emplace_back(bytes.c_str(), bytes.size());
+            }
+            for (const int32_t token : eog)
+              if (token < 0 || static_cast<size_t>(token) >= texts.size())
+                throw ParameterError("eog", "an end-of-generation token is outside the vocabulary");
+            new (self) TokenTrie(std::move(texts), eog);
+          },
+          nb::arg("pieces"), nb::arg("eog"))
+      .def_prop_ro("n_nodes", &TokenTrie::n_nodes)
+      .def_prop_ro("bytes", &TokenTrie::bytes);
+
+  m.def(
+      "compile_gbnf",
+      [](const std::string& text, const std::string& root, std::shared_ptr<const TokenTrie> trie,
+         const nb::callable& token_of) -> std::unique_ptr<Constraint> {
+        Gbnf grammar = parse_gbnf(text, root, trie->n_vocab(), [&](std::string_view token) {
+          return nb::cast<int32_t>(token_of(nb::str(token.data(), token.size())));
+        });
+        nb::gil_scoped_release release;
+        return std::make_unique<GbnfConstraint>(
+            std::make_shared<const GbnfProgram>(std::move(grammar), std::move(trie)));
+      },
+      nb::arg("text"), nb::arg("root"), nb::arg("trie"), nb::arg("token_of"));
+}
+
+}  // namespace aleator

@@ -1,0 +1,286 @@
+#include "grammar/stack_sets.hpp"
+
+#include <algorithm>
+#include <map>
+#include <span>
+
+#include "errors.hpp"
+
+namespace aleator {
+namespace {
+
+// A mask or a token of an ordinary grammar takes some thousand steps.
+constexpr uint64_t kMostWork = 20'000'000;
+constexpr int kMostDepth = 4000;
+constexpr size_t kMostBytes = size_t{1} << 30;
+constexpr size_t kTidyBytes = size_t{64} << 20;
+
+uint64_t hash(bool empty, std::span<const StackSets::Entry> entries) {
+  uint64_t h = empty ? 0x9E3779B97F4A7C15u : 0xD1B54A32D192ED03u;
+  for (const auto& e : entries) {
+    h ^= static_cast<uint64_t>(static_cast<uint32_t>(e.element)) << 32 |
+         static_cast<uint32_t>(e.below);
+    h *= 0xBF58476D1CE4E5B9u;
+    h ^= h >> 29;
+  }
+  return h;
+}
+
+}  // namespace
+
+StackSets::StackSets(const Gbnf& grammar, const Alphabet& alphabet)
+    : grammar_(grammar),
+      alphabet_(alphabet),
+      n_letters_(static_cast<size_t>(alphabet.size())),
+      tidy_at_(kTidyBytes) {
+  clear();
+}
+
+void StackSets::clear() {
+  sets_.clear();
+  entries_.clear();
+  united_.clear();
+  rows_.clear();
+  stays_.clear();
+  index_.assign(256, -1);
+  begin_operation();
+  intern(false, {});
+  intern(true, {});
+}
+
+void StackSets::begin_operation() { budget_ = kMostWork; }
+
+void StackSets::work(size_t n) {
+  if (n > budget_)
+    throw GrammarError("the grammar is too ambiguous here: one step takes more than " +
+                       std::to_string(kMostWork) + " operations; simplify its alternates");
+  budget_ -= n;
+}
+
+int32_t StackSets::intern(bool empty, const std::vector<Entry>& entries) {
+  work(1 + entries.size());
+  const size_t mask = index_.size() - 1;
+  size_t slot = hash(empty, entries) & mask;
+  for (; index_[slot] >= 0; slot = (slot + 1) & mask) {
+    const Set& set = sets_[static_cast<size_t>(index_[slot])];
+    if (set.empty == empty && set.size == entries.size() &&
+        std::equal(entries.begin(), entries.end(),
+                   entries_.begin() + static_cast<std::ptrdiff_t>(set.begin)))
+      return index_[slot];
+  }
+  if (sets_.size() * (sizeof(Set) + 16) + (entries_.size() + entries.size()) * sizeof(Entry) +
+          rows_.size() * sizeof(int32_t) >
+      kMostBytes)
+    throw GrammarError("the grammar needs more than 1 GiB of states here; simplify it");
+  const auto id = static_cast<int32_t>(sets_.size());
+  bool closed = true, tokens = false;
+  for (const Entry& e : entries) {
+    const auto kind = grammar_.elements[static_cast<size_t>(e.element)].kind;
+    closed &= kind != Gbnf::Kind::rule;
+    tokens |= kind == Gbnf::Kind::token || kind == Gbnf::Kind::not_token;
+  }
+  sets_.push_back(
+      {entries_.size(), static_cast<uint32_t>(entries.size()), empty, tokens, closed ? id : -1});
+  entries_.insert(entries_.end(), entries.begin(), entries.end());
+  index_[slot] = id;
+  if (sets_.size() * 2 > index_.size()) grow_index();
+  return id;
+}
+
+void StackSets::grow_index() {
+  std::vector<int32_t> old(index_.size() * 2, -1);
+  old.swap(index_);
+  const size_t mask = index_.size() - 1;
+  for (const int32_t id : old) {
+    if (id < 0) continue;
+    const Set& set = sets_[static_cast<size_t>(id)];
+    size_t slot = hash(set.empty, std::span(entries_).subspan(set.begin, set.size)) & mask;
+    while (index_[slot] >= 0) slot = (slot + 1) & mask;
+    index_[slot] = id;
+  }
+}
+
+int32_t StackSets::unite(int32_t a, int32_t b, int depth) {
+  if (a == b || b == kNone) return a;
+  if (a == kNone) return b;
+  if (a > b) std::swap(a, b);
+  const uint64_t key =
+      static_cast<uint64_t>(static_cast<uint32_t>(a)) << 32 | static_cast<uint32_t>(b);
+  if (const auto it = united_.find(key); it != united_.end()) return it->second;
+  if (depth > kMostDepth)
+    throw GrammarError("the grammar is ambiguous over more than " + std::to_string(kMostDepth) +
+                       " levels of nesting");
+  std::vector<Entry> merged;
+  const bool empty = this->empty(a) || this->empty(b);
+  const size_t n = n_entries(a), m = n_entries(b);
+  work(n + m);
+  for (size_t i = 0, j = 0; i < n || j < m;) {
+    if (j == m || (i < n && entry(a, i).element < entry(b, j).element)) {
+      merged.push_back(entry(a, i++));
+    } else if (i == n || entry(b, j).element < entry(a, i).element) {
+      merged.push_back(entry(b, j++));
+    } else {
+      const Entry x = entry(a, i++), y = entry(b, j++);
+      merged.push_back({x.element, unite(x.below, y.below, depth + 1)});
+    }
+  }
+  const int32_t result = intern(empty, merged);
+  united_.emplace(key, result);
+  return result;
+}
+
+int32_t StackSets::of(bool empty, std::vector<Entry> entries) {
+  std::sort(entries.begin(), entries.end());
+  size_t n = 0;
+  for (const Entry& e : entries) {
+    if (n > 0 && entries[n - 1].element == e.element)
+      entries[n - 1].below = unite(entries[n - 1].below, e.below, 0);
+    else
+      entries[n++] = e;
+  }
+  entries.resize(n);
+  return intern(empty, entries);
+}
+
+// The stacks that are left when `element`, on top of `below`, is consumed.
+void StackSets::add_next(int32_t element, int32_t below, bool& empty,
+                         std::vector<Entry>& entries) const {
+  const int32_t next = grammar_.elements[static_cast<size_t>(element)].next;
+  if (next >= 0) {
+    entries.push_back({next, below});
+    return;
+  }
+  empty |= this->empty(below);
+  for (size_t i = 0; i < n_entries(below); ++i) entries.push_back(entry(below, i));
+}
+
+int32_t StackSets::past(const std::vector<Entry>& consumed) {
+  bool empty = false;
+  std::vector<Entry> entries;
+  for (const Entry& e : consumed) add_next(e.element, e.below, empty, entries);
+  return close(of(empty, std::move(entries)));
+}
+
+int32_t StackSets::find_after(int32_t set, int32_t letter) {
+  std::vector<Entry> consumed;
+  for (size_t i = 0; i < n_entries(set); ++i) {
+    const Entry e = entry(set, i);
+    const auto& element = grammar_.elements[static_cast<size_t>(e.element)];
+    if (element.kind == Gbnf::Kind::character && alphabet_.has(element.value, letter))
+      consumed.push_back(e);
+  }
+  int32_t result = kNone;
+  if (!consumed.empty()) result = letter >= alphabet_.n_characters() ? kEmpty : past(consumed);
+  Set& s = sets_[static_cast<size_t>(set)];
+  if (s.row < 0) {
+    s.row = static_cast<int32_t>(rows_.size() / n_letters_);
+    rows_.resize(rows_.size() + n_letters_, -1);
+  }
+  rows_[static_cast<size_t>(s.row) * n_letters_ + static_cast<size_t>(letter)] = result;
+  return result;
+}
+
+const uint64_t* StackSets::stays(int32_t set) {
+  const size_t words = alphabet_.words_below();
+  if (sets_[static_cast<size_t>(set)].stays < 0) {
+    std::vector<uint64_t> leaves(words, 0);
+    for (int32_t letter = 0; letter < alphabet_.size(); ++letter) {
+      const int32_t next = after(set, letter);
+      const bool stay = letter >= alphabet_.n_characters() ? next != kNone : next == set;
+      const size_t bit = static_cast<size_t>(letter) % (64 * words);
+      if (!stay) leaves[bit / 64] |= uint64_t{1} << (bit % 64);
+    }
+    sets_[static_cast<size_t>(set)].stays = static_cast<int32_t>(stays_.size());
+    for (const uint64_t word : leaves) stays_.push_back(~word);
+  }
+  return &stays_[static_cast<size_t>(sets_[static_cast<size_t>(set)].stays)];
+}
+
+// Replaces rules on top by what they begin with.  Elements are taken in the order of their rules,
+// those that may begin with others first, so that stacks which meet in an element go on together.
+int32_t StackSets::close(int32_t set) {
+  if (sets_[static_cast<size_t>(set)].closed >= 0) return sets_[static_cast<size_t>(set)].closed;
+  bool empty = this->empty(set);
+  std::vector<Entry> result;
+  std::map<std::pair<int32_t, int32_t>, int32_t> todo;  // (rank, element) -> below
+  std::unordered_map<int32_t, int32_t> done;
+  const auto add = [&](Entry e) {
+    work(1);
+    if (grammar_.elements[static_cast<size_t>(e.element)].kind != Gbnf::Kind::rule) {
+      result.push_back(e);
+      return;
+    }
+    if (const auto it = done.find(e.element); it != done.end()) {
+      e.below = unite(it->second, e.below, 0);
+      if (e.below == it->second) return;
+    }
+    int32_t& below = todo[{grammar_.rank[static_cast<size_t>(e.element)], e.element}];
+    below = unite(below, e.below, 0);  // 0, when it is new, is kNone
+  };
+  for (size_t i = 0; i < n_entries(set); ++i) add(entry(set, i));
+  while (!todo.empty()) {
+    const auto first = todo.begin();
+    const int32_t element = first->first.second, below = first->second;
+    todo.erase(first);
+    done[element] = below;
+    const auto& e = grammar_.elements[static_cast<size_t>(element)];
+    const int32_t rest = e.next < 0 ? below : intern(false, std::vector<Entry>{{e.next, below}});
+    for (const int32_t alternate : grammar_.rules[static_cast<size_t>(e.value)].alternates) {
+      if (alternate >= 0) {
+        add({alternate, rest});
+      } else {
+        empty |= this->empty(rest);
+        for (size_t i = 0; i < n_entries(rest); ++i) add(entry(rest, i));
+      }
+    }
+  }
+  const int32_t closed = of(empty, std::move(result));
+  sets_[static_cast<size_t>(set)].closed = closed;
+  return closed;
+}
+
+int32_t StackSets::start() {
+  std::vector<Entry> entries;
+  bool empty = false;
+  for (const int32_t alternate : grammar_.rules[static_cast<size_t>(grammar_.root)].alternates) {
+    if (alternate < 0)
+      empty = true;
+    else
+      entries.push_back({alternate, kEmpty});
+  }
+  return close(of(empty, std::move(entries)));
+}
+
+bool StackSets::tidy(std::vector<int32_t*>& live) {
+  const size_t bytes = sets_.size() * (sizeof(Set) + 16) + entries_.size() * sizeof(Entry) +
+                       (rows_.size() + united_.size() * 12) * sizeof(int32_t) +
+                       stays_.size() * sizeof(uint64_t);
+  if (bytes < tidy_at_) return false;
+  std::vector<bool> needed(sets_.size());
+  for (const int32_t* id : live) needed[static_cast<size_t>(*id)] = true;
+  for (size_t id = sets_.size(); id-- > 0;)  // what lies below has a smaller number
+    if (needed[id])
+      for (size_t i = 0; i < sets_[id].size; ++i)
+        needed[static_cast<size_t>(entries_[sets_[id].begin + i].below)] = true;
+  const auto sets = std::move(sets_);
+  const auto entries = std::move(entries_);
+  clear();
+  std::vector<int32_t> renamed(sets.size(), kNone);
+  std::vector<Entry> copy;
+  for (size_t id = 0; id < sets.size(); ++id) {
+    if (!needed[id]) continue;
+    copy.clear();
+    for (size_t i = 0; i < sets[id].size; ++i) {
+      const Entry& e = entries[sets[id].begin + i];
+      copy.push_back({e.element, renamed[static_cast<size_t>(e.below)]});
+    }
+    budget_ = kMostWork;
+    renamed[id] = intern(sets[id].empty, copy);
+  }
+  for (int32_t* id : live) *id = renamed[static_cast<size_t>(*id)];
+  tidy_at_ = std::max(kTidyBytes,
+                      2 * (sets_.size() * (sizeof(Set) + 16) + entries_.size() * sizeof(Entry)));
+  return true;
+}
+
+}  // namespace aleator

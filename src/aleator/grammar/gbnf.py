@@ -1,0 +1,68 @@
+"""GBNF, llama.cpp's grammar notation, with llama.cpp's masks bit for bit: see docs/grammar.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from aleator.core.errors import GrammarError, ParameterError
+from aleator.kernels import host
+
+_TRIES: WeakKeyDictionary[Any, host.TokenTrie] = WeakKeyDictionary()
+
+
+def token_trie(vocabulary: Any) -> host.TokenTrie:
+    """The vocabulary's tokens as a tree, built at the first call and kept as long as the vocabulary."""
+    vocab = getattr(vocabulary, "vocab", vocabulary)
+    trie = _TRIES.get(vocab)
+    if trie is None:
+        pieces = [vocab.token_bytes(token) for token in range(len(vocab))]
+        trie = _TRIES[vocab] = host.TokenTrie(pieces, sorted(vocab.eog))
+    return trie
+
+
+def compile_gbnf(
+    text: str,
+    root: str,
+    vocabulary: Any,
+    trigger_patterns: Sequence[str] = (),
+    trigger_tokens: Sequence[int] = (),
+) -> host.Constraint:
+    """A constraint that lets through what llama.cpp lets through.
+
+    Parameters
+    ----------
+    text
+        The grammar.
+    root
+        The rule to begin with.
+    vocabulary
+        A ``Vocabulary``, or a tokenizer, which can also say what ``<text>`` in a grammar is when that is no
+        special token; or anything with ``len``, ``token_bytes(id)``, ``eog`` and ``ids`` (text -> id).
+    trigger_patterns, trigger_tokens
+        Everything is allowed until one of these tokens comes, or one of these regular expressions matches.
+
+    Raises
+    ------
+    GrammarError
+        Names line, column and reason, and shows the line.
+    """
+    if vocabulary is None:
+        raise ParameterError("vocabulary", "a grammar needs a vocabulary: pass vocabulary=...")
+    if not isinstance(text, str):
+        raise ParameterError("grammar", f"grammar must be a str, not {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise GrammarError(f"the grammar is not valid Unicode: {error}") from None
+
+    def token_of(token: str) -> int:
+        if hasattr(vocabulary, "encode"):
+            ids = vocabulary.encode(token, add_special=False, parse_special=True)
+            return int(ids[0]) if len(ids) == 1 else -1
+        return int(vocabulary.ids.get(token, -1))
+
+    if trigger_patterns or trigger_tokens:
+        raise GrammarError("lazy grammars are not there yet")
+    return host.compile_gbnf(text, root, token_trie(vocabulary), token_of)

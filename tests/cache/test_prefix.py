@@ -1,0 +1,194 @@
+"""The index of kept texts: what is found, why not more, what is evicted, and that nothing leaks."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aleator.cache import Cells
+from aleator.cache.prefix import PrefixConfig, PrefixIndex
+from aleator.core.errors import ParameterError
+
+USERS = 4
+
+
+class Pool:
+    """Cells with an index, and texts written into them as a decode would."""
+
+    def __init__(self, size: int = 256, block: int = 4, texts: int = 8) -> None:
+        self.cells = Cells(size, USERS + texts)
+        self.index = PrefixIndex(PrefixConfig(block, texts), self.cells, USERS)
+
+    def write(self, seq: int, tokens: list[int], start: int = 0) -> None:
+        words = self.cells.owners.shape[1]
+        owners = np.zeros((len(tokens), words), np.uint64)
+        owners[:, seq // 64] = 1 << (seq % 64)
+        positions = np.arange(start, start + len(tokens), dtype=np.int32)
+        self.cells.place(positions, owners)
+
+    def run(self, tokens: list[int], namespace: str = "") -> int:
+        """Compute a text in sequence 0, reusing what is kept; returns how much was computed."""
+        match = self.index.match(tokens, namespace)
+        if match.text is not None:
+            self.cells.seq_cp(match.text.seq, 0, 0, match.length)
+        self.write(0, tokens[match.length :], match.length)
+        self.index.keep(0, tokens, namespace)
+        self.cells.seq_rm(0, 0, -1)
+        return len(tokens) - match.length
+
+    def cells_of_texts(self) -> int:
+        return int((np.asarray(self.cells.owners)[:, 0] >> np.uint64(USERS) != 0).sum())
+
+
+def test_a_repeated_text_is_found_but_for_its_last_token() -> None:
+    pool = Pool()
+    assert pool.run(list(range(10))) == 10
+    assert pool.run(list(range(10))) == 1
+    match = pool.index.match(list(range(8)))
+    assert (match.length, match.blocks, match.why_not) == (7, 1, ())
+
+
+def test_a_fork_shares_up_to_the_token_where_it_parts() -> None:
+    pool = Pool()
+    pool.run(list(range(10)))
+    match = pool.index.match([*range(9), 99, 100])
+    assert match.length == 9
+    assert match.blocks == 2
+    assert match.why_not == ("token 9 is 99 and in the kept text 9",)
+    assert pool.run([*range(9), 99, 100]) == 2
+    assert pool.cells.used == 12  # the first 9 are one set of cells
+
+
+def test_a_longer_text_takes_the_place_of_its_beginning() -> None:
+    pool = Pool()
+    pool.run(list(range(10)))
+    assert pool.index.match(list(range(30))).why_not == ("the kept text ends after 10 tokens",)
+    assert pool.run(list(range(30))) == 20
+    assert len(pool.index) == 1
+    assert pool.cells.used == 30
+    assert pool.run(list(range(12))) == 1
+    assert len(pool.index) == 1
+
+
+def test_namespaces_do_not_see_each_other() -> None:
+    pool = Pool()
+    pool.run(list(range(10)), "a")
+    assert pool.index.match(list(range(10)), "b").why_not == ("no text is kept in namespace 'b'",)
+    assert pool.index.match([5, 6], "a").why_not == ("no kept text begins with its first token",)
+    assert pool.run(list(range(10)), "b") == 10
+    assert pool.index.match(list(range(10)), "a").length == 9
+
+
+def test_equal_blocks_after_different_beginnings_are_not_confused() -> None:
+    pool = Pool()
+    pool.run([1, 2, 3, 4, 9, 9, 9, 9, 5])
+    assert pool.index.match([5, 6, 7, 8, 9, 9, 9, 9, 5]).length == 0
+
+
+def test_tails_are_evicted_before_beginnings_and_the_oldest_first() -> None:
+    pool = Pool()
+    pool.run([*range(8), 50, 51, 52, 53])
+    pool.run([*range(8), 60, 61, 62, 63])
+    pool.run([*range(8), 50, 51, 52, 53])  # now the one with 60 is older
+    assert pool.cells.used == 16
+    assert pool.index.evict_block()
+    assert pool.cells.used == 12
+    assert pool.index.match([*range(8), 50, 51, 52, 53]).length == 11
+    match = pool.index.match([*range(8), 60, 61, 62, 63])
+    assert match.length == 8
+    assert match.why_not == ("what followed the first 8 tokens was evicted to make room",)
+    while pool.index.evict_block():
+        pool.cells.check()
+    assert pool.cells.used == 0
+    assert len(pool.index) == 0
+    assert pool.index.match(list(range(8))).why_not == ("it was evicted to make room",)
+
+
+def test_what_is_pinned_stays() -> None:
+    pool = Pool()
+    pool.run(list(range(12)))
+    match = pool.index.match([*range(5), 99])
+    pool.index.pin(match)
+    while pool.index.evict_block():
+        pass
+    assert pool.cells.used == 8  # the block that holds the fifth token is whole
+    assert pool.index.holds(match)
+    pool.index.unpin(match)
+    assert pool.index.evict_block()
+    assert pool.index.evict_block()
+    assert not pool.index.holds(match)
+    with pytest.raises(ParameterError, match="match again"):
+        pool.index.pin(match)
+    with pytest.raises(ParameterError, match="no pin"):
+        pool.index.unpin(match)
+
+
+def test_the_oldest_text_goes_when_there_are_too_many() -> None:
+    pool = Pool(texts=2)
+    for first in (1, 2, 3):
+        pool.run([first] * 5)
+    assert len(pool.index) == 2
+    assert pool.cells.used == 10
+    assert pool.index.match([1] * 5).length == 0
+    for first in (2, 3):
+        pool.index.pin(pool.index.match([first] * 5))
+    pool.write(0, [4] * 5)
+    assert not pool.index.keep(0, [4] * 5)
+
+
+def test_evictions_are_taken_back() -> None:
+    pool = Pool()
+    pool.run(list(range(10)))
+    pool.run([7] * 6)
+    matches = [pool.index.match(list(range(10))), pool.index.match([7] * 6)]
+    picture = pool.cells.positions.tobytes(), pool.cells.owners.tobytes()
+    pool.cells.begin()
+    pool.index.begin()
+    while pool.index.evict_block():
+        pass
+    assert pool.cells.used == 0
+    pool.cells.rollback()
+    pool.index.rollback()
+    assert picture == (pool.cells.positions.tobytes(), pool.cells.owners.tobytes())
+    assert all(map(pool.index.holds, matches))
+    assert pool.index.match(list(range(10))).length == 9
+    assert pool.index.match([7] * 6).length == 5
+    pool.index.clear()
+    assert pool.cells.used == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_free_and_kept_and_used_cells_add_up(seed: int) -> None:
+    random_ = random.Random(seed)
+    pool = Pool(size=200, block=4, texts=6)
+    for _ in range(400):
+        tokens = [random_.randrange(2) for _ in range(random_.randrange(1, 40))]
+        while pool.cells.size - pool.cells.used < len(tokens):
+            assert pool.index.evict_block()
+        truth = max(
+            (
+                sum(np.cumprod(t.tokens[: len(tokens)] == tokens[: len(t.tokens)]))
+                for t in pool.index
+            ),
+            default=0,
+        )
+        assert pool.run(tokens) == len(tokens) - min(truth, len(tokens) - 1)
+        pool.cells.check()
+        assert pool.cells.used == pool.cells_of_texts()
+        if random_.random() < 0.1:
+            pool.index.shorten(random_.choice(list(pool.index)).seq, random_.randrange(10))
+
+
+@pytest.mark.parametrize(("field", "value"), [("block", 0), ("block", 5000), ("texts", 0)])
+def test_refuses_a_configuration_out_of_range(field: str, value: int) -> None:
+    with pytest.raises(ParameterError, match=field):
+        PrefixConfig(**{field: value})
+
+
+@pytest.mark.parametrize("tokens", [[[1, 2]], [-1, 2], [1.5, 2.0], [2**31, 1]])
+def test_refuses_what_are_no_tokens(tokens: list[Any]) -> None:
+    with pytest.raises(ParameterError, match="token"):
+        Pool().index.match(tokens)
