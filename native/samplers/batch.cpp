@@ -23,7 +23,7 @@ std::vector<int32_t> sample_batch(const std::vector<Chain*>& chains, const Batch
                       std::to_string(rows) + " rows of logits");
   if (columns > 1 && logits.stride(1) != 1)
     throw LogitsError("each row of logits must be contiguous");
-  const Dtype dtype = dtype_of(logits.dtype());
+  const Dtype dtype = dtype_of(logits);
   const int64_t stride = logits.stride(0) * (logits.dtype().bits / 8);
   const auto* data = static_cast<const uint8_t*>(logits.data());
   std::vector<int32_t> tokens(rows, -1);
