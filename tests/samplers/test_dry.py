@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import ParameterError
+from aleator.samplers.dry import prepare_breakers
 from tests.samplers.steps import INF, NAN, applied, f32, logits_after
 
 
@@ -40,7 +43,7 @@ def test_the_penalty_stays_finite() -> None:
 class Tokenizer:
     """Bytes as tokens, plus two that straddle a breaker."""
 
-    pieces = (*(bytes([i]) for i in range(128)), b"x\n", b"-=")
+    pieces: tuple[bytes, ...] = (*(bytes([i]) for i in range(128)), b"x\n", b"-=")
 
     class vocab:
         pass
@@ -70,6 +73,64 @@ def test_dry_breakers_from_text_cover_tokens_that_straddle_them() -> None:
     for bad in ("\n", [()], [(-1,)], [1.5], 7):
         with pytest.raises(ParameterError, match="dry_sequence_breakers"):
             S.DRY(dry_sequence_breakers=bad)
+
+
+class Random(Tokenizer):
+    """Short tokens of few letters, among which breakers are often split."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(5)
+        self.pieces = tuple(
+            bytes(rng.choice([*b"ab\n", 0xC3, 0xA9], rng.integers(0, 5))) for _ in range(400)
+        )
+        super().__init__()
+
+
+@pytest.mark.parametrize("breaker", ["a", "ab", "abab", "\n\n", "é", "aé\n", "b" * 50])
+def test_breakers_are_found_in_every_token_and_at_every_end(breaker: str) -> None:
+    tokenizer, text = Random(), breaker.encode()[:40]
+    expected = set()
+    for token, piece in enumerate(tokenizer.pieces):
+        if text in piece:
+            expected.add((token,))
+            continue
+        for length in range(1, len(text)):
+            tail = text[length:].decode(errors="ignore").encode()[:20]
+            if piece.endswith(text[:length]) and tail:
+                expected.add((token, *tail))
+    found = prepare_breakers([breaker], tokenizer)
+    assert set(found) == expected
+    assert len(found) == len(expected)
+    both = prepare_breakers([breaker, "a", ""], tokenizer)
+    assert set(both) == expected | set(prepare_breakers(["a"], tokenizer))
+
+
+def test_breakers_are_prepared_once_per_tokenizer() -> None:
+    first, second = Tokenizer(), Tokenizer()
+    found = prepare_breakers(["\n"], first)
+    assert prepare_breakers(["\n"], first) is found
+    assert prepare_breakers(["\n"], second) == found
+    assert prepare_breakers(["=="], first) != found
+    gone = weakref.ref(first)
+    del first
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_vocabulary_that_grew_is_read_again() -> None:
+    tokenizer = Tokenizer()
+    before = prepare_breakers(["\n"], tokenizer)
+    tokenizer.pieces = (*tokenizer.pieces, b"\n!")
+    assert prepare_breakers(["\n"], tokenizer) == (*before, (len(tokenizer.pieces) - 1,))
+
+
+def test_a_tokenizer_that_cannot_be_remembered_works() -> None:
+    class Slotted:
+        __slots__ = ("encode", "vocab")
+
+    plain, slotted = Tokenizer(), Slotted()
+    slotted.vocab, slotted.encode = plain.vocab, plain.encode  # type: ignore[attr-defined]
+    assert prepare_breakers(["\n"], slotted) == prepare_breakers(["\n"], plain)  # type: ignore[arg-type]
 
 
 def test_the_longest_run_counts() -> None:

@@ -41,7 +41,34 @@ def test_a_temperature_before_it_belongs_to_the_mass() -> None:
 )
 def test_a_write_to_logits_forgets_it(write: S.Sampler) -> None:
     with pytest.raises(ParameterError, match="Softmax before it"):
-        applied(ROW, S.Softmax(), write, FULL, history=[0])
+        S.SamplerChain([S.Softmax(), write, FULL])
+    chain = S.SamplerChain([S.Softmax(), FULL, S.Dist(1)], seed=1)
+    with pytest.raises(ParameterError, match="Softmax before it"):
+        chain.insert(1, write)
+    with pytest.raises(ParameterError, match="Softmax before it"):
+        chain.remove(0)
+    assert chain.describe() == "logits -> softmax -> top_p -> dist"
+    chain.insert(0, write)
+    chain.sample(ROW)
+
+
+class Writes:
+    def apply(self, candidates: S.Candidates) -> None:
+        candidates.logits = candidates.logits * np.float32(2)
+
+
+def test_what_a_users_sampler_writes_shows_when_it_runs() -> None:
+    chain = S.SamplerChain([S.Softmax(), Writes(), FULL, S.Dist(1)])
+    with pytest.raises(ParameterError, match="Softmax before it"):
+        chain.sample(ROW)
+    assert chain.history == []
+
+
+def test_params_without_a_softmax_are_refused_when_the_chain_is_made() -> None:
+    params = S.SamplingParams(top_p=0.5, mass="full", samplers="temperature;softmax;top_k;top_p")
+    assert params.chain().sample(ROW) in range(4)
+    with pytest.raises(ParameterError, match="Softmax before it"):
+        params.replace(samplers="top_k;top_p").chain()
 
 
 def test_with_llama_cpps_numbers_it_sorts_and_fills_in_probabilities() -> None:
