@@ -257,6 +257,8 @@ class Chain:
 
     def reset(self) -> None: ...
 
+    def restart(self) -> None: ...
+
     def clone(self) -> Chain: ...
 
     @property
@@ -427,13 +429,22 @@ class LlamaCandidates:
     def probs(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
 
 class LlamaChain:
-    def __init__(self, samplers: Sequence[LlamaSampler]) -> None: ...
+    def __init__(self, samplers: Sequence[LlamaSampler], grammar: LlamaConstraintSampler | None) -> None: ...
 
     def sample(self, logits: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int: ...
 
     def apply(self, candidates: LlamaCandidates) -> None: ...
 
     def apply_one(self, candidates: LlamaCandidates, index: int) -> None: ...
+
+    def apply_grammar(self, candidates: LlamaCandidates) -> None:
+        """Mask what the grammar forbids, unless it waits."""
+
+    def rejects(self, candidates: LlamaCandidates) -> bool:
+        """Whether the grammar forbids the token selected."""
+
+    @property
+    def grammar(self) -> LlamaConstraintSampler: ...
 
     @property
     def samplers(self) -> list[LlamaSampler]: ...
@@ -443,6 +454,8 @@ class LlamaChain:
     def rollback(self, n: int) -> None: ...
 
     def reset(self) -> None: ...
+
+    def restart(self) -> None: ...
 
     def clone(self) -> LlamaChain: ...
 
@@ -463,6 +476,12 @@ class LlamaAdaptiveP(LlamaSampler):
 
     @property
     def average(self) -> float: ...
+
+class LlamaConstraintSampler(LlamaSampler):
+    def __init__(self, constraint: Constraint, ends: Sequence[int]) -> None: ...
+
+    @property
+    def constrained(self) -> Constrained: ...
 
 class LlamaDist(LlamaSampler):
     def __init__(self, seed: int) -> None: ...
@@ -572,6 +591,28 @@ class AdaptiveP(Sampler):
 
     @property
     def average(self) -> float: ...
+
+class Constrained:
+    """A constraint as a chain holds it."""
+
+    @property
+    def constraint(self) -> Constraint: ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether the text is complete and nothing but its end may follow."""
+
+    def count(self) -> int:
+        """Tokens that the mask allows."""
+
+class PyConstraint(Constraint):
+    def __init__(self, adapter: object) -> None: ...
+
+class ConstraintSampler(Sampler):
+    def __init__(self, constraint: Constraint, ends: Sequence[int]) -> None: ...
+
+    @property
+    def constrained(self) -> Constrained: ...
 
 class Dist(Sampler):
     def __init__(self, seed: int, ordinal: int, draw: int) -> None: ...

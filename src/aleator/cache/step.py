@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from aleator._native import seen_cells
 from aleator.cache.cell_tensors import CellTensors
@@ -168,6 +169,24 @@ class Step:
             self._undo.append(lambda: setattr(self._cache, "do_defrag", True))
             self._cache.defrag()
 
+    def preserve(self, cells: npt.NDArray[np.int64]) -> None:
+        """Keep what these cells store now, for the case that the block raises."""
+        cache = self._cache
+        positions = cache.key_positions[cells]
+        kept = [
+            (side, layer, index, side.take(layer, index))
+            for side in (cache.keys, cache.values)
+            for layer, device in enumerate(cache.devices)
+            for index in (torch.from_numpy(cells).to(device),)
+        ]
+
+        def undo() -> None:
+            for side, layer, index, rows in kept:
+                side.put(layer, index, rows)
+            cache.key_positions[cells] = positions
+
+        self._undo.append(undo)
+
     def apply_shifts(self) -> None:
         """Settle pending shifts: see :mod:`aleator.cache.shift`."""
         if not self._cache.cells.has_shift:
@@ -231,4 +250,4 @@ class Step:
             lost = slots[step._emptied[slots]]
             if len(lost):
                 step._emptied[lost] = False
-                step._undo.append(self._cache.save_rows(lost))
+                step.preserve(lost)

@@ -126,6 +126,7 @@ class Context:
             policy=policy,
             compat=compat,
             pad=256 if flash_attn or compat is None else 32,
+            architecture=decoder.config.architecture,
         )
         self.rows: torch.Tensor | None = None  # also for SamplerChain.sample(ctx)
         self._wanted: list[int] = []  # batch indices of the rows
@@ -190,6 +191,14 @@ class Context:
                 f"{', '.join(map(str, self._wanted[:8]))}{', ...' if n > 8 else ''}"
             )
         return self.rows[self._wanted.index(i)]
+
+    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
+        """``cache.state_write``: the logits of the last decode are not part of the state."""
+        return self.cache.state_write(seq, format=format)
+
+    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+        """``cache.state_read``."""
+        return self.cache.state_read(blob, seq, format=format)
 
     def _compute(
         self, inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32], part: MicroBatch
