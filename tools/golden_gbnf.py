@@ -2,8 +2,8 @@
 
     python tools/golden_gbnf.py
 
-For each grammar of tests/data/grammars, some more, and each vocabulary of tests/data/vocab: walks of tokens that
-llama.cpp allows, and for every step the number of tokens allowed and a digest of the mask (bit id % 32 of word
+For each grammar of tests/data/grammars, some more, and each vocabulary of tests/data/vocab: walks of tokens
+that llama.cpp allows, and for every step the number of tokens allowed and a digest of the mask (bit id % 32 of word
 id // 32).  Lazy grammars record from when on the mask is not full.  Nothing here comes from Aleator.
 """
 
@@ -161,7 +161,7 @@ def main() -> None:
     print(len(cases), "walks,", sum(len(c["masks"]) for c in cases), "masks")
 
 
-@llama.llama_log_callback
+@llama.llama_log_callback  # type: ignore[untyped-decorator]
 def _quiet(level: int, text: bytes, data: Any) -> None:
     """Says nothing."""
 

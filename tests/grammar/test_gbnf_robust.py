@@ -126,8 +126,7 @@ def test_mutilated_grammars(vocabulary: Vocabulary) -> None:
                 text.insert(place, rng.choice('()[]{}"*+?|<>!^-\\#.=:\n\r\t 09aé\0😀'))
         try:
             c = compiled("".join(text), vocabulary)
-        except GrammarError as error:
-            assert str(error)
+        except GrammarError:
             continue
         accepted += 1
         walk(c, rng, 1)
@@ -136,13 +135,15 @@ def test_mutilated_grammars(vocabulary: Vocabulary) -> None:
 
 def test_random_text_is_refused_or_works(vocabulary: Vocabulary) -> None:
     rng = random.Random(1)
+    refused = 0
     for _ in range(500):
         text = "".join(rng.choices('root::=|()[]{}"\\<>!*+?.-^ \n#axu019é\0', k=rng.randint(1, 60)))
         for grammar in (text, "root ::= " + text):
             try:
                 compiled(grammar, vocabulary).mask()
-            except GrammarError as error:
-                assert str(error)
+            except GrammarError:
+                refused += 1
+    assert 500 < refused < 1000
 
 
 @pytest.mark.parametrize(
