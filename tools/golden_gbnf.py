@@ -3,8 +3,9 @@
     python tools/golden_gbnf.py
 
 For each grammar of tests/data/grammars, some more, and each vocabulary of tests/data/vocab: walks of tokens
-that llama.cpp allows, and for every step the number of tokens allowed and a digest of the mask (bit id % 32 of word
-id // 32).  Lazy grammars record from when on the mask is not full.  Nothing here comes from Aleator.
+that llama.cpp allows, and for every step the number of tokens allowed and a digest of the mask (bit
+id % 32 of word id // 32).  Lazy grammars record when the mask is no longer full.  Nothing here comes from
+Aleator.
 """
 
 from __future__ import annotations
