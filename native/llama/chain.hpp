@@ -17,7 +17,8 @@ class LlamaChain {
   void apply_one(Row& row, size_t index);
   const std::vector<std::shared_ptr<LlamaSampler>>& samplers() const { return samplers_; }
   void accept(int32_t token, bool generated);
-  void rollback(int64_t n);
+  // Without replay the generators go on from where they are.
+  void rollback(int64_t n, bool replay);
   void reset();
   int32_t sample(const void* logits, int64_t n_vocab,
                  Dtype dtype);  // applies, accepts, returns the token
@@ -31,6 +32,7 @@ class LlamaChain {
 
  private:
   void find_stateful();
+  void take_back();
   void save(std::vector<State>& states) const;
   void restore(const State* states);
 
