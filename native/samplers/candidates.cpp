@@ -1,6 +1,7 @@
 #include "samplers/candidates.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -237,6 +238,54 @@ void Candidates::become(int32_t id) {
   spare_ids_.assign(1, id);
   spare_logits_.assign(1, 1.0f);
   set_compact(spare_ids_, spare_logits_);
+}
+
+bool Candidates::keep_masked(std::span<const uint32_t> words) {
+  const auto word = [&](int64_t i) { return i < std::ssize(words) ? words[i] : 0u; };
+  if (!dense_) {
+    size_t kept = 0;
+    for (size_t i = 0; i < ids_.size(); ++i)
+      if (word(ids_[i] / 32) >> (ids_[i] % 32) & 1) {
+        ids_[kept] = ids_[i];
+        logits_[kept++] = logits_[i];
+      }
+    ids_.resize(kept);
+    logits_.resize(kept);
+    top_ = -infinity;
+    for (const float z : logits_) top_ = std::max(top_, z);
+    return kept > 0;
+  }
+  constexpr int words_per_tile = tile_size / 32;
+  int64_t allowed = 0;
+  for (const uint32_t w : words) allowed += std::popcount(w);
+  top_ = -infinity;
+  if (allowed < n_vocab_ / 8) {  // few: straight into a compact list
+    spare_ids_.clear();
+    spare_logits_.clear();
+    for (int64_t i = 0; i < std::min<int64_t>(std::ssize(words), n_tiles_ * words_per_tile); ++i)
+      for (uint32_t w = words[i]; w; w &= w - 1) {
+        const int64_t id = i * 32 + std::countr_zero(w);
+        const float z = tiles_[id / tile_size][id % tile_size] + 0.0f;
+        if (z == -infinity) continue;
+        spare_ids_.push_back(static_cast<int32_t>(id));
+        spare_logits_.push_back(z);
+      }
+    if (spare_ids_.empty()) return false;
+    set_compact(spare_ids_, spare_logits_);
+    return true;
+  }
+  for (int64_t t = 0; t < n_tiles_; ++t) {  // many: only tiles that lose a token are copied
+    for (int k = 0; k < words_per_tile; ++k) {
+      uint32_t gone = ~word(t * words_per_tile + k);
+      if (!gone) continue;
+      float* x = own_tile(t) + k * 32;
+      for (; gone; gone &= gone - 1) x[std::countr_zero(gone)] = -infinity;
+      maxima_[t] = infinity;  // to be found again
+    }
+    if (maxima_[t] == infinity) scan(tiles_[t], 1, &maxima_[t], &has_nan_[t]);
+    top_ = std::max(top_, maxima_[t]);
+  }
+  return top_ > -infinity;
 }
 
 // Keeps what stands at `key` or before it in the order.

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "errors.hpp"
@@ -72,6 +73,9 @@ class Candidates {
   void remove(const std::vector<int32_t>& ids);  // ascending, not all of them
   template <typename Kept>
   void keep_if(Kept kept);  // by (index); the list must be compact
+  // The tokens whose bit is set, 32 a word, none past the end.  False, with the list spoilt, if
+  // none is left.
+  bool keep_masked(std::span<const uint32_t> words);
 
   Moments moments() const;
   uint64_t mass();  // total of the Q40 weights

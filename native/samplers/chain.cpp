@@ -100,6 +100,10 @@ void Chain::reset() {
   step_.position = 0;
 }
 
+void Chain::restart() {
+  for (const auto& sampler : samplers_) sampler->restart();
+}
+
 int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
   const auto began = std::chrono::steady_clock::now();
   scratch_.load(data, n, dtype);
@@ -192,6 +196,11 @@ ALEATOR_BIND(chain) {
            [](Chain& chain) {
              const Busy busy(chain.busy);
              chain.reset();
+           })
+      .def("restart",
+           [](Chain& chain) {
+             const Busy busy(chain.busy);
+             chain.restart();
            })
       .def("clone",
            [](Chain& chain) {

@@ -39,6 +39,7 @@ class Sampler {
   virtual void accept(const History&) {}
   virtual void unaccept(const History&) {}
   virtual void reset() {}
+  virtual void restart() {}              // a new text begins: constraints start anew
   virtual void set_ordinal(uint32_t) {}  // of its random stream, when the chain was edited
   virtual std::shared_ptr<Sampler> clone() const = 0;
 };

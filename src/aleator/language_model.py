@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 import logging
+import math
 import os
 import secrets
 import weakref
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from aleator.cache.prefix import PrefixConfig
 from aleator.core.errors import ParameterError, TokenizerError
 from aleator.generate.context import Context
+from aleator.generate.ending import Ending, Shortest
 from aleator.generate.loop import Run, cells_needed
 from aleator.generate.request import Generation, Request
+from aleator.grammar.spelling import spelling
 from aleator.models.decoder import Decoder, build_decoder
 from aleator.models.weights import Weights, open_weights
 from aleator.samplers import SamplerChain, SamplingParams
@@ -198,6 +201,8 @@ class LanguageModel:
         parse_special: bool = True,
         progress: Callable[[int, int], None] | None = None,
         observe: Callable[[SamplerChain, Any], None] | None = None,
+        finish: bool | None = None,
+        jump_forward: bool = True,
         **sampling: Any,
     ) -> Generation:
         """Continue a prompt.
@@ -230,8 +235,13 @@ class LanguageModel:
             progress: called with (done, total) prompt tokens during prefill.
             observe: called with the chain and the logits [V] before each token is drawn, to look at them
                 (``chain.explain``).
+            finish: with a grammar, bring the text to its end before ``max_tokens`` or the context cuts it
+                off, with tokens that are not drawn; where even the shortest ending does not fit, ``complete``
+                of the result is False.  None: yes with portable numerics, no with llama.cpp's.
+            jump_forward: decode together what a grammar forces; the tokens are the same without.
             sampling: single sampling parameters, such as ``temperature=0.8, seed=1``; they win over
-                ``preset`` and ``params``.
+                ``preset`` and ``params``.  ``grammar`` (GBNF text, or a sampler such as ``Lark``),
+                ``json_schema`` (mapping or text) or ``regex`` say what the text must obey (docs/grammar.md).
 
         Raises:
             ParameterError: an unknown parameter, or one out of range.
@@ -256,6 +266,8 @@ class LanguageModel:
             n_keep=n_keep,
             parse_special=parse_special,
             observe=observe,
+            finish=finish,
+            jump_forward=jump_forward,
             **sampling,
         )
         return self._run(requests, progress)[0]
@@ -304,6 +316,8 @@ class LanguageModel:
         n_keep: int | None = None,
         parse_special: bool = True,
         observe: Callable[[SamplerChain, Any], None] | None = None,
+        finish: bool | None = None,
+        jump_forward: bool = True,
         **sampling: Any,
     ) -> list[Request]:
         if max_tokens is not None and max_tokens < -1:
@@ -328,7 +342,9 @@ class LanguageModel:
                 else self.tokenizer.decode(tokens, skip_special=True)
             )
             for completion in range(n):
-                chain = SamplerChain(samplers, chosen.numerics, completion=completion)
+                chain = SamplerChain(
+                    samplers, chosen.numerics, completion=completion, grammar=samplers.grammar
+                )
                 for token in tokens:
                     chain.accept(token)
                 requests.append(
@@ -344,6 +360,8 @@ class LanguageModel:
                         n_keep=self._n_keep(n_keep, tokens),
                         echo=text if echo else "",
                         observe=observe,
+                        spell=self.spelling(chain) if jump_forward else None,
+                        ending=self.ending(chain, chosen, finish),
                     )
                 )
         return requests
@@ -365,6 +383,21 @@ class LanguageModel:
             context.cache.seq_rm(0, -1, -1)  # of a run that was given up before its end
             self._user = weakref.ref(run)
         return run.generations
+
+    def spelling(self, chain: SamplerChain) -> Callable[[bytes], list[int]] | None:
+        """Cuts forced text into tokens; None if nothing in the chain forces any."""
+        return spelling(self.tokenizer).tokens if chain.grammar is not None else None
+
+    def ending(
+        self, chain: SamplerChain, params: SamplingParams, finish: bool | None = None
+    ) -> Ending | None:
+        """Brings the chain's constrained text to its end; None if that is not wanted or not possible."""
+        if finish is None:
+            finish = chain.numerics == "portable"
+        if not finish or len(chain.constraints) != 1:
+            return None
+        banned = [token for token, bias in params.logit_bias if bias == -math.inf]
+        return Ending(chain, Shortest(spelling(self.tokenizer), banned))
 
     def stream(self, tokens: Sequence[int]) -> StreamDecoder:
         """Turns what is generated after ``tokens`` into text."""

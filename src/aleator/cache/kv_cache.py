@@ -205,14 +205,7 @@ class KVCache:
 
         "." is a free cell, a digit its only owner ("+" above 9), "M" several owners.
         """
-        top = self.cells.top
-        owners = self.cells.owners[:top]
-        bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
-        counts, first = bits.sum(1), bits.argmax(1)
-        return "".join(
-            "." if n == 0 else "M" if n > 1 else str(s) if s < 10 else "+"
-            for n, s in zip(counts.tolist(), first.tolist(), strict=True)
-        )
+        return self.cells.map()
 
     # Kept texts; see aleator.cache.prefix
 
@@ -268,14 +261,8 @@ class KVCache:
         """Make kept texts give up the cells from ``p0`` on that they share with a sequence."""
         if self.prefix is None:
             return
-        moved = self._owned(seq) & (self.cells.positions[: self.cells.top] >= p0)
-        for text in [t.seq for t in self.prefix if (moved & self._owned(t.seq)).any()]:
-            self.prefix.shorten(text, max(p0, 0))
-
-    def _owned(self, seq: int) -> npt.NDArray[np.bool_]:
-        words = self.cells.owners[: self.cells.top, seq // 64]
-        owned: npt.NDArray[np.bool_] = (words >> np.uint64(seq % 64) & np.uint64(1)) != 0
-        return owned
+        for other in self.cells.sharers(seq, p0):
+            self.prefix.shorten(other, max(p0, 0))
 
     # llama.cpp's verbs
 

@@ -60,9 +60,7 @@ class MicroBatch:
         self._cache, self.slots, self.positions = cache, slots, positions
         cells, keys = cache.cells, cache.key_positions
         keys[slots] = 0 if cache.k_storage == "raw" else positions
-        self.seen = Seen(
-            *seen_cells(cells.positions, cells.owners, cells.top, positions, seqs, causal, keys)
-        )
+        self.seen = Seen(*seen_cells(cells, positions, seqs, causal, keys))
 
     def tensors(self) -> CellTensors:
         """The same for layers that compute with torch."""

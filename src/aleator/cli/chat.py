@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 
 from aleator.cli.arguments import Parser, integer
 from aleator.cli.options import add_model_options, decode, load_model, stop_strings
-from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
+from aleator.cli.sampling import (
+    add_grammar_options,
+    add_sampling_options,
+    announce,
+    sampling_arguments,
+)
 from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
 from aleator.core.errors import ContextFull
 
@@ -75,6 +80,7 @@ def add_arguments(parser: Parser) -> None:
         help="when the context is full, forget the oldest exchanges instead of ending",
     )
     add_sampling_options(parser)
+    add_grammar_options(parser)
     add_model_options(parser)
 
 

@@ -91,6 +91,7 @@ class Conversation:
             tokens = self._tokens(messages, known)
         self._context.cache.seq_rm(0, -1, -1)  # of an answer that was given up before its end
         self._accept(tokens)
+        self.chain.restart()
         request = Request(
             tokens=tuple(tokens),
             chain=self.chain,
@@ -100,6 +101,8 @@ class Conversation:
             stop=self._stop,
             context_shift=self._forget,
             n_keep=int(tokens[0] == model.vocab.bos),
+            spell=model.spelling(self.chain),
+            ending=model.ending(self.chain, self.params),
         )
         self._run = Run(self._context, [request], model.vocab, model.n_ctx, self._progress)
         self.messages = messages

@@ -17,8 +17,14 @@ from aleator.cli.options import (
     read_text,
     stop_strings,
 )
-from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
+from aleator.cli.sampling import (
+    add_grammar_options,
+    add_sampling_options,
+    announce,
+    sampling_arguments,
+)
 from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
+from aleator.samplers import ConstraintSampler
 
 if TYPE_CHECKING:
     from aleator.generate.request import Generation
@@ -105,6 +111,7 @@ def add_arguments(parser: Parser) -> None:
         help="prompt tokens that --context-shift never forgets; -1: all (default: the BOS token if any)",
     )
     add_sampling_options(parser)
+    add_grammar_options(parser)
     add_model_options(parser)
 
 
@@ -171,6 +178,8 @@ def print_json(model: LanguageModel, prompt: str, generations: Sequence[Generati
 
 def finite(value: Any) -> Any:
     """The same with infinities as the strings "inf" and "-inf", which JSON has no numbers for."""
+    if isinstance(value, ConstraintSampler):
+        return value.describe()
     if isinstance(value, dict):
         return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
