@@ -139,12 +139,10 @@ ALEATOR_BIND(chain) {
       .def(
           "sample",
           [](Chain& chain, const Logits& logits) {
-            const Dtype dtype = dtype_of(logits);
-            const void* data = logits.data();
-            const auto n = static_cast<int64_t>(logits.shape(0));
+            const Dtype dtype = dtype_of(logits.type);
             nb::gil_scoped_release release;
             const Busy busy(chain.busy);
-            return chain.sample(data, n, dtype);
+            return chain.sample(logits.data, logits.n, dtype);
           },
           nb::arg("logits").noconvert())
       .def(

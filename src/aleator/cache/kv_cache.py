@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from aleator._native import Cells
+from aleator.cache.formats import llama
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
 from aleator.cache.shift import turned_keys
 from aleator.cache.step import Step
@@ -58,6 +59,7 @@ class KVCache:
         hadamard: turn heads by a Hadamard matrix before they are rounded to blocks, where llama.cpp
             does.
         prefix: keep texts (:meth:`keep`); None: do not.
+        architecture: the model's, as state files name it.
 
     Attributes:
         key_positions: int32 [n_cells], the position that a cell's stored key is turned to.  It is
@@ -79,6 +81,7 @@ class KVCache:
         k_storage: str = "rotated",
         hadamard: bool = True,
         prefix: PrefixConfig | None = None,
+        architecture: str = "",
     ) -> None:
         if not 1 <= n_cells < 2**31:
             raise ParameterError("n_ctx", f"n_ctx must lie in [1, 2^31), not {n_cells}")
@@ -96,7 +99,7 @@ class KVCache:
         if len(given) != len(layers):
             raise ParameterError("device", f"{len(given)} devices for {len(layers)} layers")
         self.shapes, self.devices = list(layers), [torch.device(d) for d in given]
-        self.rotate = rotate
+        self.rotate, self.architecture = rotate, architecture
         self.type_k, self.type_v = type_k, type_v
         self.v_layout, self.k_storage = v_layout, k_storage
         self.n_seq_max = n_seq_max
@@ -206,6 +209,68 @@ class KVCache:
         "." is a free cell, a digit its only owner ("+" above 9), "M" several owners.
         """
         return self.cells.map()
+
+    # State; see aleator.cache.formats
+
+    @property
+    def n_streams(self) -> int:
+        """Parts of the cells that sequences have to themselves; 1: they share all."""
+        return int(getattr(self.cells, "n_streams", 1))
+
+    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
+        """What the cache holds, as bytes for :meth:`state_read` here or in llama.cpp.
+
+        Args:
+            seq: one sequence; -1: everything.
+            format: "llama", llama.cpp's own layout (``llama_state_get_data``,
+                ``llama_state_seq_get_data``).  Pending shifts are applied in what is written.
+
+        """
+        _format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.write(self, seq)
+
+    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+        """Restore what :meth:`state_write` gave, or llama.cpp; returns how many cells it fills.
+
+        Args:
+            blob: the bytes.
+            seq: the sequence that a sequence's state replaces, which need not be the one it was; -1: a
+                whole state, which replaces everything.
+            format: "llama".
+
+        Raises:
+            Corrupt: the bytes are damaged or no state; says where.
+            Incompatible: a state of another kind of cache; says how they differ.
+            CacheFull: it has more cells than are free.
+
+        """
+        _format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.read(self, blob, seq)
+
+    def session_write(
+        self, tokens: Sequence[int], seq: int = -1, *, format: str = "llama"
+    ) -> bytes:
+        """A session file's bytes: ``tokens``, the text, and the state of everything or one sequence.
+
+        As ``llama_state_save_file`` and ``llama_state_seq_save_file`` write them.
+        """
+        _format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.write_session(self, tokens, seq)
+
+    def session_read(
+        self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
+    ) -> list[int]:
+        """Restore a session file's bytes as :meth:`state_read` does; returns its tokens."""
+        _format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.read_session(self, data, seq)[0]
 
     # Kept texts; see aleator.cache.prefix
 
@@ -349,3 +414,8 @@ class KVCache:
     def _require_shift(self) -> None:
         if self.rotate is None:
             raise CannotShift("this model's keys cannot be turned to new positions")
+
+
+def _format(name: str) -> None:
+    if name != "llama":
+        raise ParameterError("format", f"format must be llama, not {name!r}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from aleator._native import seen_cells
 from aleator.cache.cell_tensors import CellTensors
@@ -73,6 +74,7 @@ class Step:
     def __init__(self, cache: KVCache) -> None:
         self._cache = cache
         self._undo: list[Callable[[], None]] = []
+        self._evicted = False
 
     def __enter__(self) -> Step:
         self._cache.cells.begin()
@@ -104,9 +106,28 @@ class Step:
             return
         free = cache.free
         while cache.prefix is not None and cache.prefix.evict_block():
+            self._evicted = True
             if needed <= cache.free:
                 return
         raise CacheFull(needed, free, cache.free - free)
+
+    def preserve(self, cells: npt.NDArray[np.int64]) -> None:
+        """Keep what these cells store now, for the case that the block raises."""
+        cache = self._cache
+        positions = cache.key_positions[cells]
+        kept = [
+            (side, layer, index, side.take(layer, index))
+            for side in (cache.keys, cache.values)
+            for layer, device in enumerate(cache.devices)
+            for index in (torch.from_numpy(cells).to(device),)
+        ]
+
+        def undo() -> None:
+            for side, layer, index, rows in kept:
+                side.put(layer, index, rows)
+            cache.key_positions[cells] = positions
+
+        self._undo.append(undo)
 
     def apply_shifts(self) -> None:
         """Settle pending shifts: see :mod:`aleator.cache.shift`."""
@@ -128,5 +149,7 @@ class Step:
 
         ``causal``: a token sees its sequence's cells at positions not after its own, else all of them.
         """
-        cells = self._cache.cells
-        return MicroBatch(self._cache, cells.place(positions, owners), positions, seqs, causal)
+        slots = self._cache.cells.place(positions, owners)
+        if self._evicted:  # they may be cells that a failure gives back to a kept text
+            self.preserve(slots)
+        return MicroBatch(self._cache, slots, positions, seqs, causal)

@@ -102,6 +102,7 @@ class Context:
             or ("token" if flash_attn or storage_type("type_v", type_v).block > 1 else "channel"),
             k_storage=k_storage,
             prefix=prefix,
+            architecture=decoder.config.architecture,
         )
         self.rows: torch.Tensor | None = (
             None  # logits of the last decode, for SamplerChain.sample(ctx)
@@ -147,6 +148,14 @@ class Context:
             out = rows[0] if len(rows) == 1 else torch.cat(rows)
             self.rows = out.to(self.device)
             return self.rows
+
+    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
+        """``cache.state_write``: the logits of the last decode are not part of the state."""
+        return self.cache.state_write(seq, format=format)
+
+    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+        """``cache.state_read``."""
+        return self.cache.state_read(blob, seq, format=format)
 
     def _micro_batch(self, batch: CheckedBatch, part: slice, step: Step) -> torch.Tensor:
         positions = batch.positions[part]
