@@ -17,8 +17,10 @@ from aleator.core.errors import (
     CannotShift,
     ConstraintError,
     ContextFull,
+    Corrupt,
     FileFormatError,
     GrammarError,
+    Incompatible,
     InvalidBatch,
     LogitsError,
     ModelNotFound,
@@ -31,6 +33,7 @@ from aleator.core.errors import (
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
     from aleator.generate.request import Generation
+    from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
 
@@ -45,9 +48,11 @@ __all__ = [
     "CannotShift",
     "ConstraintError",
     "ContextFull",
+    "Corrupt",
     "FileFormatError",
     "Generation",
     "GrammarError",
+    "Incompatible",
     "InvalidBatch",
     "LanguageModel",
     "LogitsError",
@@ -55,6 +60,7 @@ __all__ = [
     "ParameterError",
     "SamplerChain",
     "SamplingParams",
+    "Session",
     "TemplateError",
     "TokenizerError",
     "UnsupportedModel",
@@ -71,6 +77,7 @@ _LAZY = {
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
     "Generation": "aleator.generate.request",
+    "Session": "aleator.generate.session",
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",
     "generate": None,

@@ -257,6 +257,8 @@ class Chain:
 
     def reset(self) -> None: ...
 
+    def restart(self) -> None: ...
+
     def clone(self) -> Chain: ...
 
     @property
@@ -363,7 +365,7 @@ class TokenTrie:
     @property
     def bytes(self) -> int: ...
 
-def compile_gbnf(text: str, root: str, trie: TokenTrie, token_of: Callable) -> Constraint: ...
+def compile_gbnf(text: str, root: str, trie: TokenTrie, token_of: Callable, trigger_patterns: Sequence[str], trigger_tokens: Sequence[int]) -> Constraint: ...
 
 def gguf_skip_strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, count: int) -> tuple:
     """
@@ -399,35 +401,8 @@ def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[nu
 class LlamaSampler:
     """A built-in sampler, to be put into a LlamaChain."""
 
-class LlamaCandidates:
-    def __init__(self, candidates: Candidates) -> None: ...
-
-    def __len__(self) -> int: ...
-
-    @property
-    def n_vocab(self) -> int: ...
-
-    @property
-    def sorted(self) -> bool: ...
-
-    @property
-    def selected(self) -> int | None: ...
-
-    @property
-    def ids(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
-
-    @property
-    def logits(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
-
-    @property
-    def p(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
-        """llama.cpp's field p, as the samplers left it."""
-
-    @property
-    def probs(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
-
 class LlamaChain:
-    def __init__(self, samplers: Sequence[LlamaSampler]) -> None: ...
+    def __init__(self, samplers: Sequence[LlamaSampler], grammar: LlamaConstraintSampler | None) -> None: ...
 
     def sample(self, logits: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int: ...
 
@@ -435,14 +410,25 @@ class LlamaChain:
 
     def apply_one(self, candidates: LlamaCandidates, index: int) -> None: ...
 
+    def apply_grammar(self, candidates: LlamaCandidates) -> None:
+        """Mask what the grammar forbids, unless it waits."""
+
+    def rejects(self, candidates: LlamaCandidates) -> bool:
+        """Whether the grammar forbids the token selected."""
+
+    @property
+    def grammar(self) -> LlamaConstraintSampler: ...
+
     @property
     def samplers(self) -> list[LlamaSampler]: ...
 
     def accept(self, token: int, generated: bool) -> None: ...
 
-    def rollback(self, n: int) -> None: ...
+    def rollback(self, n: int, replay: bool) -> None: ...
 
     def reset(self) -> None: ...
+
+    def restart(self) -> None: ...
 
     def clone(self) -> LlamaChain: ...
 
@@ -463,6 +449,48 @@ class LlamaAdaptiveP(LlamaSampler):
 
     @property
     def average(self) -> float: ...
+
+class LlamaCandidates:
+    def __init__(self, candidates: Candidates) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def n_vocab(self) -> int: ...
+
+    @property
+    def sorted(self) -> bool: ...
+
+    @property
+    def selected(self) -> int | None: ...
+
+    @selected.setter
+    def selected(self, token: int | None) -> None: ...
+
+    @property
+    def ids(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def logits(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
+
+    @logits.setter
+    def logits(self, arg: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], /) -> None: ...
+
+    @property
+    def p(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+        """llama.cpp's field p, as the samplers left it."""
+
+    @property
+    def probs(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
+
+    def keep(self, ids: Sequence[int]) -> None:
+        """Keep these tokens; the others are no candidates any more."""
+
+class LlamaConstraintSampler(LlamaSampler):
+    def __init__(self, constraint: Constraint, ends: Sequence[int]) -> None: ...
+
+    @property
+    def constrained(self) -> Constrained: ...
 
 class LlamaDist(LlamaSampler):
     def __init__(self, seed: int) -> None: ...
@@ -518,6 +546,9 @@ class LlamaTopP(LlamaSampler):
 class LlamaTypicalP(LlamaSampler):
     def __init__(self, typical_p: float, min_keep: int) -> None: ...
 
+class LlamaUserSampler(LlamaSampler):
+    def __init__(self, adapter: object) -> None: ...
+
 class LlamaXTC(LlamaSampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int) -> None: ...
 
@@ -572,6 +603,28 @@ class AdaptiveP(Sampler):
 
     @property
     def average(self) -> float: ...
+
+class Constrained:
+    """A constraint as a chain holds it."""
+
+    @property
+    def constraint(self) -> Constraint: ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether the text is complete and nothing but its end may follow."""
+
+    def count(self) -> int:
+        """Tokens that the mask allows."""
+
+class PyConstraint(Constraint):
+    def __init__(self, adapter: object) -> None: ...
+
+class ConstraintSampler(Sampler):
+    def __init__(self, constraint: Constraint, ends: Sequence[int]) -> None: ...
+
+    @property
+    def constrained(self) -> Constrained: ...
 
 class Dist(Sampler):
     def __init__(self, seed: int, ordinal: int, draw: int) -> None: ...

@@ -33,13 +33,13 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
     return build_decoder(open_weights(path))
 
 
-def context(decoder: Decoder, rollback: int = 0, n_ubatch: int = 512) -> Context:
+def context(decoder: Decoder, rollback: int = 0, n_ubatch: int = 512) -> Any:
     return Context(decoder, n_seq_max=4, n_rollback=rollback, n_ubatch=n_ubatch)
 
 
-def feed(ctx: Context, seq: int, tokens: list[int]) -> torch.Tensor:
+def feed(ctx: Any, seq: int, tokens: list[int]) -> torch.Tensor:
     """Logits after the last token."""
-    logits = ctx.decode(Batch.one(tokens, None, seq))[-1]
+    logits: torch.Tensor = ctx.decode(Batch.one(tokens, None, seq))[-1]
     ctx.cache.check()
     return logits
 
@@ -57,7 +57,7 @@ def ranges(cache: RecurrentCache) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def nine_and_three(decoder: Decoder) -> Context:
+def nine_and_three(decoder: Decoder) -> Any:
     """Sequence 0 at position 9, sequence 1 at 3."""
     ctx = context(decoder)
     feed(ctx, 0, TEXT[:10])
@@ -67,7 +67,7 @@ def nine_and_three(decoder: Decoder) -> Context:
 
 @pytest.mark.parametrize("removed", [(0, 5), (3, 6), (10, -1), (5, 5), (9, 3)])
 def test_ranges_without_the_newest_position_change_nothing(
-    nine_and_three: Context, removed: tuple[int, int]
+    nine_and_three: Any, removed: tuple[int, int]
 ) -> None:
     cache = nine_and_three.cache
     assert cache.seq_rm(0, *removed) is True
@@ -75,7 +75,7 @@ def test_ranges_without_the_newest_position_change_nothing(
 
 
 @pytest.mark.parametrize("p0", [1, 5, 9])
-def test_rewinds_without_states_are_refused(nine_and_three: Context, p0: int) -> None:
+def test_rewinds_without_states_are_refused(nine_and_three: Any, p0: int) -> None:
     cache = nine_and_three.cache
     with pytest.raises(CannotRewind) as caught:
         cache.seq_rm(0, p0, -1)
@@ -83,7 +83,7 @@ def test_rewinds_without_states_are_refused(nine_and_three: Context, p0: int) ->
     assert ranges(cache)[:2] == [(9, 9), (3, 3)]
 
 
-def test_removing_everything(nine_and_three: Context) -> None:
+def test_removing_everything(nine_and_three: Any) -> None:
     cache = nine_and_three.cache
     assert cache.seq_rm(0)
     assert ranges(cache)[:2] == [(-1, -1), (3, 3)]
@@ -92,7 +92,7 @@ def test_removing_everything(nine_and_three: Context) -> None:
     cache.check()
 
 
-def test_removal_for_everybody_is_all_or_none(nine_and_three: Context) -> None:
+def test_removal_for_everybody_is_all_or_none(nine_and_three: Any) -> None:
     cache = nine_and_three.cache
     with pytest.raises(CannotRewind):
         cache.seq_rm(-1, 2, -1)
@@ -116,7 +116,7 @@ def test_sequences_that_share_a_state_move_together(decoder: Decoder) -> None:
     cache.check()
 
 
-def test_copies_replace_and_are_whole(nine_and_three: Context) -> None:
+def test_copies_replace_and_are_whole(nine_and_three: Any) -> None:
     cache = nine_and_three.cache
     with pytest.raises(ParameterError, match="part of sequence 0"):
         cache.seq_cp(0, 3, 2, 5)
@@ -130,7 +130,7 @@ def test_copies_replace_and_are_whole(nine_and_three: Context) -> None:
     cache.check()
 
 
-def test_positions_stay_in_range(nine_and_three: Context) -> None:
+def test_positions_stay_in_range(nine_and_three: Any) -> None:
     cache = nine_and_three.cache
     for delta in (-10, 2**31 - 1):
         with pytest.raises(ParameterError, match="position 9"):
@@ -148,7 +148,7 @@ def test_positions_stay_in_range(nine_and_three: Context) -> None:
     lambda c: c.seq_keep(7), lambda c: c.seq_add(9, 0, -1, 1), lambda c: c.seq_pos_max(-1),
 ])  # fmt: skip
 def test_sequence_ids_are_checked(
-    nine_and_three: Context, call: Callable[[RecurrentCache], object]
+    nine_and_three: Any, call: Callable[[RecurrentCache], object]
 ) -> None:
     with pytest.raises(ParameterError, match="n_seq_max"):
         call(nine_and_three.cache)
@@ -330,7 +330,7 @@ class Model(RuleBasedStateMachine):
         seqs = np.array([s for s, _ in rows], np.int32)
         owners = (np.uint64(1) << seqs.astype(np.uint64))[:, None]
         with self.cache.step() as step:
-            batch = step.place(np.array(positions, np.int32), seqs, owners)
+            batch = step.place(np.array(positions, np.int32), owners)
             for run in batch.runs:
                 value = 0.0 if run.source < 0 else float(batch.ssm[0][run.source, 0, 0])
                 stores = dict(run.stores)

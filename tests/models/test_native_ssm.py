@@ -33,7 +33,7 @@ def decoder_of(folder: Path, spec: Spec) -> Decoder:
     return build_decoder(open_weights(write_model(folder / "m.gguf", spec)))
 
 
-def contexts(decoder: Decoder, **options: Any) -> tuple[Context, Context]:
+def contexts(decoder: Decoder, **options: Any) -> tuple[Any, Any]:
     """The same decoder in native code and in torch."""
     native, plain = Context(decoder, **options), Context(decoder, **options)
     assert native._native is not None

@@ -9,7 +9,7 @@ the old rows where they were.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.core.errors import CannotRewind, ParameterError
+from aleator.cache.plan import Tokens, checked_positions, owner_bits
+from aleator.core.errors import CacheError, CannotRewind, InvalidBatch, ParameterError
 
 log = logging.getLogger(__name__)
 
@@ -64,12 +65,35 @@ class RecurrentBatch:
         starts: int64 [runs + 1], where in ``order`` a run begins.
         sources: int64 [runs], the rows to start from, or -1.
         stores: int64 [T], by index in ``order``: the row that keeps the state after the token, or -1.
+        positions: int32 [T].
+        tokens: which tokens of the batch these are.
+        wanted: int64, which of them want logits, counted from the start of the micro-batch.
 
     """
 
-    __slots__ = ("conv", "order", "runs", "sources", "ssm", "starts", "stores")
+    __slots__ = (
+        "conv",
+        "order",
+        "positions",
+        "runs",
+        "sources",
+        "ssm",
+        "starts",
+        "stores",
+        "tokens",
+        "wanted",
+    )
 
-    def __init__(self, cache: RecurrentCache, runs: list[Run]) -> None:
+    def __init__(
+        self,
+        cache: RecurrentCache,
+        runs: list[Run],
+        positions: npt.NDArray[np.int32],
+        tokens: slice = slice(None),
+        wanted: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        self.positions, self.tokens = positions, tokens
+        self.wanted = np.arange(len(positions)) if wanted is None else wanted
         self.runs, self.conv, self.ssm = runs, cache.conv, cache.ssm
         self.order = np.array([t for run in runs for t in run.tokens], dtype=np.int64)
         self.starts = np.zeros(len(runs) + 1, dtype=np.int64)
@@ -151,7 +175,9 @@ class RecurrentCache:
         self._histories: dict[int, History] = {}
         self._holders = [0] * self.n_rows  # how many histories hold the row, a step's old ones too
         self._free = list(range(self.n_rows - 1, -1, -1))
-        self._before: dict[int, History] | None = None  # of sequences that the step changed
+        # Of each step under way, innermost last: what the sequences that it changed held before.
+        self._before: list[dict[int, History]] = []
+        self.version = 0  # changes with every change
         log.info(
             "recurrent states: %d sequences, %d layers, %s: %.2f MiB",
             n_seq_max,
@@ -176,6 +202,16 @@ class RecurrentCache:
         return self
 
     @property
+    def n_streams(self) -> int:
+        """Parts that sequences have to themselves: all share one."""
+        return 1
+
+    @property
+    def rewindable(self) -> int:
+        """Tokens by which a sequence can be rewound at least, once it has so many."""
+        return self.rollback
+
+    @property
     def words(self) -> int:
         """64-bit words in a set of sequences."""
         return (self.n_seq_max + 63) // 64
@@ -198,14 +234,48 @@ class RecurrentCache:
         """Whether two sequences continue from the same state."""
         return self._newest(a) == self._newest(b)
 
-    def step(self) -> RecurrentStep:
+    def plan(
+        self,
+        batch: Tokens,
+        *,
+        n_ubatch: int = 512,
+        n_batch: int | None = None,
+        rule: str = "simple",
+        keep_tail: int = 0,
+        causal: bool = True,
+    ) -> RecurrentPlan:
+        """Check a batch and cut it into micro-batches, without changing anything.
+
+        Arguments are those of :meth:`KVCache.plan`; of the rules only the order of the batch is needed here,
+        where a micro-batch may hold any tokens of any sequences, and no cut harms a rewind.
+
+        Raises:
+            InvalidBatch: a rule is broken; names the token.
+
+        """
+        if not causal:
+            raise ParameterError("causal_attn", "causal_attn=False: a state knows no later tokens")
+        n = len(batch.positions)
+        if n == 0:
+            raise InvalidBatch(-1, "the batch is empty: add at least one token")
+        positions = np.array(checked_positions(batch, self, self.n_seq_max), dtype=np.int32)
+        owners = owner_bits(batch, self.words, self.n_seq_max)
+        wanted = np.array(batch.wanted(), dtype=np.int64)
+        size = min(n_ubatch, n_batch or n_ubatch)
+        parts = tuple(slice(at, min(at + size, n)) for at in range(0, n, size))
+        return RecurrentPlan(positions, owners, wanted, parts, self.version)
+
+    def step(self, plan: RecurrentPlan | None = None) -> RecurrentStep:
         """A block that changes the states, and changes nothing if it raises."""
-        return RecurrentStep(self)
+        return RecurrentStep(self, plan)
 
     def check(self) -> None:
         """Raise AssertionError if the bookkeeping contradicts itself."""
         holders = [0] * self.n_rows
-        for history in [*self._histories.values(), *(self._before or {}).values()]:
+        for history in [
+            *self._histories.values(),
+            *(old for before in self._before for old in before.values()),
+        ]:
             for row, _ in history:
                 holders[row] += 1
         free = {row for row, count in enumerate(holders) if count == 0}
@@ -346,9 +416,9 @@ class RecurrentCache:
         if not kept and p0 > 0:
             oldest = history[0][1] + 1
             raise CannotRewind(
-                oldest,
                 f"sequence {seq} cannot be rewound to position {p0}: the oldest legal position is {oldest}, "
                 f"or 0 to remove all of it; create the context with a larger rollback (now {self.rollback})",
+                oldest,
             )
         return kept
 
@@ -389,10 +459,11 @@ class RecurrentCache:
                 self._histories[seq] = new
             else:
                 self._histories.pop(seq, None)
-            if self._before is not None and seq not in self._before:
-                self._before[seq] = old
+            if self._before and seq not in self._before[-1]:
+                self._before[-1][seq] = old
             else:
                 self._drop(old)
+        self.version += bool(changes)
 
     def _drop(self, history: History) -> None:
         for row, _ in history:
@@ -401,19 +472,21 @@ class RecurrentCache:
                 self._free.append(row)
 
     def _begin(self) -> None:
-        if self._before is not None:
-            raise RuntimeError("a step is under way")
-        self._before = {}
+        self._before.append({})
 
     def _end(self, keep: bool) -> None:
-        before, self._before = self._before or {}, None
+        before = self._before.pop()
+        outer = self._before[-1] if self._before else None
         for seq, old in before.items():
-            if keep:
+            if not keep:
+                self._drop(self._histories.pop(seq, ()))
+                if old:
+                    self._histories[seq] = old
+                self.version += 1
+            elif outer is not None and seq not in outer:
+                outer[seq] = old
+            else:
                 self._drop(old)
-                continue
-            self._drop(self._histories.pop(seq, ()))
-            if old:
-                self._histories[seq] = old
 
     def _check(self, parameter: str, seq: int) -> None:
         if not 0 <= seq < self.n_seq_max:
@@ -424,15 +497,55 @@ class RecurrentCache:
             )
 
 
-class RecurrentStep:
-    """A change that is taken back, exactly, if the block under ``with`` raises anything at all."""
+@dataclass(frozen=True, eq=False, slots=True)
+class RecurrentPlan:
+    """What :meth:`RecurrentCache.plan` decided about a batch of T tokens.
 
-    def __init__(self, cache: RecurrentCache) -> None:
-        self._cache = cache
+    Attributes:
+        positions: int32 [T].
+        owners: uint64 [T, words], the sequences of each token as bits.
+        wanted: int64, ascending indices of the tokens whose logits are wanted.
+        parts: the micro-batches.
+        version: of the cache that the plan was made for; the plan is void after any change.
+        rows: rows come in the order of the batch, so None.
+
+    """
+
+    positions: npt.NDArray[np.int32]
+    owners: npt.NDArray[np.uint64]
+    wanted: npt.NDArray[np.int64]
+    parts: tuple[slice, ...]
+    version: int
+    rows: None = None
+
+    def __len__(self) -> int:
+        """How many tokens."""
+        return len(self.positions)
+
+
+class RecurrentStep:
+    """A change that is taken back, exactly, if the block under ``with`` raises anything at all.
+
+    With a plan, iterating gives its micro-batches one after the other.
+    """
+
+    def __init__(self, cache: RecurrentCache, plan: RecurrentPlan | None = None) -> None:
+        self._cache, self._plan = cache, plan
 
     def __enter__(self) -> RecurrentStep:
+        if self._plan is not None and self._plan.version != self._cache.version:
+            raise CacheError("the cache has changed since the plan was made: plan again")
         self._cache._begin()
         return self
+
+    def __iter__(self) -> Iterator[RecurrentBatch]:
+        plan = self._plan
+        if plan is None:
+            return
+        for part in plan.parts:
+            low, high = np.searchsorted(plan.wanted, (part.start, part.stop))
+            wanted = plan.wanted[low:high] - part.start
+            yield self.place(plan.positions[part], plan.owners[part], part, wanted)
 
     def __exit__(
         self,
@@ -442,25 +555,17 @@ class RecurrentStep:
     ) -> None:
         self._cache._end(keep=kind is None)
 
-    def make_room(self, needed: int) -> None:
-        """Nothing: any number of tokens fits."""
-
-    def apply_shifts(self) -> None:
-        """Nothing: states have no positions in them."""
-
     def place(
         self,
         positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
         owners: npt.NDArray[np.uint64],
-        causal: bool = True,
+        tokens: slice = slice(None),
+        wanted: npt.NDArray[np.int64] | None = None,
     ) -> RecurrentBatch:
         """Give T tokens rows to start from and rows to leave their states in.
 
-        ``owners`` [T, words]: the sequences of each token, as bits.
+        ``owners`` [T, words]: the sequences of each token, as bits; the rest as in RecurrentBatch.
         """
-        if not causal:
-            raise ParameterError("causal_attn", "causal_attn=False: a state knows no later tokens")
         runs: list[Run] = []
         open_runs: dict[int, Run] = {}  # by sequence
         for token, (position, group) in enumerate(
@@ -475,7 +580,7 @@ class RecurrentStep:
             run.tokens.append(token)
             run.positions.append(position)
         self._close(list(open_runs.values()), open_runs, runs)
-        return RecurrentBatch(self._cache, runs)
+        return RecurrentBatch(self._cache, runs, positions, tokens, wanted)
 
     def _close(self, ended: list[Run], open_runs: dict[int, Run], runs: list[Run]) -> None:
         """Keep the states after the runs' last tokens, in rows that no history needs.
