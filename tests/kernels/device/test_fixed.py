@@ -83,7 +83,7 @@ def test_variances() -> None:
         if n * squares >= total * total:
             rows.append((n, total, squares))
     rows += [(1, -5, 25), (2**20, -(2**40), 2**60), (2**20, -1, 2**60), (3, 0, 0)]
-    n, total, squares = (torch.tensor(column) for column in zip(*rows, strict=True))
+    n, total, squares = map(torch.tensor, zip(*rows, strict=True))
     expected = [float(a * c - b * b) for a, b, c in rows]
     assert fixed.variance(n, total, squares).tolist() == expected
 
