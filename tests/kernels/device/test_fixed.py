@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,7 +84,8 @@ def test_variances() -> None:
         if n * squares >= total * total:
             rows.append((n, total, squares))
     rows += [(1, -5, 25), (2**20, -(2**40), 2**60), (2**20, -1, 2**60), (3, 0, 0)]
-    n, total, squares = map(torch.tensor, zip(*rows, strict=True))
+    columns: list[Any] = list(zip(*rows, strict=True))
+    n, total, squares = map(torch.tensor, columns)
     expected = [float(a * c - b * b) for a, b, c in rows]
     assert fixed.variance(n, total, squares).tolist() == expected
 
