@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -84,8 +83,7 @@ def test_variances() -> None:
         if n * squares >= total * total:
             rows.append((n, total, squares))
     rows += [(1, -5, 25), (2**20, -(2**40), 2**60), (2**20, -1, 2**60), (3, 0, 0)]
-    columns: list[Any] = list(zip(*rows, strict=True))
-    n, total, squares = map(torch.tensor, columns)
+    n, total, squares = (torch.tensor([row[i] for row in rows]) for i in range(3))
     expected = [float(a * c - b * b) for a, b, c in rows]
     assert fixed.variance(n, total, squares).tolist() == expected
 
