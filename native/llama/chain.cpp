@@ -16,8 +16,9 @@
 
 namespace aleator::llama {
 
-LlamaChain::LlamaChain(std::vector<std::shared_ptr<LlamaSampler>> samplers)
-    : samplers_(std::move(samplers)) {
+LlamaChain::LlamaChain(std::vector<std::shared_ptr<LlamaSampler>> samplers,
+                       std::shared_ptr<ConstraintSampler> grammar)
+    : samplers_(std::move(samplers)), grammar_(std::move(grammar)) {
   find_stateful();
   save(saved_);
 }
@@ -25,6 +26,7 @@ LlamaChain::LlamaChain(std::vector<std::shared_ptr<LlamaSampler>> samplers)
 LlamaChain::LlamaChain(const LlamaChain& other)
     : history_(other.history_), n_generated_(other.n_generated_), saved_(other.saved_) {
   for (const auto& sampler : other.samplers_) samplers_.push_back(sampler->clone());
+  if (other.grammar_) grammar_ = std::make_shared<ConstraintSampler>(*other.grammar_);
   find_stateful();
 }
 
@@ -41,12 +43,16 @@ void LlamaChain::restore(const State* states) {
   for (auto* sampler : stateful_) sampler->restore(*states++);
 }
 
+void LlamaChain::run(Row& row) {
+  for (const auto& sampler : samplers_) sampler->apply(row, history_);
+}
+
 // A failure leaves the samplers as they were: what was drawn is drawn again.
 void LlamaChain::apply(Row& row) {
   before_.clear();
   save(before_);
   try {
-    for (const auto& sampler : samplers_) sampler->apply(row, history_);
+    run(row);
   } catch (...) {
     restore(before_.data());
     throw;
@@ -55,13 +61,37 @@ void LlamaChain::apply(Row& row) {
 
 void LlamaChain::apply_one(Row& row, size_t index) { samplers_.at(index)->apply(row, history_); }
 
+void LlamaChain::apply_grammar(Row& row) {
+  if (grammar_) grammar_->apply(row, history_);
+}
+
+bool LlamaChain::rejects(Row& row) {
+  return grammar_ && row.selected >= 0 && !grammar_->constrained.allows(row.selected_token());
+}
+
 void LlamaChain::accept(int32_t token, bool generated) {
   Chain::check_token(token);
   history_.tokens.push_back(token);
   history_.generated.push_back(generated);
   n_generated_ += generated;
-  for (const auto& sampler : samplers_) sampler->accept(history_);
+  size_t done = 0;
+  bool heard = false;
+  try {
+    if (grammar_) grammar_->accept(history_), heard = true;
+    for (; done < samplers_.size(); ++done) samplers_[done]->accept(history_);
+  } catch (...) {  // only a constraint can: take it back from those before it
+    while (done-- > 0) samplers_[done]->unaccept(history_);
+    if (heard) grammar_->unaccept(history_);
+    take_back();
+    throw;
+  }
   save(saved_);
+}
+
+void LlamaChain::take_back() {
+  n_generated_ -= history_.generated.back();
+  history_.tokens.pop_back();
+  history_.generated.pop_back();
 }
 
 void LlamaChain::rollback(int64_t n) {
@@ -69,9 +99,8 @@ void LlamaChain::rollback(int64_t n) {
   if (!n) return;
   for (; n > 0; --n) {
     for (const auto& sampler : samplers_) sampler->unaccept(history_);
-    n_generated_ -= history_.generated.back();
-    history_.tokens.pop_back();
-    history_.generated.pop_back();
+    if (grammar_) grammar_->unaccept(history_);
+    take_back();
     saved_.resize(saved_.size() - stateful_.size());
   }
   restore(saved_.data() + saved_.size() - stateful_.size());
@@ -79,26 +108,37 @@ void LlamaChain::rollback(int64_t n) {
 
 void LlamaChain::reset() {
   for (const auto& sampler : samplers_) sampler->reset();
+  if (grammar_) grammar_->reset();
   history_ = {};
   n_generated_ = 0;
   saved_.clear();
   save(saved_);
 }
 
+void LlamaChain::restart() {
+  for (const auto& sampler : samplers_) sampler->restart();
+  if (grammar_) grammar_->restart();
+}
+
 int32_t LlamaChain::sample(const void* data, int64_t n, Dtype dtype) {
   const auto began = std::chrono::steady_clock::now();
   row_.load(data, n, dtype);
   apply(row_);
-  if (row_.selected < 0) {
+  try {
+    if (rejects(row_)) {  // the whole row masked, and the whole chain again: a second draw
+      row_.load(data, n, dtype);
+      apply_grammar(row_);
+      run(row_);
+    }
+    if (row_.selected < 0) Chain::refuse_no_selection();
+    accept(row_.selected_token(), true);
+  } catch (...) {
     restore(before_.data());
-    Chain::refuse_no_selection();
+    throw;
   }
-  const int32_t token =
-      row_.dense() ? static_cast<int32_t>(row_.selected) : row_.list()[row_.selected].id;
-  accept(token, true);
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   ++n_sampled_;
-  return token;
+  return history_.tokens.back();
 }
 
 namespace {
@@ -171,16 +211,16 @@ ALEATOR_BIND(llama) {
       .def_prop_ro("probs", &LlamaCandidates::probs, nb::rv_policy::automatic);
 
   nb::class_<LlamaChain>(m, "LlamaChain")
-      .def(nb::init<std::vector<std::shared_ptr<LlamaSampler>>>(), nb::arg("samplers"))
+      .def(nb::init<std::vector<std::shared_ptr<LlamaSampler>>,
+                    std::shared_ptr<ConstraintSampler>>(),
+           nb::arg("samplers"), nb::arg("grammar").none())
       .def(
           "sample",
           [](LlamaChain& chain, const Logits& logits) {
-            const Dtype dtype = dtype_of(logits);
-            const void* data = logits.data();
-            const auto n = static_cast<int64_t>(logits.shape(0));
+            const Dtype dtype = dtype_of(logits.type);
             nb::gil_scoped_release release;
             const Busy busy(chain.busy);
-            return chain.sample(data, n, dtype);
+            return chain.sample(logits.data, logits.n, dtype);
           },
           nb::arg("logits").noconvert())
       .def(
@@ -198,6 +238,23 @@ ALEATOR_BIND(llama) {
             chain.apply_one(candidates.row, index);
           },
           nb::arg("candidates"), nb::arg("index"))
+      .def(
+          "apply_grammar",
+          [](LlamaChain& chain, LlamaCandidates& candidates) {
+            const Busy busy(chain.busy);
+            chain.apply_grammar(candidates.row);
+          },
+          nb::arg("candidates"), "Mask what the grammar forbids, unless it waits.")
+      .def(
+          "rejects",
+          [](LlamaChain& chain, LlamaCandidates& candidates) {
+            const Busy busy(chain.busy);
+            return chain.rejects(candidates.row);
+          },
+          nb::arg("candidates"), "Whether the grammar forbids the token selected.")
+      .def_prop_ro(
+          "grammar", [](const LlamaChain& chain) { return chain.grammar(); },
+          nb::rv_policy::reference_internal)
       .def_prop_ro("samplers", &LlamaChain::samplers, nb::rv_policy::copy)
       .def(
           "accept",
@@ -217,6 +274,11 @@ ALEATOR_BIND(llama) {
            [](LlamaChain& chain) {
              const Busy busy(chain.busy);
              chain.reset();
+           })
+      .def("restart",
+           [](LlamaChain& chain) {
+             const Busy busy(chain.busy);
+             chain.restart();
            })
       .def("clone",
            [](LlamaChain& chain) {

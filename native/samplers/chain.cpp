@@ -100,6 +100,10 @@ void Chain::reset() {
   step_.position = 0;
 }
 
+void Chain::restart() {
+  for (const auto& sampler : samplers_) sampler->restart();
+}
+
 int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
   const auto began = std::chrono::steady_clock::now();
   scratch_.load(data, n, dtype);
@@ -135,12 +139,10 @@ ALEATOR_BIND(chain) {
       .def(
           "sample",
           [](Chain& chain, const Logits& logits) {
-            const Dtype dtype = dtype_of(logits);
-            const void* data = logits.data();
-            const auto n = static_cast<int64_t>(logits.shape(0));
+            const Dtype dtype = dtype_of(logits.type);
             nb::gil_scoped_release release;
             const Busy busy(chain.busy);
-            return chain.sample(data, n, dtype);
+            return chain.sample(logits.data, logits.n, dtype);
           },
           nb::arg("logits").noconvert())
       .def(
@@ -192,6 +194,11 @@ ALEATOR_BIND(chain) {
            [](Chain& chain) {
              const Busy busy(chain.busy);
              chain.reset();
+           })
+      .def("restart",
+           [](Chain& chain) {
+             const Busy busy(chain.busy);
+             chain.restart();
            })
       .def("clone",
            [](Chain& chain) {

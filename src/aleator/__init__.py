@@ -17,8 +17,10 @@ from aleator.core.errors import (
     CannotShift,
     ConstraintError,
     ContextFull,
+    Corrupt,
     FileFormatError,
     GrammarError,
+    Incompatible,
     InvalidBatch,
     LogitsError,
     ModelNotFound,
@@ -29,8 +31,9 @@ from aleator.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from aleator import generate, samplers, text
+    from aleator import generate, ops, samplers, text
     from aleator.generate.request import Generation
+    from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
 
@@ -45,9 +48,11 @@ __all__ = [
     "CannotShift",
     "ConstraintError",
     "ContextFull",
+    "Corrupt",
     "FileFormatError",
     "Generation",
     "GrammarError",
+    "Incompatible",
     "InvalidBatch",
     "LanguageModel",
     "LogitsError",
@@ -55,11 +60,13 @@ __all__ = [
     "ParameterError",
     "SamplerChain",
     "SamplingParams",
+    "Session",
     "TemplateError",
     "TokenizerError",
     "UnsupportedModel",
     "generate",
     "load",
+    "ops",
     "samplers",
     "text",
 ]
@@ -70,9 +77,11 @@ _LAZY = {
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
     "Generation": "aleator.generate.request",
+    "Session": "aleator.generate.session",
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",
     "generate": None,
+    "ops": None,
     "samplers": None,
     "text": None,
 }

@@ -51,6 +51,12 @@ add_sampling_options(parser)
 assert sampling_arguments(parser.parse(["--top-share", "0.5"])) == {"top_share": 0.5}
 assert parser.parse(["--help"]) is None
 """
+BENCHMARK = f"""
+import sys
+sys.path.append("benchmarks")
+from host_cases import cases
+print([case.ours(500).sample(case.make_rows(500)[0]) for case in cases() if case.stem == {STEM!r}])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +68,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         package, root / "src" / "aleator", ignore=shutil.ignore_patterns("data", "__pycache__")
     )
     shutil.copy(_native.__file__, root / "src" / "aleator")
-    for folder in ("docs", "native", "tools", "tests/golden", "tests/samplers"):
+    for folder in ("docs", "native", "tools", "tests/golden", "tests/samplers", "benchmarks/host"):
         shutil.copytree(
             ROOT / folder, root / folder, ignore=shutil.ignore_patterns("data", "__pycache__")
         )
@@ -72,10 +78,11 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tests/__init__.py",
         "tests/conftest.py",
         "tests/test_stems.py",
+        "benchmarks/host_cases.py",
     ):
         shutil.copy(ROOT / file, root / file)
 
-    module, line, golden, _, _ = blocks()
+    module, line, golden = blocks()[:3]
     (root / f"src/aleator/samplers/{STEM}.py").write_text(module)
     (root / f"tests/golden/portable/{STEM}.json").write_text(golden)
     index = root / "src/aleator/samplers/index.py"
@@ -120,6 +127,18 @@ def test_a_sampler_is_a_module_a_golden_file_and_a_line(copied: Path) -> None:
     chosen = f"{STEM} or any_chain or neutral or refused"
     out = python(copied, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *tests)
     assert " passed" in out
+
+
+def test_its_test_and_its_benchmark_run(copied: Path) -> None:
+    *_, test, case = blocks()
+    (copied / f"tests/samplers/test_{STEM}.py").write_text(test)
+    (copied / f"benchmarks/host/{STEM}.toml").write_text(case)
+    out = python(
+        copied, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/samplers/test_{STEM}.py"
+    )
+    assert "1 passed" in out
+    out = python(copied, "-c", BENCHMARK)
+    assert re.fullmatch(r"\[\d+\]\n", out)
 
 
 def without_kernel(sampler: S.Sampler) -> S.Sampler:

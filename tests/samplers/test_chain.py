@@ -115,6 +115,26 @@ def test_torch_rows_in_every_type() -> None:
     assert run_on(low) == run_on(low.float())  # type: ignore[arg-type]
 
 
+def test_torch_tensors_that_are_no_row_are_refused() -> None:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    row = torch.from_numpy(ROW)
+    with FakeTensorMode():
+        without_storage = torch.empty(8)
+    chain = default_chain()
+    for tensor in (row[::2], row.reshape(2, -1), row.to("meta"), row.to_sparse(), without_storage):
+        with pytest.raises(LogitsError, match="one contiguous row"):
+            chain.sample(tensor)
+        with pytest.raises(LogitsError, match="one contiguous row"):
+            S.Candidates(tensor)
+    with pytest.raises(LogitsError, match="float32, float16 or bfloat16"):
+        chain.sample(row.double())
+    assert chain.history == []
+    assert chain.sample(torch.nn.Parameter(row)) == default_chain().sample(ROW)
+    assert chain.sample(row.repeat(3)[len(ROW) : 2 * len(ROW)]) is not None  # a view with an offset
+
+
 @pytest.mark.parametrize(
     ("logits", "message"),
     [

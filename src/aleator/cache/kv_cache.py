@@ -11,24 +11,31 @@ import numpy.typing as npt
 import torch
 
 from aleator._native import Cells
+from aleator.cache.formats import llama
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
+from aleator.cache.shift import turned_keys
 from aleator.cache.step import Step
-from aleator.cache.storage.dense import DenseStorage, dense_bytes, dense_type
+from aleator.cache.storage import make_storage, side_bytes
 from aleator.core.errors import CacheError, CannotShift, ParameterError
 
 log = logging.getLogger(__name__)
 
 RotateKeys = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
-"""``rotate(layer, keys, deltas)``: float32 keys [n, G, D], turned by int64 [n] positions."""
+"""``rotate(layer, keys, deltas)``: float32 keys [n, G, D] of any number of heads, which it may
+overwrite, turned by int64 [n] positions."""
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """What a layer stores per cell: ``kv_heads`` keys of ``head_dim``, values of ``head_dim_v``."""
+    """What a layer stores per cell: ``kv_heads`` keys of ``head_dim``, values of ``head_dim_v``.
+
+    Layers whose keys are turned alike have the same number ``rope``.
+    """
 
     kv_heads: int
     head_dim: int
     head_dim_v: int
+    rope: int = 0
 
 
 class KVCache:
@@ -41,11 +48,22 @@ class KVCache:
         layers: what each layer stores.
         n_cells: capacity in tokens, over all sequences.
         n_seq_max: sequence ids lie in [0, n_seq_max).
-        type_k: "f32", "f16" or "bf16": the type keys are stored in.
+        type_k: the type keys are stored in: "f32", "f16", "bf16", "q8_0" or "q4_0"; the last two
+            need heads of a multiple of 32 elements.
         type_v: the same for values.
-        device: where they are stored.
+        device: where they are stored; a list has one device per layer.
         rotate: turns keys to new positions; None where positions cannot be shifted.
+        v_layout: "token" keeps a cell's values together, "channel" a channel's, as llama.cpp does
+            without flash attention; not in blocks.
+        k_storage: "rotated", or "raw": keys as if at position 0, turned whenever they are read.
+        hadamard: turn heads by a Hadamard matrix before they are rounded to blocks, where llama.cpp
+            does.
         prefix: keep texts (:meth:`keep`); None: do not.
+        architecture: the model's, as state files name it.
+
+    Attributes:
+        key_positions: int32 [n_cells], the position that a cell's stored key is turned to.  It is
+            behind the cell's position after a shift, and attention makes up for the difference.
 
     """
 
@@ -57,46 +75,75 @@ class KVCache:
         n_seq_max: int = 1,
         type_k: str = "f16",
         type_v: str = "f16",
-        device: torch.device | str = "cpu",
+        device: torch.device | str | Sequence[torch.device | str] = "cpu",
         rotate: RotateKeys | None = None,
+        v_layout: str = "token",
+        k_storage: str = "rotated",
+        hadamard: bool = True,
         prefix: PrefixConfig | None = None,
+        architecture: str = "",
     ) -> None:
-        k_dtype, v_dtype = dense_type("type_k", type_k), dense_type("type_v", type_v)
         if not 1 <= n_cells < 2**31:
             raise ParameterError("n_ctx", f"n_ctx must lie in [1, 2^31), not {n_cells}")
         if not 1 <= n_seq_max <= 4096:
             raise ParameterError("n_seq_max", f"n_seq_max must lie in [1, 4096], not {n_seq_max}")
-        self.device = torch.device(device)
-        self.rotate = rotate
+        if k_storage not in ("rotated", "raw"):
+            raise ParameterError(
+                "k_storage", f"k_storage must be rotated or raw, not {k_storage!r}"
+            )
+        if k_storage == "raw" and rotate is None:
+            raise ParameterError(
+                "k_storage", "k_storage='raw' needs a model whose keys can be turned"
+            )
+        given = [device] * len(layers) if isinstance(device, (str, torch.device)) else list(device)
+        if len(given) != len(layers):
+            raise ParameterError("device", f"{len(given)} devices for {len(layers)} layers")
+        self.shapes, self.devices = list(layers), [torch.device(d) for d in given]
+        self.rotate, self.architecture = rotate, architecture
         self.type_k, self.type_v = type_k, type_v
+        self.v_layout, self.k_storage = v_layout, k_storage
         self.n_seq_max = n_seq_max
+        k_bytes, v_bytes = self.bytes_for(layers, n_cells, type_k, type_v)
+        where = ", ".join(dict.fromkeys(str(d) for d in self.devices)) or "cpu"
         try:
-            self.keys = DenseStorage(
-                [(s.kv_heads, s.head_dim) for s in layers], n_cells, k_dtype, self.device
+            self.keys = make_storage(
+                "type_k",
+                type_k,
+                [(s.kv_heads, s.head_dim) for s in layers],
+                n_cells,
+                self.devices,
+                keys=True,
+                hadamard=hadamard,
             )
-            self.values = DenseStorage(
-                [(s.kv_heads, s.head_dim_v) for s in layers], n_cells, v_dtype, self.device
+            self.values = make_storage(
+                "type_v",
+                type_v,
+                [(s.kv_heads, s.head_dim_v) for s in layers],
+                n_cells,
+                self.devices,
+                layout=v_layout,
+                hadamard=hadamard,
             )
+            self.key_positions = np.zeros(n_cells, np.int32)
             self.cells = Cells(n_cells, n_seq_max + (prefix.texts if prefix else 0))
         except (RuntimeError, MemoryError) as error:
-            k_bytes, v_bytes = self.bytes_for(layers, n_cells, type_k, type_v)
             raise ParameterError(
                 "n_ctx",
                 f"the KV cache does not fit: n_ctx {n_cells} needs {k_bytes / 2**20:,.0f} "
                 f"MiB for K ({type_k}) and {v_bytes / 2**20:,.0f} MiB for V ({type_v}) on "
-                f"{self.device}; use a smaller n_ctx",
+                f"{where}; use a smaller n_ctx",
             ) from error
         self.prefix = PrefixIndex(prefix, self.cells, n_seq_max) if prefix else None
         log.info(
             "KV cache: %d cells, %d layers, %s: K (%s) %.2f MiB, V (%s) %.2f MiB, sum %.2f MiB",
             n_cells,
             len(layers),
-            self.device,
+            where,
             type_k,
-            self.keys.nbytes / 2**20,
+            k_bytes / 2**20,
             type_v,
-            self.values.nbytes / 2**20,
-            (self.keys.nbytes + self.values.nbytes) / 2**20,
+            v_bytes / 2**20,
+            (k_bytes + v_bytes) / 2**20,
         )
 
     @staticmethod
@@ -104,11 +151,25 @@ class KVCache:
         layers: Sequence[LayerShape], n_cells: int, type_k: str = "f16", type_v: str = "f16"
     ) -> tuple[int, int]:
         """Bytes that K and V will take, without allocating them."""
-        dense_type("type_k", type_k), dense_type("type_v", type_v)
         return (
-            dense_bytes([s.kv_heads * s.head_dim for s in layers], n_cells, type_k),
-            dense_bytes([s.kv_heads * s.head_dim_v for s in layers], n_cells, type_v),
+            side_bytes("type_k", type_k, [(s.kv_heads, s.head_dim) for s in layers], n_cells),
+            side_bytes("type_v", type_v, [(s.kv_heads, s.head_dim_v) for s in layers], n_cells),
         )
+
+    def read_keys(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> torch.Tensor:
+        """What a layer stores as keys of the cells, turned to their positions: float32 [n, G, D]."""
+        return turned_keys(self, layer, np.asarray(cells, np.int64))
+
+    def read_values(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> torch.Tensor:
+        """What a layer stores as values of the cells: float32 [n, G, Dv]."""
+        index = torch.from_numpy(np.asarray(cells, np.int64)).to(self.devices[layer])
+        return self.values.read(layer, index).float()
+
+    def copy_rows(self, src: npt.NDArray[np.int64], dst: npt.NDArray[np.int64]) -> None:
+        """Copy what the cells ``src`` store to ``dst``, as if all were read before any is written."""
+        self.keys.copy(src, dst)
+        self.values.copy(src, dst)
+        self.key_positions[dst] = self.key_positions[src]
 
     def __repr__(self) -> str:
         c = self.cells
@@ -147,14 +208,69 @@ class KVCache:
 
         "." is a free cell, a digit its only owner ("+" above 9), "M" several owners.
         """
-        top = self.cells.top
-        owners = self.cells.owners[:top]
-        bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
-        counts, first = bits.sum(1), bits.argmax(1)
-        return "".join(
-            "." if n == 0 else "M" if n > 1 else str(s) if s < 10 else "+"
-            for n, s in zip(counts.tolist(), first.tolist(), strict=True)
-        )
+        return self.cells.map()
+
+    # State; see aleator.cache.formats
+
+    @property
+    def n_streams(self) -> int:
+        """Parts of the cells that sequences have to themselves; 1: they share all."""
+        return int(getattr(self.cells, "n_streams", 1))
+
+    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
+        """What the cache holds, as bytes for :meth:`state_read` here or in llama.cpp.
+
+        Args:
+            seq: one sequence; -1: everything.
+            format: "llama", llama.cpp's own layout (``llama_state_get_data``,
+                ``llama_state_seq_get_data``).  Pending shifts are applied in what is written.
+
+        """
+        _format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.write(self, seq)
+
+    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+        """Restore what :meth:`state_write` gave, or llama.cpp; returns how many cells it fills.
+
+        Args:
+            blob: the bytes.
+            seq: the sequence that a sequence's state replaces, which need not be the one it was; -1: a
+                whole state, which replaces everything.
+            format: "llama".
+
+        Raises:
+            Corrupt: the bytes are damaged or no state; says where.
+            Incompatible: a state of another kind of cache; says how they differ.
+            CacheFull: it has more cells than are free.
+
+        """
+        _format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.read(self, blob, seq)
+
+    def session_write(
+        self, tokens: Sequence[int], seq: int = -1, *, format: str = "llama"
+    ) -> bytes:
+        """A session file's bytes: ``tokens``, the text, and the state of everything or one sequence.
+
+        As ``llama_state_save_file`` and ``llama_state_seq_save_file`` write them.
+        """
+        _format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.write_session(self, tokens, seq)
+
+    def session_read(
+        self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
+    ) -> list[int]:
+        """Restore a session file's bytes as :meth:`state_read` does; returns its tokens."""
+        _format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.read_session(self, data, seq)[0]
 
     # Kept texts; see aleator.cache.prefix
 
@@ -210,14 +326,8 @@ class KVCache:
         """Make kept texts give up the cells from ``p0`` on that they share with a sequence."""
         if self.prefix is None:
             return
-        moved = self._owned(seq) & (self.cells.positions[: self.cells.top] >= p0)
-        for text in [t.seq for t in self.prefix if (moved & self._owned(t.seq)).any()]:
-            self.prefix.shorten(text, max(p0, 0))
-
-    def _owned(self, seq: int) -> npt.NDArray[np.bool_]:
-        words = self.cells.owners[: self.cells.top, seq // 64]
-        owned: npt.NDArray[np.bool_] = (words >> np.uint64(seq % 64) & np.uint64(1)) != 0
-        return owned
+        for other in self.cells.sharers(seq, p0):
+            self.prefix.shorten(other, max(p0, 0))
 
     # llama.cpp's verbs
 
@@ -304,3 +414,8 @@ class KVCache:
     def _require_shift(self) -> None:
         if self.rotate is None:
             raise CannotShift("this model's keys cannot be turned to new positions")
+
+
+def _format(name: str) -> None:
+    if name != "llama":
+        raise ParameterError("format", f"format must be llama, not {name!r}")

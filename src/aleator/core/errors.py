@@ -115,3 +115,19 @@ class CannotShift(CacheError):
 
 class CannotRewind(CacheError):
     """A sequence cannot be rewound to the position asked for."""
+
+
+class Incompatible(CacheError, ValueError):
+    """A state of another kind of cache: ``field`` is ``have`` there and must be ``want`` here."""
+
+    def __init__(self, field: str, have: object, want: object) -> None:
+        super().__init__(f"the state does not fit this cache: {field} is {have}, not {want}")
+        self.field, self.have, self.want = field, have, want
+
+
+class Corrupt(CacheError, ValueError):
+    """A state that is damaged, hostile, or none at all; ``offset`` is the place in bytes."""
+
+    def __init__(self, offset: int, message: str) -> None:
+        super().__init__(f"not a sound state: {message} (offset {offset})")
+        self.offset = offset

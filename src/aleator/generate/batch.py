@@ -121,7 +121,7 @@ class CheckedBatch:
             self.inputs = np.array(batch.tokens, dtype=np.int64)
         self.positions = np.array(_checked_positions(batch, cells, n_seq_max), dtype=np.int32)
         self.seqs = np.array([s[0] for s in batch.sequences], dtype=np.int32)
-        self.owners = np.zeros((n, cells.owners.shape[1]), dtype=np.uint64)
+        self.owners = np.zeros((n, cells.words), dtype=np.uint64)
         if n_seq_max == 1:
             self.owners[:, 0] = 1
         else:

@@ -10,7 +10,8 @@ import torch
 from aleator.cache.kv_cache import KVCache
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.step import Step
-from aleator.core.errors import ParameterError
+from aleator.cache.storage import storage_type
+from aleator.core.errors import InvalidBatch, ParameterError
 from aleator.generate.batch import Batch, CheckedBatch
 from aleator.models.decoder import Decoder
 from aleator.models.layers.native_step import NativeStep
@@ -31,10 +32,16 @@ class Context:
             setting is the process's, and stays.
         n_threads_batch: the same for more than one token; None is ``n_threads``.
         flash_attn: use torch's fused attention for several tokens, which never holds the scores.
-        type_k: type keys are stored in: "f32", "f16" or "bf16".
+        type_k: type keys are stored in: "f32", "f16", "bf16", "q8_0" or "q4_0".
         type_v: the same for values.
         offload_kqv: keep the cache and do attention on the decoder's device; otherwise on the CPU.
         device: where logits are returned; None is the decoder's device.
+        v_layout: "token" or "channel", how values are laid out; None is llama.cpp's choice, "token" with
+            ``flash_attn`` and for q8_0 and q4_0, else "channel".
+        k_storage: "rotated", or "raw": keys are turned when they are read, which makes shifts exact for
+            any type and costs time at every token.
+        causal_attn: a token sees only those before it; otherwise every token of its sequence, and a
+            batch must fit ``n_ubatch``.
         prefix: keep texts, so that others which begin like them need not compute the beginning again
             (``cache.keep``, ``cache.reuse``); None: do not.
 
@@ -57,6 +64,9 @@ class Context:
         type_v: str = "f16",
         offload_kqv: bool = True,
         device: torch.device | str | None = None,
+        v_layout: str | None = None,
+        k_storage: str = "rotated",
+        causal_attn: bool = True,
         prefix: PrefixConfig | None = None,
     ) -> None:
         decoder = model if isinstance(model, Decoder) else getattr(model, "decoder", None)
@@ -78,7 +88,7 @@ class Context:
             _at_least("n_threads_batch", n_threads_batch, 1)
         self.n_threads = n_threads
         self.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
-        self.flash_attn = flash_attn
+        self.flash_attn, self.causal_attn = flash_attn, causal_attn
         self.device = decoder.device if device is None else torch.device(device)
         self.cache = KVCache(
             decoder.cache_shapes,
@@ -88,7 +98,11 @@ class Context:
             type_v=type_v,
             device=decoder.device if offload_kqv else "cpu",
             rotate=decoder.shift_keys,
+            v_layout=v_layout
+            or ("token" if flash_attn or storage_type("type_v", type_v).block > 1 else "channel"),
+            k_storage=k_storage,
             prefix=prefix,
+            architecture=decoder.config.architecture,
         )
         self.rows: torch.Tensor | None = (
             None  # logits of the last decode, for SamplerChain.sample(ctx)
@@ -115,6 +129,12 @@ class Context:
             batch, self.cache.cells, self.n_seq_max, config.n_vocab, config.n_embd
         )
         n = len(checked.positions)
+        if not self.causal_attn and n > self.n_ubatch:
+            raise InvalidBatch(
+                -1,
+                f"{n} tokens that see each other must be computed at once, and n_ubatch is "
+                f"{self.n_ubatch}: pass fewer, or create the context with a larger n_ubatch",
+            )
         self._set_threads(n)
         rows: list[torch.Tensor] = []
         with torch.inference_mode(), self.cache.step() as step:
@@ -129,9 +149,17 @@ class Context:
             self.rows = out.to(self.device)
             return self.rows
 
+    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
+        """``cache.state_write``: the logits of the last decode are not part of the state."""
+        return self.cache.state_write(seq, format=format)
+
+    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+        """``cache.state_read``."""
+        return self.cache.state_read(blob, seq, format=format)
+
     def _micro_batch(self, batch: CheckedBatch, part: slice, step: Step) -> torch.Tensor:
         positions = batch.positions[part]
-        cells = step.place(positions, batch.seqs[part], batch.owners[part])
+        cells = step.place(positions, batch.seqs[part], batch.owners[part], self.causal_attn)
         inputs, wanted = batch.inputs[part], batch.rows(part)
         if self._native is not None:
             return self._native.run(inputs, positions, cells, wanted)

@@ -105,16 +105,23 @@ class Block:
         qk = qkv[:, :n_qk].view(t, self.n_turned, self.head_dim)
         if self.head_weights is not None:
             qk = F.rms_norm(qk, (self.head_dim,), None, self.head_eps).mul_(self.head_weights)
-        qk = self.rotary.turn(qk.float(), angles)
-        q = qk[:, : self.n_heads]
+        qk = qk.float()
+        if cells.raw:
+            k = qk[:, self.n_heads :] * self.rotary.magnitude_over(self.head_dim)
+            q = self.rotary.turn(qk[:, : self.n_heads].contiguous(), angles)
+        else:
+            qk = self.rotary.turn(qk, angles)
+            q, k = qk[:, : self.n_heads], qk[:, self.n_heads :]
         cells.write(
             self.layer,
-            qk[:, self.n_heads :],
+            k,
             qkv[:, n_qk:].view(t, self.n_kv_heads, self.head_dim_v),
         )
         if rows is not None and len(rows) == 0:
             return x[:0]
-        attended = attend(q.to(cells.device), self.layer, cells, self.scale, fused).to(x)
+        attended = attend(q.to(cells.device(self.layer)), self.layer, cells, self.scale, fused).to(
+            x
+        )
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
         x = x + self.output(attended)

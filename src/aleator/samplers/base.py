@@ -41,6 +41,7 @@ class Sampler(ABC):
     letter: ClassVar[str | None] = None
     aliases: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[str] = "logits"  # or "mass": whether a pending temperature matters to it
+    writes: ClassVar[bool] = False  # whether it changes logits or the temperature
     selects: ClassVar[bool] = False  # whether it chooses the token
 
     @classmethod

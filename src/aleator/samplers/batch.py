@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.kernels import host
+from aleator.kernels.threads import pool
 from aleator.samplers.chain import SamplerChain
-
-
-@cache
-def _pool(n_threads: int) -> host.ThreadPool:
-    return host.ThreadPool(n_threads)
 
 
 def sample_batch(
@@ -38,9 +32,7 @@ def sample_batch(
     LogitsError
         Names the row; then no chain has changed.
     """
-    threads = os.cpu_count() or 1 if n_threads is None else n_threads
-    if not 1 <= threads <= 256:
-        raise ParameterError("n_threads", f"n_threads={n_threads} is out of range: give 1 to 256")
+    threads = pool(n_threads)
     natives = []
     for chain in chains:
         if not isinstance(chain._native, host.Chain):
@@ -49,7 +41,7 @@ def sample_batch(
     if len({id(native) for native in natives}) < len(natives):
         raise ParameterError("chains", "a chain is given for two rows: clone() it")
     try:
-        return host.sample_batch(natives, logits, _pool(threads))
+        return host.sample_batch(natives, logits, threads)
     except TypeError:
         raise LogitsError(
             "logits must be [B, V] of float32, float16 or bfloat16 on the CPU, rows contiguous"

@@ -22,6 +22,8 @@ from aleator.samplers.base import (
     check_llama_seed,
     check_selects,
 )
+from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.user import UserSampler
 
 if TYPE_CHECKING:
@@ -152,6 +154,10 @@ class SamplerChain(Sequence[Any]):
     completion
         Index among completions of one prompt, 0 to 1,048,575: equal chains with different indices draw
         independently.  llama.cpp adds it to the seed.
+    grammar
+        A sampler with a constraint, such as ``Grammar`` or ``JSONSchema``: it masks before all others.  With
+        llama.cpp's numbers the token drawn is tested first, and only where it is refused the row is masked and
+        the whole chain applied again, as llama.cpp's common layer does.
     """
 
     name = "chain"
@@ -162,6 +168,7 @@ class SamplerChain(Sequence[Any]):
         numerics: str = "portable",
         seed: int | None = None,
         completion: int = 0,
+        grammar: ConstraintSampler | None = None,
     ) -> None:
         if numerics not in NUMERICS:
             raise ParameterError(
@@ -171,8 +178,16 @@ class SamplerChain(Sequence[Any]):
             raise ParameterError(
                 "completion", f"completion={completion} is out of range: give 0 to {MAX_COMPLETION}"
             )
+        if grammar is not None and not isinstance(grammar, ConstraintSampler):
+            raise ParameterError(
+                "grammar",
+                f"grammar={grammar!r:.60} is not a sampler with a constraint: give Grammar(text, "
+                "vocabulary=model.tokenizer), JSONSchema, Regex, Lark or MatcherGrammar",
+            )
+        self._grammar = grammar
+        self._text_start = 0  # of the history: where the constraints began
         self._samplers = _flatten(samplers)
-        check_selects(self._samplers)
+        _check_order(self._samplers, numerics)
         self.numerics = numerics
         self.completion = completion
         self._chain_seed = _effective_seed(seed, numerics)
@@ -180,9 +195,14 @@ class SamplerChain(Sequence[Any]):
 
     def _compile(self) -> host.Chain | host.LlamaChain:
         placed = list(zip(self._samplers, self._places(), strict=True))
+        grammar, place = self._grammar, Place(self._chain_seed, 0, self.completion)
         if self.numerics == "portable":
-            return host.Chain([s.native(p) for s, p in placed], self.completion)
-        return host.LlamaChain([s.native_llama(p) for s, p in placed if not s.neutral])
+            first = [] if grammar is None else [grammar.native(place)]
+            return host.Chain([*first, *(s.native(p) for s, p in placed)], self.completion)
+        return host.LlamaChain(
+            [s.native_llama(p) for s, p in placed if not s.neutral],
+            None if grammar is None else grammar.native_llama(place),
+        )
 
     def _places(self) -> list[Place]:
         seen: Counter[str] = Counter()
@@ -228,7 +248,7 @@ class SamplerChain(Sequence[Any]):
         return _shown(gone)
 
     def _edit(self, samplers: list[Sampler], index: int, added: int, removed: int) -> None:
-        check_selects(samplers)
+        _check_order(samplers, self.numerics)
         if isinstance(self._native, host.LlamaChain) and self.history:
             raise ParameterError(
                 "samplers",
@@ -236,23 +256,24 @@ class SamplerChain(Sequence[Any]):
             )
         previous, self._samplers = self._samplers, samplers
         native, inserted = self._native, 0
+        first = int(self._grammar is not None)  # the grammar's kernel stands before the others
         try:
             placed = list(zip(samplers, self._places(), strict=True))
             if isinstance(native, host.LlamaChain):
                 self._native = self._compile()
                 return
             for sampler, place in placed[index : index + added]:
-                native.insert(index + inserted, sampler.native(place))
+                native.insert(first + index + inserted, sampler.native(place))
                 inserted += 1
         except BaseException:
             self._samplers = previous
             while inserted and isinstance(native, host.Chain):
                 inserted -= 1
-                native.remove(index + inserted)
+                native.remove(first + index + inserted)
             raise
         for _ in range(removed):
-            native.remove(index)
-        native.set_ordinals([p.ordinal for _, p in placed])
+            native.remove(first + index)
+        native.set_ordinals([0] * first + [p.ordinal for _, p in placed])
 
     def __repr__(self) -> str:
         return f"SamplerChain({list(self._samplers)!r}, seed={self.seed})"
@@ -262,6 +283,31 @@ class SamplerChain(Sequence[Any]):
         """The seed in use: the last sampler's own, else the chain's."""
         own = [s.seed for s in self._samplers if isinstance(getattr(s, "seed", None), int)]  # type: ignore[attr-defined]
         return own[-1] if own else self._chain_seed
+
+    @property
+    def grammar(self) -> ConstraintSampler | None:
+        """What the chain was given as ``grammar``; not a member of the list."""
+        return self._grammar
+
+    @property
+    def constraints(self) -> list[host.Constrained]:
+        """The constraints in their present state: that of ``grammar``, and those of the list."""
+        native = self._native
+        kernels: list[Any] = list(native.samplers)
+        if isinstance(native, host.LlamaChain) and native.grammar is not None:
+            kernels.insert(0, native.grammar)
+        wanted = host.ConstraintSampler | host.LlamaConstraintSampler
+        return [kernel.constrained for kernel in kernels if isinstance(kernel, wanted)]
+
+    def jump_forward(self) -> bytes:
+        """The text that the constraints force next; none where they leave a choice, or there are none."""
+        forced = [c.constraint.jump_forward() for c in self.constraints if not c.constraint.waiting]
+        return max(forced, key=len, default=b"")
+
+    @property
+    def finished(self) -> bool:
+        """Whether a constraint says that the text is complete, and that nothing but its end may follow."""
+        return any(c.finished for c in self.constraints)
 
     @property
     def position(self) -> int:
@@ -295,7 +341,8 @@ class SamplerChain(Sequence[Any]):
 
     def describe(self) -> str:
         """The chain on one line; ``?`` marks samplers whose parameters make them do nothing."""
-        names = [("?" if s.neutral else "") + s.name for s in self._samplers]
+        first = [] if self._grammar is None else [self._grammar]
+        names = [("?" if s.neutral else "") + s.name for s in [*first, *self._samplers]]
         return " -> ".join(["logits", *names])
 
     def sample(self, logits: Any, row: int = -1) -> int:
@@ -327,7 +374,8 @@ class SamplerChain(Sequence[Any]):
         """Apply the samplers to candidates; accepts nothing.
 
         A portable chain gives the same again when this is repeated; with llama.cpp's numbers every
-        application draws anew and moves mirostat's mu.
+        application draws anew and moves mirostat's mu, and ``grammar`` takes no part: it tests what
+        :meth:`sample` draws.
         """
         self._native.apply(candidates._native_for(self.numerics))
 
@@ -362,15 +410,29 @@ class SamplerChain(Sequence[Any]):
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history.
 
-        ``generated`` says whether it advances the position: prompt tokens do not.
+        ``generated`` says whether it advances the position, and is part of the text that a constraint looks at:
+        prompt tokens are not.
+
+        Raises
+        ------
+        ConstraintError
+            A constraint does not allow the token; the chain is as before.
+
         """
         self._native.accept(token, generated)
 
     def rollback(self, n: int) -> None:
         """Take back the last ``n`` accepted tokens, exactly.
 
-        Refused, with nothing changed, if a user's sampler in the chain has no ``rollback``.
+        Refused, with nothing changed, if a user's sampler in the chain has no ``rollback``, or if it would go
+        back behind a :meth:`restart`.
         """
+        if n > len(self.history) - self._text_start and self._text_start and self.constraints:
+            raise ParameterError(
+                "n",
+                f"cannot roll back {n} tokens: the constrained text began anew "
+                f"{len(self.history) - self._text_start} tokens ago (restart); reset the chain instead",
+            )
         for sampler in self._samplers:
             if isinstance(sampler, UserSampler) and not sampler.can_roll_back and n:
                 raise ParameterError(
@@ -381,6 +443,12 @@ class SamplerChain(Sequence[Any]):
     def reset(self) -> None:
         """Forget all accepted tokens; the seed stays."""
         self._native.reset()
+        self._text_start = 0
+
+    def restart(self) -> None:
+        """Begin a new constrained text, as for the next answer of a conversation; all else goes on."""
+        self._native.restart()
+        self._text_start = len(self.history)
 
     def clone(self) -> SamplerChain:
         """Copy the chain with its state and seed."""
@@ -398,6 +466,8 @@ class ReferenceChain:
         if chain.numerics != "portable":
             raise ParameterError("numerics", "references exist for numerics='portable' only")
         self._pairs = list(zip(chain._samplers, chain._places(), strict=True))
+        if chain.grammar is not None:
+            self._pairs.insert(0, (chain.grammar, Place(chain.seed, 0, chain.completion)))
         self.step = Step(completion=chain.completion)
 
     def apply(self, logits: NDArray[np.floating]) -> Row:
@@ -411,6 +481,13 @@ class ReferenceChain:
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history."""
         self.step.accept(token, generated)
+
+
+def _check_order(samplers: list[Sampler], numerics: str) -> None:
+    """Refuse an order that cannot be sampled from."""
+    check_selects(samplers)
+    if numerics == "portable":
+        check_full_mass(samplers)
 
 
 def _flatten(samplers: Iterable[Any]) -> list[Sampler]:

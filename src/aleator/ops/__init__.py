@@ -1,0 +1,21 @@
+"""Fused operators over batches of logits: docs/operator.md.
+
+``top_k_top_p_sample`` follows the Ascend operator TopKTopPSampleV2; what goes further has its own name.
+NumPy arrays and CPU tensors take the native kernel, CUDA tensors the Triton kernels, with the same bits.
+"""
+
+from aleator.ops.sample import (
+    Sampled,
+    paths,
+    top_k_top_p_draw,
+    top_k_top_p_sample,
+    top_k_top_p_sample_wide,
+)
+
+__all__ = [
+    "Sampled",
+    "paths",
+    "top_k_top_p_draw",
+    "top_k_top_p_sample",
+    "top_k_top_p_sample_wide",
+]

@@ -1,0 +1,141 @@
+"""What the operator's arguments must be; every breach is a ``ParameterError`` with the argument's name.
+
+Works on NumPy arrays and tensors alike, by their metadata only: no value on a device is read.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+from aleator.core.errors import ParameterError
+
+MAX_VOCAB = 1 << 20
+MAX_VOCAB_WIDE = 1 << 22  # 2^22 weights of at most 2^40 sum to at most 2^62
+MAX_KS = 1024
+FLOATS = ("float16", "bfloat16", "float32")
+
+
+def refuse(name: str, given: str, allowed: str) -> ParameterError:
+    """The error to raise: what was given, and what to give instead."""
+    return ParameterError(name, f"{name} {given}: {allowed}")
+
+
+def dtype_name(array: Any) -> str:
+    """``float32`` for NumPy's and torch's alike."""
+    return getattr(array.dtype, "name", None) or str(array.dtype).removeprefix("torch.")
+
+
+def check_array(name: str, array: Any, like: Any, dtypes: tuple[str, ...]) -> None:
+    """Refuse what is no array of the kind and device of logits, or of another dtype."""
+    wanted = " or ".join(dtypes)
+    if type(like).__module__ == "numpy" and type(array).__module__ != "numpy":
+        raise refuse(
+            name,
+            f"is a {type(array).__name__}",
+            f"give a NumPy array of {wanted}, as logits is one",
+        )
+    if not hasattr(array, "dtype") or not hasattr(array, "shape"):
+        raise refuse(name, f"is a {type(array).__name__}", f"give a tensor of {wanted}")
+    if dtype_name(array) not in dtypes:
+        raise refuse(name, f"has dtype {dtype_name(array)}", f"convert it to {wanted}")
+    device, home = getattr(array, "device", None), getattr(like, "device", None)
+    if str(device) != str(home):
+        raise refuse(name, f"is on {device}", f"move it to {home}, where logits are")
+
+
+def check_rows(name: str, array: Any, logits: Any, dtypes: tuple[str, ...]) -> None:
+    """Refuse anything but [B] or [B, 1]."""
+    check_array(name, array, logits, dtypes)
+    shape, rows = tuple(array.shape), logits.shape[0]
+    if len(shape) not in (1, 2) or (len(shape) == 2 and shape[1] != 1):
+        raise refuse(name, f"has shape {shape}", f"give one value per row, [{rows}] or [{rows}, 1]")
+    if not same(shape[0], rows):
+        raise refuse(
+            name, f"has {shape[0]} rows and logits have {rows}", f"give [{rows}] or [{rows}, 1]"
+        )
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equality of sizes; true if one of them is symbolic, as while torch exports a model."""
+    return not (isinstance(a, int) and isinstance(b, int)) or a == b
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse anything but a bool."""
+    if not isinstance(value, bool):
+        raise refuse(name, f"is {value!r}", "give True or False")
+
+
+def check_int(name: str, value: Any) -> None:
+    """Refuse anything but an integer of 64 bits."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise refuse(name, f"is {value!r}", "give an integer")
+    if not -(2**63) <= int(value) < 2**63:
+        raise refuse(name, f"is {value}", "give an integer of 64 bits")
+
+
+def aligned(ks_max: Any) -> int:
+    """The largest k that is not skipped: ``ks_max`` rounded up to a multiple of 8."""
+    check_int("ks_max", ks_max)
+    if not 1 <= ks_max <= MAX_KS:
+        raise refuse(
+            "ks_max", f"is {ks_max}",
+            f"give 1 to {MAX_KS}, or use top_k_top_p_sample_wide, which takes any k",
+        )  # fmt: skip
+    return (int(ks_max) + 7) // 8 * 8
+
+
+def check_options(eps: Any, top_k_guess: Any, **flags: Any) -> None:
+    """Refuse options of the wrong type or out of range."""
+    if isinstance(eps, bool) or not isinstance(eps, numbers.Real):
+        raise refuse("eps", f"is {eps!r}", "give a number of at least 0, such as 1e-8")
+    if not 0 <= float(eps) <= 3e38:
+        raise refuse("eps", f"is {eps}", "give a number from 0 to 3e38, such as 1e-8")
+    check_int("top_k_guess", top_k_guess)
+    for name, value in flags.items():
+        check_flag(name, value)
+
+
+def check_tensors(
+    logits: Any,
+    top_k: Any,
+    top_p: Any,
+    q: Any,
+    min_p: Any,
+    seeds: Any,
+    positions: Any,
+    max_vocab: int,
+    is_need_sample_result: bool,
+) -> None:
+    """Refuse wrong types, dtypes, devices and shapes."""
+    if not hasattr(logits, "dtype") or not hasattr(logits, "shape"):
+        raise refuse("logits", f"is a {type(logits).__name__}", "give a NumPy array or a tensor")
+    if dtype_name(logits) not in FLOATS:
+        raise refuse(
+            "logits", f"has dtype {dtype_name(logits)}", f"convert it to {' or '.join(FLOATS)}"
+        )
+    shape = tuple(logits.shape)
+    if len(shape) != 2:
+        raise refuse("logits", f"has shape {shape}", "give [batch, vocabulary]")
+    rows, n_vocab = shape
+    if (isinstance(rows, int) and rows < 1) or (isinstance(n_vocab, int) and n_vocab < 1):
+        raise refuse("logits", f"has shape {shape}", "give at least one row and one token")
+    if isinstance(n_vocab, int) and n_vocab > max_vocab:
+        wider = ": use top_k_top_p_sample_wide" if max_vocab == MAX_VOCAB else ""
+        raise refuse(
+            "logits", f"has {n_vocab} tokens a row", f"at most {max_vocab} are supported{wider}"
+        )
+    check_rows("top_k", top_k, logits, ("int32",))
+    check_rows("top_p", top_p, logits, FLOATS)
+    if min_p is not None:
+        check_rows("min_p", min_p, logits, FLOATS)
+    if q is not None:
+        check_array("q", q, logits, ("float32",))
+        if len(q.shape) != 2 or not all(map(same, tuple(q.shape), shape)):
+            raise refuse("q", f"has shape {tuple(q.shape)}", f"give the shape of logits, {shape}")
+        if is_need_sample_result:
+            raise refuse("q", "is given", "pass q=None where is_need_sample_result is True")
+    for name, keys in (("seeds", seeds), ("positions", positions)):
+        if keys is not None:
+            check_rows(name, keys, logits, ("int64",))
