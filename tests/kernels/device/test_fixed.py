@@ -83,9 +83,9 @@ def test_variances() -> None:
         if n * squares >= total * total:
             rows.append((n, total, squares))
     rows += [(1, -5, 25), (2**20, -(2**40), 2**60), (2**20, -1, 2**60), (3, 0, 0)]
-    n, total, squares = (torch.tensor([row[i] for row in rows]) for i in range(3))
     expected = [float(a * c - b * b) for a, b, c in rows]
-    assert fixed.variance(n, total, squares).tolist() == expected
+    made = fixed.variance(*(torch.tensor([row[i] for row in rows]) for i in range(3)))
+    assert made.tolist() == expected
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**64 - 1, 0x123456789ABCDEF0])

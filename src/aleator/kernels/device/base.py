@@ -46,8 +46,9 @@ class DeviceSampler:
 
     fields: ClassVar[Fields] = {}
 
-    def __init__(self, max_batch: int, n_vocab: int, device: torch.device) -> None:
+    def __init__(self, max_batch: int, n_vocab: int, device: torch.device, max_tokens: int) -> None:
         self.max_batch, self.n_vocab, self.device = max_batch, n_vocab, device
+        self.max_tokens = max_tokens
         self.rows: dict[str, Tensor] = {
             "active": torch.zeros(max_batch, dtype=torch.bool, device=device)
         }

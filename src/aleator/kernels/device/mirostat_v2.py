@@ -23,7 +23,6 @@ class DeviceMirostatV2(DeviceSampler):
         "mu": (torch.float64, 0.0),  # after each number of generated tokens
         "next": (torch.float64, 0.0),  # if the token that was drawn is accepted
     }
-    max_tokens = 4096
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Mu is remembered at every position, so that a rollback is exact."""

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from aleator.core.errors import LogitsError, ParameterError
+from aleator.device_chain import DeviceChain
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
-from aleator.samplers.device_chain import DeviceChain
 
 FAMILIES = ("normal", "flat", "peaked", "masked", "ties", "one", "bfloat16", "wide", "special")
 
@@ -95,6 +95,9 @@ SAMPLERS: dict[str, Any] = {
 }
 
 
+KERNELS = ("torch", "host")
+
+
 def expected(chains: list[SamplerChain], z: np.ndarray[Any, Any]) -> list[int]:
     tokens = []
     for chain, row in zip(chains, z, strict=True):
@@ -110,7 +113,7 @@ def test_tokens_are_the_host_s(name: str) -> None:
     batch = 6
     for n_vocab in (21, 333):
         samplers = SAMPLERS[name]
-        device = DeviceChain(samplers, batch, n_vocab, max_tokens=64)
+        device = DeviceChain(samplers, batch, n_vocab, max_tokens=64, kernels="torch")
         chains = [SamplerChain(samplers, seed=100 + row, completion=row) for row in range(batch)]
         for row, chain in enumerate(chains):
             for token in (3, 5, 3, row):
@@ -122,8 +125,9 @@ def test_tokens_are_the_host_s(name: str) -> None:
             assert tokens == expected(chains, z), (name, n_vocab, family)
 
 
-def test_half_types_are_widened() -> None:
-    device = DeviceChain(SAMPLERS["default"], 2, 100)
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_half_types_are_widened(kernels: str) -> None:
+    device = DeviceChain(SAMPLERS["default"], 2, 100, kernels=kernels)
     for dtype in (torch.float16, torch.bfloat16):
         z = torch.randn(2, 100, generator=torch.Generator().manual_seed(1)).to(dtype)
         chains = [SamplerChain(SAMPLERS["default"], seed=0) for _ in range(2)]
@@ -162,15 +166,18 @@ def random_chain(random_: random.Random) -> SamplerChain:
     )
 
 
-def test_rows_with_different_chains_come_go_and_move() -> None:
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_rows_with_different_chains_come_go_and_move(kernels: str) -> None:
     random_ = random.Random(1)
-    device = DeviceChain(TEMPLATE, 5, 64, max_tokens=300)
+    device = DeviceChain(TEMPLATE, 5, 64, max_tokens=300, kernels=kernels)
     chains = [SamplerChain(TEMPLATE, seed=0) for _ in range(5)]
     for step in range(60):
         row = random_.randrange(5)
         what = random_.randrange(5)
         if what == 0:
             chains[row] = random_chain(random_)
+            for token in random_.choices(range(64), k=random_.randrange(5)):
+                chains[row].accept(token)
             device.set_row(row, chains[row])
         elif what == 1:
             n = random_.randrange(len(chains[row].history) + 1)
@@ -190,7 +197,7 @@ def test_rows_with_different_chains_come_go_and_move() -> None:
 
 def test_mirostat_rolls_back() -> None:
     chain = SamplerChain(SAMPLERS["mirostat_v2"], seed=4)
-    device = DeviceChain(SAMPLERS["mirostat_v2"], 1, 200)
+    device = DeviceChain(SAMPLERS["mirostat_v2"], 1, 200, kernels="torch")
     device.set_row(0, chain)
     z = rows_of("normal", 16, 200)
     for step in range(16):
@@ -212,7 +219,7 @@ def test_a_tail_runs_on_the_host() -> None:
         S.TailFree(tfs_z=0.9),
         S.Dist(),
     ]
-    device = DeviceChain(samplers, 3, 120)
+    device = DeviceChain(samplers, 3, 120, kernels="torch")
     assert device.plan().splitlines() == [
         "device (cpu): temperature -> top_k",
         "host: dry -> tail_free -> dist, because dry has no device form",
@@ -231,12 +238,15 @@ def test_a_tail_runs_on_the_host() -> None:
     z = rows_of("normal", 3, 120, 99)
     assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
     dry = S.DRY(dry_multiplier=1.0, dry_sequence_breakers=())
-    assert "put one there" in DeviceChain([dry, S.Dist()], 1, 50).plan()
-    assert DeviceChain([S.Greedy()], 1, 50).plan().endswith("only the tokens cross")
+    assert "put one there" in DeviceChain([dry, S.Dist()], 1, 50, kernels="torch").plan()
+    assert (
+        DeviceChain([S.Greedy()], 1, 50, kernels="torch").plan().endswith("only the tokens cross")
+    )
 
 
-def test_an_allowed_mask_comes_first() -> None:
-    device = DeviceChain(TEMPLATE, 2, 70)
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_an_allowed_mask_comes_first(kernels: str) -> None:
+    device = DeviceChain(TEMPLATE, 2, 70, kernels=kernels)
     allowed = torch.zeros(2, 3, dtype=torch.int32)
     allowed[0, 2], allowed[1, 0] = 1 << 5, -(2**31)
     assert device.sample(torch.zeros(2, 70), allowed).tolist() == [69, 31]
@@ -263,7 +273,7 @@ class Halve:
 def test_a_user_s_sampler_runs_on_the_device() -> None:
     user = Halve()
     samplers = [S.Temperature(temperature=0.7), user, S.TopP(top_p=0.9), S.Dist()]
-    device = DeviceChain(samplers, 3, 90)
+    device = DeviceChain(samplers, 3, 90, kernels="torch")
     chains = [SamplerChain(samplers, seed=row) for row in range(2)]
     chains.append(SamplerChain([S.Temperature(temperature=0.7), S.Dist()], seed=5))
     for row, chain in enumerate(chains):
@@ -276,7 +286,7 @@ def test_a_user_s_sampler_runs_on_the_device() -> None:
 
 
 def test_memory_is_known_and_tensors_stay() -> None:
-    device = DeviceChain(TEMPLATE, 4, 1000, max_tokens=50)
+    device = DeviceChain(TEMPLATE, 4, 1000, max_tokens=50, kernels="torch")
     addresses = [t.data_ptr() for place in device._places for t in place.rows.values()]
     before = device.nbytes
     for step in range(20):
@@ -304,7 +314,7 @@ def test_memory_is_known_and_tensors_stay() -> None:
     ],
 )
 def test_refuses_logits(logits: Any, allowed: Any, message: str) -> None:
-    device = DeviceChain(TEMPLATE, 4, 64)
+    device = DeviceChain(TEMPLATE, 4, 64, kernels="torch")
     with pytest.raises(LogitsError, match=message):
         device.sample(logits, allowed)
     assert device._length.tolist() == [0] * 4
@@ -315,7 +325,9 @@ class NoBytes:
 
 
 def test_refuses_parameters() -> None:
-    device = DeviceChain(TEMPLATE, 2, 64, max_tokens=3)
+    drawn = SamplerChain([S.Greedy()])
+    drawn.sample(np.zeros(3, np.float32))
+    device = DeviceChain(TEMPLATE, 2, 64, max_tokens=3, kernels="torch")
     calls: list[tuple[str, Any]] = [
         (
             "chain",
@@ -328,18 +340,16 @@ def test_refuses_parameters() -> None:
             lambda: device.set_row(0, SamplerChain([S.LogitBias(logit_bias={64: 1.0}), S.Dist()])),
         ),
         ("row", lambda: device.set_row(2)),
+        ("chain", lambda: device.set_row(0, drawn)),
+        ("kernels", lambda: DeviceChain(TEMPLATE, 1, 64, kernels="gpu")),
+        ("kernels", lambda: DeviceChain(TEMPLATE, 1, 64, device="cuda", kernels="host")),
         ("row", lambda: device.accept(-1, 0)),
         ("token", lambda: device.accept(0, 64)),
         ("rows", lambda: device.permute([0, 0])),
         ("n", lambda: device.rollback(0, 1)),
         ("max_batch", lambda: DeviceChain(TEMPLATE, 0, 64)),
         ("n_vocab", lambda: DeviceChain(TEMPLATE, 1, 2**20 + 1)),
-        (
-            "samplers",
-            lambda: DeviceChain(
-                [type("U", (), {"apply": print, "apply_device": print})(), S.Dist()], 1, 9
-            ),
-        ),
+        ("samplers", lambda: DeviceChain([NoBytes(), S.Dist()], 1, 9, kernels="torch")),
     ]
     for name, call in calls:
         with pytest.raises(ParameterError) as caught:
@@ -353,15 +363,17 @@ def test_refuses_parameters() -> None:
         device.sample(torch.zeros(1, 64))
 
 
-def test_a_bad_row_does_not_change_another() -> None:
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_a_bad_row_does_not_change_another(kernels: str) -> None:
     z = rows_of("normal", 3, 64)
     z[1] = np.nan
-    device = DeviceChain(TEMPLATE, 3, 64)
+    device = DeviceChain(TEMPLATE, 3, 64, kernels=kernels)
     chains = [SamplerChain(TEMPLATE, seed=0) for _ in range(3)]
     tokens = device.sample(torch.from_numpy(z)).tolist()
     assert tokens == expected(chains, z)
     assert tokens[1] == -1
-    assert device._position.tolist() == [1, 0, 1]
+    if kernels == "torch":
+        assert device._position.tolist() == [1, 0, 1]
     for row in range(3):
         device.accept(row, 5)
         device.rollback(row, 1)

@@ -13,11 +13,12 @@ from torch import Tensor
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.kernels import host
 from aleator.kernels.device.base import DeviceSampler, DeviceStep
-from aleator.kernels.device.candidates import DeviceCandidates
+from aleator.kernels.device.candidates import NOTHING, DeviceCandidates
 from aleator.kernels.device.index import device_form
 from aleator.kernels.device.token_mask import unpack
 from aleator.kernels.device.user import DeviceUser
 from aleator.samplers.base import Place, Sampler
+from aleator.samplers.batch import sample_batch
 from aleator.samplers.chain import SamplerChain
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -49,6 +50,8 @@ class DeviceChain:
         n_vocab: tokens of a row of logits, at most 2^20.
         device: where the logits will be.
         max_tokens: tokens, prompt and generated, that a row's history holds.
+        kernels: "torch": PyTorch operations, on any device; "host": the native kernels, on the CPU only,
+            many times as fast there; "auto": those on the CPU, else PyTorch.
 
     """
 
@@ -60,6 +63,7 @@ class DeviceChain:
         *,
         device: torch.device | str = "cpu",
         max_tokens: int = 4096,
+        kernels: str = "auto",
     ) -> None:
         for name, value, high in (
             ("max_batch", max_batch, 2**16),
@@ -72,6 +76,12 @@ class DeviceChain:
             template = SamplerChain(template, seed=0)
         self.max_batch, self.n_vocab, self.max_tokens = max_batch, n_vocab, max_tokens
         self.device = torch.device(device)
+        if kernels not in ("auto", "torch", "host"):
+            raise ParameterError("kernels", f"kernels={kernels!r}: choose auto, torch or host")
+        on_cpu = self.device.type == "cpu"
+        if kernels == "host" and not on_cpu:
+            raise ParameterError("kernels", f"kernels='host' is for the CPU, not {self.device}")
+        self.kernels = "torch" if kernels == "torch" or not on_cpu else "host"
         self._template = _portable(template)
         self._places: list[DeviceSampler] = []
         self._kinds: list[type[DeviceSampler]] = []
@@ -79,17 +89,18 @@ class DeviceChain:
             kind = device_form(sampler)
             if kind is None:
                 break
-            if hasattr(kind, "max_tokens"):
-                kind = type(kind.__name__, (kind,), {"max_tokens": max_tokens})
-            place = kind(max_batch, n_vocab, self.device)
+            self._kinds.append(kind)
+            if self.kernels == "host":
+                continue
+            place = kind(max_batch, n_vocab, self.device, max_tokens)
             if isinstance(place, DeviceUser):
                 place.bind(sampler.user)  # type: ignore[attr-defined]
             self._places.append(place)
-            self._kinds.append(device_form(sampler))  # type: ignore[arg-type]
-        self._history = torch.zeros(max_batch, max_tokens, dtype=torch.int32, device=self.device)
-        self._generated = torch.zeros(max_batch, max_tokens, dtype=torch.bool, device=self.device)
-        self._length = torch.zeros(max_batch, dtype=torch.int64, device=self.device)
-        self._position = torch.zeros(max_batch, dtype=torch.int64, device=self.device)
+        rows, length = (max_batch, max_tokens) if self.kernels == "torch" else (0, 0)
+        self._history = torch.zeros(rows, length, dtype=torch.int32, device=self.device)
+        self._generated = torch.zeros(rows, length, dtype=torch.bool, device=self.device)
+        self._length = torch.zeros(rows, dtype=torch.int64, device=self.device)
+        self._position = torch.zeros(rows, dtype=torch.int64, device=self.device)
         self._rows: list[_Row] = []
         self.candidates: DeviceCandidates | None = None
         for row in range(max_batch):
@@ -112,14 +123,16 @@ class DeviceChain:
 
     def plan(self) -> str:
         """Which samplers run where, what crosses to the host, and why."""
+        if self.kernels == "host":
+            return f"host kernels on {self.device}: {self._template.describe()}"
         lines = [f"device ({self.device}): "]
         names = [sampler.name for sampler in self._template._samplers]
-        on_device = names[: len(self._places)]
+        on_device = names[: len(self._kinds)]
         lines[0] += " -> ".join(on_device) if on_device else "nothing"
-        rest = names[len(self._places) :]
+        rest = names[len(self._kinds) :]
         if not rest:
             return lines[0] + "\nhost: nothing; only the tokens cross"
-        bound = self._bound(self._template._samplers[: len(self._places)])
+        bound = self._bound(self._template._samplers[: len(self._kinds)])
         crossing = (
             f"the {bound} candidates that top_k leaves"
             if bound
@@ -132,22 +145,27 @@ class DeviceChain:
     def set_row(self, row: int, chain: SamplerChain | None = None) -> None:
         """Give a row a chain (None: the template) and forget its tokens.
 
-        Only the chain's samplers, seed and completion index are taken; tokens that it has accepted are taken
-        over too.
+        The chain itself stays as it is; prompt tokens that it has accepted are the row's first.
 
         Raises:
-            ParameterError: the chain does not fit the template; nothing has changed.
+            ParameterError: the chain does not fit the template, or has drawn tokens; nothing has changed.
 
         """
         self._check(row)
         chain = _portable(self._template if chain is None else chain)
+        if chain.position:
+            raise ParameterError(
+                "chain",
+                f"the chain has generated {chain.position} tokens: give it before it draws any",
+            )
         slots, tail = self._fit(chain)
-        values = [
-            None if found is None else place.values(*found) if not found[0].neutral else None
-            for place, found in zip(self._places, slots, strict=True)
-        ]
-        del values  # made to raise before anything changes
-        made = _Row(chain)
+        made = _Row(chain.clone())
+        if self.kernels == "host":
+            self._rows[row] = made
+            return
+        for place, found in zip(self._places, slots, strict=True):
+            if found is not None and not found[0].neutral:
+                place.values(*found)  # raises now, before anything changes
         if tail:
             made.tail = host.Chain([s.native(p) for s, p in tail], chain.completion)
             made.top_k = self._bound([s for s, _ in filter(None, slots)])
@@ -171,15 +189,18 @@ class DeviceChain:
         """Append a token to a row's history, as :meth:`SamplerChain.accept`."""
         self._check(row)
         state = self._rows[row]
+        if not 0 <= token < self.n_vocab:
+            raise ParameterError(
+                "token", f"token={token} is out of range: give 0 to {self.n_vocab - 1}"
+            )
+        if self.kernels == "host":
+            state.chain.accept(token, generated)
+            return
         n = int(self._length[row])
         if n >= self.max_tokens:
             raise ParameterError(
                 "max_tokens",
                 f"row {row} holds {n} tokens already: make the chain with more max_tokens",
-            )
-        if not 0 <= token < self.n_vocab:
-            raise ParameterError(
-                "token", f"token={token} is out of range: give 0 to {self.n_vocab - 1}"
             )
         self._history[row, n] = token
         self._generated[row, n] = generated
@@ -195,7 +216,11 @@ class DeviceChain:
     def rollback(self, row: int, n: int) -> None:
         """Take back a row's last ``n`` tokens, exactly."""
         self._check(row)
-        state, length = self._rows[row], int(self._length[row])
+        state = self._rows[row]
+        if self.kernels == "host":
+            state.chain.rollback(n)
+            return
+        length = int(self._length[row])
         if not 0 <= n <= length:
             raise ParameterError("n", f"n={n} is out of range: row {row} holds {length} tokens")
         if state.tail is not None:
@@ -207,7 +232,10 @@ class DeviceChain:
     def reset(self, row: int) -> None:
         """Forget a row's tokens; chain and seed stay."""
         self._check(row)
-        self.rollback(row, int(self._length[row]))
+        host_rows = self.kernels == "host"
+        self.rollback(
+            row, len(self._rows[row].chain.history) if host_rows else int(self._length[row])
+        )
 
     def clear_row(self, row: int) -> None:
         """Give a row back the template's chain, without tokens."""
@@ -224,12 +252,13 @@ class DeviceChain:
             raise ParameterError(
                 "rows", f"rows must name each of 0 to {self.max_batch - 1} once, not {list(rows)}"
             )
-        index = torch.tensor(list(rows), device=self.device)
-        tensors = [self._history, self._generated, self._length, self._position]
-        for place in self._places:
-            tensors += place.rows.values()
-        for tensor in tensors:
-            tensor.copy_(tensor[index])
+        if self.kernels == "torch":
+            index = torch.tensor(list(rows), device=self.device)
+            tensors = [self._history, self._generated, self._length, self._position]
+            for place in self._places:
+                tensors += place.rows.values()
+            for tensor in tensors:
+                tensor.copy_(tensor[index])
         self._rows = [self._rows[row] for row in rows]
 
     def sample(self, logits: Tensor, allowed: Tensor | None = None) -> Tensor:
@@ -248,6 +277,8 @@ class DeviceChain:
 
         """
         batch = self._check_logits(logits, allowed)
+        if self.kernels == "host":
+            return self._sample_on_host(logits, allowed, batch)
         for row, state in enumerate(self._rows[:batch]):
             if state.used >= self.max_tokens:
                 state.used = int(self._length[row])
@@ -265,6 +296,21 @@ class DeviceChain:
         for state in self._rows[:batch]:
             state.used += 1
         return tokens
+
+    def _sample_on_host(self, logits: Tensor, allowed: Tensor | None, batch: int) -> Tensor:
+        """The same by the native kernels, several rows at once."""
+        logits = logits.detach()
+        if allowed is not None:
+            logits = logits.masked_fill(~unpack(allowed, self.n_vocab), float("-inf"))
+        chains = [state.chain for state in self._rows[:batch]]
+        if logits.stride(1) != 1:
+            logits = logits.contiguous()
+        try:
+            return torch.tensor(sample_batch(chains, logits))
+        except LogitsError:  # a row without a finite logit: the others draw
+            return torch.tensor(
+                [_or_nothing(c, row) for c, row in zip(chains, logits, strict=True)]
+            )
 
     def _launch(self, logits: Tensor, allowed: Tensor | None, batch: int) -> DeviceCandidates:
         """What runs on the device: static shapes, no synchronisation."""
@@ -324,7 +370,12 @@ class DeviceChain:
         self, chain: SamplerChain
     ) -> tuple[list[tuple[Sampler, Place] | None], list[tuple[Sampler, Place]]]:
         """Which of the chain's samplers goes to which place, and those that run on the host."""
-        slots: list[tuple[Sampler, Place] | None] = [None] * len(self._places)
+        if chain.grammar is not None:
+            raise ParameterError(
+                "grammar",
+                "a device chain takes a grammar's mask with every sample(logits, allowed)",
+            )
+        slots: list[tuple[Sampler, Place] | None] = [None] * len(self._kinds)
         placed = list(zip(chain._samplers, chain._places(), strict=True))
         at = 0
         for number, (sampler, place) in enumerate(placed):
@@ -385,3 +436,10 @@ def _portable(chain: SamplerChain) -> SamplerChain:
             "numerics", "a device chain has portable numerics: llama.cpp's run on the host only"
         )
     return chain
+
+
+def _or_nothing(chain: SamplerChain, row: Tensor) -> int:
+    try:
+        return chain.sample(row)
+    except LogitsError:
+        return NOTHING
