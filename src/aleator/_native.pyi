@@ -365,7 +365,7 @@ class TokenTrie:
     @property
     def bytes(self) -> int: ...
 
-def compile_gbnf(text: str, root: str, trie: TokenTrie, token_of: Callable) -> Constraint: ...
+def compile_gbnf(text: str, root: str, trie: TokenTrie, token_of: Callable, trigger_patterns: Sequence[str], trigger_tokens: Sequence[int]) -> Constraint: ...
 
 def gguf_skip_strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, count: int) -> tuple:
     """
@@ -401,33 +401,6 @@ def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[nu
 class LlamaSampler:
     """A built-in sampler, to be put into a LlamaChain."""
 
-class LlamaCandidates:
-    def __init__(self, candidates: Candidates) -> None: ...
-
-    def __len__(self) -> int: ...
-
-    @property
-    def n_vocab(self) -> int: ...
-
-    @property
-    def sorted(self) -> bool: ...
-
-    @property
-    def selected(self) -> int | None: ...
-
-    @property
-    def ids(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
-
-    @property
-    def logits(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
-
-    @property
-    def p(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
-        """llama.cpp's field p, as the samplers left it."""
-
-    @property
-    def probs(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
-
 class LlamaChain:
     def __init__(self, samplers: Sequence[LlamaSampler], grammar: LlamaConstraintSampler | None) -> None: ...
 
@@ -451,7 +424,7 @@ class LlamaChain:
 
     def accept(self, token: int, generated: bool) -> None: ...
 
-    def rollback(self, n: int) -> None: ...
+    def rollback(self, n: int, replay: bool) -> None: ...
 
     def reset(self) -> None: ...
 
@@ -476,6 +449,42 @@ class LlamaAdaptiveP(LlamaSampler):
 
     @property
     def average(self) -> float: ...
+
+class LlamaCandidates:
+    def __init__(self, candidates: Candidates) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def n_vocab(self) -> int: ...
+
+    @property
+    def sorted(self) -> bool: ...
+
+    @property
+    def selected(self) -> int | None: ...
+
+    @selected.setter
+    def selected(self, token: int | None) -> None: ...
+
+    @property
+    def ids(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def logits(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
+
+    @logits.setter
+    def logits(self, arg: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], /) -> None: ...
+
+    @property
+    def p(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+        """llama.cpp's field p, as the samplers left it."""
+
+    @property
+    def probs(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
+
+    def keep(self, ids: Sequence[int]) -> None:
+        """Keep these tokens; the others are no candidates any more."""
 
 class LlamaConstraintSampler(LlamaSampler):
     def __init__(self, constraint: Constraint, ends: Sequence[int]) -> None: ...
@@ -536,6 +545,9 @@ class LlamaTopP(LlamaSampler):
 
 class LlamaTypicalP(LlamaSampler):
     def __init__(self, typical_p: float, min_keep: int) -> None: ...
+
+class LlamaUserSampler(LlamaSampler):
+    def __init__(self, adapter: object) -> None: ...
 
 class LlamaXTC(LlamaSampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int) -> None: ...
