@@ -361,6 +361,10 @@ def test_refuses_parameters() -> None:
         device.accept(0, 1)
     with pytest.raises(ParameterError, match="max_tokens"):
         device.sample(torch.zeros(1, 64))
+    device.rollback(0, 2)
+    device.before_replay(1)
+    device.before_replay(1)  # the device holds no more than it did: it was not replayed
+    device.sample(torch.zeros(1, 64))
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

@@ -279,23 +279,39 @@ class DeviceChain:
         batch = self._check_logits(logits, allowed)
         if self.kernels == "host":
             return self._sample_on_host(logits, allowed, batch)
-        for row, state in enumerate(self._rows[:batch]):
-            if state.used >= self.max_tokens:
-                state.used = int(self._length[row])
-            if state.used >= self.max_tokens:
-                raise ParameterError(
-                    "max_tokens",
-                    f"row {row} holds max_tokens={self.max_tokens} tokens: no room for more",
-                )
+        self._require_room(batch)
         data = self._launch(logits, allowed, batch)
         tokens = data.selected
         tails = {row: tail for row in range(batch) if (tail := self._rows[row].tail) is not None}
         if tails:
             self._finish_on_host(data, tails, tokens)
         self._accept_all(tokens, batch)
+        self._count(batch)
+        return tokens
+
+    def before_replay(self, batch: int) -> None:
+        """Call this before every replay of a captured :meth:`sample` of B rows: the host counts too.
+
+        Raises:
+            ParameterError: a row has no room for another token.
+
+        """
+        self._require_room(batch)
+        self._count(batch)
+
+    def _require_room(self, batch: int) -> None:
+        for row, state in enumerate(self._rows[:batch]):
+            if state.used >= self.max_tokens:  # or it seems so: ask the device
+                state.used = int(self._length[row])
+            if state.used >= self.max_tokens:
+                raise ParameterError(
+                    "max_tokens",
+                    f"row {row} holds max_tokens={self.max_tokens} tokens: no room for more",
+                )
+
+    def _count(self, batch: int) -> None:
         for state in self._rows[:batch]:
             state.used += 1
-        return tokens
 
     def _sample_on_host(self, logits: Tensor, allowed: Tensor | None, batch: int) -> Tensor:
         """The same by the native kernels, several rows at once."""
