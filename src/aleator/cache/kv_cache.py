@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -275,6 +276,20 @@ class KVCache:
     def addresses(self) -> list[int]:
         """Where each layer's keys and then values begin in memory; never changes."""
         return self.keys.addresses() + self.values.addresses()
+
+    def oldest_rewind(self, seq: int) -> int:
+        """The lowest position, but 0, from which ``seq_rm(seq, position, -1)`` works: any."""
+        self._check("seq", seq)
+        return 0
+
+    def checkpoint(self, seq: int) -> Any:
+        """What must be copied of a sequence to rewind it later: nothing, here."""
+        self._check("seq", seq)
+        return None
+
+    def restore(self, seq: int, checkpoint: Any) -> None:
+        """Rewind a sequence to what :meth:`checkpoint` copied."""
+        raise CacheError("this cache makes no checkpoints: every rewind is possible without")
 
     @property
     def rewindable(self) -> int:
