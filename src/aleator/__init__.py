@@ -32,6 +32,7 @@ from aleator.core.errors import (
 
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
+    from aleator.device_chain import DeviceChain
     from aleator.generate.request import Generation
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
@@ -49,6 +50,7 @@ __all__ = [
     "ConstraintError",
     "ContextFull",
     "Corrupt",
+    "DeviceChain",
     "FileFormatError",
     "Generation",
     "GrammarError",
@@ -74,6 +76,7 @@ __all__ = [
 # Names that are imported when first used, and where from; None: a subpackage.
 _LAZY = {
     "Candidates": "aleator.samplers",
+    "DeviceChain": "aleator.device_chain",
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
     "Generation": "aleator.generate.request",

@@ -81,6 +81,22 @@ def test_randomness_goes_on_and_repeats(model: LanguageModel) -> None:
     assert len(set(answers)) == 3
 
 
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+def test_an_answer_that_was_discarded_is_forgotten(model: LanguageModel, numerics: str) -> None:
+    sampling = {"temperature": 0.9, "seed": 3, "repetition_penalty": 1.1, "numerics": numerics}
+    talk = conversation(model, sampling)
+    answers = [talk.ask("Speak.").text]
+    for _ in range(2):
+        again = talk.again()
+        assert again is not None
+        assert talk.chain.history == list(again.request.tokens)
+        answers.append(again.text)
+        assert talk.chain.history == [*again.request.tokens, *again.tokens]
+    assert len(set(answers)) == 3
+    talk.reset()
+    assert talk.ask("Speak.").text == answers[0]
+
+
 def test_nothing_to_answer_again(model: LanguageModel) -> None:
     assert conversation(model, GREEDY).again() is None
 

@@ -189,18 +189,11 @@ class Conversation:
 
     def _accept(self, tokens: list[int]) -> None:
         """Make the chain's history end with ``tokens``; what it draws goes on from where it was."""
-        history, position = self.chain.history, self.chain.position
+        history = self.chain.history
         known = shared(history, tokens)
-        portable = self.chain.numerics == "portable"
-        if known < len(history) and portable:
-            self.chain.reset()
-            known = 0
+        self.chain.rollback(len(history) - known, replay=False)
         for token in tokens[known:]:
             self.chain.accept(token)
-        if (
-            portable
-        ):  # llama.cpp's generator goes on by itself, and its penalties look at what was said too
-            self.chain.position = position
 
 
 def shared(a: list[int], b: list[int]) -> int:
