@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from aleator.generate.request import Generation
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
-    from aleator.sharded_chain import ShardedChain
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
+    from aleator.sharded_chain import ShardedChain
 
 __version__ = "0.1.0"
 
