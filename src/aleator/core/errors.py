@@ -85,11 +85,18 @@ class ContextFull(AleatorError):
 
 
 class CacheError(AleatorError):
-    """Base of the KV cache's errors; the cache is as it was before the call."""
+    """Base of the KV cache's errors; the cache is as it was before the call.
+
+    ``code`` is what llama.cpp's ``llama_decode`` returns in that case, None where it never does.
+    """
+
+    code: int | None = None
 
 
 class CacheFull(CacheError):
     """No cells for the batch: ``free`` ones and the ``evictable`` of kept texts are not enough."""
+
+    code = 1
 
     def __init__(self, needed: int, free: int, evictable: int = 0, message: str = "") -> None:
         kept = f" and {evictable} of kept texts" if evictable else ""
@@ -104,9 +111,21 @@ class CacheFull(CacheError):
 class InvalidBatch(CacheError, ValueError):
     """A batch that breaks a rule; ``index`` is the offending token's index in the batch, or -1."""
 
+    code = -1
+
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message if index < 0 else f"batch token {index}: {message}")
         self.index = index
+
+
+class Aborted(CacheError):
+    """``abort_callback`` ended a decode after ``done`` of its micro-batches; nothing was stored."""
+
+    code = 2
+
+    def __init__(self, done: int) -> None:
+        super().__init__(f"the decode was aborted after {done} micro-batches")
+        self.done = done
 
 
 class CannotShift(CacheError):
