@@ -11,12 +11,15 @@
 #include <vector>
 
 #include "bind.hpp"
+#include "cache/cells.hpp"
 
 namespace {
 
+using aleator::cache::Cells;
+using aleator::cache::Run;
 using namespace nb::literals;
-template <class T, int n = 1>
-using In = nb::ndarray<const T, nb::ndim<n>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 template <class T>
 nb::ndarray<nb::numpy, T> array(std::vector<T>&& values) {
@@ -25,17 +28,13 @@ nb::ndarray<nb::numpy, T> array(std::vector<T>&& values) {
   return nb::ndarray<nb::numpy, T>(kept->data(), {kept->size()}, owner);
 }
 
-nb::tuple seen_cells(In<int32_t> cell_positions, In<uint64_t, 2> owners, int64_t top,
-                     In<int32_t> positions, In<int32_t> seqs, bool causal,
+nb::tuple seen_cells(const Cells& book, In<int32_t> positions, In<int32_t> seqs, bool causal,
                      std::optional<In<int32_t>> key_positions) {
-  const int64_t words = int64_t(owners.shape(1)), n_tokens = int64_t(positions.size());
-  if (top < 0 || top > int64_t(cell_positions.size()) || top > int64_t(owners.shape(0)) ||
-      (key_positions && top > int64_t(key_positions->size())) || int64_t(seqs.size()) != n_tokens)
+  const int64_t n_tokens = int64_t(positions.size());
+  if ((key_positions && int64_t(key_positions->size()) < book.top()) ||
+      int64_t(seqs.size()) != n_tokens)
     throw std::invalid_argument("sizes disagree");
-  for (int64_t t = 0; t < n_tokens; t++)
-    if (seqs(t) < 0 || seqs(t) >= words * 64)
-      throw std::invalid_argument("sequence " + std::to_string(seqs(t)));
-  const int32_t *pos = cell_positions.data(), *key_pos = key_positions ? key_positions->data() : 0;
+  const int32_t *pos = book.positions(), *key_pos = key_positions ? key_positions->data() : 0;
   std::vector<int32_t> cells, list(static_cast<size_t>(n_tokens)), deltas;
   std::vector<int64_t> start(1, 0), count(static_cast<size_t>(n_tokens));
   std::vector<int32_t> list_seq;
@@ -47,15 +46,13 @@ nb::tuple seen_cells(In<int32_t> cell_positions, In<uint64_t, 2> owners, int64_t
     list[t] = int32_t(known - list_seq.begin());
     if (known != list_seq.end()) continue;
     list_seq.push_back(seqs(t));
-    const uint64_t* owner = owners.data() + seqs(t) / 64;
-    const uint64_t bit = uint64_t(1) << (seqs(t) % 64);
+    cells.reserve(cells.size() + static_cast<size_t>(book.seq_cells(seqs(t))));
     bool ordered = true;
-    int32_t last = -1;
-    for (int64_t j = 0; j < top; j++) {
-      if (!(owner[j * words] & bit)) continue;
-      ordered &= pos[j] >= last;
-      last = pos[j];
-      cells.push_back(int32_t(j));
+    int32_t end = 0;
+    for (const Run& r : book.seq_runs(seqs(t), -1, -1)) {
+      ordered &= r.pos >= end;
+      end = r.end();
+      for (int32_t c = r.cell; c < r.cell + r.len; c++) cells.push_back(c);
     }
     if (!ordered) std::sort(cells.begin() + start.back(), cells.end(), before);
     start.push_back(int64_t(cells.size()));
@@ -80,10 +77,10 @@ nb::tuple seen_cells(In<int32_t> cell_positions, In<uint64_t, 2> owners, int64_t
 }  // namespace
 
 ALEATOR_BIND(seen) {
-  m.def("seen_cells", &seen_cells, "cell_positions"_a, "owners"_a, "top"_a, "positions"_a, "seqs"_a,
-        "causal"_a, "key_positions"_a.none(),
+  m.def("seen_cells", &seen_cells, "cells"_a, "positions"_a, "seqs"_a, "causal"_a,
+        "key_positions"_a.none(),
         "(seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in "
-        "sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells below top "
-        "that it owns, in order of position, of which a token sees those not after it (causal) or "
-        "all. seen_deltas: positions minus key_positions of the listed cells; None if all 0.");
+        "sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells that it owns, "
+        "in order of position, of which a token sees those not after it (causal) or all. "
+        "seen_deltas: positions minus key_positions of the listed cells; None if all 0.");
 }

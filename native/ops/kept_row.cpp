@@ -217,7 +217,7 @@ void KeptRow::collect(float bound) {
   int64_t count = 0;
   for (int64_t t = 0; t < n_tiles_; ++t)
     if (reaches(t))
-      count += collect_(tiles_[t], top, bound, static_cast<int32_t>(t * tile_size),
+      count += collect_(tiles_[t], nullptr, static_cast<int32_t>(t * tile_size), top, bound,
                         ids_.data() + count, values_.data() + count);
   ids_.resize(count);
   values_.resize(count);

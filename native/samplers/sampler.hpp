@@ -60,12 +60,4 @@ class Cloned : public Sampler {
   }
 };
 
-// Bits of weights below 2^40 in Q16, the t = d * c of the contract, for some of the candidates'
-// logits.
-void bits_q16(const std::vector<float>& logits, const Candidates& candidates,
-              std::vector<int64_t>& bits);
-
-// Their mean by weight, rounded down; weights count in Q20.
-int64_t mean_q16(const std::vector<uint64_t>& weights, const std::vector<int64_t>& bits);
-
 }  // namespace aleator

@@ -47,6 +47,11 @@ class Candidates:
     def keep(self, ids: Sequence[int]) -> None:
         """Keep these tokens; the others are no candidates any more."""
 
+def fail_allocation(n: int) -> None:
+    """
+    For tests: the cells' n-th allocation from now in this thread fails; -1: none does.
+    """
+
 class Cells:
     """
     What each cell of a KV cache holds: position, owners, pending shift.
@@ -54,7 +59,10 @@ class Cells:
     Ranges of positions are [p0, p1); p0 < 0 means 0 and p1 < 0 means infinity. An id out of range raises ValueError.
     """
 
-    def __init__(self, size: int, n_seq_max: int = 1) -> None: ...
+    def __init__(self, size: int, n_seq_max: int = 1, streams: bool = False, llama_2024: bool = False) -> None:
+        """
+        streams: every sequence has size / n_seq_max cells to itself. llama_2024: the head follows llama.cpp's rules of 2024.
+        """
 
     @property
     def size(self) -> int: ...
@@ -63,43 +71,75 @@ class Cells:
     def n_seq_max(self) -> int: ...
 
     @property
+    def n_streams(self) -> int: ...
+
+    @property
+    def words(self) -> int:
+        """64-bit words of a row of owners."""
+
+    @property
     def used(self) -> int:
         """Cells that hold a token."""
 
     @property
     def head(self) -> int:
-        """Where the next search starts; may equal size."""
+        """
+        Where the next search starts; may equal size. With streams, the first one's.
+        """
+
+    @property
+    def heads(self) -> list[int]:
+        """The head of every stream."""
 
     @property
     def top(self) -> int:
         """Index of the highest used cell + 1."""
 
     @property
-    def has_shift(self) -> bool: ...
+    def has_shift(self) -> bool:
+        """Does a stored key wait for a rotation?"""
+
+    @property
+    def version(self) -> int:
+        """Changes with every change."""
+
+    @property
+    def shared_cells(self) -> int:
+        """Cells with several owners."""
 
     @property
     def positions(self) -> Annotated[NDArray[numpy.int32], dict(writable=False)]:
         """int32 [size], read-only view; -1 is an empty cell."""
 
     @property
-    def shifts(self) -> Annotated[NDArray[numpy.int32], dict(writable=False)]:
-        """int32 [size], read-only view."""
+    def shifts(self) -> NDArray[numpy.int32]:
+        """
+        int32 [size], a new array: how far each stored key must still be turned.
+        """
 
     @property
-    def owners(self) -> Annotated[NDArray[numpy.uint64], dict(writable=False)]:
+    def owners(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None, None))]:
         """
-        uint64 [size, ceil(n_seq_max / 64)], read-only view; bit s of a row is sequence s.
-        """
-
-    def find(self, n: int) -> NDArray[numpy.int64]:
-        """
-        The first n free cells in ring order from head, int64; empty if there are fewer.
+        uint64 [size, words], a new array; bit s of a row is sequence s. For one cell owners_of costs less.
         """
 
-    def place(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int64]:
+    def owners_of(self, cell: int) -> list[int]:
+        """Ascending ids of the sequences that own a cell."""
+
+    def used_in(self, stream: int) -> int: ...
+
+    def find(self, n: int, contiguous: bool = False, stream: int = 0) -> NDArray[numpy.int64]:
+        """
+        The first n free cells in ring order from head, int64, or with contiguous the first n in a row, which do not wrap; empty if there are not that many.
+        """
+
+    def place(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)], contiguous: bool = False) -> NDArray[numpy.int64]:
         """
         Give the cells that find names positions (int32 [n]) and owners (uint64 [n, words]); return them.
         """
+
+    def put(self, cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """Give these free cells (int64 [n]) positions and owners."""
 
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> None: ...
 
@@ -117,8 +157,32 @@ class Cells:
     def seq_pos_max(self, seq: int) -> int:
         """-1 if the sequence is empty."""
 
+    def seq_cells(self, seq: int) -> int:
+        """How many cells the sequence owns."""
+
+    def seq_runs(self, seq: int, p0: int = -1, p1: int = -1) -> list[tuple[int, int, int]]:
+        """
+        The sequence's cells in a range, in order of position, as runs (position, cell, length).
+        """
+
+    def seq_cell_list(self, seq: int, p0: int = -1, p1: int = -1) -> NDArray[numpy.int64]:
+        """The sequence's cells in a range, in order of position, int64."""
+
+    def shared(self, seq: int, p0: int = -1, p1: int = -1) -> NDArray[numpy.int64]:
+        """The sequence's cells in a range that others own too, int64."""
+
+    def sharers(self, seq: int, p0: int = -1, p1: int = -1) -> list[int]:
+        """
+        Ascending ids of the other sequences that own any of its cells in a range.
+        """
+
     def same_cells(self, a: int, b: int) -> bool:
         """Do a and b own the same cells?"""
+
+    def duplicate(self, source: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], target: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seq: int, leave: bool) -> None:
+        """
+        Free cells target become what source are, owned by seq alone; with leave seq leaves source. The stored rows are copied by others.
+        """
 
     def clear(self) -> None: ...
 
@@ -127,22 +191,44 @@ class Cells:
 
     def clear_shifts(self) -> None: ...
 
+    def pending(self) -> tuple:
+        """
+        The shifted cells, int64 [n], and how far each key must be turned, int32 [n].
+        """
+
+    def defrag_plan(self, max_moves: int = -1) -> list[tuple[int, int, int]]:
+        """
+        Moves (from, to, length) of the last cells into the holes before them; negative: any number.
+        """
+
+    def move(self, moves: Sequence[tuple[int, int, int]]) -> None:
+        """
+        Make moves of used cells to free ones. The stored rows are copied by others.
+        """
+
     def begin(self) -> None:
-        """Start a journal of all changes."""
+        """Start a journal of all changes; may be nested."""
 
     def commit(self) -> None:
-        """Stop the journal."""
+        """Keep the changes since the last begin."""
 
     def rollback(self) -> None:
-        """Restore the state at the last begin."""
-
-    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')]) -> int:
         """
-        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True.
+        Restore the state at the last begin; after its commit too, until the next change.
+        """
+
+    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')], causal: bool = True, window: str = '', width: int = 0) -> int:
+        """
+        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True. window (standard, chunked or symmetric, of a width in positions) hides keys that are too far away.
+        """
+
+    def map(self) -> str:
+        """
+        One character per cell below top: '.' free, a digit its owner ('+' above 9), 'M' several.
         """
 
     def check(self) -> None:
-        """Raise RuntimeError if counters and cells disagree."""
+        """Raise RuntimeError if the indexes and the cells disagree."""
 
 class Sampler:
     """A built-in sampler, to be put into a Chain."""
@@ -156,18 +242,7 @@ class Chain:
 
     def apply_one(self, candidates: Candidates, index: int) -> None: ...
 
-    def insert(self, index: int, sampler: Sampler) -> None: ...
-
-    def remove(self, index: int) -> None: ...
-
-    def set_ordinals(self, ordinals: Sequence[int]) -> None: ...
-
-    @property
-    def samplers(self) -> list[Sampler]: ...
-
     def accept(self, token: int, generated: bool) -> None: ...
-
-    def rollback(self, n: int) -> None: ...
 
     def reset(self) -> None: ...
 
@@ -176,10 +251,7 @@ class Chain:
     def clone(self) -> Chain: ...
 
     @property
-    def position(self) -> int: ...
-
-    @position.setter
-    def position(self, arg: int, /) -> None: ...
+    def samplers(self) -> list[Sampler]: ...
 
     @property
     def history(self) -> list[int]: ...
@@ -189,6 +261,20 @@ class Chain:
 
     @property
     def seconds(self) -> float: ...
+
+    def insert(self, index: int, sampler: Sampler) -> None: ...
+
+    def remove(self, index: int) -> None: ...
+
+    def set_ordinals(self, ordinals: Sequence[int]) -> None: ...
+
+    def rollback(self, n: int) -> None: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @position.setter
+    def position(self, arg: int, /) -> None: ...
 
 class Constraint:
     """
@@ -279,7 +365,7 @@ class TokenTrie:
     @property
     def bytes(self) -> int: ...
 
-def compile_gbnf(text: str, root: str, trie: TokenTrie, token_of: Callable) -> Constraint: ...
+def compile_gbnf(text: str, root: str, trie: TokenTrie, token_of: Callable, trigger_patterns: Sequence[str], trigger_tokens: Sequence[int]) -> Constraint: ...
 
 def gguf_skip_strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, count: int) -> tuple:
     """
@@ -315,6 +401,55 @@ def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[nu
 class LlamaSampler:
     """A built-in sampler, to be put into a LlamaChain."""
 
+class LlamaChain:
+    def __init__(self, samplers: Sequence[LlamaSampler], grammar: LlamaConstraintSampler | None) -> None: ...
+
+    def sample(self, logits: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int: ...
+
+    def apply(self, candidates: LlamaCandidates) -> None: ...
+
+    def apply_one(self, candidates: LlamaCandidates, index: int) -> None: ...
+
+    def accept(self, token: int, generated: bool) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+    def clone(self) -> LlamaChain: ...
+
+    @property
+    def samplers(self) -> list[LlamaSampler]: ...
+
+    @property
+    def history(self) -> list[int]: ...
+
+    @property
+    def n_sampled(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    def apply_grammar(self, candidates: LlamaCandidates) -> None:
+        """Mask what the grammar forbids, unless it waits."""
+
+    def rejects(self, candidates: LlamaCandidates) -> bool:
+        """Whether the grammar forbids the token selected."""
+
+    @property
+    def grammar(self) -> LlamaConstraintSampler: ...
+
+    def rollback(self, n: int, replay: bool) -> None: ...
+
+    @property
+    def position(self) -> int: ...
+
+class LlamaAdaptiveP(LlamaSampler):
+    def __init__(self, adaptive_target: float, adaptive_decay: float, seed: int) -> None: ...
+
+    @property
+    def average(self) -> float: ...
+
 class LlamaCandidates:
     def __init__(self, candidates: Candidates) -> None: ...
 
@@ -329,11 +464,17 @@ class LlamaCandidates:
     @property
     def selected(self) -> int | None: ...
 
+    @selected.setter
+    def selected(self, token: int | None) -> None: ...
+
     @property
     def ids(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
 
     @property
     def logits(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
+
+    @logits.setter
+    def logits(self, arg: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], /) -> None: ...
 
     @property
     def p(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
@@ -342,54 +483,8 @@ class LlamaCandidates:
     @property
     def probs(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
 
-class LlamaChain:
-    def __init__(self, samplers: Sequence[LlamaSampler], grammar: LlamaConstraintSampler | None) -> None: ...
-
-    def sample(self, logits: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int: ...
-
-    def apply(self, candidates: LlamaCandidates) -> None: ...
-
-    def apply_one(self, candidates: LlamaCandidates, index: int) -> None: ...
-
-    def apply_grammar(self, candidates: LlamaCandidates) -> None:
-        """Mask what the grammar forbids, unless it waits."""
-
-    def rejects(self, candidates: LlamaCandidates) -> bool:
-        """Whether the grammar forbids the token selected."""
-
-    @property
-    def grammar(self) -> LlamaConstraintSampler: ...
-
-    @property
-    def samplers(self) -> list[LlamaSampler]: ...
-
-    def accept(self, token: int, generated: bool) -> None: ...
-
-    def rollback(self, n: int) -> None: ...
-
-    def reset(self) -> None: ...
-
-    def restart(self) -> None: ...
-
-    def clone(self) -> LlamaChain: ...
-
-    @property
-    def position(self) -> int: ...
-
-    @property
-    def history(self) -> list[int]: ...
-
-    @property
-    def n_sampled(self) -> int: ...
-
-    @property
-    def seconds(self) -> float: ...
-
-class LlamaAdaptiveP(LlamaSampler):
-    def __init__(self, adaptive_target: float, adaptive_decay: float, seed: int) -> None: ...
-
-    @property
-    def average(self) -> float: ...
+    def keep(self, ids: Sequence[int]) -> None:
+        """Keep these tokens; the others are no candidates any more."""
 
 class LlamaConstraintSampler(LlamaSampler):
     def __init__(self, constraint: Constraint, ends: Sequence[int]) -> None: ...
@@ -450,6 +545,9 @@ class LlamaTopP(LlamaSampler):
 
 class LlamaTypicalP(LlamaSampler):
     def __init__(self, typical_p: float, min_keep: int) -> None: ...
+
+class LlamaUserSampler(LlamaSampler):
+    def __init__(self, adapter: object) -> None: ...
 
 class LlamaXTC(LlamaSampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int) -> None: ...
@@ -597,9 +695,9 @@ class UserSampler(Sampler):
 class XTC(Sampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int, ordinal: int) -> None: ...
 
-def seen_cells(cell_positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)], top: int, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], causal: bool, key_positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> tuple:
+def seen_cells(cells: Cells, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], causal: bool, key_positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> tuple:
     """
-    (seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells below top that it owns, in order of position, of which a token sees those not after it (causal) or all. seen_deltas: positions minus key_positions of the listed cells; None if all 0.
+    (seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells that it owns, in order of position, of which a token sees those not after it (causal) or all. seen_deltas: positions minus key_positions of the listed cells; None if all 0.
     """
 
 def top_k_top_p_sample(logits: Annotated[NDArray, dict(shape=(None, None), device='cpu', writable=False)], top_k: Annotated[NDArray[numpy.int32], dict(shape=(None,), device='cpu', writable=False)], top_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)], q: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)] | None, min_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)] | None, seeds: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, eps: float, guess: int, limit: int, is_logits: bool, indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')] | None, select: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, listed: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')] | None, probs: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, pool: ThreadPool | None) -> None: ...
