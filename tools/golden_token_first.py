@@ -49,7 +49,7 @@ CHAINS: list[list[tuple[str, dict[str, Any]]]] = [
     [*DEFAULT, ("dist", {"seed": 5})],
     [("temperature", {"temperature": 1.5}), ("dist", {"seed": 6})],
     [("xtc", {"xtc_probability": 0.5, "xtc_threshold": 0.02, "seed": 3}), ("dist", {"seed": 3})],
-    [("temperature", {"temperature": 1.0}), ("mirostat", {"mirostat_tau": 5.0, "mirostat_eta": 0.1, "seed": 8})],
+    [("temperature", {"temperature": 1.0}), ("mirostat", {"mirostat_tau": 3.0, "mirostat_eta": 0.1, "seed": 8})],
     [("mirostat_v2", {"mirostat_tau": 4.0, "mirostat_eta": 0.2, "seed": 9})],
     [("penalties", {"penalty_last_n": 8, "frequency_penalty": 3.0}), ("greedy", {})],
     [("top_k", {"top_k": 100}), ("adaptive_p", {"adaptive_target": 0.3, "adaptive_decay": 0.9, "seed": 4})],
