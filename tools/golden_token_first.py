@@ -2,10 +2,10 @@
 
 python tools/golden_token_first.py [folder]
 
-llama.cpp's own samplers are driven, through llama-cpp-python, as common_sampler_sample and common_sampler_accept
-(llama.cpp/common/sampling.cpp) drive them: the chain chooses, the grammar tests that one token, and where it is
-refused the grammar masks all logits and the chain chooses again; then both accept.  Prompt tokens go to the
-chain alone.  A case holds the tokens until the end of the generation or of the case, and how many first choices
+llama.cpp's own samplers are driven, through llama-cpp-python, as common_sampler_sample and
+common_sampler_accept (llama.cpp/common/sampling.cpp) drive them: the chain chooses, the grammar tests that one
+token, and where it is refused the grammar masks all logits and the chain chooses again; then both accept.
+Prompt tokens go to the chain alone.  A case holds the tokens until the end of the generation or of the case, and how many first choices
 were refused.  Nothing here comes from Aleator.
 """
 
@@ -41,7 +41,7 @@ GRAMMARS: dict[str, dict[str, Any]] = {
     },
     "after a token": {"grammar": 'root ::= "." [a-z ]*', "trigger_tokens": True},
 }  # fmt: skip
-DEFAULT = [
+DEFAULT: list[tuple[str, dict[str, Any]]] = [
     ("penalties", {"penalty_last_n": 64, "repetition_penalty": 1.1}), ("top_k", {"top_k": 40}),
     ("top_p", {"top_p": 0.95}), ("min_p", {"min_p": 0.05}), ("temperature", {"temperature": 0.8}),
 ]  # fmt: skip
@@ -49,10 +49,16 @@ CHAINS: list[list[tuple[str, dict[str, Any]]]] = [
     [*DEFAULT, ("dist", {"seed": 5})],
     [("temperature", {"temperature": 1.5}), ("dist", {"seed": 6})],
     [("xtc", {"xtc_probability": 0.5, "xtc_threshold": 0.02, "seed": 3}), ("dist", {"seed": 3})],
-    [("temperature", {"temperature": 1.0}), ("mirostat", {"mirostat_tau": 3.0, "mirostat_eta": 0.1, "seed": 8})],
+    [
+        ("temperature", {"temperature": 1.0}),
+        ("mirostat", {"mirostat_tau": 3.0, "mirostat_eta": 0.1, "seed": 8}),
+    ],
     [("mirostat_v2", {"mirostat_tau": 4.0, "mirostat_eta": 0.2, "seed": 9})],
     [("penalties", {"penalty_last_n": 8, "frequency_penalty": 3.0}), ("greedy", {})],
-    [("top_k", {"top_k": 100}), ("adaptive_p", {"adaptive_target": 0.3, "adaptive_decay": 0.9, "seed": 4})],
+    [
+        ("top_k", {"top_k": 100}),
+        ("adaptive_p", {"adaptive_target": 0.3, "adaptive_decay": 0.9, "seed": 4}),
+    ],
 ]
 PROMPT = (5, 17, 5, 300)
 
@@ -70,7 +76,9 @@ def vocabularies(folder: Path) -> dict[str, Path]:
 class CommonSampler:
     """A chain and a grammar, driven as llama.cpp's common layer does."""
 
-    def __init__(self, chain: Any, grammar: dict[str, Any], trigger: int, n: int, vocab: Any) -> None:
+    def __init__(
+        self, chain: Any, grammar: dict[str, Any], trigger: int, n: int, vocab: Any
+    ) -> None:
         self.chain = Reference(chain, n, vocab)
         text, root = grammar["grammar"].encode(), grammar.get("root", "root").encode()
         patterns = [p.encode() for p in grammar.get("trigger_patterns", ())]
@@ -83,7 +91,8 @@ class CommonSampler:
             )  # fmt: skip
         else:
             self.grammar = llama.llama_sampler_init_grammar(vocab, text, root)
-        assert self.grammar
+        if not self.grammar:
+            raise ValueError(f"llama.cpp refuses {grammar}")
         self.refused = 0
 
     def _masked(self, entries: Any) -> None:
@@ -153,8 +162,8 @@ def main() -> None:
                     if "trigger_tokens" in grammar:
                         given["trigger_tokens"] = [trigger]
                     cases.append({
-                        "vocabulary": name, "boosted": [BOOSTED, trigger], "grammar": given, "chain": chain, "tokens": tokens,
-                        "refused": sampler.refused,
+                        "vocabulary": name, "boosted": [BOOSTED, trigger], "grammar": given, "chain": chain,
+                        "tokens": tokens, "refused": sampler.refused,
                     })  # fmt: skip
                     print(name, title, index, len(tokens), sampler.refused, file=sys.stderr)
     made = {

@@ -84,7 +84,9 @@ def test_the_cases_are_of_both_kinds() -> None:
     refused = sum(case["refused"] for case in CASES)
     drawn = sum(len(case["tokens"]) for case in CASES)
     assert 0.2 < refused / drawn < 0.8
-    lazy = [c for c in CASES if "trigger_patterns" in c["grammar"] or "trigger_tokens" in c["grammar"]]
+    lazy = [
+        c for c in CASES if "trigger_patterns" in c["grammar"] or "trigger_tokens" in c["grammar"]
+    ]
     assert sum(case["refused"] for case in lazy) > 20  # they do begin
     assert all(c["refused"] < len(c["tokens"]) for c in lazy)
 
