@@ -3,10 +3,10 @@
 python tools/golden_token_first.py [folder]
 
 llama.cpp's own samplers are driven, through llama-cpp-python, as common_sampler_sample and
-common_sampler_accept (llama.cpp/common/sampling.cpp) drive them: the chain chooses, the grammar tests that one
-token, and where it is refused the grammar masks all logits and the chain chooses again; then both accept.
-Prompt tokens go to the chain alone.  A case holds the tokens until the end of the generation or of the case, and how many first choices
-were refused.  Nothing here comes from Aleator.
+common_sampler_accept (llama.cpp/common/sampling.cpp) drive them: the chain chooses, the grammar tests that
+one token, and where it is refused the grammar masks all logits and the chain chooses again; then both accept.
+Prompt tokens go to the chain alone.  A case holds the tokens until the end of the generation or of the case,
+and how many first choices were refused.  Nothing here comes from Aleator.
 """
 
 from __future__ import annotations

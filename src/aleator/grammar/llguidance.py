@@ -188,7 +188,8 @@ class LLGuidanceConstraint:
     def mask(self) -> npt.NDArray[np.int32]:
         """Words of 32 tokens."""
         if self._ended:
-            return self._tokenizer.end_mask
+            words: npt.NDArray[np.int32] = self._tokenizer.end_mask
+            return words
         if self._mask is None:
             made = np.frombuffer(self._matcher.compute_bitmask(), np.int32)
             self.check()
@@ -339,12 +340,12 @@ def _check_limits(schema: Any, path: str) -> None:
     )
     for name in ("exclusiveMinimum", "exclusiveMaximum"):
         bound = schema.get(name)
-        if isinstance(bound, int | float) and bound == int(bound) and low and high:
-            if schema.get("type") != "integer" and min(high) - max(low) < 1:
-                raise GrammarError(
-                    f"the JSON schema has {name} {bound} (at {path}) less than 1 from the other bound, which "
-                    "is not supported, as the excluded number would be let through: move the bound a little"
-                )
+        excluded = isinstance(bound, int | float) and bound == int(bound) and low and high
+        if excluded and schema.get("type") != "integer" and min(high) - max(low) < 1:
+            raise GrammarError(
+                f"the JSON schema has {name} {bound} (at {path}) less than 1 from the other bound, which is "
+                "not supported, as the excluded number would be let through: move the bound a little"
+            )
     least, required = schema.get("minProperties", 0), schema.get("required", [])
     if (
         isinstance(least, int)
