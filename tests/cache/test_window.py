@@ -37,12 +37,19 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
     path = write_model(tmp_path_factory.mktemp("gemma3") / "m.gguf", SPEC)
     decoder = build_decoder(open_weights(path))
     for block in decoder.blocks:
-        block.ffn.rounded = False  # exact, so that small differences stay small
+        ffn: Any = block.ffn
+        ffn.rounded = False  # exact, so that small differences stay small
     return decoder
 
 
 def context(decoder: Decoder, **options: Any) -> Any:
-    defaults = {"n_ctx": 1024, "n_ubatch": 16, "n_seq_max": 4, "type_k": "f32", "type_v": "f32"}
+    defaults: dict[str, Any] = {
+        "n_ctx": 1024,
+        "n_ubatch": 16,
+        "n_seq_max": 4,
+        "type_k": "f32",
+        "type_v": "f32",
+    }
     return Context(decoder, **(defaults | options))
 
 

@@ -105,7 +105,9 @@ class HybridStep(Step):
     def __iter__(self) -> Iterator[Any]:
         """The micro-batches, each a :class:`HybridBatch`."""
         plan = self._plan
-        for part in plan.parts if plan is not None else ():
+        if plan is None:
+            return
+        for part in plan.parts:
             yield self._everywhere(plan, part)
 
     def _everywhere(self, plan: Plan, part: Part) -> HybridBatch:
@@ -165,7 +167,7 @@ class HybridCache(KVCache):
     @property
     def rewindable(self) -> int:
         """Tokens by which a sequence can be rewound at least, once it has so many."""
-        least = super().rewindable
+        least: int = super().rewindable
         if self.window is not None and self.window.capacity < self.size:
             least = 0
         return least if self.recurrent is None else min(least, self.recurrent.rewindable)

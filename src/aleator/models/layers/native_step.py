@@ -109,16 +109,15 @@ class NativeStep:
         """
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2
-        window = None
-        if isinstance(cells, HybridBatch):
-            cells, window = cells.base, cells.window
+        window = cells.window if isinstance(cells, HybridBatch) else None
+        base = cells.base if isinstance(cells, HybridBatch) else cells
         self._step.run(
             torch_pool(),
             None if vectors else inputs.astype(np.int64, copy=False),
             inputs.astype(np.float32, copy=False) if vectors else None,
             positions,
-            cells.slots,
-            *cells.seen,
+            base.slots,
+            *base.seen,
             wanted,
             logits,
             None if window is None else (window.slots, *window.seen, window.first),
