@@ -306,7 +306,8 @@ class HybridCache(KVCache):
 
     def seq_pos_min(self, seq: int) -> int:
         """The lowest position that every pool holds, or -1 if the sequence is empty."""
-        return max(super().seq_pos_min(seq), *(pool.seq_pos_min(seq) for pool in self.followers))
+        lowest = super().seq_pos_min(seq)
+        return max([lowest, *(int(pool.seq_pos_min(seq)) for pool in self.followers)])
 
     def clear(self, data: bool = True) -> None:
         """Free every cell; with ``data`` also zero what is stored."""
