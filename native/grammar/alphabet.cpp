@@ -111,6 +111,7 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
   root_children_.resize(static_cast<size_t>(n));
   std::vector<uint32_t> path{0};
   std::vector<uint32_t> parent(n_nodes, 0);
+  std::vector<uint32_t> frequency(static_cast<size_t>(n), 0);
   for (uint32_t node = 1; node < n_nodes; ++node) {
     const auto& at = trie.nodes()[node];
     path.resize(at.depth);
@@ -118,12 +119,17 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
     path.push_back(node);
     const int32_t l = at.label & TokenTrie::kTail ? tails[at.label] : letter(at.label);
     node_letter_[node] = l;
+    ++frequency[static_cast<size_t>(l)];
     if (at.depth == 1) {
       auto& children = root_children_[static_cast<size_t>(l)];
       children.nodes.push_back(node);
       children.n_tokens += trie.nodes()[at.end].first_token - at.first_token;
     }
   }
+  for (int32_t l = 0; l < n_characters_; ++l) by_frequency_.push_back(l);
+  std::stable_sort(by_frequency_.begin(), by_frequency_.end(), [&](int32_t a, int32_t b) {
+    return frequency[static_cast<size_t>(a)] > frequency[static_cast<size_t>(b)];
+  });
   for (uint32_t node = n_nodes - 1; node > 0; --node) {
     uint64_t* up = &below_[parent[node] * words_below_];
     for (size_t w = 0; w < words_below_; ++w) up[w] |= below_[node * words_below_ + w];

@@ -292,7 +292,7 @@ void GbnfConstraint::walk(uint32_t node, uint32_t end, uint32_t* words) {
       node = at.end;
       continue;
     }
-    const bool whole = at.end == node + 1 || stacks_.all_stay(set, alphabet.below(node));
+    const bool whole = stacks_.all_allowed(set, alphabet.below(node), at.height);
     if (whole) {
       if (!kClear) change(at.first_token, nodes[at.end].first_token);
       node = at.end;
