@@ -280,7 +280,7 @@ def test_an_empty_sequence_and_an_empty_cache() -> None:
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "q8_0"])
 def test_raw_keys_are_exchanged(kind: str) -> None:
-    case = {**CASES[1], "type_k": kind, "type_v": "f16"}
+    case = {**CASES[1], "type_k": kind, "type_v": "f32"}
     plain, raw = context(case), context(case, k_storage="raw")
     for ctx in (plain, raw):
         decode(ctx, *((t, i, [0]) for i, t in enumerate(text_of(12))))
