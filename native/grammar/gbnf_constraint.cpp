@@ -14,7 +14,9 @@ constexpr size_t kMostForcedBytes = 4096;
 // The code points that a sequence may become of which n_remain bytes are missing.
 std::pair<uint32_t, uint32_t> completions(PartialUtf8 p) {
   const uint32_t low = p.value << (6 * p.n_remain);
-  return {low, low | ((uint32_t{1} << (6 * p.n_remain)) - 1)};
+  const uint32_t shortest = p.n_remain == 1 ? 0x80 : p.n_remain == 2 ? 0x800 : 0x10000;
+  const uint32_t high = low | ((uint32_t{1} << (6 * p.n_remain)) - 1);
+  return {std::max(low, shortest), std::min(high, 0x10FFFFu)};
 }
 
 void set_bit(uint32_t* words, int32_t token) {

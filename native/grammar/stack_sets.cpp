@@ -11,7 +11,7 @@ namespace aleator {
 namespace {
 
 // A mask or a token of an ordinary grammar takes some thousand steps.
-constexpr uint64_t kMostWork = 20'000'000;
+constexpr uint64_t kMostWork = 50'000'000;
 constexpr int kMostDepth = 4000;
 constexpr size_t kMostBytes = size_t{1} << 30;
 constexpr size_t kTidyBytes = size_t{64} << 20;
