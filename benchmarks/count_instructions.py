@@ -29,7 +29,7 @@ BASELINE = ROOT / "benchmarks" / "results" / "instructions.json"
 VOCABULARY = 128_256
 TOLERANCE = 0.02
 COUNTED = ("aleator::Chain::sample*", "aleator::llama::LlamaChain::sample*")
-MARK = "aleator::llama::LlamaChain::rollback(long)"  # called after the warm-up and after the rows
+MARK = "aleator::llama::LlamaChain::rollback*"  # called after the warm-up and after the rows
 SETTINGS = ("compiler", "level", "vocabulary")
 
 

@@ -33,13 +33,15 @@ def _quiet(level: int, text: bytes, data: ctypes.c_void_p) -> None:
 class LlamaCpp:
     """A model and context of llama.cpp, by its C interface."""
 
-    def __init__(self, path: Path, n_ctx: int = 256, type_kv: int = 0, flash: bool = False) -> None:
+    def __init__(
+        self, path: Path, n_ctx: int = 256, type_k: int = 0, type_v: int = 0, flash: bool = False
+    ) -> None:
         llama_cpp.llama_backend_init()
         llama_cpp.llama_log_set(_quiet, None)
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, 256, 64
         params.n_seq_max, params.kv_unified = 4, True
-        params.type_k = params.type_v = type_kv
+        params.type_k, params.type_v = type_k, type_v
         params.flash_attn_type = int(flash)
         params.n_threads = params.n_threads_batch = 1
         self.model = llama_cpp.llama_model_load_from_file(
@@ -48,6 +50,8 @@ class LlamaCpp:
         if not self.model:
             raise RuntimeError(f"llama.cpp cannot load {path}")
         self.context = llama_cpp.llama_init_from_model(self.model, params)
+        if not self.context:
+            raise RuntimeError(f"llama.cpp cannot make a context for {path}")
         self.memory = llama_cpp.llama_get_memory(self.context)
         self.n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
         self._batch = llama_cpp.llama_batch_init(256, 0, 4)

@@ -22,7 +22,8 @@ class LlamaChain {
   bool rejects(Row& row);  // whether the grammar forbids the token selected
   const std::vector<std::shared_ptr<LlamaSampler>>& samplers() const { return samplers_; }
   void accept(int32_t token, bool generated);
-  void rollback(int64_t n);
+  // Without replay the generators go on from where they are.
+  void rollback(int64_t n, bool replay);
   void reset();
   void restart();  // a new text begins: constraints start anew
   int32_t sample(const void* logits, int64_t n_vocab,

@@ -48,12 +48,14 @@ class PyCandidates {
   PyCandidates(const PyCandidates&) = delete;
 
   Candidates& get() {
-    if (expired_)
-      throw LogitsError(
-          "these candidates belong to a step that is over: copy what you need in apply()");
+    if (expired_) step_is_over();
     return borrowed_ ? *borrowed_ : own_;
   }
   void expire() { expired_ = true; }
+  [[noreturn]] static void step_is_over() {
+    throw LogitsError(
+        "these candidates belong to a step that is over: copy what you need in apply()");
+  }
 
   Dtype dtype = Dtype::f32;
   std::vector<uint8_t> bytes;

@@ -21,6 +21,7 @@ class Constrained {
       : constraint_(other.constraint_->clone()),
         ends_(other.ends_),
         mask_(other.mask_),
+        accepted_(other.accepted_),
         current_(other.current_) {}
   Constrained& operator=(const Constrained&) = delete;
 
@@ -38,15 +39,18 @@ class Constrained {
   void accept(const History& history) {
     if (!history.generated.back()) return;
     constraint_->accept(history.tokens.back());  // refuses a wrong token and stays as it is
+    ++accepted_;
     current_ = false;
   }
   void unaccept(const History& history) {
-    if (!history.generated.back()) return;
+    if (!history.generated.back() || !accepted_) return;  // or of an earlier text
     constraint_->rollback(1);
+    --accepted_;
     current_ = false;
   }
   void reset() {
     constraint_->reset();
+    accepted_ = 0;
     current_ = false;
   }
 
@@ -54,6 +58,7 @@ class Constrained {
   std::unique_ptr<Constraint> constraint_;
   std::vector<int32_t> ends_;  // end-of-generation tokens
   std::vector<uint32_t> mask_;
+  int64_t accepted_ = 0;  // tokens of the present text
   bool current_ = false;
 };
 

@@ -8,7 +8,8 @@ import math
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from aleator.generate.context import Context
 from aleator.generate.ending import Ending, Shortest
 from aleator.generate.loop import Run, cells_needed
 from aleator.generate.request import Generation, Request
+from aleator.generate.session import Session, load_session, save_session
 from aleator.grammar.spelling import spelling
 from aleator.models.decoder import Decoder, build_decoder
 from aleator.models.weights import Weights, open_weights
@@ -187,7 +189,7 @@ class LanguageModel:
 
     def generate(
         self,
-        prompt: str | Sequence[int],
+        prompt: str | Sequence[int] | Session,
         *,
         max_tokens: int | None = None,
         stop: str | Iterable[str] = (),
@@ -219,7 +221,8 @@ class LanguageModel:
         differ in their last bits between batch shapes.
 
         Args:
-            prompt: text, or token ids (then nothing is added to them).
+            prompt: text; token ids (then nothing is added to them); or a session, to go on as if it had not
+                been interrupted: with its seed, and at the place in the random stream where it ended.
             max_tokens: tokens to generate at most; None or -1: until something else ends it.
             stop: strings that end the text; they are not part of it.
             logprobs: report the natural-log probability of every token and of so many most probable ones,
@@ -248,7 +251,7 @@ class LanguageModel:
             TokenizerError: token ids outside the vocabulary.
             ContextFull: a prompt longer than ``n_ctx``.
         """
-        if not isinstance(prompt, str) and any(isinstance(each, str) for each in prompt):
+        if not isinstance(prompt, str | Session) and any(isinstance(each, str) for each in prompt):
             raise ParameterError("prompt", "prompt is a list of texts: use generate_batch()")
         if "n" in sampling:
             raise ParameterError("n", "n: several completions are made by generate_batch(..., n=n)")
@@ -274,7 +277,7 @@ class LanguageModel:
 
     def generate_batch(
         self,
-        prompts: Sequence[str | Sequence[int]],
+        prompts: Sequence[str | Sequence[int] | Session],
         *,
         n: int = 1,
         progress: Callable[[int, int], None] | None = None,
@@ -302,7 +305,7 @@ class LanguageModel:
 
     def _requests(
         self,
-        prompts: Sequence[str | Sequence[int]],
+        prompts: Sequence[str | Sequence[int] | Session],
         n: int,
         *,
         max_tokens: int | None = None,
@@ -330,11 +333,18 @@ class LanguageModel:
             )
         if ignore_eos:
             sampling["ignore_eos"] = True
+        sessions = [prompt for prompt in prompts if isinstance(prompt, Session)]
+        if sessions and sessions[0].seed is not None and (params is None or params.seed is None):
+            sampling.setdefault("seed", sessions[0].seed)
         chosen = self.sampling_params(preset, params, **sampling)
         samplers = chosen.chain(self.tokenizer)  # what DRY prepares from a vocabulary is shared
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         requests = []
         for prompt in prompts:
+            drawn = 0
+            if isinstance(prompt, Session):
+                drawn = len(prompt.tokens) - prompt.n_prompt
+                prompt = prompt.tokens
             tokens = self.prompt_tokens(prompt, parse_special=parse_special)
             text = (
                 prompt
@@ -345,14 +355,15 @@ class LanguageModel:
                 chain = SamplerChain(
                     samplers, chosen.numerics, completion=completion, grammar=samplers.grammar
                 )
-                for token in tokens:
-                    chain.accept(token)
+                for i, token in enumerate(tokens, drawn - len(tokens)):
+                    chain.accept(token, generated=i >= 0)
                 requests.append(
                     Request(
                         tokens=tokens,
                         chain=chain,
                         params=chosen,
-                        stream=self.stream(tokens),
+                        stream=self.stream(tokens, drawn),
+                        drawn=drawn,
                         max_tokens=None if max_tokens == -1 else max_tokens,
                         stop=stops,
                         logprobs=logprobs,
@@ -373,16 +384,77 @@ class LanguageModel:
         busy = self._user() if self._user is not None else None
         own = len(requests) == 1 and (busy is None or busy.done)
         if own:
-            self._context = self._context or self.context(keep_texts=self._keep_texts)
-            context = self._context
+            context = self._own_context()
         else:
             cells = max(1, cells_needed(requests, self.n_ctx))
             context = self.context(n_ctx=cells, n_seq_max=len(requests))
         run = Run(context, requests, self.vocab, self.n_ctx, progress)
         if own:
-            context.cache.seq_rm(0, -1, -1)  # of a run that was given up before its end
             self._user = weakref.ref(run)
         return run.generations
+
+    def stream(self, tokens: Sequence[int], drawn: int = 0) -> StreamDecoder:
+        """Turns what is generated after ``tokens`` into text; the last ``drawn`` were part of it."""
+        prompt = tokens[: len(tokens) - drawn]
+        stream = self.tokenizer.stream(at_start=all(map(self.vocab.is_special, prompt)))
+        for token in tokens[len(prompt) :]:
+            stream.push(token)
+        return stream
+
+    def save_session(
+        self,
+        path: str | os.PathLike[str],
+        generation: Generation,
+        extra: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Write a generation's text to a file, with its keys and values as far as the cache still has them.
+
+        ``generate(model.load_session(path))`` goes on with it.
+
+        Args:
+            path: the file; one that exists is replaced once the new one is complete.
+            generation: made until it ends, if it has not.
+            extra: more to write, JSON-ready.
+
+        Returns:
+            Tokens whose keys and values were written.
+        """
+        request, made = generation.request, generation.tokens
+        if generation.stop_reason == "eog":
+            made = made[:-1]
+        session = Session(
+            tokens=(*request.tokens, *made),
+            n_prompt=len(request.tokens) - request.drawn,
+            seed=generation.seed,
+            extra=dict(extra or {}),
+        )
+        return save_session(path, self._own_context(), session, self.fingerprint)
+
+    def load_session(self, path: str | os.PathLike[str]) -> Session:
+        """Read what :meth:`save_session` wrote; :meth:`generate` need not compute its text again.
+
+        Raises:
+            FileFormatError: not a session, or a damaged file.
+            Incompatible: it was made with another model.
+        """
+        return load_session(path, self._own_context(), self.fingerprint)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells models apart whose states do not fit each other."""
+        return self.weights.fingerprint()
+
+    def _own_context(self) -> Context:
+        """The model's own context, in which nothing must be under way."""
+        busy = self._user() if self._user is not None else None
+        if busy is not None and not busy.done:
+            raise ParameterError(
+                "session", "a generation is under way: finish or cancel it, then save or load"
+            )
+        if self._context is None:
+            self._context = self.context(keep_texts=self._keep_texts)
+        self._context.cache.seq_rm(0, -1, -1)  # of a run that was given up before its end
+        return self._context
 
     def spelling(self, chain: SamplerChain) -> Callable[[bytes], list[int]] | None:
         """Cuts forced text into tokens; None if nothing in the chain forces any."""
@@ -398,10 +470,6 @@ class LanguageModel:
             return None
         banned = [token for token, bias in params.logit_bias if bias == -math.inf]
         return Ending(chain, Shortest(spelling(self.tokenizer), banned))
-
-    def stream(self, tokens: Sequence[int]) -> StreamDecoder:
-        """Turns what is generated after ``tokens`` into text."""
-        return self.tokenizer.stream(at_start=all(map(self.vocab.is_special, tokens)))
 
     def context(
         self, n_ctx: int | None = None, n_seq_max: int = 1, *, keep_texts: bool = False

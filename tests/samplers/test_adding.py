@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from golden_portable import chain_of, described, row_of
 from golden_rows import row
@@ -19,6 +20,8 @@ import aleator
 from aleator import _native
 from aleator import samplers as S
 from aleator.core.errors import ParameterError
+from aleator.core.numerics import Row, Step
+from aleator.samplers.base import Place
 from tests.samplers.test_golden_portable import STEMS, cases
 
 ROOT = Path(__file__).parents[2]
@@ -180,3 +183,50 @@ def test_a_temperature_takes_a_kernel() -> None:
     chain = S.SamplerChain([without_kernel(S.Temperature(temperature=0.5)), S.Dist()])
     with pytest.raises(ParameterError, match="kernel of its own"):
         chain.sample(row("spread", 260, 1))
+
+
+def test_without_a_kernel_the_position_and_the_ordinal_count() -> None:
+    rows = [row("spread", 300, 2, step) for step in range(20)]
+    samplers = [S.XTC(xtc_probability=0.5, xtc_threshold=0.001), S.Dist()]
+    sound = S.SamplerChain(samplers, seed=3)
+    plain = S.SamplerChain([without_kernel(s) for s in samplers], seed=3)
+
+    def tokens(chain: S.SamplerChain) -> list[int]:
+        return [chain.sample(logits) for logits in rows]
+
+    start = tokens(sound)
+    assert tokens(plain) == start
+    for chain in (sound, plain):
+        chain.position = 1000
+        chain.rollback(3)
+    moved = tokens(sound)
+    assert tokens(plain) == moved != start
+    for chain in (sound, plain):
+        chain.position = 0
+        chain.insert(0, S.XTC())  # does nothing, but it is the first of its kind now
+    assert tokens(plain) == tokens(sound) != start
+
+
+class Remembers(S.Sampler):
+    """Masks the token that it saw accepted before the last."""
+
+    name = "remembers"
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        key = (self.name, place.ordinal)
+        best = int(row.ids[row.logits.argmax()])
+        step.pending[key] = (best, best)
+        if key in step.state:
+            row.keep(row.ids != step.state[key])
+
+
+def test_without_a_kernel_state_moves_with_the_ordinal() -> None:
+    logits = np.array([0, 3, 2, 1], np.float32)
+    chain = S.SamplerChain([Remembers(), S.Greedy()])
+    assert chain.sample(logits) == 1
+    chain.insert(0, Remembers())
+    # The first has seen nothing drawn; the second still masks token 1.
+    assert [chain.sample(logits) for _ in range(2)] == [2, 2]
+    chain.rollback(2)
+    chain.remove(0)
+    assert chain.sample(logits) == 2

@@ -57,6 +57,7 @@ class Request:
         params: what the chain was made of.
         stream: turns the tokens into text.
         max_tokens: tokens to generate at most; None: until something else ends it.
+        drawn: how many of the prompt's last tokens an earlier generation drew, which this one goes on with.
         stop: stop strings.
         logprobs: how many most probable tokens to report with every token; None: no log-probabilities.
         context_shift: with a full context, forget the older half of what follows the first ``n_keep``
@@ -74,6 +75,7 @@ class Request:
     params: SamplingParams
     stream: TextStream
     max_tokens: int | None = None
+    drawn: int = 0
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
     context_shift: bool = False

@@ -55,16 +55,12 @@ class Candidates:
             raise _wrong_logits(logits) from None
 
     @classmethod
-    def of(cls, native: host.Candidates) -> Candidates:
+    def of(cls, native: host.Candidates | host.LlamaCandidates) -> Candidates:
         """The candidates of a step under way, for a user's sampler."""
         candidates = object.__new__(cls)
-        candidates._native, candidates._numerics = native, "portable"
+        candidates._native = native
+        candidates._numerics = NUMERICS[isinstance(native, host.LlamaCandidates)]
         return candidates
-
-    def _portable(self, what: str) -> host.Candidates:
-        if not isinstance(self._native, host.Candidates):
-            raise ParameterError(what, f"{what} cannot be changed with numerics='llama.cpp'")
-        return self._native
 
     def _native_for(self, numerics: str) -> Any:
         if self._numerics is None:
@@ -102,11 +98,11 @@ class Candidates:
 
     @logits.setter
     def logits(self, logits: NDArray[np.float32]) -> None:
-        self._portable("logits").logits = np.ascontiguousarray(logits, np.float32)
+        self._native.logits = np.ascontiguousarray(logits, np.float32)
 
     def keep(self, ids: Iterable[int]) -> None:
         """Keep these tokens; the others are no candidates any more."""
-        self._portable("ids").keep([int(i) for i in ids])
+        self._native.keep([int(i) for i in ids])
 
     @property
     def probs(self) -> NDArray[np.float32]:
@@ -123,7 +119,7 @@ class Candidates:
 
     @selected.setter
     def selected(self, token: int | None) -> None:
-        self._portable("selected").selected = token
+        self._native.selected = token
 
     @property
     def sorted(self) -> bool:
@@ -366,7 +362,7 @@ class SamplerChain(Sequence[Any]):
         try:
             return self._native.sample(logits)
         except TypeError:
-            if isinstance(self._native, host.Chain) and _is_row(logits):
+            if _is_row(logits):
                 raise  # from a user's sampler
             raise _wrong_logits(logits) from None
 
@@ -421,24 +417,35 @@ class SamplerChain(Sequence[Any]):
         """
         self._native.accept(token, generated)
 
-    def rollback(self, n: int) -> None:
+    def rollback(self, n: int, replay: bool = True) -> None:
         """Take back the last ``n`` accepted tokens, exactly.
 
-        Refused, with nothing changed, if a user's sampler in the chain has no ``rollback``, or if it would go
-        back behind a :meth:`restart`.
+        With ``replay`` what is drawn next is what was drawn then.  Without it the randomness goes on: the
+        position stays, and llama.cpp's generators stay where they are.
+
+        Refused, with nothing changed, if a user's sampler in the chain has no ``rollback``, or, with
+        ``replay``, if it would go back behind a :meth:`restart`; without it constraints begin anew there.
         """
-        if n > len(self.history) - self._text_start and self._text_start and self.constraints:
+        text = len(self.history) - self._text_start
+        if replay and n > text and self._text_start and self.constraints:
             raise ParameterError(
                 "n",
                 f"cannot roll back {n} tokens: the constrained text began anew "
-                f"{len(self.history) - self._text_start} tokens ago (restart); reset the chain instead",
+                f"{text} tokens ago (restart); reset the chain instead",
             )
         for sampler in self._samplers:
             if isinstance(sampler, UserSampler) and not sampler.can_roll_back and n:
                 raise ParameterError(
                     "n", f"{sampler.name} has no rollback(n), so the chain cannot roll back"
                 )
-        self._native.rollback(n)
+        position = self._native.position
+        if isinstance(self._native, host.LlamaChain):
+            self._native.rollback(n, replay)
+        else:
+            self._native.rollback(n)
+            if not replay:
+                self._native.position = position
+        self._text_start = min(self._text_start, len(self.history))
 
     def reset(self) -> None:
         """Forget all accepted tokens; the seed stays."""

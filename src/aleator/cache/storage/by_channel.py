@@ -6,6 +6,8 @@ weights is then one dot product per channel.  Here it is an option for exchangin
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from aleator.cache.storage.storage import Rows, Storage
@@ -33,3 +35,8 @@ class ByChannelStorage(Storage):
         stored = self.layers[layer]
         part = stored[..., cells] if isinstance(cells, slice) else stored.index_select(-1, cells)
         return part.permute(2, 0, 1)
+
+    def encoded(self, layer: int, rows: torch.Tensor) -> npt.NDArray[np.uint8]:
+        """Bytes [T, bytes of a cell]."""
+        stored = rows.to("cpu", self.type.dtype).contiguous()
+        return stored.view(len(rows), -1).view(torch.uint8).numpy()

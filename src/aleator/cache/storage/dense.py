@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from aleator.cache.storage.storage import Rows, Storage
@@ -25,3 +27,8 @@ class DenseStorage(Storage):
         """[n, heads, dim] in the stored type."""
         stored = self.layers[layer]
         return stored[cells] if isinstance(cells, slice) else stored.index_select(0, cells)
+
+    def encoded(self, layer: int, rows: torch.Tensor) -> npt.NDArray[np.uint8]:
+        """Bytes [T, bytes of a cell]."""
+        stored = rows.to("cpu", self.type.dtype).contiguous()
+        return stored.view(len(rows), -1).view(torch.uint8).numpy()

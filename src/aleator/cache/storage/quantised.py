@@ -53,6 +53,15 @@ class QuantisedStorage(Storage):
             _index(cells),
         )
 
+    def encoded(self, layer: int, rows: torch.Tensor) -> npt.NDArray[np.uint8]:
+        """Bytes [T, bytes of a cell]."""
+        made = np.empty((len(rows), self.row_bytes(layer)), np.uint8)
+        x = rows.reshape(len(rows), -1).float().cpu().contiguous().numpy()
+        _native.store_rows(
+            torch_pool(), self.type.native, self.rotation, x, made, np.arange(len(rows))
+        )
+        return made
+
     def read(self, layer: int, cells: Rows) -> torch.Tensor:
         """float32 [n, heads, dim]."""
         stored, (heads, dim) = self.layers[layer], self.shapes[layer]

@@ -65,6 +65,31 @@ class Storage(ABC):
         """Store what :meth:`take` gave, bit for bit."""
         self.layers[layer].index_copy_(self._axis, cells, taken)
 
+    @abstractmethod
+    def encoded(self, layer: int, rows: torch.Tensor) -> npt.NDArray[np.uint8]:
+        """Bytes [T, bytes of a cell] that :meth:`write` would store token by token."""
+
+    def bytes_of(self, layer: int, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """A copy of the stored bytes [n, bytes of a cell]; by channel [channels, n * bytes each]."""
+        taken = self.take(layer, torch.from_numpy(cells).to(self.layers[layer].device))
+        heads, dim = self.shapes[layer]
+        rows = heads * dim if self.by_channel else len(cells)
+        return taken.cpu().contiguous().view(-1).view(torch.uint8).view(rows, -1).numpy()
+
+    def put_bytes(
+        self, layer: int, cells: npt.NDArray[np.int64], data: npt.NDArray[np.uint8]
+    ) -> None:
+        """Store what :meth:`bytes_of` gave, or another cache's did."""
+        to = self.layers[layer]
+        shape = list(to.shape)
+        shape[self._axis] = len(cells)
+        flat = torch.from_numpy(data.reshape(-1).copy())
+        self.put(
+            layer,
+            torch.from_numpy(cells).to(to.device),
+            flat.view(to.dtype).view(shape).to(to.device),
+        )
+
     def copy(self, src: npt.NDArray[np.int64], dst: npt.NDArray[np.int64]) -> None:
         """Copy the cells ``src`` to ``dst`` in every layer, as if all were read before any is written."""
         for layer, t in enumerate(self.layers):
