@@ -725,8 +725,9 @@ void Candidates::collect_prefix(int32_t mean, const Ranked& last) {
   std::sort(excluded_.begin(), excluded_.end());
   size_t from = 0, to = 0;
   const auto move_until = [&](size_t end) {
-    std::memmove(&spare_ids_[to], &spare_ids_[from], (end - from) * sizeof(int32_t));
-    std::memmove(&spare_logits_[to], &spare_logits_[from], (end - from) * sizeof(float));
+    std::memmove(spare_ids_.data() + to, spare_ids_.data() + from, (end - from) * sizeof(int32_t));
+    std::memmove(spare_logits_.data() + to, spare_logits_.data() + from,
+                 (end - from) * sizeof(float));
     to += end - from;
     from = end + 1;
   };
