@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
+    from aleator.sharded_chain import ShardedChain
 
 __version__ = "0.1.0"
 
@@ -63,6 +64,7 @@ __all__ = [
     "SamplerChain",
     "SamplingParams",
     "Session",
+    "ShardedChain",
     "TemplateError",
     "TokenizerError",
     "UnsupportedModel",
@@ -81,6 +83,7 @@ _LAZY = {
     "SamplingParams": "aleator.samplers",
     "Generation": "aleator.generate.request",
     "Session": "aleator.generate.session",
+    "ShardedChain": "aleator.sharded_chain",
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",
     "generate": None,
