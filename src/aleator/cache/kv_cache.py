@@ -380,7 +380,8 @@ class KVCache:
         """Do pending work now instead of at the next decode; whether there was any."""
         pending = self.has_shift or self.do_defrag
         with torch.inference_mode(), self.step() as step:
-            step.settle()
+            step.apply_shifts()
+            step.defrag_if_asked()
         return pending
 
     def defrag(self, threshold: float | None = None, max_moves: int | None = None) -> Defragmented:
