@@ -12,7 +12,7 @@ from tests.cache.test_cells import put
 
 pytest.importorskip("torch")
 
-from aleator.cache import Cells, KVCache, LayerShape  # noqa: E402
+from aleator.cache import Cells, KVCache, LayerShape
 
 
 def cells() -> Cells:
