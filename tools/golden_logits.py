@@ -41,6 +41,7 @@ class LlamaCpp:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, 256, 64
         params.n_seq_max, params.kv_unified = 4, True
+        params.swa_full = True  # otherwise positions of models with windows cannot be shifted
         params.type_k, params.type_v = type_k, type_v
         params.flash_attn_type = int(flash)
         params.n_threads = params.n_threads_batch = 1
@@ -106,6 +107,22 @@ def script(llama: LlamaCpp, tokens: list[int]) -> npt.NDArray[np.float32]:
     return np.concatenate(rows)
 
 
+def recurrent_script(llama: LlamaCpp, tokens: list[int]) -> npt.NDArray[np.float32]:
+    """A sequence is forked and relabelled, its copies go their own ways, side by side in a batch."""
+    m, memory = llama_cpp, llama.memory
+    m.llama_memory_clear(memory, True)
+    rows = [llama.decode([(t, i, [0]) for i, t in enumerate(tokens[:6])])[-1:]]
+    m.llama_memory_seq_cp(memory, 0, 1, -1, -1)
+    rows.append(llama.decode([(tokens[6], 6, [0]), (tokens[7], 6, [1])]))
+    m.llama_memory_seq_cp(memory, 1, 2, -1, -1)
+    m.llama_memory_seq_add(memory, 2, 0, -1, -2)
+    rows.append(llama.decode([(tokens[8], 5, [1]), (tokens[9], 5, [2])]))
+    m.llama_memory_seq_rm(memory, 0, -1, -1)
+    fresh = [(tokens[10 + i], i, [0]) for i in range(3)]
+    rows.append(llama.decode([(tokens[13 + i], 6 + i, [1]) for i in range(3)] + fresh))
+    return np.concatenate(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, nargs="?", default=Path("tests/data/golden_logits.npz"))
@@ -118,7 +135,8 @@ def main() -> None:
             logits = llama.decode([(t, i, [0]) for i, t in enumerate(tokens)])
             arrays[f"{name}/prefill"] = logits
             arrays[f"{name}/greedy"] = np.array(greedy(llama, tokens, logits), dtype=np.int32)
-            arrays[f"{name}/script"] = script(llama, tokens)
+            run = recurrent_script if spec.arch == "mamba" else script
+            arrays[f"{name}/script"] = run(llama, tokens)
             llama.close()
     arrays["generator"] = np.array(
         f"tools/golden_logits.py, llama-cpp-python {llama_cpp.__version__}"

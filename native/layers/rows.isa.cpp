@@ -6,38 +6,9 @@
 #include <utility>
 
 #include "cache/quantise.hpp"
-#include "layers/lanes.hpp"
+#include "layers/exponential.hpp"
 
 namespace aleator::ALEATOR_ISA {
-
-// e^x within 2 units in the last place for x in [-87, 88]; 0 below, e^88 above.  With x = n ln 2 +
-// r, |r| <= ln(2) / 2: Taylor's polynomial of degree 7 is off by less than 6e-9 there.
-static inline vf exponential(vf x) {
-  const vi zero = x < -87.0f;
-  const vi high = x > 88.0f;
-  x = reinterpret<vf>((reinterpret<vi>(x) & ~high) | (reinterpret<vi>(splat(88.0f)) & high));
-  const vf shifted =
-      x * 1.44269504f + 0x1.8p23f;  // the integer nearest to x / ln 2 in the low bits
-  const vf n = shifted - 0x1.8p23f;
-  const vf r =
-      (x - n * 0x1.63p-1f) + n * 0x1.bd0106p-13f;  // ln 2 in two parts, the first with 9 bits
-  vf p = splat(1.0f / 5040);
-  for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = p * r + c;
-  const vi power = (reinterpret<vi>(shifted) + 127) << 23;
-  return reinterpret<vf>(reinterpret<vi>(p * reinterpret<vf>(power)) & ~zero);
-}
-
-// The first lanes of p, 0 in the others.
-static inline vf load_some(const float* p, int64_t n) {
-  float part[lanes] = {};
-  std::memcpy(part, p, size_t(n) * 4);
-  return load(part);
-}
-static inline void store_some(float* p, vf v, int64_t n) {
-  float part[lanes];
-  store(part, v);
-  std::memcpy(p, part, size_t(n) * 4);
-}
 
 void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* y) {
   vf squares = {};
@@ -60,8 +31,6 @@ void rotate(float* x, const float* cos_sin, int64_t pairs, bool interleaved) {
     b = a0 * s + b0 * c;
   }
 }
-
-static inline vf silu(vf x) { return x / (1.0f + exponential(-x)); }
 
 void swiglu(float* gate, const float* up, int64_t n) {
   int64_t i = 0;

@@ -1,16 +1,12 @@
 // A chain of samplers that do what llama.cpp's do.  Contract: docs/llama-cpp.md.
 #include "llama/chain.hpp"
 
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
-
 #include <chrono>
 
 #include "bind.hpp"
 #include "llama/candidates.hpp"
 #include "samplers/chain.hpp"
+#include "samplers/chain_binding.hpp"
 
 namespace aleator::llama {
 
@@ -145,34 +141,10 @@ int32_t LlamaChain::sample(const void* data, int64_t n, Dtype dtype) {
 ALEATOR_BIND(llama) {
   nb::class_<LlamaSampler>(m, "LlamaSampler", "A built-in sampler, to be put into a LlamaChain.");
 
-  nb::class_<LlamaChain>(m, "LlamaChain")
+  bind_chain<LlamaChain, LlamaCandidates>(m, "LlamaChain")
       .def(nb::init<std::vector<std::shared_ptr<LlamaSampler>>,
                     std::shared_ptr<ConstraintSampler>>(),
            nb::arg("samplers"), nb::arg("grammar").none())
-      .def(
-          "sample",
-          [](LlamaChain& chain, const Logits& logits) {
-            const Dtype dtype = dtype_of(logits.type);
-            nb::gil_scoped_release release;
-            const Busy busy(chain.busy);
-            return chain.sample(logits.data, logits.n, dtype);
-          },
-          nb::arg("logits").noconvert())
-      .def(
-          "apply",
-          [](LlamaChain& chain, LlamaCandidates& candidates) {
-            nb::gil_scoped_release release;
-            const Busy busy(chain.busy);
-            chain.apply(candidates.get());
-          },
-          nb::arg("candidates"))
-      .def(
-          "apply_one",
-          [](LlamaChain& chain, LlamaCandidates& candidates, size_t index) {
-            const Busy busy(chain.busy);
-            chain.apply_one(candidates.get(), index);
-          },
-          nb::arg("candidates"), nb::arg("index"))
       .def(
           "apply_grammar",
           [](LlamaChain& chain, LlamaCandidates& candidates) {
@@ -190,14 +162,6 @@ ALEATOR_BIND(llama) {
       .def_prop_ro(
           "grammar", [](const LlamaChain& chain) { return chain.grammar(); },
           nb::rv_policy::reference_internal)
-      .def_prop_ro("samplers", &LlamaChain::samplers, nb::rv_policy::copy)
-      .def(
-          "accept",
-          [](LlamaChain& chain, int32_t token, bool generated) {
-            const Busy busy(chain.busy);
-            chain.accept(token, generated);
-          },
-          nb::arg("token"), nb::arg("generated"))
       .def(
           "rollback",
           [](LlamaChain& chain, int64_t n, bool replay) {
@@ -205,25 +169,7 @@ ALEATOR_BIND(llama) {
             chain.rollback(n, replay);
           },
           nb::arg("n"), nb::arg("replay"))
-      .def("reset",
-           [](LlamaChain& chain) {
-             const Busy busy(chain.busy);
-             chain.reset();
-           })
-      .def("restart",
-           [](LlamaChain& chain) {
-             const Busy busy(chain.busy);
-             chain.restart();
-           })
-      .def("clone",
-           [](LlamaChain& chain) {
-             const Busy busy(chain.busy);
-             return std::make_unique<LlamaChain>(chain);
-           })
-      .def_prop_ro("position", [](const LlamaChain& chain) { return chain.n_generated(); })
-      .def_prop_ro("history", [](const LlamaChain& chain) { return chain.history().tokens; })
-      .def_prop_ro("n_sampled", [](const LlamaChain& chain) { return chain.n_sampled(); })
-      .def_prop_ro("seconds", [](const LlamaChain& chain) { return chain.seconds(); });
+      .def_prop_ro("position", &LlamaChain::n_generated);
 }
 
 }  // namespace aleator::llama

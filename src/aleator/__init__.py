@@ -32,10 +32,12 @@ from aleator.core.errors import (
 
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
+    from aleator.device_chain import DeviceChain
     from aleator.generate.request import Generation
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
+    from aleator.sharded_chain import ShardedChain
 
 __version__ = "0.1.0"
 
@@ -49,6 +51,7 @@ __all__ = [
     "ConstraintError",
     "ContextFull",
     "Corrupt",
+    "DeviceChain",
     "FileFormatError",
     "Generation",
     "GrammarError",
@@ -61,6 +64,7 @@ __all__ = [
     "SamplerChain",
     "SamplingParams",
     "Session",
+    "ShardedChain",
     "TemplateError",
     "TokenizerError",
     "UnsupportedModel",
@@ -74,10 +78,12 @@ __all__ = [
 # Names that are imported when first used, and where from; None: a subpackage.
 _LAZY = {
     "Candidates": "aleator.samplers",
+    "DeviceChain": "aleator.device_chain",
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
     "Generation": "aleator.generate.request",
     "Session": "aleator.generate.session",
+    "ShardedChain": "aleator.sharded_chain",
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",
     "generate": None,

@@ -247,18 +247,7 @@ class Chain:
 
     def apply_one(self, candidates: Candidates, index: int) -> None: ...
 
-    def insert(self, index: int, sampler: Sampler) -> None: ...
-
-    def remove(self, index: int) -> None: ...
-
-    def set_ordinals(self, ordinals: Sequence[int]) -> None: ...
-
-    @property
-    def samplers(self) -> list[Sampler]: ...
-
     def accept(self, token: int, generated: bool) -> None: ...
-
-    def rollback(self, n: int) -> None: ...
 
     def reset(self) -> None: ...
 
@@ -267,10 +256,7 @@ class Chain:
     def clone(self) -> Chain: ...
 
     @property
-    def position(self) -> int: ...
-
-    @position.setter
-    def position(self, arg: int, /) -> None: ...
+    def samplers(self) -> list[Sampler]: ...
 
     @property
     def history(self) -> list[int]: ...
@@ -280,6 +266,20 @@ class Chain:
 
     @property
     def seconds(self) -> float: ...
+
+    def insert(self, index: int, sampler: Sampler) -> None: ...
+
+    def remove(self, index: int) -> None: ...
+
+    def set_ordinals(self, ordinals: Sequence[int]) -> None: ...
+
+    def rollback(self, n: int) -> None: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @position.setter
+    def position(self, arg: int, /) -> None: ...
 
 class Constraint:
     """
@@ -415,21 +415,7 @@ class LlamaChain:
 
     def apply_one(self, candidates: LlamaCandidates, index: int) -> None: ...
 
-    def apply_grammar(self, candidates: LlamaCandidates) -> None:
-        """Mask what the grammar forbids, unless it waits."""
-
-    def rejects(self, candidates: LlamaCandidates) -> bool:
-        """Whether the grammar forbids the token selected."""
-
-    @property
-    def grammar(self) -> LlamaConstraintSampler: ...
-
-    @property
-    def samplers(self) -> list[LlamaSampler]: ...
-
     def accept(self, token: int, generated: bool) -> None: ...
-
-    def rollback(self, n: int, replay: bool) -> None: ...
 
     def reset(self) -> None: ...
 
@@ -438,7 +424,7 @@ class LlamaChain:
     def clone(self) -> LlamaChain: ...
 
     @property
-    def position(self) -> int: ...
+    def samplers(self) -> list[LlamaSampler]: ...
 
     @property
     def history(self) -> list[int]: ...
@@ -448,6 +434,20 @@ class LlamaChain:
 
     @property
     def seconds(self) -> float: ...
+
+    def apply_grammar(self, candidates: LlamaCandidates) -> None:
+        """Mask what the grammar forbids, unless it waits."""
+
+    def rejects(self, candidates: LlamaCandidates) -> bool:
+        """Whether the grammar forbids the token selected."""
+
+    @property
+    def grammar(self) -> LlamaConstraintSampler: ...
+
+    def rollback(self, n: int, replay: bool) -> None: ...
+
+    @property
+    def position(self) -> int: ...
 
 class LlamaAdaptiveP(LlamaSampler):
     def __init__(self, adaptive_target: float, adaptive_decay: float, seed: int) -> None: ...
@@ -704,6 +704,24 @@ def seen_cells(cells: Cells, positions: Annotated[NDArray[numpy.int32], dict(sha
     """
     (seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells that it owns, in order of position, of which a token sees those not after it (causal) or all. seen_deltas: positions minus key_positions of the listed cells; None if all 0.
     """
+
+class SSMStep:
+    """
+    A decoder of the mamba kind, run for a micro-batch at a time on the processor.
+    """
+
+    def __init__(self, embedding: StoredMatrix, output: StoredMatrix, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, norm: bool) -> None:
+        """norm: time step, B and C are RMS-normalised."""
+
+    def add_layer(self, projection: StoredMatrix, select: StoredMatrix, time_step: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+        """
+        Appends a layer. conv [width, channels]; a [channels, state]; rows of the cache: float32 [rows, channels, width - 1] and [rows, channels, state]. ValueError, naming the tensor, when shapes disagree.
+        """
+
+    def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sources: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], stores: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+        """
+        T tokens: ids int64 [T] or embeddings float32 [T, n_embd], in runs: order [T] lists the tokens run by run, starts [runs + 1] where each begins, sources [runs] the row of states it starts from or -1, stores [T] the row that keeps the state after the token or -1 (int64); writes logits float32 [R, n_vocab] of out_rows. ValueError, with nothing changed, for an index out of range.
+        """
 
 def top_k_top_p_sample(logits: Annotated[NDArray, dict(shape=(None, None), device='cpu', writable=False)], top_k: Annotated[NDArray[numpy.int32], dict(shape=(None,), device='cpu', writable=False)], top_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)], q: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)] | None, min_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)] | None, seeds: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, eps: float, guess: int, limit: int, is_logits: bool, indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')] | None, select: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, listed: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')] | None, probs: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, pool: ThreadPool | None) -> None: ...
 

@@ -32,8 +32,7 @@ def carry_out(cache: KVCache, op: list[Any]) -> int:
             with cache.step(cache.plan(batch, n_ubatch=64)) as step:
                 list(step)
         except CacheError as error:
-            assert error.code is not None
-            return error.code
+            return 0 if error.code is None else error.code
     elif name == "clear":
         cache.clear()
     else:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from make_models import SPECS, write_model
 
 from aleator import LanguageModel
 from aleator.cli.options import unescape
@@ -331,6 +333,18 @@ def test_files_that_are_no_models(aleator: Command, tmp_path: Path) -> None:
     assert result.code == 3
     assert "lloma" in result.err
     assert "qwen2" in result.err
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mamba"])
+def test_other_architectures(aleator: Command, tmp_path: Path, name: str) -> None:
+    spec = replace(SPECS[name], n_vocab=2048)
+    path = str(write_model(tmp_path / "m.gguf", spec, tokenizer_from=bundled_model()))
+    words = ("generate", "-t", "1", "-m", path, "-p", "ROMEO:", "-n", "30", "--seed", "1")
+    shifted = (*words, "--ignore-eos", "-c", "20", "--context-shift")
+    assert "the context is full" in aleator(*words, "--ignore-eos", "-c", "20").err
+    result = aleator(*shifted)
+    assert (result.code, result.out) == (0, aleator(*shifted).out)
+    assert len(result.out) >= 30
 
 
 def test_a_session_goes_on(aleator: Command, model: LanguageModel, tmp_path: Path) -> None:

@@ -216,14 +216,28 @@ def test_endless_text_is_forced_in_parts(vocabulary: Vocabulary) -> None:
 
 
 def test_memory_is_given_back(vocabulary: Vocabulary) -> None:
-    """A counter with a new state for every letter and depth, far past the limit at which states go."""
-    c = compiled('root ::= ("(" | ")"){1,1500} | "[" root "]" ', vocabulary)
-    before = None
-    for i in range(3000):
-        c.accept(ord("["))
-        if i % 10 == 9:
-            mask = bits(c)
-            assert before is None or (mask == before).all()
-            before = mask
-    c.rollback(2999)
+    """More states than are kept, most of them for nothing: numbers change, answers do not."""
+    c = compiled('root ::= ("(" | "[" root "]"){0,3} "x"', vocabulary)
+    c.accept(ord("["))
+    before = bits(c)
+    for _ in range(4):
+        for _ in range(120_000):
+            c.accept(ord("["))
+        deep = c.clone()
+        c.rollback(119_999)
+        assert (bits(c) == before).all()
+        deep.accept(ord("x"))
+        assert deep.jump_forward() == b"]"
+        assert np.flatnonzero(bits(deep)).tolist() == [ord("]")]
+        c.rollback(1)
     assert (bits(c) == before).all()
+
+
+def test_many_classes(vocabulary: Vocabulary) -> None:
+    """Thousands of letters: none of it may be quadratic in a way that is felt."""
+    began = time.perf_counter()
+    rules = " | ".join(f'[^{chr(0x4E00 + i)}] "{chr(0x4E00 + i)}"' for i in range(2000))
+    c = compiled(f"root ::= {rules}", vocabulary)
+    assert c.allows(ord("a"))
+    assert bits(c)[ord("a")]
+    assert time.perf_counter() - began < 20

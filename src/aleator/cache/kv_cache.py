@@ -278,6 +278,11 @@ class KVCache:
         """Where each layer's keys and then values begin in memory; never changes."""
         return self.keys.addresses() + self.values.addresses()
 
+    @property
+    def rewindable(self) -> int:
+        """Tokens by which a sequence can be rewound: any number."""
+        return _END
+
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are allowed."""
         return self.rotate is not None

@@ -13,7 +13,6 @@ from aleator.cache.split import split
 from aleator.core.errors import CacheFull, InvalidBatch
 
 if TYPE_CHECKING:
-    from aleator._native import Cells
     from aleator.cache.kv_cache import KVCache
 
 
@@ -97,15 +96,9 @@ def make_plan(
             f"{n} tokens that see each other must be computed at once, and n_ubatch is {n_ubatch}: "
             "pass fewer, or create the context with a larger n_ubatch",
         )
-    positions = np.array(_checked_positions(batch, cells, cache.n_seq_max), dtype=np.int32)
+    positions = np.array(checked_positions(batch, cells, cache.n_seq_max), dtype=np.int32)
     seqs = np.array([s[0] for s in batch.sequences], dtype=np.int32)
-    owners = np.zeros((n, cells.words), dtype=np.uint64)
-    if cache.n_seq_max == 1:
-        owners[:, 0] = 1
-    else:
-        for i, ids in enumerate(batch.sequences):
-            for s in ids:
-                owners[i, s // 64] |= np.uint64(1 << (s % 64))
+    owners = owner_bits(batch, cells.words, cache.n_seq_max)
     wanted = np.array(batch.wanted(), dtype=np.int64)
     version = cells.version
     if n <= n_ubatch and n <= n_batch and rule != "sequence" and cells.n_streams == 1:
@@ -140,6 +133,18 @@ def make_plan(
     return Plan(positions, seqs, owners, tuple(parts), version, rows, causal)
 
 
+def owner_bits(batch: Tokens, words: int, n_seq_max: int) -> npt.NDArray[np.uint64]:
+    """The sequences of each token as bits, uint64 [T, words]."""
+    owners = np.zeros((len(batch.sequences), words), dtype=np.uint64)
+    if n_seq_max == 1:
+        owners[:, 0] = 1
+    else:
+        for i, ids in enumerate(batch.sequences):
+            for s in ids:
+                owners[i, s // 64] |= np.uint64(1 << (s % 64))
+    return owners
+
+
 def full(cache: KVCache, needed: int, free: int, evictable: int = 0) -> CacheFull:
     """The error for tokens that find no cells, saying why where cells are free."""
     if needed <= free + evictable:
@@ -160,7 +165,21 @@ def _as_slice(index: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
     return slice(first, first + n) if unbroken else index
 
 
-def _checked_positions(batch: Tokens, cells: Cells, n_seq_max: int) -> list[int]:
+class Places(Protocol):
+    """What is known of sequences: :class:`Cells`, or a recurrent cache."""
+
+    @property
+    def n_streams(self) -> int:
+        """Parts that sequences have to themselves."""
+
+    def seq_pos_max(self, seq: int) -> int:
+        """Its highest position, or -1."""
+
+    def same_cells(self, a: int, b: int) -> bool:
+        """Whether two sequences hold the same."""
+
+
+def checked_positions(batch: Tokens, cells: Places, n_seq_max: int) -> list[int]:
     """Positions with None filled in; raises InvalidBatch unless every sequence simply continues."""
     last: dict[int, int] = {}
     groups: set[frozenset[int]] = set()
@@ -179,7 +198,7 @@ def _checked_positions(batch: Tokens, cells: Cells, n_seq_max: int) -> list[int]
     return positions
 
 
-def _position(i: int, pos: int | None, s: int, last: dict[int, int], cells: Cells) -> int:
+def _position(i: int, pos: int | None, s: int, last: dict[int, int], cells: Places) -> int:
     """The position of token ``i`` in sequence ``s``: the next, or within a batch the same again."""
     before = last.get(s)
     if before is None:
@@ -205,7 +224,7 @@ def _check_sequences(
     i: int,
     seqs: Sequence[int],
     groups: set[frozenset[int]],
-    cells: Cells,
+    cells: Places,
     n_seq_max: int,
 ) -> None:
     """Ids in range, and sequences that share a token still hold the same text.

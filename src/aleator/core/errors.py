@@ -133,7 +133,14 @@ class CannotShift(CacheError):
 
 
 class CannotRewind(CacheError):
-    """A sequence cannot be rewound to the position asked for."""
+    """A sequence cannot be rewound to the position asked for.
+
+    ``oldest_legal`` is the lowest that it can be rewound to, besides 0; None where that does not apply.
+    """
+
+    def __init__(self, message: str, oldest_legal: int | None = None) -> None:
+        super().__init__(message)
+        self.oldest_legal = oldest_legal
 
 
 class Incompatible(CacheError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,13 @@ import torch
 
 from aleator.cache.kv_cache import KVCache
 from aleator.cache.prefix import PrefixConfig
+from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.split import RULES
-from aleator.cache.step import MicroBatch
 from aleator.cache.storage import storage_type
 from aleator.core.errors import Aborted, ParameterError
 from aleator.generate.batch import Batch, checked_inputs
 from aleator.models.decoder import Decoder
+from aleator.models.layers.native_ssm import NativeSSM
 from aleator.models.layers.native_step import NativeStep
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Context:
             batch must fit ``n_ubatch``.
         prefix: keep texts, so that others which begin like them need not compute the beginning again
             (``cache.keep``, ``cache.reuse``); None: do not.
+        n_rollback: tokens by which a sequence of a recurrent model can be rewound (others: any number).
         policy: "unified" or "streams": see :class:`KVCache`.
         compat: None or "llama-2024": see :class:`KVCache`; ``cache.n`` is then padded to 32, or with
             ``flash_attn`` to 256.
@@ -82,6 +84,7 @@ class Context:
         k_storage: str = "rotated",
         causal_attn: bool = True,
         prefix: PrefixConfig | None = None,
+        n_rollback: int = 0,
         policy: str = "unified",
         compat: str | None = None,
         split: str | None = None,
@@ -112,28 +115,42 @@ class Context:
             raise ParameterError("split", f"split must be one of {', '.join(RULES)}, not {split!r}")
         self.abort_callback = abort_callback
         self.device = decoder.device if device is None else torch.device(device)
-        self.cache = KVCache(
-            decoder.cache_shapes,
-            n_ctx,
-            n_seq_max=n_seq_max,
-            type_k=type_k,
-            type_v=type_v,
-            device=decoder.device if offload_kqv else "cpu",
-            rotate=decoder.shift_keys,
-            v_layout=v_layout
-            or ("token" if flash_attn or storage_type("type_v", type_v).block > 1 else "channel"),
-            k_storage=k_storage,
-            prefix=prefix,
-            policy=policy,
-            compat=compat,
-            pad=256 if flash_attn or compat is None else 32,
-            architecture=decoder.config.architecture,
-        )
+        self._native: Any = None
+        self.cache: KVCache
+        if decoder.recurrent:
+            states = RecurrentCache(
+                decoder.recurrent_shapes,
+                n_seq_max=n_seq_max,
+                rollback=n_rollback,
+                device=decoder.device,
+            )
+            if NativeSSM.supports(decoder, states):
+                self._native = NativeSSM(decoder, states)
+            self.cache = cast(Any, states)  # with the same verbs
+        else:
+            self.cache = KVCache(
+                decoder.cache_shapes,
+                n_ctx,
+                n_seq_max=n_seq_max,
+                type_k=type_k,
+                type_v=type_v,
+                device=decoder.device if offload_kqv else "cpu",
+                rotate=decoder.shift_keys,
+                v_layout=v_layout
+                or (
+                    "token" if flash_attn or storage_type("type_v", type_v).block > 1 else "channel"
+                ),
+                k_storage=k_storage,
+                prefix=prefix,
+                policy=policy,
+                compat=compat,
+                pad=256 if flash_attn or compat is None else 32,
+                architecture=decoder.config.architecture,
+            )
+            if NativeStep.supports(decoder, self.cache):
+                self._native = NativeStep(decoder, self.cache)
         self.rows: torch.Tensor | None = None  # also for SamplerChain.sample(ctx)
         self._wanted: list[int] = []  # batch indices of the rows
-        self._native = (
-            NativeStep(decoder, self.cache) if NativeStep.supports(decoder, self.cache) else None
-        )
 
     def decode(self, batch: Batch) -> torch.Tensor:
         """Run a batch of any length and store its tokens in the cache.
@@ -208,10 +225,11 @@ class Context:
         return self.cache.state_read(blob, seq, format=format)
 
     def _compute(
-        self, inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32], part: MicroBatch
+        self, inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32], part: Any
     ) -> torch.Tensor:
         if self._native is not None:
-            return self._native.run(inputs, part.positions, part, part.wanted)
+            logits: torch.Tensor = self._native.run(inputs, part.positions, part, part.wanted)
+            return logits
         return self.decoder.forward(inputs, part.positions, part, part.wanted, self.flash_attn)
 
     def _set_threads(self, n_tokens: int) -> None:

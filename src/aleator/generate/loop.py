@@ -202,6 +202,7 @@ class Run:
         room = self._n_ctx - 1 - len(slot.tokens)
         if request.max_tokens is not None:
             room = min(room, request.max_tokens - len(slot.completion.tokens) - 1)
+        room = min(room, self._context.cache.rewindable)
         return request.spell(request.chain.jump_forward())[: max(0, min(room, slot.guess))]
 
     def _draw_after(

@@ -70,6 +70,7 @@ class NativeStep:
         """Whether weights (in float32 arithmetic) and cache are where native code can use them."""
         return (
             isinstance(decoder.embedding, StoredEmbedding)
+            and decoder.architecture.name in ("llama", "qwen2", "qwen3")
             and all(device.type == "cpu" for device in cache.devices)
             and cache.k_storage == "rotated"
         )
