@@ -17,11 +17,18 @@ import pytest
 import torch
 from make_models import SPECS, write_model
 
-from aleator.cache import KVCache
+from aleator.cache import KVCache, LayerShape
 from aleator.cache.formats import llama
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.storage import Storage
-from aleator.core.errors import AleatorError, CacheFull, Corrupt, Incompatible, ParameterError
+from aleator.core.errors import (
+    AleatorError,
+    CacheError,
+    CacheFull,
+    Corrupt,
+    Incompatible,
+    ParameterError,
+)
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
@@ -273,7 +280,7 @@ def test_an_empty_sequence_and_an_empty_cache() -> None:
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "q8_0"])
 def test_raw_keys_are_exchanged(kind: str) -> None:
-    case = {**CASES[1], "type_k": kind, "type_v": "f16"}
+    case = {**CASES[1], "type_k": kind, "type_v": "f32"}
     plain, raw = context(case), context(case, k_storage="raw")
     for ctx in (plain, raw):
         decode(ctx, *((t, i, [0]) for i, t in enumerate(text_of(12))))
@@ -485,3 +492,13 @@ def test_streams_are_exchanged_with_streams_only() -> None:
     with pytest.raises(Incompatible, match="n_stream is 1, not 4"):
         other.state_read(long.state_write(0), 0)
     assert other.state_write() == before
+
+
+def test_window_layers_are_not_taken_for_llama_cpp() -> None:
+    shapes = [LayerShape(1, 32, 32), LayerShape(1, 32, 32, rope=1)]
+    cache = KVCache(shapes, 8)
+    with pytest.raises(CacheError, match="cache of their own"):
+        cache.state_write()
+    with pytest.raises(CacheError, match="cache of their own"):
+        cache.state_read(b"")
+    assert cache.state_read(cache.state_write(format="rows"), format="rows") == 0
