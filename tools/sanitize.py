@@ -16,6 +16,7 @@ from native_module import ROOT, build, environment
 BUILD = ROOT / "build" / "sanitize"
 TESTS = [
     "tests/core", "tests/samplers", "tests/threads", "tests/cache/test_cells.py",
+    "tests/cache/test_cells_state_machine.py",
     "tests/models/test_gguf.py", "tests/models/test_native_linear.py",
     "tests/models/test_native_step.py",
     "tests/grammar/test_gbnf.py", "tests/grammar/test_gbnf_lazy.py", "tests/grammar/test_gbnf_robust.py",
