@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -22,6 +23,7 @@ from aleator.cache.sequence import Sequence as Sequence_
 from aleator.cache.shift import turned_keys
 from aleator.cache.step import Step
 from aleator.cache.storage import make_storage, side_bytes
+from aleator.cache.view import Frame, take_frame
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
 
 log = logging.getLogger(__name__)
@@ -401,7 +403,8 @@ class KVCache:
         """Do pending work now instead of at the next decode; whether there was any."""
         pending = self.has_shift or self.do_defrag
         with torch.inference_mode(), self.step() as step:
-            step.settle()
+            step.apply_shifts()
+            step.defrag_if_asked()
         return pending
 
     def defrag(self, threshold: float | None = None, max_moves: int | None = None) -> Defragmented:
@@ -439,6 +442,22 @@ class KVCache:
         "." is a free cell, a digit its only owner ("+" above 9), "M" several owners.
         """
         return self.cells.map()
+
+    def frame(self, label: str = "") -> Frame:
+        """What the cells hold now, to be shown; see aleator.cache.view."""
+        return take_frame(self.cells, label)
+
+    def plot(self, path: str | PathLike[str], frames: Sequence[Frame] = ()) -> None:
+        """Draw cells by owner and position as PNG; needs matplotlib.
+
+        Args:
+            path: the file.
+            frames: what :meth:`frame` gave over time, oldest first; without any, what the cells hold now.
+
+        """
+        from aleator.cache.view_plot import plot_frames
+
+        plot_frames(frames or [self.frame()], path)
 
     # State; see aleator.cache.formats
 

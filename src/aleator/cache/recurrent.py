@@ -221,6 +221,9 @@ class RecurrentCache:
         """What knows the sequences' positions: this."""
         return self
 
+    do_defrag = False
+    """Whether holes are to be filled: there are none."""
+
     @property
     def n_streams(self) -> int:
         """Parts that sequences have to themselves: all share one."""
