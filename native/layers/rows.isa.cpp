@@ -258,9 +258,15 @@ void attend(const Attended& seen, const CacheSide& keys, const CacheSide& values
   const int64_t n = seen.n;
   with_reader(keys.type,
               [&](auto read) { dot_rows<decltype(read)>(seen, keys, head, scale, scores); });
-  float highest = scores[0];
-  for (int64_t j = 1; j < n; j++) highest = scores[j] > highest ? scores[j] : highest;
   for (int64_t j = n; j % lanes; j++) scores[j] = -INFINITY;
+  vf tops = load(scores);
+  for (int64_t j = lanes; j < n; j += lanes) {
+    const vf v = load(scores + j);
+    const vi higher = v > tops;
+    tops = reinterpret<vf>((reinterpret<vi>(v) & higher) | (reinterpret<vi>(tops) & ~higher));
+  }
+  float highest = tops[0];
+  for (int i = 1; i < lanes; i++) highest = tops[i] > highest ? tops[i] : highest;
   vf totals = {};
   for (int64_t j = 0; j < n; j += lanes) {
     const vf e = exponential(load(scores + j) - highest);
