@@ -39,13 +39,9 @@ void DecoderStep::prepare(const MicroBatch& batch) {
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
   packed_.resize(packed_size(t, std::max({e, attended, ff})));
-  int64_t most = 0;
-  for (int64_t i = 0; i < t; i++) most = std::max(most, batch.seen_count[i]);
   scratch_.resize(pool_->size());
   for (Scratch& s : scratch_) {
     s.normed.resize(t * e);
-    if (int64_t(s.scores.size()) < most + attention_slack)
-      s.scores.resize(2 * most + attention_slack);
   }
   if (batch.embeddings)
     std::copy_n(batch.embeddings, t * e, x_.data());
@@ -179,31 +175,47 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
   });
 }
 
+// One token's queries of one key-value head at a time, unless that leaves threads idle: then fewer.
 void DecoderStep::attention(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   const int64_t heads = l.heads(), group = heads / l.keys.heads, dim = l.keys.dim;
   const int64_t pairs = shape_.rotated_pairs, variants = int64_t(deltas_.size());
+  int64_t together = std::min(group, max_group);
+  while (group % together || (together > 1 && heads / together * batch.tokens < pool_->size()))
+    together--;
+  const bool turned = variants > 1 || l.keys.rotation;
   Scratch& own = scratch_[thread];
-  pool_->split(thread, heads * batch.tokens, [&](int64_t unit) {
-    const int64_t head = unit / batch.tokens, t = unit % batch.tokens, list = batch.seen_list[t];
-    float* out = &attended_[t * l.o.in + head * l.values.dim];
-    if (batch.seen_count[t] == 0) return void(std::fill_n(out, l.values.dim, 0.0f));
-    const float* q = &q_[t * l.q.out + head * dim];
-    if (variants > 1 || l.keys.rotation) {
-      own.queries.resize(variants * dim);
-      for (int64_t v = 0; v < variants; v++) {
-        float* turned = &own.queries[v * dim];
-        std::copy_n(q, dim, turned);
-        if (v) rotate_(turned, &delta_cos_sin_[v * pairs * 2], pairs, shape_.rotation_interleaved);
-        if (l.keys.rotation) hadamard_(turned, dim, l.keys.rotation);
-      }
+  pool_->split(thread, heads / together * batch.tokens, [&](int64_t unit) {
+    const int64_t first = unit / batch.tokens * together, t = unit % batch.tokens;
+    const int64_t list = batch.seen_list[t], n = batch.seen_count[t];
+    float* out = &attended_[t * l.o.in + first * l.values.dim];
+    if (n == 0) return void(std::fill_n(out, together * l.values.dim, 0.0f));
+    const int64_t stride = (n + attention_slack + 15) / 16 * 16;
+    if (int64_t(own.scores.size()) < together * stride) own.scores.resize(2 * together * stride);
+    const float* q = &q_[t * l.q.out + first * dim];
+    int64_t apart = dim;  // from one head's queries to the next's
+    if (turned) {
+      apart = variants * dim;
+      own.queries.resize(together * apart);
+      for (int64_t i = 0; i < together; i++)
+        for (int64_t v = 0; v < variants; v++) {
+          float* to = &own.queries[i * apart + v * dim];
+          std::copy_n(q + i * dim, dim, to);
+          if (v) rotate_(to, &delta_cos_sin_[v * pairs * 2], pairs, shape_.rotation_interleaved);
+          if (l.keys.rotation) hadamard_(to, dim, l.keys.rotation);
+        }
       q = own.queries.data();
     }
+    const int64_t begin = part_start_[list], n_parts = part_start_[list + 1] - begin;
     own.parts.clear();
-    for (int64_t p = part_start_[list]; p < part_start_[list + 1]; p++)
-      own.parts.push_back({parts_[p].end, q + parts_[p].variant * dim});
-    attend_({batch.seen + batch.list_start[list], batch.seen_count[t], own.parts.data()}, l.keys,
-            l.values, head / group, shape_.attention_scale, own.scores.data(), out);
-    if (l.values.rotation) hadamard_(out, l.values.dim, l.values.rotation);
+    for (int64_t i = 0; i < together; i++)
+      for (int64_t p = begin; p < begin + n_parts; p++)
+        own.parts.push_back({parts_[p].end, q + i * apart + parts_[p].variant * dim});
+    Attended seen[max_group];
+    for (int64_t i = 0; i < together; i++)
+      seen[i] = {batch.seen + batch.list_start[list], n, &own.parts[i * n_parts]};
+    attend_(seen, together, l.keys, l.values, first / group, shape_.attention_scale,
+            own.scores.data(), stride, out, l.values.dim);
+    if (l.values.rotation) hadamard_(out, together * l.values.dim, l.values.rotation);
   });
 }
 
