@@ -1,10 +1,16 @@
-"""Host chains against llama.cpp's, in the same process, interleaved, on the same rows.
+"""Host chains against llama.cpp's and transformers', in the same process, interleaved, on the same rows.
 
-    python benchmarks/bench_host_chain.py [--vocab 32000 128256 ...] [--out benchmarks/results/NAME.md]
+    python benchmarks/bench_host_chain.py [--quick] [--vocab 32000 ...] [--only TEXT] [--out FILE.md]
 
-llama.cpp runs through llama-cpp-python's ctypes; its time includes what its own sample() does first, building
-an array of candidates from the logits, which is done here with NumPy as its binding does it, and measured
-by itself so that both ratios can be read.  A figure is the median of the repetitions, in microseconds.
+The cases are those of benchmarks/host.  llama.cpp runs through llama-cpp-python's ctypes.  Its time
+includes what its own sample() does first, building an array of candidates from the logits (widened first where
+they are of half precision), done here with NumPy as its binding does it, and measured by itself so that both
+ratios can be read.  transformers runs its logits processors, softmax and multinomial on one thread, where it
+has all of a case's samplers, interleaved with ours a second time.  A figure is the median of the
+repetitions, in microseconds.
+
+The table of `sample_batch` has microseconds per row for 1, 8 and 64 rows on 1 and 2 threads: the best of the
+repetitions, because a second core is seldom free for long.
 """
 
 from __future__ import annotations
@@ -12,181 +18,228 @@ from __future__ import annotations
 import argparse
 import ctypes
 import datetime
+import os
 import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
 import numpy as np
-from numpy.typing import NDArray
+import torch
+import transformers
+from host_cases import Case, cases, model_like
 
 import aleator
 from aleator import samplers as S
 from aleator.kernels import host
 
-Row = NDArray[np.float32]
+sys.path.append(str(Path(__file__).parent.parent / "tools"))
+from golden_llama import Reference, vocabulary
 
-
-def model_like(n: int, seed: int) -> Row:
-    """A row as models give them: a wide bulk and a few hundred tokens that stand out."""
-    rng = np.random.default_rng([n, seed])
-    row = rng.normal(0, 2, n).astype(np.float32)
-    top = rng.choice(n, 300, replace=False)
-    row[top] += rng.exponential(3, 300).astype(np.float32) + 6
-    return row
-
-
-def wide(n: int, seed: int) -> Row:
-    """A row whose nucleus has thousands of tokens, as at a high temperature."""
-    return np.random.default_rng([n, seed, 1]).normal(0, 2, n).astype(np.float32)
+TURNS = 9  # at least
+Step = Callable[[Any], object]
 
 
 class Llama:
     """One of llama.cpp's chains, with an array of candidates that is refilled for every step."""
 
-    def __init__(self, samplers: list[Any], n: int) -> None:
-        self.chain = llama_cpp.llama_sampler_chain_init(
-            llama_cpp.llama_sampler_chain_default_params()
-        )
-        for sampler in samplers:
-            llama_cpp.llama_sampler_chain_add(self.chain, sampler)
+    def __init__(self, chain: list[tuple[str, dict[str, Any]]], n: int) -> None:
+        self.chain = Reference(chain, n, llama_vocabulary()).chain
         self.data = np.zeros(
             n, np.dtype([("id", np.intc), ("logit", np.single), ("p", np.single)], align=True)
         )
         self.ids = np.arange(n, dtype=np.intc)
+        # A pointer of its own: the array's may be moved by a sampler.
+        self.first = self.data.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token_data))
         self.array = llama_cpp.llama_token_data_array(
-            data=self.data.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token_data)),
-            size=n, selected=-1, sorted=False,
-        )  # fmt: skip
-        self.first = self.array.data
+            data=self.first, size=n, selected=-1, sorted=False
+        )
         self.pointer = ctypes.byref(self.array)
 
-    def fill(self, row: Row) -> None:
-        self.data["id"], self.data["logit"], self.data["p"] = self.ids, row, 0
-        self.array.data, self.array.size = self.first, len(row)
+    def fill(self, row: Any) -> None:
+        logits = row.float().numpy() if isinstance(row, torch.Tensor) else row
+        self.data["id"], self.data["logit"], self.data["p"] = self.ids, logits, 0
+        self.array.data, self.array.size = self.first, len(logits)
         self.array.selected, self.array.sorted = -1, False
 
-    def sample(self, row: Row) -> None:
+    def accept(self, token: int) -> None:
+        llama_cpp.llama_sampler_accept(self.chain, token)
+
+    def sample(self, row: Any) -> None:
         self.fill(row)
         llama_cpp.llama_sampler_apply(self.chain, self.pointer)
-        llama_cpp.llama_sampler_accept(self.chain, self.array.data[self.array.selected].id)
+        self.accept(self.array.data[self.array.selected].id)
 
 
-def works(n: int) -> dict[str, tuple[list[S.Sampler], Callable[[], list[Any]]]]:
-    """Name of the work: our samplers, and a maker of llama.cpp's."""
-    c = llama_cpp
-
-    def default() -> list[Any]:
-        return [
-            c.llama_sampler_init_top_k(40), c.llama_sampler_init_top_p(0.95, 0),
-            c.llama_sampler_init_min_p(0.05, 0), c.llama_sampler_init_temp(0.8),
-            c.llama_sampler_init_dist(1),
-        ]  # fmt: skip
-
-    truncate = [S.TopK(top_k=40), S.TopP(top_p=0.95), S.MinP(min_p=0.05)]
-    temperature = S.Temperature(temperature=0.8)
-    return {
-        "default (k40 p.95 m.05 t.8)": ([*truncate, temperature, S.Dist(1)], default),
-        "temperature + dist": (
-            [temperature, S.Dist(1)],
-            lambda: [c.llama_sampler_init_temp(0.8), c.llama_sampler_init_dist(1)],
-        ),
-        "top-p .95 + dist": (
-            [S.TopP(top_p=0.95), S.Dist(1)],
-            lambda: [c.llama_sampler_init_top_p(0.95, 0), c.llama_sampler_init_dist(1)],
-        ),
-        "typical .9 + dist": (
-            [S.TypicalP(typical_p=0.9), S.Dist(1)],
-            lambda: [c.llama_sampler_init_typical(0.9, 0), c.llama_sampler_init_dist(1)],
-        ),
-        "min-p .05 + temperature + dist": (
-            [S.MinP(min_p=0.05), temperature, S.Dist(1)],
-            lambda: [
-                c.llama_sampler_init_min_p(0.05, 0), c.llama_sampler_init_temp(0.8),
-                c.llama_sampler_init_dist(1),
-            ],
-        ),
-        "top-n-sigma 1 + dist": (
-            [S.TopNSigma(top_n_sigma=1.0), S.Dist(1)],
-            lambda: [c.llama_sampler_init_top_n_sigma(1.0), c.llama_sampler_init_dist(1)],
-        ),
-        "mirostat 2": (
-            [S.MirostatV2()], lambda: [c.llama_sampler_init_mirostat_v2(1, 5.0, 0.1)]
-        ),
-        "greedy": ([S.Greedy()], lambda: [c.llama_sampler_init_greedy()]),
-        "penalties + default": (
-            [S.Penalties(penalty_last_n=4096, repetition_penalty=1.1), *truncate, temperature, S.Dist(1)],
-            lambda: [c.llama_sampler_init_penalties(n, 4096, 1.1, 0.0, 0.0), *default()],
-        ),
-    }  # fmt: skip
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
+def quiet(level: int, text: bytes, data: object) -> None:
+    pass
 
 
-def measure(ours: S.SamplerChain, theirs: Llama, rows: list[Row], budget: float) -> list[float]:
-    """Medians in microseconds: ours, llama.cpp's whole step, its filling of candidates alone."""
-    samples: list[list[float]] = [[], [], []]
-    calls: tuple[Callable[[Row], object], ...] = (ours.sample, theirs.sample, theirs.fill)
-    ends = time.perf_counter() + budget
-    turn = 0
-    while time.perf_counter() < ends or turn < 9:
+@cache
+def llama_vocabulary() -> Any:
+    llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+    return vocabulary()
+
+
+class Transformers:
+    """The same samplers as logits processors; a case has them only if transformers has them all."""
+
+    def __init__(self, case: Case, n: int) -> None:
+        self.processors = transformers.LogitsProcessorList()
+        self.past = torch.tensor([case.past(n) or [0]])
+        self.greedy = False
+        for sampler in case.samplers(n):
+            if not sampler.neutral:
+                self._add(sampler)
+
+    def _add(self, s: Any) -> None:
+        t = transformers
+        make: dict[str, Callable[[], Any]] = {
+            "temperature": lambda: t.TemperatureLogitsWarper(s.temperature),
+            "top_k": lambda: t.TopKLogitsWarper(s.top_k),
+            "top_p": lambda: t.TopPLogitsWarper(s.top_p),
+            "min_p": lambda: t.MinPLogitsWarper(s.min_p),
+            "typical_p": lambda: t.TypicalLogitsWarper(s.typical_p),
+        }
+        self.greedy |= s.name == "greedy"
+        if (s.name == "temperature" and s.dynatemp_range) or getattr(
+            s, "mass", "current"
+        ) == "full":
+            raise KeyError(s.name)
+        if s.name not in ("greedy", "dist"):
+            self.processors.append(make[s.name]())
+
+    def sample(self, row: Any) -> int:
+        scores = row if isinstance(row, torch.Tensor) else torch.from_numpy(row)
+        scores = self.processors(self.past, scores[None].float())
+        if self.greedy:
+            return int(scores.argmax())
+        return int(torch.multinomial(scores.softmax(-1), 1))
+
+
+def peers(case: Case, n: int) -> tuple[Llama | None, Transformers | None]:
+    """What a case is compared with."""
+    chain = case.chain if case.llama is None else case.llama
+    theirs = Llama(chain, n) if chain else None
+    if theirs:
+        for token in case.past(n):
+            theirs.accept(token)
+    try:
+        return theirs, Transformers(case, n)
+    except KeyError:
+        return theirs, None
+
+
+def measure(
+    steps: list[Step], rows: list[Any], seconds: float, figure: Callable[[list[float]], float]
+) -> list[float]:
+    """A figure of each step's microseconds, the steps taking turns."""
+    samples: list[list[float]] = [[] for _ in steps]
+    ends, turn = time.perf_counter() + seconds, 0
+    while turn < TURNS or time.perf_counter() < ends:
         row = rows[turn % len(rows)]
-        for index, call in enumerate(calls):
+        for step, taken in zip(steps, samples, strict=True):
             began = time.perf_counter()
-            call(row)
-            samples[index].append((time.perf_counter() - began) * 1e6)
+            step(row)
+            taken.append((time.perf_counter() - began) * 1e6)
         turn += 1
-    return [statistics.median(s) for s in samples]
+    return [figure(taken) for taken in samples]
 
 
-def lanes(n: int) -> Iterator[tuple[str, S.SamplerChain, list[Any], list[Row]]]:
-    """Each line of the table: its name, our chain, llama.cpp's samplers, the rows."""
-    peaked, flat = [model_like(n, i) for i in range(4)], [wide(n, i) for i in range(4)]
-    for name, (samplers, make) in works(n).items():
-        yield name, S.SamplerChain(samplers), make(), peaked
-    for name in ("top-p .95 + dist", "typical .9 + dist", "mirostat 2"):
-        samplers, make = works(n)[name]
-        yield f"{name}, wide rows", S.SamplerChain(samplers), make(), flat
-    for name in ("default (k40 p.95 m.05 t.8)", "temperature + dist", "greedy"):
-        samplers, make = works(n)[name]
-        chain = S.SamplerChain(samplers, numerics="llama.cpp")
-        yield f'{name}, numerics="llama.cpp"', chain, make(), peaked
+def line(case: Case, n: int, seconds: float) -> str:
+    """A case's line of the table."""
+    n = case.size(n)
+    ours, rows = case.ours(n), case.make_rows(n)
+    llama, torch_ = peers(case, n)
+    steps: list[Step] = [ours.sample, *([llama.sample, llama.fill] if llama else [])]
+    micro, *others = measure(steps, rows, seconds, statistics.median)
+    cells = [case.name if case.vocabulary is None else f"{case.name} (V = {n:,})", f"{micro:.1f}"]
+    target = f"{case.target:g}" if case.target else ""
+    if llama:
+        whole, fill = others
+        met = " ✓" if case.target and whole / micro >= case.target else ""
+        cells += [f"{whole:.1f}", f"{fill:.1f}", f"{whole / micro:.1f}{met}", target,
+                  f"{(whole - fill) / micro:.1f}"]  # fmt: skip
+    else:
+        cells += [""] * 5
+    if torch_:  # apart: its tens of megabytes would cool the others' caches
+        beside, other = measure([ours.sample, torch_.sample], rows, seconds / 3, statistics.median)
+        cells += [f"{other:.0f}", f"{other / beside:.0f}"]
+    else:
+        cells += ["", ""]
+    return f"| {' | '.join(cells)} |"
+
+
+BATCHES, THREADS = (1, 8, 64), (1, 2)
+
+
+def one_by_one(chains: list[S.SamplerChain], rows: Any) -> list[int]:
+    return [chain.sample(row) for chain, row in zip(chains, rows, strict=True)]
+
+
+def batch_lines(n: int, seconds: float) -> Iterator[str]:
+    """`sample_batch` of the default chain: microseconds per row."""
+    template = next(case for case in cases() if case.stem == "chain").ours(n)
+    for size in BATCHES:
+        rows = np.stack([model_like(n, i) for i in range(min(size, 8))])[np.arange(size) % 8]
+        chains = [template.clone() for _ in range(size)]
+        steps: list[Step] = [partial(one_by_one, chains)]
+        steps += [partial(S.sample_batch, chains, n_threads=t) for t in THREADS]
+        times = [t / size for t in measure(steps, [rows], seconds, min)]
+        cells = [str(size), *(f"{t:.1f}" for t in times), f"{times[1] / times[2]:.2f}"]
+        yield f"| {' | '.join(cells)} |"
+
+
+HEAD = (
+    "| work | aleator us | llama.cpp us | of it, candidates | ratio | target | ratio without | "
+    "transformers us | ratio |",
+    "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+)
+BATCH_HEAD = (
+    "| rows | one by one, us per row | sample_batch, 1 thread | 2 threads | speed-up |",
+    "|---:|---:|---:|---:|---:|",
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--vocab", type=int, nargs="+", default=[32000, 128256, 151936, 262144])
     parser.add_argument("--seconds", type=float, default=1.5, help="per line")
+    parser.add_argument("--quick", action="store_true", help="128,256 only, about a minute")
+    parser.add_argument("--only", default="", help="cases with this in their name or file")
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
     args = parser.parse_args()
-    lines = [
-        "# Host chains against llama.cpp",
-        "",
-        f"{datetime.date.today()}, {platform.processor() or platform.machine()}, one thread, instruction "
-        f"set {host.isa()}, aleator {aleator.__version__}, llama-cpp-python {llama_cpp.__version__}, "
-        f"Python {platform.python_version()}",
-        "",
-        f"`python {' '.join(sys.argv)}`",
-    ]
-    print("\n".join(lines), flush=True)
+    if args.quick:
+        args.vocab, args.seconds = [128256], 0.3
+    torch.set_num_threads(1)
+    lines: list[str] = []
+
+    def say(*more: str) -> None:
+        lines.extend(more)
+        print("\n".join(more), flush=True)
+
+    say(
+        "# Host chains against llama.cpp and transformers", "",
+        f"{datetime.date.today()}, {platform.processor() or platform.machine()}, {os.cpu_count()} cores, load "
+        f"{os.getloadavg()[0]:.1f}, instruction set {host.isa()}, aleator {aleator.__version__}, "
+        f"llama-cpp-python {llama_cpp.__version__}, transformers {transformers.__version__}, "
+        f"torch {torch.__version__}, Python {platform.python_version()}", "", f"`python {' '.join(sys.argv)}`",
+    )  # fmt: skip
+    chosen = [case for case in cases() if args.only in f"{case.stem} {case.name}"]
     for n in args.vocab:
-        table = [
-            "", f"## V = {n:,}", "",
-            "| work | aleator us | llama.cpp us | of it, candidates | ratio | ratio without |",
-            "|---|---:|---:|---:|---:|---:|",
-        ]  # fmt: skip
-        print("\n".join(table), flush=True)
-        lines += table
-        for name, chain, theirs, rows in lanes(n):
-            ours, whole, fill = measure(chain, Llama(theirs, n), rows, args.seconds)
-            line = (
-                f"| {name} | {ours:.1f} | {whole:.1f} | {fill:.1f} | {whole / ours:.1f} | "
-                f"{(whole - fill) / ours:.1f} |"
-            )
-            print(line, flush=True)
-            lines.append(line)
+        say("", f"## V = {n:,}", "", *HEAD)
+        for case in chosen:
+            say(line(case, n, args.seconds))
+        if not args.only or args.only in "sample_batch":
+            say("", f"`sample_batch`, default chain, V = {n:,}", "", *BATCH_HEAD)
+            for written in batch_lines(n, args.seconds):
+                say(written)
     if args.out:
         args.out.write_text("\n".join(lines) + "\n")
 

@@ -33,13 +33,16 @@ def _quiet(level: int, text: bytes, data: ctypes.c_void_p) -> None:
 class LlamaCpp:
     """A model and context of llama.cpp, by its C interface."""
 
-    def __init__(self, path: Path, n_ctx: int = 256, type_kv: int = 0, flash: bool = False) -> None:
+    def __init__(
+        self, path: Path, n_ctx: int = 256, type_k: int = 0, type_v: int = 0, flash: bool = False
+    ) -> None:
         llama_cpp.llama_backend_init()
         llama_cpp.llama_log_set(_quiet, None)
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, 256, 64
         params.n_seq_max, params.kv_unified = 4, True
-        params.type_k = params.type_v = type_kv
+        params.swa_full = True  # otherwise positions of models with windows cannot be shifted
+        params.type_k, params.type_v = type_k, type_v
         params.flash_attn_type = int(flash)
         params.n_threads = params.n_threads_batch = 1
         self.model = llama_cpp.llama_model_load_from_file(
@@ -48,6 +51,8 @@ class LlamaCpp:
         if not self.model:
             raise RuntimeError(f"llama.cpp cannot load {path}")
         self.context = llama_cpp.llama_init_from_model(self.model, params)
+        if not self.context:
+            raise RuntimeError(f"llama.cpp cannot make a context for {path}")
         self.memory = llama_cpp.llama_get_memory(self.context)
         self.n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
         self._batch = llama_cpp.llama_batch_init(256, 0, 4)
@@ -102,6 +107,22 @@ def script(llama: LlamaCpp, tokens: list[int]) -> npt.NDArray[np.float32]:
     return np.concatenate(rows)
 
 
+def recurrent_script(llama: LlamaCpp, tokens: list[int]) -> npt.NDArray[np.float32]:
+    """A sequence is forked and relabelled, its copies go their own ways, side by side in a batch."""
+    m, memory = llama_cpp, llama.memory
+    m.llama_memory_clear(memory, True)
+    rows = [llama.decode([(t, i, [0]) for i, t in enumerate(tokens[:6])])[-1:]]
+    m.llama_memory_seq_cp(memory, 0, 1, -1, -1)
+    rows.append(llama.decode([(tokens[6], 6, [0]), (tokens[7], 6, [1])]))
+    m.llama_memory_seq_cp(memory, 1, 2, -1, -1)
+    m.llama_memory_seq_add(memory, 2, 0, -1, -2)
+    rows.append(llama.decode([(tokens[8], 5, [1]), (tokens[9], 5, [2])]))
+    m.llama_memory_seq_rm(memory, 0, -1, -1)
+    fresh = [(tokens[10 + i], i, [0]) for i in range(3)]
+    rows.append(llama.decode([(tokens[13 + i], 6 + i, [1]) for i in range(3)] + fresh))
+    return np.concatenate(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, nargs="?", default=Path("tests/data/golden_logits.npz"))
@@ -114,7 +135,8 @@ def main() -> None:
             logits = llama.decode([(t, i, [0]) for i, t in enumerate(tokens)])
             arrays[f"{name}/prefill"] = logits
             arrays[f"{name}/greedy"] = np.array(greedy(llama, tokens, logits), dtype=np.int32)
-            arrays[f"{name}/script"] = script(llama, tokens)
+            run = recurrent_script if spec.arch == "mamba" else script
+            arrays[f"{name}/script"] = run(llama, tokens)
             llama.close()
     arrays["generator"] = np.array(
         f"tools/golden_logits.py, llama-cpp-python {llama_cpp.__version__}"

@@ -41,6 +41,15 @@ class Spec:
     rope_freqs: bool = False
     tied: bool = False
     bias: bool = False
+    window: int = 0  # gemma3
+    pattern: int | None = (
+        None  # every so many layers one that sees everything; None: not in the file
+    )
+    softcap: float = 0.0
+    d_conv: int = 4  # mamba; its d_inner is 2 * n_embd
+    d_state: int = 16
+    dt_rank: int = 0
+    dt_b_c_norm: bool = False
     seed: int = 1
     type: str = "F32"
 
@@ -59,6 +68,34 @@ SPECS: dict[str, Spec] = {
     ),
     "qwen3": Spec(arch="qwen3", head_dim=24, n_heads=6, n_kv_heads=2, seed=11),
     "qwen3-tied-yarn": Spec(arch="qwen3", tied=True, scaling="yarn", factor=4.0, seed=12),
+    "gemma3": Spec(
+        arch="gemma3",
+        n_layers=7,
+        tied=True,
+        window=8,
+        rope_theta=1e6,
+        scaling="linear",
+        factor=8.0,
+        seed=13,
+    ),
+    "gemma3-pattern-2": Spec(
+        arch="gemma3",
+        n_layers=3,
+        tied=True,
+        window=5,
+        pattern=2,
+        head_dim=24,
+        n_kv_heads=1,
+        seed=14,
+    ),
+    "gemma3-full": Spec(arch="gemma3", tied=True, rope_theta=1e6, n_embd=48, seed=15),
+    "gemma3-softcap": Spec(arch="gemma3", tied=True, window=6, pattern=2, softcap=5.0, seed=16),
+    "gemma3-full-softcap": Spec(arch="gemma3", tied=True, softcap=5.0, seed=16),
+    "mamba": Spec(arch="mamba", dt_rank=4, tied=True, seed=17),
+    "mamba-untied": Spec(
+        arch="mamba", n_embd=40, d_state=8, d_conv=3, dt_rank=5, n_layers=3, seed=18
+    ),
+    "mamba-norms": Spec(arch="mamba", dt_rank=4, dt_b_c_norm=True, seed=19),
 }
 
 
@@ -73,8 +110,11 @@ def random_tensors(spec: Spec) -> dict[str, Array]:
         return (around + 0.2 * rng.standard_normal(n)).astype(np.float32)
 
     q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
+    inner, n_dt = 2 * spec.n_embd, spec.dt_rank + 2 * spec.d_state
     tensors = {
-        "token_embd.weight": matrix(spec.n_vocab, spec.n_embd, math.sqrt(spec.n_embd)),
+        "token_embd.weight": matrix(
+            spec.n_vocab, spec.n_embd, 2.0 if spec.arch == "gemma3" else math.sqrt(spec.n_embd)
+        ),
         "output_norm.weight": vector(spec.n_embd, 1.0),
     }
     if not spec.tied:
@@ -85,11 +125,26 @@ def random_tensors(spec: Spec) -> dict[str, Array]:
     for layer in range(spec.n_layers):
         at = f"blk.{layer}."
         tensors[at + "attn_norm.weight"] = vector(spec.n_embd, 1.0)
+        if spec.arch == "mamba":
+            tensors[at + "ssm_in.weight"] = matrix(2 * inner, spec.n_embd)
+            tensors[at + "ssm_conv1d.weight"] = matrix(inner, spec.d_conv, 2.0)
+            tensors[at + "ssm_conv1d.bias"] = vector(inner, 0.0)
+            tensors[at + "ssm_x.weight"] = matrix(n_dt, inner, 2.0)
+            tensors[at + "ssm_dt.weight"] = matrix(inner, spec.dt_rank)
+            tensors[at + "ssm_dt.bias"] = vector(inner, -2.0)
+            rates = np.arange(1, spec.d_state + 1) * np.exp(0.3 * rng.standard_normal((inner, 1)))
+            tensors[at + "ssm_a"] = -rates.astype(np.float32)
+            tensors[at + "ssm_d"] = vector(inner, 1.0)
+            tensors[at + "ssm_out.weight"] = matrix(spec.n_embd, inner)
+            continue
         for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
             tensors[f"{at}{name}.weight"] = matrix(n, spec.n_embd, 1.5)
             if spec.bias:
                 tensors[f"{at}{name}.bias"] = vector(n, 0.0)
-        if spec.arch == "qwen3":
+        if spec.arch == "gemma3":
+            tensors[at + "post_attention_norm.weight"] = vector(spec.n_embd, 1.0)
+            tensors[at + "post_ffw_norm.weight"] = vector(spec.n_embd, 1.0)
+        if spec.arch in ("qwen3", "gemma3"):
             tensors[at + "attn_q_norm.weight"] = vector(spec.head_dim, 1.0)
             tensors[at + "attn_k_norm.weight"] = vector(spec.head_dim, 1.0)
         tensors[at + "attn_output.weight"] = matrix(spec.n_embd, q)
@@ -111,26 +166,20 @@ def write_model(
     w.add_context_length(spec.context)
     w.add_embedding_length(spec.n_embd)
     w.add_block_count(spec.n_layers)
-    w.add_feed_forward_length(spec.n_ff)
-    w.add_head_count(spec.n_heads)
-    w.add_head_count_kv(spec.n_kv_heads)
-    w.add_key_length(spec.head_dim)
-    w.add_value_length(spec.head_dim)
     w.add_layer_norm_rms_eps(1e-5)
-    w.add_rope_dimension_count(spec.head_dim)
-    w.add_rope_freq_base(spec.rope_theta)
     w.add_vocab_size(spec.n_vocab)
-    if spec.scaling != "none":
-        w.add_rope_scaling_type(gguf.RopeScalingType(spec.scaling))
-        w.add_rope_scaling_factor(spec.factor)
-        w.add_rope_scaling_orig_ctx_len(spec.original_context)
+    if spec.arch == "mamba":
+        _add_mamba(w, spec)
+    else:
+        _add_transformer(w, spec)
     if tokenizer_from is None:
         w.add_tokenizer_model("no_vocab")
     else:
         _copy_tokenizer(w, tokenizer_from)
     quantized = gguf.GGMLQuantizationType[spec.type]
     for name, tensor in (random_tensors(spec) if tensors is None else tensors).items():
-        if tensor.ndim == 1 or spec.type == "F32":
+        small = name.endswith(("ssm_a", "ssm_conv1d.weight")) or tensor.shape[-1] % 32
+        if tensor.ndim == 1 or spec.type == "F32" or small:
             w.add_tensor(name, tensor)
         else:
             data = gguf.quants.quantize(tensor, quantized)
@@ -140,6 +189,36 @@ def write_model(
     w.write_tensors_to_file()
     w.close()
     return path
+
+
+def _add_transformer(w: gguf.GGUFWriter, spec: Spec) -> None:
+    w.add_feed_forward_length(spec.n_ff)
+    w.add_head_count(spec.n_heads)
+    w.add_head_count_kv(spec.n_kv_heads)
+    w.add_key_length(spec.head_dim)
+    w.add_value_length(spec.head_dim)
+    w.add_rope_dimension_count(spec.head_dim)
+    w.add_rope_freq_base(spec.rope_theta)
+    if spec.scaling != "none":
+        w.add_rope_scaling_type(gguf.RopeScalingType(spec.scaling))
+        w.add_rope_scaling_factor(spec.factor)
+        w.add_rope_scaling_orig_ctx_len(spec.original_context)
+    if spec.window:
+        w.add_sliding_window(spec.window)
+    if spec.pattern:
+        w.add_sliding_window_pattern(spec.pattern)
+    if spec.softcap:
+        w.add_final_logit_softcapping(spec.softcap)
+
+
+def _add_mamba(w: gguf.GGUFWriter, spec: Spec) -> None:
+    w.add_feed_forward_length(0)
+    w.add_head_count(0)
+    w.add_ssm_conv_kernel(spec.d_conv)
+    w.add_ssm_inner_size(2 * spec.n_embd)
+    w.add_ssm_state_size(spec.d_state)
+    w.add_ssm_time_step_rank(spec.dt_rank)
+    w.add_ssm_dt_b_c_rms(spec.dt_b_c_norm)
 
 
 def _copy_tokenizer(w: gguf.GGUFWriter, source: Path) -> None:

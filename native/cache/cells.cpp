@@ -1,39 +1,81 @@
 #include "cache/cells.hpp"
 
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
+#include <cstring>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
+#include <utility>
 
-#include "bind.hpp"
-
-namespace aleator {
+namespace aleator::cache {
 
 namespace {
 
 constexpr int32_t kEnd = std::numeric_limits<int32_t>::max();
+constexpr int32_t kNone = OwnerSets::kNone;
 
 struct Interval {
   int32_t p0, p1;
   Interval(int32_t a, int32_t b) : p0(std::max(a, 0)), p1(b < 0 ? kEnd : b) {}
-  bool has(int32_t p) const { return p >= p0 && p < p1; }
 };
+
+// How many of x[0 .. n) are first, first + step, first + 2 step, ...; x[0] is first.
+int64_t same(const int32_t* x, int64_t n, int32_t step) {
+  const int32_t first = x[0];
+  int64_t i = 1;
+  for (; i + 64 <= n; i += 64) {
+    uint32_t differences = 0;
+    for (int64_t k = 0; k < 64; ++k)
+      differences |= static_cast<uint32_t>(x[i + k] ^ (first + step * static_cast<int32_t>(i + k)));
+    if (differences) break;
+  }
+  while (i < n && x[i] == first + step * static_cast<int32_t>(i)) ++i;
+  return i;
+}
 
 }  // namespace
 
-Cells::Cells(int64_t size, int32_t n_seq_max) : n_seq_max_(n_seq_max) {
+int32_t Sight::first(int32_t p) const {
+  switch (window) {
+    case Window::standard:
+      return std::max(0, p - width + 1);
+    case Window::chunked:
+      return p / width * width;
+    case Window::symmetric:
+      return std::max(0, p - width / 2);
+    default:
+      return 0;
+  }
+}
+
+int32_t Sight::last(int32_t p) const {
+  if (causal) return p + 1;
+  if (window != Window::symmetric) return kEnd;
+  return static_cast<int32_t>(std::min<int64_t>(int64_t{p} + width / 2 + 1, kEnd));
+}
+
+Cells::Cells(int64_t size, int32_t n_seq_max, bool streams, bool llama_2024)
+    : n_seq_max_(n_seq_max),
+      llama_2024_(llama_2024),
+      sets_(std::clamp(n_seq_max, 1, kMaxSequences)),
+      free_(std::clamp<int64_t>(size, 1, kEnd), true),
+      occupied_(free_.size(), false),
+      moved_(free_.size(), false) {
   if (size < 1 || size > kEnd)
     throw std::invalid_argument("size must lie in [1, 2^31), not " + std::to_string(size));
   if (n_seq_max < 1 || n_seq_max > kMaxSequences)
     throw std::invalid_argument("n_seq_max must lie in [1, " + std::to_string(kMaxSequences) +
                                 "], not " + std::to_string(n_seq_max));
-  words_ = (n_seq_max + 63) / 64;
-  pos_.assign(static_cast<size_t>(size), -1);
-  shift_.assign(static_cast<size_t>(size), 0);
-  owners_.assign(static_cast<size_t>(size * words_), 0);
-  ranges_.resize(static_cast<size_t>(n_seq_max));
+  if (streams && size % n_seq_max != 0)
+    throw std::invalid_argument(
+        "size must be a multiple of n_seq_max for equal streams: " + std::to_string(size) +
+        " cells, " + std::to_string(n_seq_max) + " sequences");
+  const auto n = static_cast<size_t>(size);
+  pos_.assign(n, -1), base_.assign(n, -1), owners_.assign(n, kNone);
+  sequences_.resize(static_cast<size_t>(n_seq_max));
+  heads_.resize(static_cast<size_t>(streams ? n_seq_max : 1));
+  used_.resize(heads_.size());
+  for (size_t s = 0; s < heads_.size(); ++s) heads_[s] = static_cast<int64_t>(s) * share();
 }
 
 void Cells::require(int32_t seq, const char* what) const {
@@ -42,166 +84,505 @@ void Cells::require(int32_t seq, const char* what) const {
                                 std::to_string(n_seq_max_) + "), not " + std::to_string(seq));
 }
 
-bool Cells::owned(int64_t cell) const {
-  const uint64_t* o = owners_of(cell);
-  return std::any_of(o, o + words_, [](uint64_t w) { return w != 0; });
+int64_t Cells::used() const { return std::accumulate(used_.begin(), used_.end(), int64_t{0}); }
+
+std::span<const int32_t> Cells::owners(int64_t cell) const {
+  const int32_t set = owners_[cell];
+  return set == kNone ? std::span<const int32_t>() : sets_.ids(set);
 }
 
-void Cells::remember(int64_t cell) {
-  if (!journalling_) return;
-  journal_.push_back({cell, pos_[cell], shift_[cell]});
-  journal_owners_.insert(journal_owners_.end(), owners_of(cell), owners_of(cell) + words_);
+// Indexes
+
+const Runs& Cells::runs(int32_t seq) const {
+  require(seq, "seq");
+  Index& x = sequences_[static_cast<size_t>(seq)];
+  if (x.stale) {
+    Vector<Run> found;
+    const int64_t end = top();
+    int32_t known = kNone;
+    bool owned = false;
+    for (int64_t i = 0; i < end; ++i) {
+      if (owners_[i] == kNone) continue;
+      if (owners_[i] != known) owned = sets_.has(known = owners_[i], seq);
+      if (!owned) continue;
+      const auto cell = static_cast<int32_t>(i);
+      if (!found.empty() && found.back().end() == pos_[i] &&
+          found.back().cell + found.back().len == cell)
+        ++found.back().len;
+      else
+        found.push_back({pos_[i], cell, 1});
+    }
+    x.runs.assign(found);
+    x.stale = false;
+  }
+  return x.runs;
 }
 
-void Cells::stale_owners(int64_t cell) {
-  for (int32_t s = 0; s < n_seq_max_; ++s)
-    if (owns(cell, s)) ranges_[s].stale = true;
+void Cells::stale(const Segment& s) noexcept {
+  for (const int32_t seq : sets_.ids(s.owners)) {
+    Index& x = sequences_[static_cast<size_t>(seq)];
+    x.stale = true;
+    x.runs.clear();
+  }
 }
 
-void Cells::empty(int64_t cell) {
-  std::fill_n(owners_of(cell), words_, 0);
-  n_shifted_ -= shift_[cell] != 0;
-  pos_[cell] = -1;
-  shift_[cell] = 0;
-  --used_;
+void Cells::index(const Segment& s) noexcept {
+  for (const int32_t seq : sets_.ids(s.owners)) {
+    Index& x = sequences_[static_cast<size_t>(seq)];
+    if (x.stale) continue;
+    try {
+      x.runs.insert({s.pos, s.cell, s.len});
+    } catch (const std::bad_alloc&) {
+      x.stale = true;
+      x.runs.clear();
+    }
+  }
 }
 
-// Moves an occupied cell to a position >= 0; its stored key waits for the rotation from here on.
-void Cells::move(int64_t cell, int32_t position) {
-  n_shifted_ -= shift_[cell] != 0;
-  shift_[cell] += position - pos_[cell];
-  n_shifted_ += shift_[cell] != 0;
-  pos_[cell] = position;
-  stale_owners(cell);
+void Cells::unindex(const Segment& s) noexcept {
+  for (const int32_t seq : sets_.ids(s.owners)) {
+    Index& x = sequences_[static_cast<size_t>(seq)];
+    if (x.stale) continue;
+    try {
+      x.runs.erase({s.pos, s.cell, s.len});
+    } catch (const std::bad_alloc&) {
+      x.stale = true;
+      x.runs.clear();
+    }
+  }
 }
 
-void Cells::lower_top() {
-  while (top_ > 0 && pos_[top_ - 1] < 0) --top_;
+// Arrays
+
+template <typename F>
+void Cells::each_segment(int64_t cell, int64_t len, F&& f) const {
+  for (int64_t n; len > 0; cell += n, len -= n) {
+    const int32_t set = owners_[cell];
+    n = len;
+    if (len > 1) {
+      n = same(&owners_[cell], n, 0);
+      if (set != kNone) {
+        n = same(&pos_[cell], n, 1);
+        n = same(&base_[cell], n, 1);
+      }
+    }
+    f(Segment{static_cast<int32_t>(cell), static_cast<int32_t>(n), pos_[cell], base_[cell], set});
+  }
 }
 
-std::vector<int64_t> Cells::find(int64_t n) const {
-  if (n < 0) throw std::invalid_argument("n must not be negative");
+void Cells::collect(int32_t seq, int32_t p0, int32_t p1, Vector<Segment>& out) const {
+  runs(seq).each(p0, p1, [&](const Run& r) {
+    each_segment(r.cell, r.len, [&](const Segment& s) { out.push_back(s); });
+  });
+}
+
+// Fills free cells.
+void Cells::write(const Segment& s) noexcept {
+  std::iota(&pos_[s.cell], &pos_[s.cell] + s.len, s.pos);
+  std::iota(&base_[s.cell], &base_[s.cell] + s.len, s.base);
+  std::fill_n(&owners_[s.cell], s.len, s.owners);
+  free_.remove(s.cell, s.cell + s.len);
+  occupied_.add(s.cell, s.cell + s.len);
+  free_runs_.touch(s.cell, s.cell + s.len);
+  if (s.pos != s.base) moved_.add(s.cell, s.cell + s.len);
+  sets_.count(s.owners, s.len);
+  for (int64_t c = s.cell, end = c + s.len; c < end;) {
+    const int64_t stream = c / share(), stop = std::min(end, (stream + 1) * share());
+    used_[static_cast<size_t>(stream)] += stop - c;
+    c = stop;
+  }
+}
+
+// Empties cells that all have the same owners.
+void Cells::release(int64_t cell, int64_t len, int32_t owners) noexcept {
+  std::fill_n(&pos_[cell], len, -1);
+  std::fill_n(&base_[cell], len, -1);
+  std::fill_n(&owners_[cell], len, kNone);
+  free_.add(cell, cell + len);
+  occupied_.remove(cell, cell + len);
+  free_runs_.touch(cell, cell + len);
+  moved_.remove(cell, cell + len);
+  sets_.count(owners, -len);
+  for (int64_t c = cell, end = c + len; c < end;) {
+    const int64_t stream = c / share(), stop = std::min(end, (stream + 1) * share());
+    used_[static_cast<size_t>(stream)] -= stop - c;
+    c = stop;
+  }
+}
+
+void Cells::change_owners(const Segment& s, int32_t owners) noexcept {
+  std::fill_n(&owners_[s.cell], s.len, owners);
+  sets_.count(s.owners, -s.len);
+  sets_.count(owners, s.len);
+}
+
+// A search starts no later than the first cell that was freed.
+void Cells::lower_heads(int64_t cell, int64_t len) {
+  for (int64_t c = cell, end = c + len; c < end; c = (c / share() + 1) * share()) {
+    int64_t& head = heads_[static_cast<size_t>(c / share())];
+    head = std::min(head, c);
+  }
+}
+
+void Cells::advance_head(int32_t stream, int64_t last) {
+  int64_t& head = heads_[static_cast<size_t>(stream)];
+  head = last + 1;
+  if (llama_2024_ && head >= (stream + 1) * share()) head = stream * share();
+}
+
+// Journal
+
+void Cells::forget_journal() {
+  records_.clear();
+  done_.clear();
+}
+
+// Every change starts here.
+void Cells::enter() {
+  if (marks_.empty()) {
+    forget_journal();
+    sets_.sweep();
+  }
+  version_ = ++last_version_;
+}
+
+// Remembers cells; may throw, so it comes before the change.
+void Cells::record(int64_t cell, int64_t len) {
+  if (!marks_.empty()) each_segment(cell, len, [&](const Segment& s) { records_.push_back(s); });
+}
+
+void Cells::begin() {
+  if (marks_.empty()) {
+    forget_journal();
+    sets_.sweep();
+    done_.reserve(1);
+  }
+  marks_.push_back({records_.size(), heads_, version_});
+}
+
+void Cells::commit() {
+  if (marks_.empty()) return;
+  if (marks_.size() == 1) done_.push_back(std::move(marks_[0]));
+  marks_.pop_back();
+}
+
+void Cells::rollback() noexcept {
+  Vector<Mark>& marks = marks_.empty() ? done_ : marks_;
+  if (marks.empty()) return;
+  Mark& mark = marks.back();
+  while (records_.size() > mark.records) {
+    const Segment old = records_.back();
+    records_.pop_back();
+    each_segment(old.cell, old.len, [&](const Segment& now) {
+      if (now.owners == kNone) return;
+      unindex(now);
+      release(now.cell, now.len, now.owners);
+    });
+    if (old.owners == kNone) continue;
+    write(old);
+    index(old);
+  }
+  std::copy(mark.heads.begin(), mark.heads.end(), heads_.begin());
+  version_ = mark.version;
+  marks.pop_back();
+}
+
+template <typename F>
+void Cells::atomically(F&& change) {
+  begin();
+  try {
+    change();
+  } catch (...) {
+    rollback();
+    throw;
+  }
+  commit();
+  if (marks_.empty()) forget_journal();
+}
+
+// Placement
+
+std::vector<int64_t> Cells::find(int64_t n, bool contiguous, int32_t stream) const {
+  if (n < 0) throw std::invalid_argument("n must not be negative, not " + std::to_string(n));
+  if (stream < 0 || stream >= n_streams())
+    throw std::invalid_argument("stream must lie in [0, " + std::to_string(n_streams()) +
+                                "), not " + std::to_string(stream));
   std::vector<int64_t> found;
-  if (n > size() - used_) return found;
-  found.reserve(static_cast<size_t>(n));
+  const int64_t begin = stream * share(), end = begin + share();
+  if (n == 0 || n > share() - used_[static_cast<size_t>(stream)]) return found;
   // Far past what is used, low cells are likely free: starting there keeps the attended range
   // short.
-  int64_t cell = head_ > used_ + 2 * n ? 0 : head_;
+  int64_t cell = heads_[static_cast<size_t>(stream)];
+  if (cell - begin > used_[static_cast<size_t>(stream)] + 2 * n) cell = begin;
+  if (contiguous) {
+    int64_t start = free_runs_.find(free_, n, cell);
+    if (start < 0 || start + n > end) start = free_runs_.find(free_, n, begin);
+    if (start < 0 || start + n > end) return found;
+    found.resize(static_cast<size_t>(n));
+    std::iota(found.begin(), found.end(), start);
+    return found;
+  }
+  found.reserve(static_cast<size_t>(n));
   while (static_cast<int64_t>(found.size()) < n) {
-    if (cell >= size()) cell = 0;
-    if (pos_[cell] < 0) found.push_back(cell);
-    ++cell;
+    cell = free_.next(cell);
+    if (cell >= end) {
+      cell = begin;
+      continue;
+    }
+    const int64_t left = n - static_cast<int64_t>(found.size());
+    const int64_t stop = std::min({occupied_.next(cell), end, cell + left});
+    for (; cell < stop; ++cell) found.push_back(cell);
   }
   return found;
 }
 
-std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owners, int64_t n) {
+int32_t Cells::set_of(const uint64_t* owners) {
+  int32_t count = 0, only = 0;
+  for (int64_t w = 0; w < words(); ++w)
+    if (owners[w]) {
+      count += __builtin_popcountll(owners[w]);
+      only = static_cast<int32_t>(w * 64 + __builtin_ctzll(owners[w]));
+    }
   const int32_t spare = n_seq_max_ % 64;
-  const uint64_t last_word = spare ? (uint64_t{1} << spare) - 1 : ~uint64_t{0};
-  for (int64_t i = 0; i < n; ++i) {
-    const uint64_t* o = owners + i * words_;
-    if (positions[i] < 0) throw std::invalid_argument("a position must not be negative");
-    if (std::all_of(o, o + words_, [](uint64_t w) { return w == 0; }) ||
-        (o[words_ - 1] & ~last_word))
-      throw std::invalid_argument("a token's owners must be one or more ids below n_seq_max");
+  if (count == 0 || (spare && owners[words() - 1] >> spare))
+    throw std::invalid_argument("a token's owners must be one or more ids below n_seq_max");
+  if (count == 1) return only;
+  if (n_streams() > 1)
+    throw std::invalid_argument(
+        "a token cannot have several owners where every sequence has cells of its own (policy "
+        "\"streams\")");
+  Vector<int32_t> ids;
+  ids.reserve(static_cast<size_t>(count));
+  for (int64_t w = 0; w < words(); ++w)
+    for (uint64_t bits = owners[w]; bits; bits &= bits - 1)
+      ids.push_back(static_cast<int32_t>(w * 64 + __builtin_ctzll(bits)));
+  return sets_.of(ids);
+}
+
+std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owners, int64_t n,
+                                  bool contiguous) {
+  std::vector<int64_t> cells;
+  if (n_streams() == 1) {
+    cells = find(n, contiguous);
+  } else {
+    std::vector<int32_t> stream(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) stream[static_cast<size_t>(i)] = set_of(owners + i * words());
+    cells.resize(static_cast<size_t>(n), -1);
+    for (int64_t i = 0; i < n; ++i) {
+      if (cells[static_cast<size_t>(i)] >= 0) continue;
+      const int32_t s = stream[static_cast<size_t>(i)];
+      const auto own = find(std::count(stream.begin(), stream.end(), s), contiguous, s);
+      if (own.empty()) {
+        cells.clear();
+        break;
+      }
+      for (size_t k = static_cast<size_t>(i), used = 0; k < cells.size(); ++k)
+        if (stream[k] == s) cells[k] = own[used++];
+    }
   }
-  std::vector<int64_t> cells = find(n);
   if (static_cast<int64_t>(cells.size()) < n)
     throw std::invalid_argument("there are not " + std::to_string(n) + " free cells");
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t cell = cells[i];
-    remember(cell);
-    pos_[cell] = positions[i];
-    std::copy_n(owners + i * words_, words_, owners_of(cell));
-    ++used_;
-    top_ = std::max(top_, cell + 1);
-    for (int64_t w = 0; w < words_; ++w)
-      for (uint64_t bits = owners[i * words_ + w]; bits; bits &= bits - 1) {
-        Range& r = ranges_[w * 64 + __builtin_ctzll(bits)];
-        r.min = r.min < 0 ? positions[i] : std::min(r.min, positions[i]);
-        r.max = std::max(r.max, positions[i]);
-      }
-  }
-  if (n > 0) head_ = cells[n - 1] + 1;
+  put(cells.data(), positions, owners, n);
   return cells;
 }
+
+void Cells::require_free(const int64_t* cells, int64_t n) const {
+  int64_t previous = -1;
+  bool ascending = true;
+  for (int64_t i = 0; i < n; ++i) {
+    if (cells[i] < 0 || cells[i] >= size() || !free_.has(cells[i]))
+      throw std::invalid_argument("cell " + std::to_string(cells[i]) + " is not a free cell");
+    ascending &= cells[i] > previous;
+    previous = cells[i];
+  }
+  if (ascending) return;
+  std::vector<int64_t> sorted(cells, cells + n);
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    throw std::invalid_argument("a cell is named twice");
+}
+
+void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* owners, int64_t n) {
+  if (n == 0) return;
+  enter();
+  require_free(cells, n);
+  Vector<Segment> segments;
+  const uint64_t* known = nullptr;
+  int32_t set = kNone;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t* row = owners + i * words();
+    if (positions[i] < 0 || positions[i] == kEnd)
+      throw std::invalid_argument("a position must lie in [0, 2^31 - 1), not " +
+                                  std::to_string(positions[i]));
+    if (!known || std::memcmp(row, known, static_cast<size_t>(words()) * 8) != 0)
+      set = set_of(known = row);
+    if (n_streams() > 1 && cells[i] / share() != set)
+      throw std::invalid_argument("cell " + std::to_string(cells[i]) +
+                                  " is not in the share of sequence " + std::to_string(set));
+    if (!segments.empty()) {
+      Segment& last = segments.back();
+      if (last.owners == set && last.cell + last.len == cells[i] &&
+          last.pos + last.len == positions[i]) {
+        ++last.len;
+        continue;
+      }
+    }
+    segments.push_back({static_cast<int32_t>(cells[i]), 1, positions[i], positions[i], set});
+  }
+  for (const Segment& s : segments) record(s.cell, s.len);
+  for (const Segment& s : segments) {
+    write(s);
+    index(s);
+  }
+  if (n_streams() == 1)
+    advance_head(0, cells[n - 1]);
+  else
+    for (const Segment& s : segments) advance_head(stream_of(s.owners), s.cell + s.len - 1);
+}
+
+// Verbs
 
 void Cells::seq_rm(int32_t seq, int32_t p0, int32_t p1) {
   if (seq != -1) require(seq, "seq");
   const Interval in(p0, p1);
-  int64_t first = size();
-  for (int64_t i = 0; i < top_; ++i) {
-    if (!in.has(pos_[i]) || (seq >= 0 && !owns(i, seq))) continue;
-    remember(i);
-    stale_owners(i);
-    if (seq >= 0) owners_of(i)[seq / 64] &= ~(uint64_t{1} << (seq % 64));
-    if (seq < 0 || !owned(i)) {
-      empty(i);
-      first = std::min(first, i);
-    }
+  if (in.p0 >= in.p1) return;
+  enter();
+  Vector<Segment> segments;
+  if (seq < 0) {
+    atomically([&] {
+      for (int32_t s = 0; s < n_seq_max_; ++s) {
+        segments.clear();
+        collect(s, in.p0, in.p1, segments);
+        if (segments.empty()) continue;
+        for (const Segment& x : segments) record(x.cell, x.len);
+        const bool bulk = many(segments.size());
+        for (const Segment& x : segments) {
+          forget(x, bulk);
+          release(x.cell, x.len, x.owners);
+          lower_heads(x.cell, x.len);
+        }
+      }
+    });
+    return;
   }
-  lower_top();
-  head_ = std::min(head_, first);
+  collect(seq, in.p0, in.p1, segments);
+  if (segments.empty()) return;
+  Vector<int32_t> rest(segments.size(), kNone);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const int32_t set = segments[i].owners;
+    if (set == seq) continue;
+    rest[i] = i > 0 && segments[i - 1].owners == set ? rest[i - 1] : sets_.without(set, seq);
+  }
+  for (const Segment& s : segments) record(s.cell, s.len);
+  Index& x = sequences_[static_cast<size_t>(seq)];
+  try {
+    x.runs.erase(in.p0, in.p1);
+  } catch (const std::bad_alloc&) {
+    x.stale = true;
+    x.runs.clear();
+  }
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const Segment& s = segments[i];
+    if (rest[i] != kNone) {
+      change_owners(s, rest[i]);
+      continue;
+    }
+    release(s.cell, s.len, s.owners);
+    lower_heads(s.cell, s.len);
+  }
 }
 
 void Cells::seq_cp(int32_t src, int32_t dst, int32_t p0, int32_t p1) {
   require(src, "src");
   require(dst, "dst");
   if (src == dst) return;
+  if (n_streams() > 1)
+    throw std::invalid_argument("sequences with cells of their own cannot share any");
   const Interval in(p0, p1);
-  for (int64_t i = 0; i < top_; ++i)
-    if (in.has(pos_[i]) && owns(i, src)) {
-      remember(i);
-      owners_of(i)[dst / 64] |= uint64_t{1} << (dst % 64);
+  enter();
+  Vector<Segment> segments;
+  collect(src, in.p0, in.p1, segments);
+  Vector<int32_t> more(segments.size());
+  const bool new_sequence = runs(dst).empty();
+  for (size_t i = 0; i < segments.size(); ++i)
+    more[i] = i > 0 && segments[i - 1].owners == segments[i].owners
+                  ? more[i - 1]
+                  : sets_.with(segments[i].owners, dst);
+  for (size_t i = 0; i < segments.size(); ++i)
+    if (more[i] != segments[i].owners) record(segments[i].cell, segments[i].len);
+  const bool bulk = many(segments.size()) && !new_sequence;
+  Index& x = sequences_[static_cast<size_t>(dst)];
+  try {
+    if (new_sequence && in.p0 <= seq_pos_min(src) && in.p1 > seq_pos_max(src)) {
+      x.runs.copy(runs(src));
+    } else if (new_sequence) {
+      Vector<Run> pieces;
+      runs(src).each(in.p0, in.p1, [&](const Run& r) { pieces.push_back(r); });
+      x.runs.assign(pieces);
+    } else if (!bulk) {
+      for (size_t i = 0; i < segments.size(); ++i)
+        if (more[i] != segments[i].owners)
+          x.runs.insert({segments[i].pos, segments[i].cell, segments[i].len});
     }
-  ranges_[dst].stale = true;
+    x.stale |= bulk;
+  } catch (const std::bad_alloc&) {
+    x.stale = true;
+  }
+  if (x.stale) x.runs.clear();
+  for (size_t i = 0; i < segments.size(); ++i)
+    if (more[i] != segments[i].owners) change_owners(segments[i], more[i]);
+  if (llama_2024_) heads_[0] = 0;
 }
 
 void Cells::seq_keep(int32_t seq) {
   require(seq, "seq");
+  enter();
+  // In 2024 the head also fell to a cell that was already empty.
   int64_t first = size();
-  for (int64_t i = 0; i < top_; ++i) {
-    if (pos_[i] < 0) continue;
-    remember(i);
-    stale_owners(i);
-    const bool keep = owns(i, seq);
-    std::fill_n(owners_of(i), words_, 0);
-    if (keep) {
-      owners_of(i)[seq / 64] = uint64_t{1} << (seq % 64);
-    } else {
-      empty(i);
-      first = std::min(first, i);
-    }
+  if (llama_2024_) {
+    first = free_.next(0);
+    for (int64_t c = 0; c < first; ++c)
+      if (!sets_.has(owners_[c], seq)) first = c;
   }
-  lower_top();
-  head_ = std::min(head_, first);
+  atomically([&] {
+    for (int32_t s = 0; s < n_seq_max_; ++s)
+      if (s != seq) seq_rm(s, 0, kEnd);
+  });
+  if (first < size()) heads_[0] = std::min(heads_[0], first);
 }
 
 void Cells::seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
   require(seq, "seq");
   const Interval in(p0, p1);
   if (delta == 0 || in.p0 == in.p1) return;
-  for (int64_t i = 0; i < top_; ++i)
-    if (in.has(pos_[i]) && owns(i, seq)) {
-      const int64_t shift = int64_t{shift_[i]} + delta;
-      if (int64_t{pos_[i]} + delta >= kEnd || shift > kEnd || shift < -int64_t{kEnd})
-        throw std::invalid_argument("delta " + std::to_string(delta) + " moves position " +
-                                    std::to_string(pos_[i]) + " out of range");
-    }
-  int64_t first = size();
-  for (int64_t i = 0; i < top_; ++i) {
-    if (!in.has(pos_[i]) || !owns(i, seq)) continue;
-    remember(i);
-    if (pos_[i] + delta < 0) {
-      stale_owners(i);
-      empty(i);
-      first = std::min(first, i);
-    } else {
-      move(i, pos_[i] + delta);
-    }
+  enter();
+  Vector<Segment> segments;
+  collect(seq, in.p0, in.p1, segments);
+  for (const Segment& s : segments) {
+    if (int64_t{s.pos} + s.len - 1 + delta >= kEnd)
+      throw std::invalid_argument("delta " + std::to_string(delta) + " moves position " +
+                                  std::to_string(s.pos + s.len - 1) + " out of range");
   }
-  lower_top();
-  head_ = first < size() ? first : 0;
+  Vector<int64_t> first(heads_.size(), size());
+  for (const Segment& s : segments) record(s.cell, s.len);
+  const bool bulk = many(segments.size());
+  for (const Segment& s : segments) forget(s, bulk);
+  for (const Segment& s : segments) {
+    const auto gone =
+        static_cast<int32_t>(std::clamp<int64_t>(-(int64_t{s.pos} + delta), 0, s.len));
+    if (gone > 0) {
+      int64_t& f = first[static_cast<size_t>(s.cell / share())];
+      f = std::min<int64_t>(f, s.cell);
+      release(s.cell, gone, s.owners);
+    }
+    if (gone == s.len) continue;
+    const Segment rest{s.cell + gone, s.len - gone, s.pos + gone + delta, s.base + gone, s.owners};
+    std::iota(&pos_[rest.cell], &pos_[rest.cell] + rest.len, rest.pos);
+    moved_.add(rest.cell, rest.cell + rest.len);
+    learn(rest, bulk);
+  }
+  const auto stream = static_cast<size_t>(stream_of(seq));
+  heads_[stream] = first[stream] < size() ? first[stream] : static_cast<int64_t>(stream) * share();
 }
 
 void Cells::seq_div(int32_t seq, int32_t p0, int32_t p1, int32_t divisor) {
@@ -210,229 +591,312 @@ void Cells::seq_div(int32_t seq, int32_t p0, int32_t p1, int32_t divisor) {
     throw std::invalid_argument("divisor must be 1 or more, not " + std::to_string(divisor));
   const Interval in(p0, p1);
   if (divisor == 1) return;
-  for (int64_t i = 0; i < top_; ++i) {
-    if (!in.has(pos_[i]) || !owns(i, seq)) continue;
-    remember(i);
-    move(i, pos_[i] / divisor);
+  enter();
+  Vector<Segment> segments;
+  collect(seq, in.p0, in.p1, segments);
+  for (const Segment& s : segments) record(s.cell, s.len);
+  for (const Segment& s : segments) {
+    stale(s);
+    for (int32_t i = 0; i < s.len; ++i) pos_[s.cell + i] /= divisor;
+    moved_.add(s.cell, s.cell + s.len);
   }
 }
-
-const Cells::Range& Cells::range(int32_t seq) const {
-  require(seq, "seq");
-  Range& r = ranges_[seq];
-  if (r.stale) {
-    r = Range{};
-    for (int64_t i = 0; i < top_; ++i)
-      if (owns(i, seq)) {
-        r.min = r.min < 0 ? pos_[i] : std::min(r.min, pos_[i]);
-        r.max = std::max(r.max, pos_[i]);
-      }
-  }
-  return r;
-}
-
-int32_t Cells::seq_pos_min(int32_t seq) const { return range(seq).min; }
-int32_t Cells::seq_pos_max(int32_t seq) const { return range(seq).max; }
 
 bool Cells::same_cells(int32_t a, int32_t b) const {
   require(a, "a");
   require(b, "b");
-  for (int64_t i = 0; i < top_; ++i)
-    if (owns(i, a) != owns(i, b)) return false;
+  for (int32_t set = 0; set < sets_.size(); ++set)
+    if (sets_.cells(set) > 0 && sets_.has(set, a) != sets_.has(set, b)) return false;
   return true;
 }
 
 void Cells::clear() {
-  for (int64_t i = 0; i < top_; ++i)
-    if (pos_[i] >= 0) {
-      remember(i);
-      empty(i);
+  enter();
+  const int64_t end = top();
+  record(0, end);
+  for (Index& x : sequences_) {
+    x.runs.clear();
+    x.stale = false;
+  }
+  std::fill_n(pos_.begin(), end, -1);
+  std::fill_n(base_.begin(), end, -1);
+  std::fill_n(owners_.begin(), end, kNone);
+  free_.add(0, end);
+  occupied_.remove(0, end);
+  moved_.remove(0, end);
+  free_runs_.touch(0, end);
+  for (int32_t set = 0; set < sets_.size(); ++set) sets_.count(set, -sets_.cells(set));
+  for (size_t s = 0; s < heads_.size(); ++s) {
+    heads_[s] = static_cast<int64_t>(s) * share();
+    used_[s] = 0;
+  }
+}
+
+std::vector<Run> Cells::seq_runs(int32_t seq, int32_t p0, int32_t p1) const {
+  const Interval in(p0, p1);
+  std::vector<Run> out;
+  runs(seq).each(in.p0, in.p1, [&](const Run& r) { out.push_back(r); });
+  return out;
+}
+
+std::vector<int64_t> Cells::shared(int32_t seq, int32_t p0, int32_t p1) const {
+  const Interval in(p0, p1);
+  std::vector<int64_t> cells;
+  runs(seq).each(in.p0, in.p1, [&](const Run& r) {
+    for (int32_t c = r.cell; c < r.cell + r.len; ++c)
+      if (owners_[c] != seq) cells.push_back(c);
+  });
+  return cells;
+}
+
+std::vector<int32_t> Cells::sharers(int32_t seq, int32_t p0, int32_t p1) const {
+  const Interval in(p0, p1);
+  std::vector<int32_t> ids, sets;
+  runs(seq).each(in.p0, in.p1, [&](const Run& r) {
+    for (int64_t c = r.cell, n; c < r.cell + r.len; c += n) {
+      n = same(&owners_[c], r.cell + r.len - c, 0);
+      if (sets.empty() || sets.back() != owners_[c]) sets.push_back(owners_[c]);
     }
-  std::fill(ranges_.begin(), ranges_.end(), Range{});
-  head_ = top_ = 0;
+  });
+  std::sort(sets.begin(), sets.end());
+  sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
+  for (const int32_t set : sets)
+    for (const int32_t s : sets_.ids(set))
+      if (s != seq) ids.push_back(s);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+void Cells::duplicate(const int64_t* from, const int64_t* to, int64_t n, int32_t seq, bool leave) {
+  require(seq, "seq");
+  enter();
+  require_free(to, n);
+  Vector<Segment> old, copies;
+  Vector<int32_t> rest;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t c = from[i];
+    if (c < 0 || c >= size() || owners_[c] == kNone || (leave && !sets_.has(owners_[c], seq)))
+      throw std::invalid_argument("cell " + std::to_string(c) + " is not a cell of the sequence");
+    if (leave && owners_[c] == seq)
+      throw std::invalid_argument("cell " + std::to_string(c) + " is not shared");
+    if (n_streams() > 1 && to[i] / share() != seq)
+      throw std::invalid_argument("cell " + std::to_string(to[i]) +
+                                  " is not in the share of sequence " + std::to_string(seq));
+    if (i > 0 && copies.back().cell + copies.back().len == to[i] && c == from[i - 1] + 1 &&
+        owners_[c] == old.back().owners && pos_[c] == pos_[c - 1] + 1 &&
+        base_[c] == base_[c - 1] + 1) {
+      ++old.back().len;
+      ++copies.back().len;
+      continue;
+    }
+    old.push_back({static_cast<int32_t>(c), 1, pos_[c], base_[c], owners_[c]});
+    copies.push_back({static_cast<int32_t>(to[i]), 1, pos_[c], base_[c], seq});
+    if (leave) rest.push_back(sets_.without(owners_[c], seq));
+  }
+  for (const Segment& s : copies) record(s.cell, s.len);
+  if (leave)
+    for (const Segment& s : old) record(s.cell, s.len);
+  const bool bulk = many(copies.size());
+  for (size_t i = 0; i < copies.size(); ++i) {
+    if (leave) {
+      forget({old[i].cell, old[i].len, old[i].pos, old[i].base, seq}, bulk);
+      change_owners(old[i], rest[i]);
+    }
+    write(copies[i]);
+    learn(copies[i], bulk);
+  }
+}
+
+// Shifts
+
+bool Cells::has_shift() const {
+  for (int64_t c = moved_.next(0); c < size(); c = moved_.next(c + 1)) {
+    if (pos_[c] != base_[c]) return true;
+    moved_.remove(c, c + 1);
+  }
+  return false;
 }
 
 std::vector<int64_t> Cells::shifted() const {
   std::vector<int64_t> cells;
-  if (has_shift())
-    for (int64_t i = 0; i < top_; ++i)
-      if (shift_[i] != 0) cells.push_back(i);
+  for (int64_t c = moved_.next(0); c < size(); c = moved_.next(c + 1))
+    if (pos_[c] != base_[c]) cells.push_back(c);
   return cells;
 }
 
 void Cells::clear_shifts() {
   if (!has_shift()) return;
-  for (int64_t i = 0; i < top_; ++i)
-    if (shift_[i] != 0) {
-      remember(i);
-      shift_[i] = 0;
-    }
-  n_shifted_ = 0;
-}
-
-void Cells::begin() {
-  journal_.clear();
-  journal_owners_.clear();
-  head_before_ = head_;
-  journalling_ = can_roll_back_ = true;
-}
-
-void Cells::rollback() {
-  if (!can_roll_back_) return;
-  journalling_ = can_roll_back_ = false;
-  for (size_t k = journal_.size(); k-- > 0;) {
-    const Change& c = journal_[k];
-    stale_owners(c.cell);
-    used_ += (c.pos >= 0) - (pos_[c.cell] >= 0);
-    n_shifted_ += (c.shift != 0) - (shift_[c.cell] != 0);
-    pos_[c.cell] = c.pos;
-    shift_[c.cell] = c.shift;
-    std::copy_n(&journal_owners_[k * static_cast<size_t>(words_)], words_, owners_of(c.cell));
-    stale_owners(c.cell);
-    top_ = std::max(top_, c.cell + 1);
+  enter();
+  if (!marks_.empty())
+    for (const int64_t c : shifted()) record(c, 1);
+  const int64_t n = size();
+  for (int64_t c = moved_.next(0); c < n; c = moved_.next(c)) {
+    c = c / 64 * 64;  // in a word all that did not move are right already
+    const int64_t end = std::min(n, c + 64);
+    std::copy(&pos_[c], &pos_[c] + end - c, &base_[c]);
+    c = end;
   }
-  head_ = head_before_;
-  lower_top();
-  journal_.clear();
-  journal_owners_.clear();
+  moved_.remove(0, n);
 }
+
+// Defragmentation: what llama.cpp did until August 2025
+
+std::vector<Move> Cells::defrag_plan(int64_t max_moves) const {
+  std::vector<Move> moves;
+  if (n_streams() > 1) return moves;
+  const int64_t n_used = used();
+  int64_t end = top();  // cells at or after this are planned to move
+  for (int64_t hole = free_.next(0); hole < n_used && max_moves != 0;) {
+    const int64_t stop = std::min(occupied_.next(hole), n_used);
+    // The last stop - hole used cells, in ascending order, fill it.
+    int64_t first = end;
+    for (int64_t left = stop - hole; left > 0;) {
+      const int64_t last = occupied_.previous(first - 1), before = free_.previous(last);
+      first = std::max(before + 1, last + 1 - left);
+      left -= last + 1 - first;
+    }
+    int64_t to = hole;
+    for (int64_t c = first; to < stop; c = occupied_.next(c)) {
+      if (max_moves == 0) return moves;
+      const int64_t n = std::min({free_.next(c), end, c + stop - to}) - c;
+      moves.push_back({c, to, n});
+      --max_moves;
+      to += n, c += n;
+    }
+    end = first;
+    hole = free_.next(stop);
+  }
+  return moves;
+}
+
+void Cells::move(const std::vector<Move>& moves) {
+  if (moves.empty()) return;
+  enter();
+  Vector<Segment> old;
+  Vector<int32_t> to;
+  for (const Move& m : moves) {
+    if (m.n < 1 || m.from < 0 || m.to < 0 || m.from + m.n > size() || m.to + m.n > size() ||
+        free_.next(m.from) < m.from + m.n || occupied_.next(m.to) < m.to + m.n)
+      throw std::invalid_argument("a move must go from used cells to free ones");
+    each_segment(m.from, m.n, [&](const Segment& s) {
+      old.push_back(s);
+      to.push_back(static_cast<int32_t>(m.to + s.cell - m.from));
+    });
+  }
+  for (size_t i = 0; i < old.size(); ++i) {
+    record(old[i].cell, old[i].len);
+    record(to[i], old[i].len);
+  }
+  const bool bulk = many(old.size());
+  for (const Segment& s : old) {
+    forget(s, bulk);
+    release(s.cell, s.len, s.owners);
+  }
+  for (size_t i = 0; i < old.size(); ++i) {
+    Segment s = old[i];
+    s.cell = to[i];
+    write(s);
+    learn(s, bulk);
+  }
+  if (n_streams() == 1) heads_[0] = used();
+}
+
+// Reading
 
 int64_t Cells::mask(const int32_t* positions, const int32_t* seqs, int64_t n_queries, int64_t n,
-                    bool* visible) const {
-  int64_t count = 0;
+                    const Sight& sight, bool* visible) const {
+  int64_t count = 0, in_row = 0;
   for (int64_t t = 0; t < n_queries; ++t) {
-    const int64_t word = seqs[t] / 64;
-    const int bit = seqs[t] % 64;
-    const uint64_t* o = owners_.data() + word;
     bool* row = visible + t * n;
-    int64_t in_row = 0;
-    for (int64_t j = 0; j < n; ++j) {
-      const bool see = (o[j * words_] >> bit & 1) & (pos_[j] <= positions[t]);
-      row[j] = see;
-      in_row += see;
+    const Runs& r = runs(seqs[t]);
+    int32_t from = sight.first(positions[t]);
+    const int32_t to = sight.last(positions[t]);
+    if (t > 0 && seqs[t] == seqs[t - 1] && positions[t] >= positions[t - 1] &&
+        from == sight.first(positions[t - 1])) {
+      // What the query before saw, and what lies between.
+      std::memcpy(row, row - n, static_cast<size_t>(n));
+      from = sight.last(positions[t - 1]);
+    } else {
+      std::memset(row, 0, static_cast<size_t>(n));
+      in_row = 0;
     }
+    r.each(from, to, [&](const Run& x) {
+      const int64_t len = std::min<int64_t>(x.len, n - x.cell);
+      if (len <= 0) return;
+      std::memset(row + x.cell, 1, static_cast<size_t>(len));
+      in_row += len;
+    });
     count += in_row;
   }
   return count;
 }
 
-void Cells::check() const {
-  int64_t used = 0, top = 0, shifted = 0;
-  std::vector<Range> ranges(ranges_.size());
-  for (int64_t i = 0; i < size(); ++i) {
-    shifted += shift_[i] != 0;
-    if ((pos_[i] >= 0) != owned(i) || (pos_[i] < 0 && (shift_[i] != 0 || pos_[i] != -1)))
-      throw std::logic_error("cell " + std::to_string(i) + " is neither used nor empty");
-    if (pos_[i] < 0) continue;
-    ++used;
-    top = i + 1;
-    for (int32_t s = 0; s < n_seq_max_; ++s)
-      if (owns(i, s)) {
-        ranges[s].min = ranges[s].min < 0 ? pos_[i] : std::min(ranges[s].min, pos_[i]);
-        ranges[s].max = std::max(ranges[s].max, pos_[i]);
-      }
+std::string Cells::map() const {
+  std::string picture(static_cast<size_t>(top()), '.');
+  for (size_t i = 0; i < picture.size(); ++i) {
+    const auto ids = owners(static_cast<int64_t>(i));
+    if (ids.size() == 1)
+      picture[i] = ids[0] < 10 ? static_cast<char>('0' + ids[0]) : '+';
+    else if (ids.size() > 1)
+      picture[i] = 'M';
   }
-  if (used != used_ || top != top_ || shifted != n_shifted_ || head_ < 0 || head_ > size())
-    throw std::logic_error("the counters disagree with the cells");
-  for (int32_t s = 0; s < n_seq_max_; ++s)
-    if (range(s).min != ranges[s].min || range(s).max != ranges[s].max)
-      throw std::logic_error("the range of sequence " + std::to_string(s) + " is wrong");
+  return picture;
 }
 
-}  // namespace aleator
-
-namespace {
-
-using aleator::Cells;
-using namespace nb::literals;
-template <typename T>
-using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-nb::ndarray<nb::numpy, int64_t> owned_array(std::vector<int64_t>&& values) {
-  auto* kept = new std::vector<int64_t>(std::move(values));
-  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
-  return nb::ndarray<nb::numpy, int64_t>(kept->data(), {kept->size()}, owner);
+void Cells::check() const {
+  const auto require = [](bool right, const std::string& what) {
+    if (!right) throw std::logic_error(what);
+  };
+  std::vector<int64_t> used(used_.size()), per_set(static_cast<size_t>(sets_.size()));
+  std::vector<Vector<Run>> found(sequences_.size());
+  for (int64_t i = 0; i < size(); ++i) {
+    const std::string cell = "cell " + std::to_string(i);
+    const bool empty = pos_[i] < 0;
+    require(free_.has(i) == empty && occupied_.has(i) != empty, cell + ": the bitmaps are wrong");
+    require((owners_[i] == kNone) == empty, cell + " is neither used nor empty");
+    require(!empty || (pos_[i] == -1 && base_[i] == -1), cell + " is empty and has a position");
+    require(pos_[i] == base_[i] || moved_.has(i), cell + ": its shift is not known");
+    if (empty) continue;
+    ++used[static_cast<size_t>(i / share())];
+    ++per_set[static_cast<size_t>(owners_[i])];
+    require(!sets_.ids(owners_[i]).empty(), cell + " has a set of owners that is not in use");
+    for (const int32_t s : sets_.ids(owners_[i])) {
+      require(n_streams() == 1 || i / share() == s, cell + " is in another stream");
+      auto& list = found[static_cast<size_t>(s)];
+      const auto c = static_cast<int32_t>(i);
+      list.push_back({pos_[i], c, 1});
+    }
+  }
+  for (size_t s = 0; s < used_.size(); ++s) {
+    const auto low = static_cast<int64_t>(s) * share();
+    require(used[s] == used_[s], "the number of used cells is wrong");
+    require(heads_[s] >= low && heads_[s] <= low + share(), "a head is out of range");
+  }
+  for (int32_t set = 0; set < sets_.size(); ++set)
+    require(per_set[static_cast<size_t>(set)] == sets_.cells(set), "a set's count is wrong");
+  for (size_t s = 0; s < sequences_.size(); ++s) {
+    const Runs& r = runs(static_cast<int32_t>(s));
+    r.check();
+    std::vector<Run> listed;
+    r.each(0, kEnd, [&](const Run& x) {
+      for (int32_t i = 0; i < x.len; ++i) listed.push_back({x.pos + i, x.cell + i, 1});
+    });
+    const auto before = [](const Run& a, const Run& b) { return a.before(b); };
+    std::sort(listed.begin(), listed.end(), before);
+    std::sort(found[s].begin(), found[s].end(), before);
+    require(listed.size() == found[s].size() &&
+                std::equal(
+                    listed.begin(), listed.end(), found[s].begin(),
+                    [](const Run& a, const Run& b) { return a.pos == b.pos && a.cell == b.cell; }),
+            "the runs of sequence " + std::to_string(s) + " are wrong");
+    int32_t low = -1, high = -1;
+    for (const Run& x : found[s]) {
+      low = low < 0 ? x.pos : std::min(low, x.pos);
+      high = std::max(high, x.pos);
+    }
+    require(r.min() == low && r.max() == high, "the range of a sequence is wrong");
+  }
 }
 
-nb::ndarray<nb::numpy, int64_t> place(
-    Cells& c, Array<int32_t> positions,
-    nb::ndarray<const uint64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> owners) {
-  const size_t n = positions.shape(0);
-  if (owners.shape(0) != n || owners.shape(1) != static_cast<size_t>(c.words()))
-    throw std::invalid_argument("owners must be uint64 [tokens, ceil(n_seq_max / 64)]");
-  return owned_array(c.place(positions.data(), owners.data(), static_cast<int64_t>(n)));
-}
-
-int64_t mask(const Cells& c, Array<int32_t> positions, Array<int32_t> seqs,
-             nb::ndarray<bool, nb::ndim<2>, nb::c_contig, nb::device::cpu> out) {
-  const size_t t = positions.shape(0), n = out.shape(1);
-  if (seqs.shape(0) != t || out.shape(0) != t || n > static_cast<size_t>(c.size()))
-    throw std::invalid_argument("out must be [queries, n] with n at most the number of cells");
-  for (size_t i = 0; i < t; ++i)
-    if (seqs.data()[i] < 0 || seqs.data()[i] >= c.n_seq_max())
-      throw std::invalid_argument("seqs must lie in [0, n_seq_max)");
-  return c.mask(positions.data(), seqs.data(), static_cast<int64_t>(t), static_cast<int64_t>(n),
-                out.data());
-}
-
-}  // namespace
-
-ALEATOR_BIND(cells) {
-  nb::class_<Cells>(m, "Cells",
-                    "What each cell of a KV cache holds: position, owners, pending shift.\n\n"
-                    "Ranges of positions are [p0, p1); p0 < 0 means 0 and p1 < 0 means infinity. "
-                    "An id out of range raises ValueError.")
-      .def(nb::init<int64_t, int32_t>(), "size"_a, "n_seq_max"_a = 1)
-      .def_prop_ro("size", &Cells::size)
-      .def_prop_ro("n_seq_max", &Cells::n_seq_max)
-      .def_prop_ro("used", &Cells::used, "Cells that hold a token.")
-      .def_prop_ro("head", &Cells::head, "Where the next search starts; may equal size.")
-      .def_prop_ro("top", &Cells::top, "Index of the highest used cell + 1.")
-      .def_prop_ro("has_shift", &Cells::has_shift)
-      .def_prop_ro(
-          "positions",
-          [](const Cells& c) {
-            return nb::ndarray<nb::numpy, const int32_t>(c.positions(), {(size_t)c.size()});
-          },
-          nb::rv_policy::reference_internal, "int32 [size], read-only view; -1 is an empty cell.")
-      .def_prop_ro(
-          "shifts",
-          [](const Cells& c) {
-            return nb::ndarray<nb::numpy, const int32_t>(c.shifts(), {(size_t)c.size()});
-          },
-          nb::rv_policy::reference_internal, "int32 [size], read-only view.")
-      .def_prop_ro(
-          "owners",
-          [](const Cells& c) {
-            return nb::ndarray<nb::numpy, const uint64_t>(c.owners(),
-                                                          {(size_t)c.size(), (size_t)c.words()});
-          },
-          nb::rv_policy::reference_internal,
-          "uint64 [size, ceil(n_seq_max / 64)], read-only view; bit s of a row is sequence s.")
-      .def(
-          "find", [](const Cells& c, int64_t n) { return owned_array(c.find(n)); }, "n"_a,
-          "The first n free cells in ring order from head, int64; empty if there are fewer.")
-      .def("place", &place, "positions"_a, "owners"_a,
-           "Give the cells that find names positions (int32 [n]) and owners (uint64 [n, words]); "
-           "return them.")
-      .def("seq_rm", &Cells::seq_rm, "seq"_a, "p0"_a = -1, "p1"_a = -1)
-      .def("seq_cp", &Cells::seq_cp, "src"_a, "dst"_a, "p0"_a = -1, "p1"_a = -1)
-      .def("seq_keep", &Cells::seq_keep, "seq"_a)
-      .def("seq_add", &Cells::seq_add, "seq"_a, "p0"_a, "p1"_a, "delta"_a)
-      .def("seq_div", &Cells::seq_div, "seq"_a, "p0"_a, "p1"_a, "divisor"_a)
-      .def("seq_pos_min", &Cells::seq_pos_min, "seq"_a, "-1 if the sequence is empty.")
-      .def("seq_pos_max", &Cells::seq_pos_max, "seq"_a, "-1 if the sequence is empty.")
-      .def("same_cells", &Cells::same_cells, "a"_a, "b"_a, "Do a and b own the same cells?")
-      .def("clear", &Cells::clear)
-      .def(
-          "shifted", [](const Cells& c) { return owned_array(c.shifted()); },
-          "Cells whose stored key waits for a rotation, int64.")
-      .def("clear_shifts", &Cells::clear_shifts)
-      .def("begin", &Cells::begin, "Start a journal of all changes.")
-      .def("commit", &Cells::commit, "Stop the journal.")
-      .def("rollback", &Cells::rollback, "Restore the state at the last begin.")
-      .def("mask", &mask, "positions"_a, "seqs"_a, "out"_a,
-           "Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell "
-           "j? Returns how many are True.")
-      .def("check", &Cells::check, "Raise RuntimeError if counters and cells disagree.");
-}
+}  // namespace aleator::cache

@@ -1,38 +1,75 @@
 // Host side of the KV cache: what each cell holds.  A cell is one token's slot in the storage.
 //
-// A cell knows its position, the sequences that own it (a set, as bits) and the rotation its stored
-// key still waits for.  An empty cell has position -1, no owner and no shift.  Semantics are
-// llama.cpp 0.5's, except where that is wrong: seq_div shifts the right way, ids out of range
-// raise, and a journal makes every failure exact.
+// A cell knows its position, the position its stored key is rotated for (the difference is a
+// pending shift) and its owners, a set of sequences.  An empty cell has position -1, no owner and
+// no shift.  These arrays are the truth; the free cells as a bitmap and the cells of each sequence
+// as runs are indexes of it, so that no operation walks over cells it does not change.
+//
+// Semantics are llama.cpp 0.5's, except where that is wrong: seq_div shifts the right way, ids out
+// of range raise, and a journal makes every failure exact.  With `llama_2024` placement and head
+// follow llama.cpp's struct of 2024.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-namespace aleator {
+#include "cache/bitmap.hpp"
+#include "cache/free_runs.hpp"
+#include "cache/owner_sets.hpp"
+#include "cache/runs.hpp"
+
+namespace aleator::cache {
+
+// Which keys a query at position p sees, apart from ownership: positions [first, last).
+struct Sight {
+  enum class Window { none, standard, chunked, symmetric };
+  bool causal = true;
+  Window window = Window::none;
+  int32_t width = 0;
+  int32_t first(int32_t p) const;
+  int32_t last(int32_t p) const;
+};
+
+struct Move {
+  int64_t from, to, n;
+};
 
 class Cells {
  public:
   static constexpr int32_t kMaxSequences = 4096;
 
-  Cells(int64_t size, int32_t n_seq_max);
+  // With streams every sequence has an equal share of the cells to itself.
+  Cells(int64_t size, int32_t n_seq_max, bool streams, bool llama_2024);
+  Cells(const Cells&) = delete;
+  Cells& operator=(const Cells&) = delete;
 
   int64_t size() const { return static_cast<int64_t>(pos_.size()); }
   int32_t n_seq_max() const { return n_seq_max_; }
-  int64_t words() const { return words_; }
-  int64_t used() const { return used_; }
-  int64_t head() const { return head_; }
-  int64_t top() const { return top_; }
-  bool has_shift() const { return n_shifted_ > 0; }
+  int32_t n_streams() const { return static_cast<int32_t>(heads_.size()); }
+  bool llama_2024() const { return llama_2024_; }
+  int64_t used() const;
+  int64_t used_in(int32_t stream) const { return used_[static_cast<size_t>(stream)]; }
+  int64_t head(int32_t stream = 0) const { return heads_[static_cast<size_t>(stream)]; }
+  int64_t top() const { return occupied_.previous(size() - 1) + 1; }
+  bool has_shift() const;
   const int32_t* positions() const { return pos_.data(); }
-  const int32_t* shifts() const { return shift_.data(); }
-  const uint64_t* owners() const { return owners_.data(); }
+  int32_t shift(int64_t cell) const { return pos_[cell] - base_[cell]; }
+  std::span<const int32_t> owners(int64_t cell) const;
+  int64_t shared_cells() const { return sets_.shared_cells(); }
+  // Changes with every change of a cell or a head.
+  uint64_t version() const { return version_; }
 
-  // The first n free cells in ring order from head; empty if there are not that many.
-  std::vector<int64_t> find(int64_t n) const;
-  // Gives find(n) positions and owners; head becomes the last of those cells + 1.
-  std::vector<int64_t> place(const int32_t* positions, const uint64_t* owners, int64_t n);
+  // Free cells for n tokens of a stream: the first in ring order from head, or with `contiguous`
+  // the first run of n that does not wrap.  Empty if there are not that many.
+  std::vector<int64_t> find(int64_t n, bool contiguous, int32_t stream = 0) const;
+  // Gives find's cells positions and owners (rows of `words` 64-bit words); the head moves on.
+  std::vector<int64_t> place(const int32_t* positions, const uint64_t* owners, int64_t n,
+                             bool contiguous);
+  // The same for given cells, which must be free; the head moves behind the last.
+  void put(const int64_t* cells, const int32_t* positions, const uint64_t* owners, int64_t n);
 
   // Ranges are [p0, p1); p0 < 0 is 0 and p1 < 0 is infinity.
   void seq_rm(int32_t seq, int32_t p0, int32_t p1);  // seq -1: every sequence
@@ -40,62 +77,106 @@ class Cells {
   void seq_keep(int32_t seq);
   void seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta);
   void seq_div(int32_t seq, int32_t p0, int32_t p1, int32_t divisor);
-  int32_t seq_pos_min(int32_t seq) const;
-  int32_t seq_pos_max(int32_t seq) const;
+  int32_t seq_pos_min(int32_t seq) const { return runs(seq).min(); }
+  int32_t seq_pos_max(int32_t seq) const { return runs(seq).max(); }
+  int64_t seq_cells(int32_t seq) const { return runs(seq).cells(); }
   bool same_cells(int32_t a, int32_t b) const;
   void clear();
+
+  // A sequence's runs with positions in [p0, p1), in order.
+  std::vector<Run> seq_runs(int32_t seq, int32_t p0, int32_t p1) const;
+  // Its cells in a range that others own too.
+  std::vector<int64_t> shared(int32_t seq, int32_t p0, int32_t p1) const;
+  // The other sequences that own any of them.
+  std::vector<int32_t> sharers(int32_t seq, int32_t p0, int32_t p1) const;
+  // Free cells `to` become what `from` are, owned by seq alone; with `leave` seq leaves `from`.
+  void duplicate(const int64_t* from, const int64_t* to, int64_t n, int32_t seq, bool leave);
 
   std::vector<int64_t> shifted() const;
   void clear_shifts();
 
-  // From begin on every change is journalled; rollback restores the state at begin, also after
-  // commit.
+  // The moves that would fill the holes below used() with the last cells, at most max_moves runs
+  // (negative: all), and making them.  Their rows are copied by others.
+  std::vector<Move> defrag_plan(int64_t max_moves) const;
+  void move(const std::vector<Move>& moves);
+
+  // From begin on every change is journalled; commit keeps, rollback restores the state at begin.
+  // They nest.  After the last commit rollback still works until the next change.
   void begin();
-  void commit() { journalling_ = false; }
-  void rollback();
+  void commit();
+  void rollback() noexcept;
 
   // visible[t * n + j] = 1 where the query t, at positions[t] in sequence seqs[t], may see cell j <
-  // n: a cell of its sequence at a position not after its own.  Returns how many are 1.
+  // n.  Returns how many are 1.
   int64_t mask(const int32_t* positions, const int32_t* seqs, int64_t n_queries, int64_t n,
-               bool* visible) const;
-  void check() const;  // throws if the counters disagree with the cells
+               const Sight& sight, bool* visible) const;
+  // One character per cell below top: '.', a digit, '+' for an owner above 9, 'M' for several.
+  std::string map() const;
+  void check() const;  // throws if the indexes disagree with the cells
+
+  int64_t words() const { return (n_seq_max_ + 63) / 64; }
 
  private:
-  struct Range {
-    int32_t min = -1, max = -1;
-    bool stale = false;
+  // Cells in a row with positions and stored rotations that ascend by one, and the same owners.
+  struct Segment {
+    int32_t cell, len, pos, base, owners;
   };
-  struct Change {
-    int64_t cell;
-    int32_t pos, shift;
+  struct Mark {
+    size_t records;
+    Vector<int64_t> heads;
+    uint64_t version;
+  };
+  struct Index {
+    Runs runs;
+    bool stale = false;  // to be made anew from the cells
   };
 
-  uint64_t* owners_of(int64_t cell) { return &owners_[static_cast<size_t>(cell * words_)]; }
-  const uint64_t* owners_of(int64_t cell) const {
-    return &owners_[static_cast<size_t>(cell * words_)];
-  }
-  bool owns(int64_t cell, int32_t seq) const { return owners_of(cell)[seq / 64] >> (seq % 64) & 1; }
-  bool owned(int64_t cell) const;
   void require(int32_t seq, const char* what) const;
-  const Range& range(int32_t seq) const;
-  void remember(int64_t cell);
-  void stale_owners(int64_t cell);
-  void empty(int64_t cell);
-  void move(int64_t cell, int32_t position);
-  void lower_top();
+  int32_t stream_of(int32_t seq) const { return n_streams() > 1 ? seq : 0; }
+  int64_t share() const { return size() / n_streams(); }
+  void require_free(const int64_t* cells, int64_t n) const;
+  const Runs& runs(int32_t seq) const;
+  Runs& runs(int32_t seq) { return const_cast<Runs&>(std::as_const(*this).runs(seq)); }
+  template <typename F>
+  void each_segment(int64_t cell, int64_t len, F&& f) const;
+  void collect(int32_t seq, int32_t p0, int32_t p1, Vector<Segment>& out) const;
+  int32_t set_of(const uint64_t* owners);
+
+  void enter();
+  void forget_journal();
+  void record(int64_t cell, int64_t len);
+  template <typename F>
+  void atomically(F&& change);
+
+  // Indexes; these never throw: what cannot be updated becomes stale.
+  void index(const Segment& s) noexcept;
+  void unindex(const Segment& s) noexcept;
+  void stale(const Segment& s) noexcept;
+  bool many(size_t segments) const { return segments > 64 + static_cast<size_t>(top()) / 256; }
+  void forget(const Segment& s, bool in_bulk) noexcept { in_bulk ? stale(s) : unindex(s); }
+  void learn(const Segment& s, bool in_bulk) noexcept { in_bulk ? stale(s) : index(s); }
+
+  // The arrays.
+  void write(const Segment& s) noexcept;
+  void release(int64_t cell, int64_t len, int32_t owners) noexcept;
+  void change_owners(const Segment& s, int32_t owners) noexcept;
+  void lower_heads(int64_t cell, int64_t len);
+  void advance_head(int32_t stream, int64_t last);
 
   int32_t n_seq_max_;
-  int64_t words_;
-  std::vector<int32_t> pos_, shift_;
-  std::vector<uint64_t> owners_;
-  mutable std::vector<Range> ranges_;
-  int64_t head_ = 0, used_ = 0, top_ = 0, n_shifted_ = 0;
+  bool llama_2024_;
+  Vector<int32_t> pos_, base_, owners_;  // base_ and owners_ of an empty cell are -1
+  OwnerSets sets_;
+  Bitmap free_, occupied_;
+  mutable Bitmap moved_;  // holds every cell with a pending shift, and perhaps others
+  mutable FreeRuns free_runs_;
+  mutable Vector<Index> sequences_;
+  Vector<int64_t> heads_, used_;  // per stream
+  uint64_t version_ = 0, last_version_ = 0;
 
-  bool journalling_ = false;  // changes are being recorded
-  bool can_roll_back_ = false;
-  int64_t head_before_ = 0;
-  std::vector<Change> journal_;
-  std::vector<uint64_t> journal_owners_;
+  Vector<Segment> records_;  // old states
+  Vector<Mark> marks_;       // of begins not yet committed
+  Vector<Mark> done_;        // of the last outermost begin, after its commit
 };
 
-}  // namespace aleator
+}  // namespace aleator::cache

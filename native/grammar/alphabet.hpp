@@ -26,7 +26,7 @@ class Alphabet {
   }
   int32_t letter_of_node(uint32_t node) const { return node_letter_[node]; }
 
-  // Letters below a node as a set of kBelow bits: letter % (64 * words_below()).
+  // Letters below a node as bits: bit letter % (64 * words_below()).
   size_t words_below() const { return words_below_; }
   const uint64_t* below(uint32_t node) const { return &below_[node * words_below_]; }
 

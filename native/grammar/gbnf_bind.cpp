@@ -34,15 +34,19 @@ ALEATOR_BIND(gbnf) {
   m.def(
       "compile_gbnf",
       [](const std::string& text, const std::string& root, std::shared_ptr<const TokenTrie> trie,
-         const nb::callable& token_of) -> std::unique_ptr<Constraint> {
+         const nb::callable& token_of, const std::vector<std::string>& trigger_patterns,
+         std::vector<int32_t> trigger_tokens) -> std::unique_ptr<Constraint> {
         Gbnf grammar = parse_gbnf(text, root, trie->n_vocab(), [&](std::string_view token) {
           return nb::cast<int32_t>(token_of(nb::str(token.data(), token.size())));
         });
         nb::gil_scoped_release release;
+        std::vector<TriggerPattern> patterns(trigger_patterns.begin(), trigger_patterns.end());
         return std::make_unique<GbnfConstraint>(
-            std::make_shared<const GbnfProgram>(std::move(grammar), std::move(trie)));
+            std::make_shared<const GbnfProgram>(std::move(grammar), std::move(trie)),
+            std::move(patterns), std::move(trigger_tokens));
       },
-      nb::arg("text"), nb::arg("root"), nb::arg("trie"), nb::arg("token_of"));
+      nb::arg("text"), nb::arg("root"), nb::arg("trie"), nb::arg("token_of"),
+      nb::arg("trigger_patterns"), nb::arg("trigger_tokens"));
 }
 
 }  // namespace aleator

@@ -23,12 +23,21 @@ void set_bit(uint32_t* words, int32_t token) {
 
 }  // namespace
 
-GbnfConstraint::GbnfConstraint(std::shared_ptr<const GbnfProgram> program)
+GbnfConstraint::GbnfConstraint(std::shared_ptr<const GbnfProgram> program,
+                               std::vector<TriggerPattern> trigger_patterns,
+                               std::vector<int32_t> trigger_tokens)
     : program_(std::move(program)),
       stacks_(program_->grammar, program_->alphabet),
+      trigger_patterns_(std::move(trigger_patterns)),
+      trigger_tokens_(std::move(trigger_tokens)),
       path_(trie().depth() + 2) {
+  for (const int32_t token : trigger_tokens_)
+    if (token < 0 || token >= n_vocab())
+      throw ParameterError("trigger_tokens", "trigger token " + std::to_string(token) +
+                                                 " is outside the vocabulary of " +
+                                                 std::to_string(n_vocab()) + " tokens");
   stacks_.begin_operation();
-  states_.push_back({stacks_.start(), {}});
+  states_.push_back({stacks_.start(), {}, !trigger_patterns_.empty() || !trigger_tokens_.empty()});
 }
 
 std::unique_ptr<Constraint> GbnfConstraint::clone() const {
@@ -41,11 +50,10 @@ std::unique_ptr<Constraint> GbnfConstraint::clone() const {
 
 // Before any work: memory is tidied here and nowhere else, because that renumbers sets.
 void GbnfConstraint::begin() {
-  stacks_.begin_operation();
-  std::vector<int32_t*> live;
-  live.reserve(states_.size());
-  for (State& s : states_) live.push_back(&s.set);
-  if (stacks_.tidy(live)) {
+  if (stacks_.untidy()) {
+    std::vector<int32_t*> live;
+    for (State& s : states_) live.push_back(&s.set);
+    stacks_.tidy(live);
     masks_.clear();
     mask_of_.clear();
   }
@@ -134,8 +142,54 @@ GbnfConstraint::State GbnfConstraint::next(const State& from, int32_t token) {
   return {out.set == StackSets::kNone ? from.set : out.set, out.partial};
 }
 
+// A token that the grammar did not choose: llama.cpp asks no mask about it.
+GbnfConstraint::State GbnfConstraint::replay(State at, int32_t token, std::string_view text) {
+  const Outcome out = outcome(at, token, text);
+  return {out.set, out.partial};
+}
+
+GbnfConstraint::State GbnfConstraint::wait(int32_t token) {
+  const State start = {states_.front().set, {}};
+  const auto refuse = [&](const std::string& what) {
+    throw ConstraintError(token, "token " + std::to_string(token) +
+                                     " starts the grammar, which does not allow " + what);
+  };
+  const std::string& piece = trie().piece(token);
+  if (std::find(trigger_tokens_.begin(), trigger_tokens_.end(), token) != trigger_tokens_.end()) {
+    const State at = replay(start, token, piece);
+    if (at.set == StackSets::kNone) refuse("that token to begin with");
+    return at;
+  }
+  const std::string text = text_ + piece;
+  for (TriggerPattern& pattern : trigger_patterns_) {
+    const auto from = pattern.find(text);
+    if (!from) continue;
+    State at = start;
+    size_t begin = 0;
+    const auto feed = [&](int32_t t, size_t end) {
+      if (end > *from && at.set != StackSets::kNone)
+        at = replay(
+            at, t,
+            std::string_view(text).substr(std::max(begin, *from), end - std::max(begin, *from)));
+      begin = end;
+    };
+    for (const auto& [t, end] : waited_) feed(t, end);
+    feed(token, text.size());
+    if (at.set == StackSets::kNone)
+      refuse("the text that its trigger pattern hands over, " + text.substr(*from) +
+             (pattern.has_groups()
+                  ? " (from the first group with any text in it, else all that matched)"
+                  : " (all that matched: a group would say where to begin)"));
+    return at;
+  }
+  text_ = text;
+  waited_.emplace_back(token, text_.size());
+  return {start.set, {}, true};
+}
+
 bool GbnfConstraint::allows(int32_t token) {
   check_token(token);
+  if (waiting()) return true;
   begin();
   if (trie().is_end(token)) return stacks_.empty(state().set);
   const std::string& text = trie().piece(token);
@@ -145,19 +199,27 @@ bool GbnfConstraint::allows(int32_t token) {
 void GbnfConstraint::accept(int32_t token) {
   check_token(token);
   begin();
-  states_.push_back(next(state(), token));
+  states_.push_back(waiting() ? wait(token) : next(state(), token));
 }
 
 void GbnfConstraint::rollback(int64_t n) {
   if (n < 0 || n >= static_cast<int64_t>(states_.size()))
     throw ParameterError("n", "cannot roll back " + std::to_string(n) + " tokens: " +
                                   std::to_string(states_.size() - 1) + " were accepted");
-  states_.resize(states_.size() - static_cast<size_t>(n));
+  states_.erase(states_.end() - n, states_.end());
+  if (!waiting()) return;
+  waited_.erase(waited_.begin() + static_cast<std::ptrdiff_t>(states_.size() - 1), waited_.end());
+  text_.resize(waited_.empty() ? 0 : waited_.back().second);
 }
 
-void GbnfConstraint::reset() { states_.resize(1); }
+void GbnfConstraint::reset() { rollback(static_cast<int64_t>(states_.size()) - 1); }
 
 void GbnfConstraint::mask(uint32_t* words) {
+  if (waiting()) {
+    std::fill(words, words + mask_words(n_vocab()), ~0u);
+    if (n_vocab() % 32) words[n_vocab() / 32] = (1u << (n_vocab() % 32)) - 1;
+    return;
+  }
   begin();
   const PartialUtf8 p = state().partial;
   const uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(state().set)) << 32 |
@@ -213,7 +275,6 @@ void GbnfConstraint::walk(uint32_t node, uint32_t end, uint32_t* words) {
   const auto* nodes = trie().nodes().data();
   const auto* order = trie().order().data();
   const Alphabet& alphabet = program_->alphabet;
-  const size_t n_words = alphabet.words_below();
   const auto change = [&](uint32_t first, uint32_t last) {
     for (uint32_t i = first; i < last; ++i) {
       const auto token = static_cast<uint32_t>(order[i]);
@@ -231,13 +292,7 @@ void GbnfConstraint::walk(uint32_t node, uint32_t end, uint32_t* words) {
       node = at.end;
       continue;
     }
-    bool whole = at.end == node + 1;  // a leaf
-    if (!whole) {
-      const uint64_t* stays = stacks_.stays(set);
-      const uint64_t* below = alphabet.below(node);
-      whole = true;
-      for (size_t w = 0; w < n_words; ++w) whole &= (below[w] & ~stays[w]) == 0;
-    }
+    const bool whole = at.end == node + 1 || stacks_.all_stay(set, alphabet.below(node));
     if (whole) {
       if (!kClear) change(at.first_token, nodes[at.end].first_token);
       node = at.end;
@@ -309,6 +364,7 @@ std::optional<uint32_t> GbnfConstraint::only_character(int32_t set, PartialUtf8 
 }
 
 std::string GbnfConstraint::jump_forward() {
+  if (waiting()) return {};
   begin();
   std::string text;
   State at = state();

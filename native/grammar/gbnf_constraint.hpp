@@ -14,6 +14,7 @@
 #include "grammar/gbnf.hpp"
 #include "grammar/stack_sets.hpp"
 #include "grammar/token_trie.hpp"
+#include "grammar/trigger_pattern.hpp"
 
 namespace aleator {
 
@@ -28,7 +29,10 @@ struct GbnfProgram {
 
 class GbnfConstraint : public Constraint {
  public:
-  explicit GbnfConstraint(std::shared_ptr<const GbnfProgram> program);
+  // With triggers the grammar is lazy: it begins at one of these tokens, or where one of the
+  // patterns matches the text since the beginning.
+  GbnfConstraint(std::shared_ptr<const GbnfProgram> program,
+                 std::vector<TriggerPattern> trigger_patterns, std::vector<int32_t> trigger_tokens);
 
   int32_t n_vocab() const override { return trie().n_vocab(); }
   void mask(uint32_t* words) override;
@@ -36,7 +40,8 @@ class GbnfConstraint : public Constraint {
   void accept(int32_t token) override;
   void rollback(int64_t n) override;
   void reset() override;
-  bool complete() const override { return stacks_.empty(state().set); }
+  bool waiting() const override { return state().waiting; }
+  bool complete() const override { return waiting() || stacks_.empty(state().set); }
   std::string jump_forward() override;
   std::unique_ptr<Constraint> clone() const override;
 
@@ -44,6 +49,7 @@ class GbnfConstraint : public Constraint {
   struct State {
     int32_t set;
     PartialUtf8 partial;
+    bool waiting = false;
   };
   // What a token does to a state.
   struct Outcome {
@@ -64,6 +70,8 @@ class GbnfConstraint : public Constraint {
   bool may_end_in(int32_t set, PartialUtf8 partial) const;
   Outcome outcome(const State& from, int32_t token, std::string_view text);
   State next(const State& from, int32_t token);
+  State wait(int32_t token);
+  State replay(State at, int32_t token, std::string_view text);
   void compute_mask(uint32_t* words);
   template <bool kClear>
   void walk(uint32_t node, uint32_t end, uint32_t* words);
@@ -73,6 +81,12 @@ class GbnfConstraint : public Constraint {
   std::shared_ptr<const GbnfProgram> program_;
   StackSets stacks_;
   std::vector<State> states_;  // after each token, the beginning first
+  // While waiting: the text so far, and where the text of each token ends in it.  Kept after the
+  // trigger for the sake of rollback.
+  std::vector<TriggerPattern> trigger_patterns_;
+  std::vector<int32_t> trigger_tokens_;
+  std::string text_;
+  std::vector<std::pair<int32_t, size_t>> waited_;
   // Masks by state, latest first.
   std::list<std::shared_ptr<const Mask>> masks_;
   std::unordered_map<uint64_t, std::list<std::shared_ptr<const Mask>>::iterator> mask_of_;

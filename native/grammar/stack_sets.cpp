@@ -1,6 +1,7 @@
 #include "grammar/stack_sets.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <span>
 
@@ -68,9 +69,7 @@ int32_t StackSets::intern(bool empty, const std::vector<Entry>& entries) {
                    entries_.begin() + static_cast<std::ptrdiff_t>(set.begin)))
       return index_[slot];
   }
-  if (sets_.size() * (sizeof(Set) + 16) + (entries_.size() + entries.size()) * sizeof(Entry) +
-          rows_.size() * sizeof(int32_t) >
-      kMostBytes)
+  if (bytes() > kMostBytes)
     throw GrammarError("the grammar needs more than 1 GiB of states here; simplify it");
   const auto id = static_cast<int32_t>(sets_.size());
   bool closed = true, tokens = false;
@@ -180,20 +179,31 @@ int32_t StackSets::find_after(int32_t set, int32_t letter) {
   return result;
 }
 
-const uint64_t* StackSets::stays(int32_t set) {
+bool StackSets::all_stay(int32_t set, const uint64_t* letters) {
   const size_t words = alphabet_.words_below();
-  if (sets_[static_cast<size_t>(set)].stays < 0) {
-    std::vector<uint64_t> leaves(words, 0);
-    for (int32_t letter = 0; letter < alphabet_.size(); ++letter) {
-      const int32_t next = after(set, letter);
-      const bool stay = letter >= alphabet_.n_characters() ? next != kNone : next == set;
-      const size_t bit = static_cast<size_t>(letter) % (64 * words);
-      if (!stay) leaves[bit / 64] |= uint64_t{1} << (bit % 64);
-    }
-    sets_[static_cast<size_t>(set)].stays = static_cast<int32_t>(stays_.size());
-    for (const uint64_t word : leaves) stays_.push_back(~word);
+  auto& at = sets_[static_cast<size_t>(set)].stays;
+  if (at < 0) {
+    at = static_cast<int32_t>(stays_.size());
+    stays_.resize(stays_.size() + 2 * words);
   }
-  return &stays_[static_cast<size_t>(sets_[static_cast<size_t>(set)].stays)];
+  const auto first = static_cast<size_t>(at);
+  for (size_t w = 0; w < words; ++w)
+    if (letters[w] & stays_[first + words + w]) return false;
+  for (size_t w = 0; w < words; ++w) {
+    uint64_t unknown = letters[w] & ~stays_[first + w];
+    for (; unknown; unknown &= unknown - 1) {
+      const size_t bit = 64 * w + static_cast<size_t>(std::countr_zero(unknown));
+      bool stays = true;
+      for (size_t letter = bit; letter < n_letters_ && stays; letter += 64 * words) {
+        const int32_t next = after(set, static_cast<int32_t>(letter));
+        const bool tail = static_cast<int32_t>(letter) >= alphabet_.n_characters();
+        stays = tail ? next != kNone : next == set;
+      }
+      stays_[first + (stays ? 0 : words) + w] |= unknown & -unknown;
+      if (!stays) return false;
+    }
+  }
+  return true;
 }
 
 // Replaces rules on top by what they begin with.  Elements are taken in the order of their rules,
@@ -251,11 +261,12 @@ int32_t StackSets::start() {
   return close(of(empty, std::move(entries)));
 }
 
-bool StackSets::tidy(std::vector<int32_t*>& live) {
-  const size_t bytes = sets_.size() * (sizeof(Set) + 16) + entries_.size() * sizeof(Entry) +
-                       (rows_.size() + united_.size() * 12) * sizeof(int32_t) +
-                       stays_.size() * sizeof(uint64_t);
-  if (bytes < tidy_at_) return false;
+size_t StackSets::bytes() const {
+  return sets_.size() * (sizeof(Set) + 16) + entries_.size() * sizeof(Entry) +
+         (rows_.size() + united_.size() * 12) * sizeof(int32_t) + stays_.size() * sizeof(uint64_t);
+}
+
+void StackSets::tidy(const std::vector<int32_t*>& live) {
   std::vector<bool> needed(sets_.size());
   for (const int32_t* id : live) needed[static_cast<size_t>(*id)] = true;
   for (size_t id = sets_.size(); id-- > 0;)  // what lies below has a smaller number
@@ -278,9 +289,7 @@ bool StackSets::tidy(std::vector<int32_t*>& live) {
     renamed[id] = intern(sets[id].empty, copy);
   }
   for (int32_t* id : live) *id = renamed[static_cast<size_t>(*id)];
-  tidy_at_ = std::max(kTidyBytes,
-                      2 * (sets_.size() * (sizeof(Set) + 16) + entries_.size() * sizeof(Entry)));
-  return true;
+  tidy_at_ = std::max(kTidyBytes, 2 * bytes());
 }
 
 }  // namespace aleator

@@ -38,9 +38,9 @@ class StackSets {
     }
     return find_after(set, letter);
   }
-  // One bit per letter (folded as Alphabet::below): the letter leads from the set to itself, or is
-  // a tail that the set allows.
-  const uint64_t* stays(int32_t set);
+  // Whether each of these letters (bits as in Alphabet::below) leads from the set to itself, or is
+  // a tail that the set allows: then every word of them is allowed.
+  bool all_stay(int32_t set, const uint64_t* letters);
 
   bool empty(int32_t set) const { return sets_[static_cast<size_t>(set)].empty; }
   bool tokens(int32_t set) const { return sets_[static_cast<size_t>(set)].tokens; }
@@ -54,10 +54,13 @@ class StackSets {
   int32_t of(bool empty, std::vector<Entry> entries);
   int32_t both(int32_t a, int32_t b) { return unite(a, b, 0); }
 
-  // Called before each operation: forgets what none of `live` needs once memory is short,
-  // renumbering `live`.  Returns whether it did.
-  bool tidy(std::vector<int32_t*>& live);
-  size_t n_sets() const { return sets_.size(); }
+  // Starts an operation, which may do so much work and no more: GrammarError.
+  void begin_operation();
+  // Once memory is short, between operations: forgets what none of `live` needs and renumbers
+  // `live`.
+  bool untidy() const { return bytes() > tidy_at_; }
+  void tidy(const std::vector<int32_t*>& live);
+  size_t bytes() const;
 
  private:
   struct Set {
@@ -84,14 +87,9 @@ class StackSets {
   std::vector<int32_t> index_;  // open addressing over sets_
   std::unordered_map<uint64_t, int32_t> united_;
   std::vector<int32_t> rows_;
-  std::vector<uint64_t> stays_;
+  std::vector<uint64_t> stays_;  // per set that was asked: letters that stay, letters that do not
   uint64_t budget_ = 0;
   size_t tidy_at_;
-
- public:
-  // Starts an operation: work beyond the limit throws GrammarError.
-  void begin_operation();
-  StackSets(const StackSets&) = default;
 };
 
 }  // namespace aleator

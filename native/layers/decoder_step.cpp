@@ -13,7 +13,8 @@ static const auto read_row_ = ALEATOR_PICK(read_row);
 static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
 static const auto rotate_ = ALEATOR_PICK(rotate);
 static const auto swiglu_ = ALEATOR_PICK(swiglu);
-static const auto store_row_ = ALEATOR_PICK(store_row);
+static const auto store_head_ = ALEATOR_PICK(store_head);
+static const auto hadamard_ = ALEATOR_PICK(hadamard);
 static const auto attend_ = ALEATOR_PICK(attend);
 
 void DecoderStep::run(Pool& pool, const MicroBatch& batch) {
@@ -38,33 +39,55 @@ void DecoderStep::prepare(const MicroBatch& batch) {
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
   packed_.resize(packed_size(t, std::max({e, attended, ff})));
+  int64_t most = 0;
+  for (int64_t i = 0; i < t; i++) most = std::max(most, batch.seen_count[i]);
   scratch_.resize(pool_->size());
   for (Scratch& s : scratch_) {
     s.normed.resize(t * e);
-    s.scores.resize(batch.n_cells + attention_slack);
+    if (int64_t(s.scores.size()) < most + attention_slack)
+      s.scores.resize(2 * most + attention_slack);
   }
   if (batch.embeddings)
     std::copy_n(batch.embeddings, t * e, x_.data());
   else
     for (int64_t i = 0; i < t; i++) read_row_(shape_.embedding, batch.ids[i], &x_[i * e]);
+  angles(batch.positions, t, 1, shape_.rotation_magnitude, cos_sin_);
+  find_parts(batch);
+}
 
+void DecoderStep::angles(const int32_t* positions, int64_t n, double sign, double magnitude,
+                         std::vector<float>& cos_sin) {
   const int64_t pairs = shape_.rotated_pairs;
-  cos_sin_.resize(t * pairs * 2);
-  for (int64_t i = 0; i < t; i++)
+  cos_sin.resize(n * pairs * 2);
+  for (int64_t i = 0; i < n; i++)
     for (int64_t p = 0; p < pairs; p++) {
-      const double angle = batch.positions[i] * shape_.frequencies[p];
-      cos_sin_[(i * pairs + p) * 2] = float(shape_.rotation_magnitude * std::cos(angle));
-      cos_sin_[(i * pairs + p) * 2 + 1] = float(shape_.rotation_magnitude * std::sin(angle));
+      const double angle = sign * positions[i] * shape_.frequencies[p];
+      cos_sin[(i * pairs + p) * 2] = float(magnitude * std::cos(angle));
+      cos_sin[(i * pairs + p) * 2 + 1] = float(magnitude * std::sin(angle));
     }
+}
 
-  seen_.clear();
-  seen_start_.assign(1, 0);
-  for (int64_t i = 0; i < t; i++) {
-    const bool* row = batch.visible + i * batch.n_cells;
-    for (int64_t c = 0; c < batch.n_cells; c++)
-      if (row[c]) seen_.push_back(int32_t(c));
-    seen_start_.push_back(int64_t(seen_.size()));
+// A key behind its position by d meets the query turned back by d instead of being turned itself:
+// nothing stored is written, so shifts add no rounding however many there are.
+void DecoderStep::find_parts(const MicroBatch& batch) {
+  deltas_.assign(1, 0);
+  parts_.clear();
+  part_start_.assign(1, 0);
+  for (int64_t list = 0; list < batch.n_lists; list++) {
+    const int64_t start = batch.list_start[list], n = batch.list_start[list + 1] - start;
+    const int32_t* delta = batch.seen_deltas ? batch.seen_deltas + start : nullptr;
+    for (int64_t j = 0; j < n;) {
+      int64_t end = delta ? j + 1 : n;
+      while (end < n && delta[end] == delta[j]) end++;
+      const int32_t d = delta ? delta[j] : 0;
+      const auto known = std::find(deltas_.begin(), deltas_.end(), d);
+      parts_.push_back({end, known - deltas_.begin()});
+      if (known == deltas_.end()) deltas_.push_back(d);
+      j = end;
+    }
+    part_start_.push_back(int64_t(parts_.size()));
   }
+  angles(deltas_.data(), int64_t(deltas_.size()), -1, 1, delta_cos_sin_);
 }
 
 // Rows of x [tokens, in] for a product; every thread must call it.
@@ -148,23 +171,39 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
     if (head < 0) return turn(&q_[t * l.q.out + (head + l.heads()) * dim], l.q_norm, t);
     float* key = &k_[t * l.k.out + head * dim];
     turn(key, l.k_norm, t);
-    store_row_(key, dim, l.keys.type, l.keys.row(batch.cells[t], head));
-    store_row_(&v_[t * l.v.out + head * dim_v], dim_v, l.values.type,
-               l.values.row(batch.cells[t], head));
+    float* value = &v_[t * l.v.out + head * dim_v];
+    if (l.keys.rotation) hadamard_(key, dim, l.keys.rotation);
+    if (l.values.rotation) hadamard_(value, dim_v, l.values.rotation);
+    store_head_(key, l.keys, batch.cells[t], head);
+    store_head_(value, l.values, batch.cells[t], head);
   });
 }
 
 void DecoderStep::attention(int thread, const DecoderLayer& l, const MicroBatch& batch) {
-  const int64_t heads = l.heads(), group = heads / l.keys.heads;
+  const int64_t heads = l.heads(), group = heads / l.keys.heads, dim = l.keys.dim;
+  const int64_t pairs = shape_.rotated_pairs, variants = int64_t(deltas_.size());
+  Scratch& own = scratch_[thread];
   pool_->split(thread, heads * batch.tokens, [&](int64_t unit) {
-    const int64_t head = unit / batch.tokens, t = unit % batch.tokens;
-    const int64_t first = seen_start_[t], n = seen_start_[t + 1] - first;
+    const int64_t head = unit / batch.tokens, t = unit % batch.tokens, list = batch.seen_list[t];
     float* out = &attended_[t * l.o.in + head * l.values.dim];
-    if (n == 0)
-      std::fill_n(out, l.values.dim, 0.0f);
-    else
-      attend_(&q_[t * l.q.out + head * l.keys.dim], l.keys, l.values, head / group, &seen_[first],
-              n, shape_.attention_scale, scratch_[thread].scores.data(), out);
+    if (batch.seen_count[t] == 0) return void(std::fill_n(out, l.values.dim, 0.0f));
+    const float* q = &q_[t * l.q.out + head * dim];
+    if (variants > 1 || l.keys.rotation) {
+      own.queries.resize(variants * dim);
+      for (int64_t v = 0; v < variants; v++) {
+        float* turned = &own.queries[v * dim];
+        std::copy_n(q, dim, turned);
+        if (v) rotate_(turned, &delta_cos_sin_[v * pairs * 2], pairs, shape_.rotation_interleaved);
+        if (l.keys.rotation) hadamard_(turned, dim, l.keys.rotation);
+      }
+      q = own.queries.data();
+    }
+    own.parts.clear();
+    for (int64_t p = part_start_[list]; p < part_start_[list + 1]; p++)
+      own.parts.push_back({parts_[p].end, q + parts_[p].variant * dim});
+    attend_({batch.seen + batch.list_start[list], batch.seen_count[t], own.parts.data()}, l.keys,
+            l.values, head / group, shape_.attention_scale, own.scores.data(), out);
+    if (l.values.rotation) hadamard_(out, l.values.dim, l.values.rotation);
   });
 }
 

@@ -42,10 +42,15 @@ struct MicroBatch {
   const float* embeddings = nullptr;   // [T, n_embd]
   const int32_t* positions = nullptr;  // [T]
   const int64_t* cells = nullptr;      // [T] where each token's key and value go
-  const bool* visible =
-      nullptr;  // [T, n_cells] which cells each token attends to; none sees nothing
-  int64_t n_cells = 0;
-  const int64_t* out_rows = nullptr;  // [n_out] the tokens whose logits are wanted
+  // Token t attends to the first seen_count[t] cells of list seen_list[t]; 0 cells give zeros.
+  const int32_t* seen = nullptr;        // the lists one after the other
+  const int64_t* list_start = nullptr;  // [n_lists + 1]
+  int64_t n_lists = 0;
+  const int32_t* seen_list = nullptr;    // [T]
+  const int64_t* seen_count = nullptr;   // [T]
+  const int32_t* seen_deltas = nullptr;  // how far each listed cell's stored key is behind its
+                                         // position; none: nowhere
+  const int64_t* out_rows = nullptr;     // [n_out] the tokens whose logits are wanted
   int64_t n_out = 0;
   float* logits = nullptr;  // [n_out, n_vocab]
 };
@@ -59,13 +64,22 @@ class DecoderStep {
 
  private:
   struct Scratch {  // one thread's own
-    std::vector<float> normed, scores;
+    std::vector<float> normed, scores, queries;
+    std::vector<Attended::Part> parts;
+  };
+  // Neighbours in a list of cells whose keys are equally far behind.
+  struct Part {
+    int64_t end;      // counted from the list's start
+    int64_t variant;  // index into deltas_
   };
   struct Product {
     const Weights* weights;
     float* out;
   };
   void prepare(const MicroBatch& batch);
+  void angles(const int32_t* positions, int64_t n, double sign, double magnitude,
+              std::vector<float>& cos_sin);
+  void find_parts(const MicroBatch& batch);
   Input input(int thread, const float* x, int64_t in, int64_t tokens);
   Input normed(int thread, const float* weight, int64_t tokens);
   void products(int thread, const Input& x, std::initializer_list<Product> list);
@@ -81,8 +95,10 @@ class DecoderStep {
   std::vector<DecoderLayer> layers_;
   std::mutex turn_;
   std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, sum_, cos_sin_, packed_;
-  std::vector<int32_t> seen_;        // the visible cells of token 0, of token 1, ...
-  std::vector<int64_t> seen_start_;  // [T + 1]
+  std::vector<int32_t> deltas_;  // the distinct ones, 0 first
+  std::vector<float> delta_cos_sin_;
+  std::vector<Part> parts_;          // of list 0, of list 1, ...
+  std::vector<int64_t> part_start_;  // [n_lists + 1]
   std::vector<Scratch> scratch_;
 };
 

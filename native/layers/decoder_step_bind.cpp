@@ -23,22 +23,27 @@ static void require(bool holds, const std::string& message) {
   if (!holds) throw std::invalid_argument(message);
 }
 
-// One layer's keys or values, [n_cells, heads, dim] as bytes.
+// One layer's keys or values as bytes: see CacheSide.
 struct CacheMemory {
   CacheBytes data;
   CacheSide side;
-  int64_t n_cells;
-  CacheMemory(CacheBytes bytes, const std::string& type, int64_t cells, int64_t heads, int64_t dim)
-      : data(std::move(bytes)), n_cells(cells) {
-    side = {data.data(), stored_type(type), heads, dim};
-    require(side.type != Stored::q8_0, "cache rows of type " + type);
+  CacheMemory(CacheBytes bytes, const std::string& type, int64_t cells, int64_t heads, int64_t dim,
+              bool by_channel, int64_t rotation)
+      : data(std::move(bytes)) {
+    side = {data.data(), stored_type(type), heads, dim, cells, by_channel, rotation};
     constexpr int64_t limit = int64_t(1) << 20;
     require(cells >= 1 && cells < int64_t(1) << 31 && heads >= 1 && heads <= limit && dim >= 1 &&
-                dim <= limit && int64_t(data.size()) / side.row_bytes() / heads == cells &&
+                dim <= limit,
+            "sizes out of range");
+    require(stored_row_bytes(side.type, dim) &&
+                int64_t(data.size()) / side.row_bytes() / heads == cells &&
                 int64_t(data.size()) % (side.row_bytes() * heads) == 0,
             "a cache of " + std::to_string(data.size()) + " bytes is not [" +
                 std::to_string(cells) + ", " + std::to_string(heads) + ", " + std::to_string(dim) +
                 "] of " + type);
+    require(!by_channel || !in_blocks(side.type), "a cache of " + type + " by channels");
+    require(rotation >= 0 && (rotation & (rotation - 1)) == 0 && (!rotation || dim % rotation == 0),
+            "rotation in blocks of " + std::to_string(rotation));
   }
 };
 
@@ -82,10 +87,11 @@ class BoundDecoderStep {
     require(heads >= groups && heads % groups == 0,
             at + "attn_q: " + std::to_string(heads) + " query heads for " + std::to_string(groups) +
                 " key-value heads");
-    require(values.side.heads == groups && values.n_cells == keys.n_cells,
+    require(values.side.heads == groups && values.side.n_cells == keys.side.n_cells,
             at + "keys and values differ in heads or cells");
-    require(n_layers_ == 0 || keys.n_cells == n_cells_,
+    require(n_layers_ == 0 || keys.side.n_cells == n_cells_,
             at + "number of cells differs from layer 0");
+    require(!keys.side.by_channel, at + "keys by channels");
     require(shape_.rotated_pairs * 2 <= dim, at + "more rotated channels than a head has");
     matrix(q, heads * dim, e, "attn_q");
     matrix(k, groups * dim, e, "attn_k");
@@ -100,7 +106,7 @@ class BoundDecoderStep {
     if (k_norm) norm(*k_norm, dim, at + "attn_k_norm");
 
     n_layers_++;
-    n_cells_ = keys.n_cells;
+    n_cells_ = keys.side.n_cells;
     kept_.push_back({{q, k, v, o, gate, up, down},
                      attention_norm,
                      ffn_norm,
@@ -116,7 +122,9 @@ class BoundDecoderStep {
 
   void run(Pool& pool, std::optional<Array<const int64_t, 1>> ids,
            std::optional<Array<const float, 2>> embeddings, Array<const int32_t, 1> positions,
-           Array<const int64_t, 1> cells, Array<const bool, 2> visible,
+           Array<const int64_t, 1> cells, Array<const int32_t, 1> seen,
+           Array<const int64_t, 1> list_start, Array<const int32_t, 1> seen_list,
+           Array<const int64_t, 1> seen_count, std::optional<Array<const int32_t, 1>> seen_deltas,
            Array<const int64_t, 1> out_rows, Array<float, 2> logits) {
     MicroBatch b;
     b.tokens = int64_t(positions.size());
@@ -126,16 +134,31 @@ class BoundDecoderStep {
                 : int64_t(embeddings->shape(0)) == b.tokens &&
                       int64_t(embeddings->shape(1)) == shape_.n_embd(),
             "tokens or embeddings do not match the positions");
-    b.n_cells = int64_t(visible.shape(1));
+    b.n_lists = int64_t(list_start.size()) - 1;
     b.n_out = int64_t(out_rows.size());
-    require(int64_t(cells.size()) == b.tokens && int64_t(visible.shape(0)) == b.tokens &&
-                b.n_cells <= n_cells_,
-            "cells or visible do not match the tokens and the cache");
+    require(int64_t(cells.size()) == b.tokens && int64_t(seen_list.size()) == b.tokens &&
+                int64_t(seen_count.size()) == b.tokens,
+            "cells, seen_list or seen_count do not match the tokens");
+    require(b.n_lists >= 0 && list_start(0) == 0 && list_start(b.n_lists) == int64_t(seen.size()) &&
+                (!seen_deltas || seen_deltas->size() == seen.size()),
+            "list_start or seen_deltas do not match seen");
+    for (int64_t i = 0; i < b.n_lists; i++)
+      require(list_start(i) <= list_start(i + 1), "list_start must ascend");
+    int32_t worst = 0;  // as unsigned, the largest: one comparison for both ends
+    for (size_t i = 0; i < seen.size(); i++)
+      worst = uint32_t(seen(i)) > uint32_t(worst) ? seen(i) : worst;
+    require(seen.size() == 0 || uint32_t(worst) < uint64_t(n_cells_),
+            "seen cell " + std::to_string(worst));
     require(int64_t(logits.shape(0)) == b.n_out &&
                 int64_t(logits.shape(1)) == output_.weights.out && b.n_out <= b.tokens,
             "logits must be [out_rows, n_vocab]");
     for (int64_t i = 0; i < b.tokens; i++) {
       require(cells(i) >= 0 && cells(i) < n_cells_, "cell " + std::to_string(cells(i)));
+      const int64_t list = seen_list(i);
+      require(
+          list >= 0 && list < b.n_lists && seen_count(i) >= 0 &&
+              seen_count(i) <= list_start(list + 1) - list_start(list),
+          "token " + std::to_string(i) + " sees more than list " + std::to_string(list) + " holds");
       require(!ids || ((*ids)(i) >= 0 && (*ids)(i) < embedding_.weights.out),
               "token " + std::to_string(ids ? (*ids)(i) : 0) + " is outside the vocabulary");
     }
@@ -145,7 +168,11 @@ class BoundDecoderStep {
     b.embeddings = embeddings ? embeddings->data() : nullptr;
     b.positions = positions.data();
     b.cells = cells.data();
-    b.visible = visible.data();
+    b.seen = seen.data();
+    b.list_start = list_start.data();
+    b.seen_list = seen_list.data();
+    b.seen_count = seen_count.data();
+    b.seen_deltas = seen_deltas ? seen_deltas->data() : nullptr;
     b.out_rows = out_rows.data();
     b.logits = logits.data();
     nb::gil_scoped_release nogil;
@@ -178,11 +205,13 @@ class BoundDecoderStep {
 ALEATOR_BIND(decoder_step) {
   using namespace aleator;
   nb::class_<CacheMemory>(m, "CacheMemory", "One layer's keys or values, its memory borrowed.")
-      .def(nb::init<CacheBytes, const std::string&, int64_t, int64_t, int64_t>(),
+      .def(nb::init<CacheBytes, const std::string&, int64_t, int64_t, int64_t, bool, int64_t>(),
            nb::arg("data").noconvert(), nb::arg("type"), nb::arg("n_cells"), nb::arg("heads"),
-           nb::arg("dim"),
-           "data: uint8, [n_cells, heads, dim] of type 'F32', 'F16' or 'BF16'. ValueError when "
-           "sizes disagree.");
+           nb::arg("dim"), nb::arg("by_channel") = false, nb::arg("rotation") = 0,
+           "data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type "
+           "'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0' (dim then a multiple of 32, not by_channel); "
+           "rotation: heads are stored turned by a Hadamard matrix in blocks of so many. "
+           "ValueError when sizes disagree.");
   nb::class_<BoundDecoderStep>(m, "DecoderStep",
                                "A decoder of the llama, qwen2 or qwen3 kind, run for a few tokens "
                                "at a time on the processor.")
@@ -198,10 +227,14 @@ ALEATOR_BIND(decoder_step) {
            nb::arg("values"),
            "Appends a layer; ValueError, naming the tensor, when shapes disagree.")
       .def("run", &BoundDecoderStep::run, nb::arg("pool"), nb::arg("ids").none(),
-           nb::arg("embeddings").none(), nb::arg("positions"), nb::arg("cells"), nb::arg("visible"),
-           nb::arg("out_rows"), nb::arg("logits").noconvert(),
+           nb::arg("embeddings").none(), nb::arg("positions"), nb::arg("cells"), nb::arg("seen"),
+           nb::arg("list_start"), nb::arg("seen_list"), nb::arg("seen_count"),
+           nb::arg("seen_deltas").none(), nb::arg("out_rows"), nb::arg("logits").noconvert(),
            "T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "
-           "int64 [T], where keys and values go; visible bool [T, n], the cells each token attends "
-           "to; out_rows int64 [R]; writes logits float32 [R, n_vocab]. ValueError, with nothing "
-           "changed, for an index out of range.");
+           "int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being "
+           "seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] "
+           "(int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: "
+           "positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes "
+           "logits float32 [R, n_vocab]. ValueError, with nothing changed, for an index out of "
+           "range.");
 }

@@ -98,6 +98,18 @@ static inline vi vi_of_i8(const uint8_t* p) {
 #endif
 }
 
+static inline vi vi_of_u8(const uint8_t* p) {
+#if defined(ALEATOR_ISA_v4)
+  return reinterpret<vi>(_mm512_maskz_cvtepu8_epi32(0xffff, load_as<__m128i>(p)));
+#elif defined(ALEATOR_ISA_v3)
+  return reinterpret<vi>(
+      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  typedef uint8_t vub __attribute__((vector_size(lanes)));
+  return __builtin_convertvector(load_as<vub>(p), vi);
+#endif
+}
+
 static inline vf vf_of_i8(const uint8_t* p) { return __builtin_convertvector(vi_of_i8(p), vf); }
 static inline vf vf_of_bf16(const uint8_t* p) { return reinterpret<vf>(vi_of_u16(p) << 16); }
 static inline vf vf_of_f16(const uint8_t* p) {
@@ -164,8 +176,8 @@ struct ReadBF16 {
   }
 };
 struct ReadQ8_0 {  // 11 bits of scale times 8 of integer: the float32 product is exact
-  static constexpr int step = q8_0_block;
-  static constexpr int64_t bytes(int64_t i) { return i / q8_0_block * q8_0_bytes; }
+  static constexpr int step = block_elements;
+  static constexpr int64_t bytes(int64_t i) { return i / block_elements * q8_0_bytes; }
   static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
     p += bytes(i);
     const float d = f32_of_f16(load_as<uint16_t>(p));
@@ -173,7 +185,33 @@ struct ReadQ8_0 {  // 11 bits of scale times 8 of integer: the float32 product i
   }
   static float one(const uint8_t* p, int64_t i) {
     p += bytes(i);
-    return f32_of_f16(load_as<uint16_t>(p)) * float(int8_t(p[2 + i % q8_0_block]));
+    return f32_of_f16(load_as<uint16_t>(p)) * float(int8_t(p[2 + i % block_elements]));
+  }
+};
+
+struct ReadQ4_0 {
+  static constexpr int step = block_elements;
+  static constexpr int64_t bytes(int64_t i) { return i / block_elements * q4_0_bytes; }
+  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
+    p += bytes(i);
+    const float d = f32_of_f16(load_as<uint16_t>(p));
+    nibbles(p + 2, v);
+    for (int k = 0; k < step / lanes; k++) v[k] *= d;
+  }
+  static float one(const uint8_t* p, int64_t i) {
+    p += bytes(i);
+    const int64_t k = i % block_elements;
+    const int nibble = p[2 + k % 16] >> (k < 16 ? 0 : 4) & 15;
+    return f32_of_f16(load_as<uint16_t>(p)) * float(nibble - 8);
+  }
+  // A block's 32 values without their scale.
+  static void nibbles(const uint8_t* p, vf (&v)[step / lanes]) {
+    constexpr int half = step / lanes / 2;
+    for (int k = 0; k < half; k++) {
+      const vi both = vi_of_u8(p + k * lanes);
+      v[k] = __builtin_convertvector((both & 15) - 8, vf);
+      v[k + half] = __builtin_convertvector((both >> 4) - 8, vf);
+    }
   }
 };
 
@@ -189,6 +227,8 @@ static inline void with_reader(Stored type, F&& f) {
       return f(ReadBF16{});
     case Stored::q8_0:
       return f(ReadQ8_0{});
+    case Stored::q4_0:
+      return f(ReadQ4_0{});
   }
 }
 

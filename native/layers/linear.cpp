@@ -16,17 +16,17 @@ Stored stored_type(const std::string& name) {
   if (name == "F16") return Stored::f16;
   if (name == "BF16") return Stored::bf16;
   if (name == "Q8_0") return Stored::q8_0;
-  throw std::invalid_argument("type " + name + " is not one of F32, F16, BF16, Q8_0");
+  if (name == "Q4_0") return Stored::q4_0;
+  throw std::invalid_argument("type " + name + " is not one of F32, F16, BF16, Q8_0, Q4_0");
 }
 
 int64_t stored_row_bytes(Stored type, int64_t n) {
   if (n < 1 || n > int64_t(1) << 40)
     throw std::invalid_argument("a row of " + std::to_string(n) + " elements");
-  if (type != Stored::q8_0) return n * (type == Stored::f32 ? 4 : 2);
-  if (n % q8_0_block)
-    throw std::invalid_argument("a Q8_0 row has a multiple of 32 elements, not " +
-                                std::to_string(n));
-  return n / q8_0_block * q8_0_bytes;
+  if (in_blocks(type) && n % block_elements)
+    throw std::invalid_argument(std::string("a ") + (type == Stored::q8_0 ? "Q8_0" : "Q4_0") +
+                                " row has a multiple of 32 elements, not " + std::to_string(n));
+  return stored_bytes(type, n);
 }
 
 StoredMatrix::StoredMatrix(Bytes data, const std::string& type, int64_t out, int64_t in,
@@ -106,7 +106,8 @@ ALEATOR_BIND(linear) {
       .def(nb::init<Bytes, const std::string&, int64_t, int64_t, std::optional<Floats>>(),
            nb::arg("data"), nb::arg("type"), nb::arg("n_out"), nb::arg("n_in"),
            nb::arg("bias").none() = nb::none(),
-           "data: uint8, all of the matrix; type: 'F32', 'F16', 'BF16' or 'Q8_0'; bias: float32 "
+           "data: uint8, all of the matrix; type: 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0'; bias: "
+           "float32 "
            "[out]. ValueError when sizes disagree.")
       .def_prop_ro("shape", [](const StoredMatrix& s) {
         return nb::make_tuple(s.weights.out, s.weights.in);

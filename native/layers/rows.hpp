@@ -6,15 +6,32 @@
 
 namespace aleator {
 
-// Keys or values of one layer: [n_cells, heads, dim], contiguous.
+// Keys or values of one layer: [n_cells, heads, dim], contiguous; or channel by channel, [heads,
+// dim, n_cells], where the type is not one in blocks.
 struct CacheSide {
   uint8_t* data = nullptr;
-  Stored type = Stored::f32;  // not q8_0
-  int64_t heads = 0, dim = 0;
-  int64_t row_bytes() const { return dim * (type == Stored::f32 ? 4 : 2); }
+  Stored type = Stored::f32;
+  int64_t heads = 0, dim = 0, n_cells = 0;
+  bool by_channel = false;
+  int64_t rotation = 0;  // heads are stored turned by a Hadamard matrix in blocks of so many
+  int64_t row_bytes() const { return stored_bytes(type, dim); }
   uint8_t* row(int64_t cell, int64_t head) const {
     return data + (cell * heads + head) * row_bytes();
   }
+  uint8_t* channel(int64_t head, int64_t i) const {
+    return data + (head * dim + i) * n_cells * stored_bytes(type, 1);
+  }
+};
+
+// What one query attends to: cells, in parts whose keys are met by one form of the query each.
+struct Attended {
+  struct Part {
+    int64_t end;  // index after its last cell
+    const float* q;
+  };
+  const int32_t* cells = nullptr;
+  int64_t n = 0;
+  const Part* parts = nullptr;  // the last one's end is at least n
 };
 
 // y = x / sqrt(mean(x^2) + eps) * weight; y may be x.
@@ -23,13 +40,17 @@ ALEATOR_DECLARE(void rms_norm(const float* x, const float* weight, int64_t n, fl
 ALEATOR_DECLARE(void rotate(float* x, const float* cos_sin, int64_t pairs, bool interleaved))
 // gate = silu(gate) * up.
 ALEATOR_DECLARE(void swiglu(float* gate, const float* up, int64_t n))
-// Rounds n values to nearest, ties to even, into a row of the cache.
+// Turns every `block` (a power of 2) of n values by the Hadamard matrix of that size in its natural
+// order, scaled to be its own inverse.
+ALEATOR_DECLARE(void hadamard(float* x, int64_t n, int64_t block))
+// Rounds n values to nearest, ties to even, or into blocks, into a row of the cache.
 ALEATOR_DECLARE(void store_row(const float* x, int64_t n, Stored type, uint8_t* row))
-// out[values.dim] = softmax(q k^T * scale) v over the n listed cells (at least one) of one head.
+// The same for one head of one cell.
+ALEATOR_DECLARE(void store_head(const float* x, const CacheSide& side, int64_t cell, int64_t head))
+// out[values.dim] = softmax(q k^T * scale) v over the cells (at least one) of one head.
 // scores: room for n and `attention_slack` more.
-ALEATOR_DECLARE(void attend(const float* q, const CacheSide& keys, const CacheSide& values,
-                            int64_t head, const int32_t* cells, int64_t n, float scale,
-                            float* scores, float* out))
+ALEATOR_DECLARE(void attend(const Attended& seen, const CacheSide& keys, const CacheSide& values,
+                            int64_t head, float scale, float* scores, float* out))
 constexpr int64_t attention_slack = 16;
 
 }  // namespace aleator

@@ -3,39 +3,12 @@
 #include <cmath>
 #include <initializer_list>
 #include <type_traits>
+#include <utility>
 
-#include "layers/lanes.hpp"
+#include "cache/quantise.hpp"
+#include "layers/exponential.hpp"
 
 namespace aleator::ALEATOR_ISA {
-
-// e^x within 2 units in the last place for x in [-87, 88]; 0 below, e^88 above.  With x = n ln 2 +
-// r, |r| <= ln(2) / 2: Taylor's polynomial of degree 7 is off by less than 6e-9 there.
-static inline vf exponential(vf x) {
-  const vi zero = x < -87.0f;
-  const vi high = x > 88.0f;
-  x = reinterpret<vf>((reinterpret<vi>(x) & ~high) | (reinterpret<vi>(splat(88.0f)) & high));
-  const vf shifted =
-      x * 1.44269504f + 0x1.8p23f;  // the integer nearest to x / ln 2 in the low bits
-  const vf n = shifted - 0x1.8p23f;
-  const vf r =
-      (x - n * 0x1.63p-1f) + n * 0x1.bd0106p-13f;  // ln 2 in two parts, the first with 9 bits
-  vf p = splat(1.0f / 5040);
-  for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = p * r + c;
-  const vi power = (reinterpret<vi>(shifted) + 127) << 23;
-  return reinterpret<vf>(reinterpret<vi>(p * reinterpret<vf>(power)) & ~zero);
-}
-
-// The first lanes of p, 0 in the others.
-static inline vf load_some(const float* p, int64_t n) {
-  float part[lanes] = {};
-  std::memcpy(part, p, size_t(n) * 4);
-  return load(part);
-}
-static inline void store_some(float* p, vf v, int64_t n) {
-  float part[lanes];
-  store(part, v);
-  std::memcpy(p, part, size_t(n) * 4);
-}
 
 void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* y) {
   vf squares = {};
@@ -59,8 +32,6 @@ void rotate(float* x, const float* cos_sin, int64_t pairs, bool interleaved) {
   }
 }
 
-static inline vf silu(vf x) { return x / (1.0f + exponential(-x)); }
-
 void swiglu(float* gate, const float* up, int64_t n) {
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) store(gate + i, silu(load(gate + i)) * load(up + i));
@@ -70,18 +41,65 @@ void swiglu(float* gate, const float* up, int64_t n) {
   }
 }
 
+template <int half, int... i>
+static inline vf exchanged(vf v, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(v, v, (i ^ half)...);
+}
+// Sums and differences of lanes `half` apart, for the halves below a vector's width.
+template <int half>
+static inline vf butterflies(vf v) {
+  if constexpr (half < lanes) {
+    vf sign;
+    for (int i = 0; i < lanes; i++) sign[i] = i & half ? -1.0f : 1.0f;
+    return butterflies<half * 2>(exchanged<half>(v, std::make_integer_sequence<int, lanes>()) +
+                                 v * sign);
+  }
+  return v;
+}
+
+void hadamard(float* x, int64_t n, int64_t block) {
+  const float scale = 1.0f / std::sqrt(float(block));
+  for (float *at = x, *end = x + n; at < end; at += block) {
+    int64_t half = 1;
+    if (block >= lanes) {
+      half = lanes;
+      for (int64_t k = 0; k < block; k += lanes) store(at + k, butterflies<1>(load(at + k)));
+    }
+    for (; half < block; half *= 2)
+      for (int64_t i = 0; i < block; i += 2 * half)
+        for (int64_t j = i; j < i + half; j++) {
+          const float a = at[j], b = at[j + half];
+          at[j] = a + b;
+          at[j + half] = a - b;
+        }
+    for (int64_t i = 0; i < block; i++) at[i] *= scale;
+  }
+}
+
+static inline uint16_t half_of(float x, Stored type) {
+  return type == Stored::f16 ? f16_of_f32(x) : bf16_of_f32(x);
+}
+
 void store_row(const float* x, int64_t n, Stored type, uint8_t* row) {
+  if (in_blocks(type)) return quantise_row(x, n, type, row);
   if (type == Stored::f32) {
     std::memcpy(row, x, size_t(n) * 4);
     return;
   }
   for (int64_t i = 0; i < n; i++) {
-    const uint16_t h = type == Stored::f16 ? f16_of_f32(x[i]) : bf16_of_f32(x[i]);
+    const uint16_t h = half_of(x[i], type);
     std::memcpy(row + 2 * i, &h, 2);
   }
 }
 
-// A cache row's elements i to i + lanes; the type is never q8_0.
+void store_head(const float* x, const CacheSide& side, int64_t cell, int64_t head) {
+  if (!side.by_channel) return store_row(x, side.dim, side.type, side.row(cell, head));
+  const int64_t size = stored_bytes(side.type, 1);
+  for (int64_t i = 0; i < side.dim; i++)
+    store_row(x + i, 1, side.type, side.channel(head, i) + cell * size);
+}
+
+// A cache row's elements i to i + lanes.
 template <class Read>
 static inline vf cached(const uint8_t* row, int64_t i) {
   if constexpr (std::is_same_v<Read, ReadF16>) return vf_of_f16(row + 2 * i);
@@ -89,23 +107,61 @@ static inline vf cached(const uint8_t* row, int64_t i) {
   return load_as<vf>(row + 4 * i);
 }
 
+// A block's integers as float32, without the scale, which is returned.
 template <class Read>
-static void dot_rows(const float* q, const CacheSide& keys, int64_t head, const int32_t* cells,
-                     int64_t n, float scale, float* scores) {
-  constexpr int side_by_side =
-      4;  // so that one row's chain of additions does not wait for another's
-  const int64_t dim = keys.dim, whole = dim / lanes * lanes;
-  for (int64_t j = 0; j < n; j += side_by_side) {
-    const uint8_t* rows[side_by_side];
-    for (int r = 0; r < side_by_side; r++) rows[r] = keys.row(cells[j + r < n ? j + r : j], head);
-    vf total[side_by_side] = {};
+static inline float block_of(const uint8_t* p, vf (&v)[block_elements / lanes]) {
+  if constexpr (std::is_same_v<Read, ReadQ4_0>)
+    ReadQ4_0::nibbles(p + 2, v);
+  else
+    for (int k = 0; k < block_elements / lanes; k++) v[k] = vf_of_i8(p + 2 + k * lanes);
+  return f32_of_f16(load_as<uint16_t>(p));
+}
+template <class Read>
+constexpr bool blocks = std::is_same_v<Read, ReadQ8_0> || std::is_same_v<Read, ReadQ4_0>;
+
+// So many rows at once, so that one row's chain of additions does not wait for another's.
+constexpr int side_by_side = 4;
+
+template <class Read>
+static inline void dot_four(const float* q, const uint8_t* const (&rows)[side_by_side], int64_t dim,
+                            float (&out)[side_by_side]) {
+  vf total[side_by_side] = {};
+  if constexpr (blocks<Read>) {
+    for (int64_t i = 0; i < dim; i += block_elements)
+      for (int r = 0; r < side_by_side; r++) {
+        vf v[block_elements / lanes], sum_ = {};
+        const float d = block_of<Read>(rows[r] + Read::bytes(i), v);
+        for (int k = 0; k < block_elements / lanes; k++) sum_ += v[k] * load(q + i + k * lanes);
+        total[r] += sum_ * d;
+      }
+    for (int r = 0; r < side_by_side; r++) out[r] = sum(total[r]);
+  } else {
+    const int64_t whole = dim / lanes * lanes;
     for (int64_t i = 0; i < whole; i += lanes)
       for (int r = 0; r < side_by_side; r++) total[r] += load(q + i) * cached<Read>(rows[r], i);
     for (int r = 0; r < side_by_side; r++) {
       float rest = 0;
       for (int64_t i = whole; i < dim; i++) rest += q[i] * Read::one(rows[r], i);
-      scores[j + r] = (sum(total[r]) + rest) * scale;
+      out[r] = sum(total[r]) + rest;
     }
+  }
+}
+
+template <class Read>
+static void dot_rows(const Attended& seen, const CacheSide& keys, int64_t head, float scale,
+                     float* scores) {
+  int64_t j = 0;
+  for (const Attended::Part* part = seen.parts; j < seen.n; part++) {
+    const int64_t end = part->end < seen.n ? part->end : seen.n;
+    for (; j < end; j += side_by_side) {
+      const uint8_t* rows[side_by_side];
+      float dots[side_by_side];
+      for (int r = 0; r < side_by_side; r++)
+        rows[r] = keys.row(seen.cells[j + r < end ? j + r : j], head);
+      dot_four<Read>(part->q, rows, keys.dim, dots);
+      for (int r = 0; r < side_by_side; r++) scores[j + r] = dots[r] * scale;
+    }
+    j = end;
   }
 }
 
@@ -116,7 +172,16 @@ static void mix_columns(const float* weights, const CacheSide& values, int64_t h
   vf total[k] = {};
   for (int64_t j = 0; j < n; j++) {
     const uint8_t* row = values.row(cells[j], head);
-    for (int c = 0; c < k; c++) total[c] += cached<Read>(row, i + c * lanes) * weights[j];
+    if constexpr (blocks<Read>) {
+      constexpr int per_block = block_elements / lanes;
+      for (int c = 0; c < k; c += per_block) {
+        vf v[per_block];
+        const float w = weights[j] * block_of<Read>(row + Read::bytes(i + c * lanes), v);
+        for (int b = 0; b < per_block; b++) total[c + b] += v[b] * w;
+      }
+    } else {
+      for (int c = 0; c < k; c++) total[c] += cached<Read>(row, i + c * lanes) * weights[j];
+    }
   }
   for (int c = 0; c < k; c++) store(out + i + c * lanes, total[c] * factor);
 }
@@ -126,6 +191,14 @@ static void mix_rows(const float* weights, const CacheSide& values, int64_t head
                      const int32_t* cells, int64_t n, float factor, float* out) {
   const int64_t dim = values.dim;
   int64_t i = 0;
+  if constexpr (blocks<Read>) {
+    constexpr int one = block_elements / lanes, two = 2 * one;
+    for (; i + 2 * block_elements <= dim; i += 2 * block_elements)
+      mix_columns<Read, two>(weights, values, head, cells, n, factor, i, out);
+    for (; i < dim; i += block_elements)
+      mix_columns<Read, one>(weights, values, head, cells, n, factor, i, out);
+    return;
+  }
   for (; i + 4 * lanes <= dim; i += 4 * lanes)
     mix_columns<Read, 4>(weights, values, head, cells, n, factor, i, out);
   for (; i + lanes <= dim; i += lanes)
@@ -137,12 +210,33 @@ static void mix_rows(const float* weights, const CacheSide& values, int64_t head
   }
 }
 
-void attend(const float* q, const CacheSide& keys, const CacheSide& values, int64_t head,
-            const int32_t* cells, int64_t n, float scale, float* scores, float* out) {
-  with_reader(keys.type, [&](auto read) {
-    if constexpr (!std::is_same_v<decltype(read), ReadQ8_0>)
-      dot_rows<decltype(read)>(q, keys, head, cells, n, scale, scores);
-  });
+// The same where a channel's values lie side by side: runs of neighbouring cells are one product.
+template <class Read>
+static void mix_channels(const float* weights, const CacheSide& values, int64_t head,
+                         const int32_t* cells, int64_t n, float factor, float* out) {
+  for (int64_t i = 0; i < values.dim; i++) out[i] = 0;
+  for (int64_t j = 0; j < n;) {
+    int64_t end = j + 1;
+    while (end < n && cells[end] == cells[end - 1] + 1) end++;
+    for (int64_t i = 0; i < values.dim; i++) {
+      const uint8_t* at = values.channel(head, i) + cells[j] * stored_bytes(values.type, 1);
+      vf total = {};
+      float rest = 0;
+      int64_t k = 0;
+      for (; k + lanes <= end - j; k += lanes) total += cached<Read>(at, k) * load(weights + j + k);
+      for (; k < end - j; k++) rest += Read::one(at, k) * weights[j + k];
+      out[i] += sum(total) + rest;
+    }
+    j = end;
+  }
+  for (int64_t i = 0; i < values.dim; i++) out[i] *= factor;
+}
+
+void attend(const Attended& seen, const CacheSide& keys, const CacheSide& values, int64_t head,
+            float scale, float* scores, float* out) {
+  const int64_t n = seen.n;
+  with_reader(keys.type,
+              [&](auto read) { dot_rows<decltype(read)>(seen, keys, head, scale, scores); });
   float highest = scores[0];
   for (int64_t j = 1; j < n; j++) highest = scores[j] > highest ? scores[j] : highest;
   for (int64_t j = n; j % lanes; j++) scores[j] = -INFINITY;
@@ -154,8 +248,11 @@ void attend(const float* q, const CacheSide& keys, const CacheSide& values, int6
   }
   const float factor = 1.0f / sum(totals);
   with_reader(values.type, [&](auto read) {
-    if constexpr (!std::is_same_v<decltype(read), ReadQ8_0>)
-      mix_rows<decltype(read)>(scores, values, head, cells, n, factor, out);
+    using Read = decltype(read);
+    if constexpr (!blocks<Read>)
+      if (values.by_channel)
+        return mix_channels<Read>(scores, values, head, seen.cells, n, factor, out);
+    mix_rows<Read>(scores, values, head, seen.cells, n, factor, out);
   });
 }
 

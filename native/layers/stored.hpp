@@ -1,12 +1,14 @@
-// A weight matrix as its file has it.
+// Elements as a model file or the KV cache has them.
 #pragma once
 
 #include <cstdint>
 
 namespace aleator {
 
-// f16 and bf16 widen exactly; a q8_0 block is one f16 scale and 32 int8, 34 bytes (ggml's layout).
-enum class Stored : int { f32, f16, bf16, q8_0 };
+// f16 and bf16 widen exactly.  ggml's blocks of 32 elements: q8_0 is one f16 scale and 32 int8, 34
+// bytes; q4_0 one f16 scale and 16 bytes of nibbles, 8 more than the value, byte i holding elements
+// i (low) and i + 16, 18 bytes.
+enum class Stored : int { f32, f16, bf16, q8_0, q4_0 };
 
 struct Weights {
   const uint8_t* data = nullptr;  // rows of row_bytes each; any alignment
@@ -16,6 +18,13 @@ struct Weights {
   const float* bias = nullptr;  // [out] or none
 };
 
-constexpr int64_t q8_0_block = 32, q8_0_bytes = 34;
+constexpr int64_t block_elements = 32, q8_0_bytes = 34, q4_0_bytes = 18;
+constexpr bool in_blocks(Stored type) { return type == Stored::q8_0 || type == Stored::q4_0; }
+// Bytes of n elements; n fills whole blocks.
+constexpr int64_t stored_bytes(Stored type, int64_t n) {
+  if (type == Stored::q8_0) return n / block_elements * q8_0_bytes;
+  if (type == Stored::q4_0) return n / block_elements * q4_0_bytes;
+  return n * (type == Stored::f32 ? 4 : 2);
+}
 
 }  // namespace aleator

@@ -1,23 +1,18 @@
 // A chain of samplers that do what llama.cpp's do.  Contract: docs/llama-cpp.md.
 #include "llama/chain.hpp"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
-
 #include <chrono>
-#include <optional>
 
 #include "bind.hpp"
-#include "samplers/binding.hpp"
+#include "llama/candidates.hpp"
 #include "samplers/chain.hpp"
+#include "samplers/chain_binding.hpp"
 
 namespace aleator::llama {
 
-LlamaChain::LlamaChain(std::vector<std::shared_ptr<LlamaSampler>> samplers)
-    : samplers_(std::move(samplers)) {
+LlamaChain::LlamaChain(std::vector<std::shared_ptr<LlamaSampler>> samplers,
+                       std::shared_ptr<ConstraintSampler> grammar)
+    : samplers_(std::move(samplers)), grammar_(std::move(grammar)) {
   find_stateful();
   save(saved_);
 }
@@ -25,6 +20,7 @@ LlamaChain::LlamaChain(std::vector<std::shared_ptr<LlamaSampler>> samplers)
 LlamaChain::LlamaChain(const LlamaChain& other)
     : history_(other.history_), n_generated_(other.n_generated_), saved_(other.saved_) {
   for (const auto& sampler : other.samplers_) samplers_.push_back(sampler->clone());
+  if (other.grammar_) grammar_ = std::make_shared<ConstraintSampler>(*other.grammar_);
   find_stateful();
 }
 
@@ -41,12 +37,16 @@ void LlamaChain::restore(const State* states) {
   for (auto* sampler : stateful_) sampler->restore(*states++);
 }
 
+void LlamaChain::run(Row& row) {
+  for (const auto& sampler : samplers_) sampler->apply(row, history_);
+}
+
 // A failure leaves the samplers as they were: what was drawn is drawn again.
 void LlamaChain::apply(Row& row) {
   before_.clear();
   save(before_);
   try {
-    for (const auto& sampler : samplers_) sampler->apply(row, history_);
+    run(row);
   } catch (...) {
     restore(before_.data());
     throw;
@@ -55,178 +55,121 @@ void LlamaChain::apply(Row& row) {
 
 void LlamaChain::apply_one(Row& row, size_t index) { samplers_.at(index)->apply(row, history_); }
 
+void LlamaChain::apply_grammar(Row& row) {
+  if (grammar_) grammar_->apply(row, history_);
+}
+
+bool LlamaChain::rejects(Row& row) {
+  return grammar_ && row.selected >= 0 && !grammar_->constrained.allows(row.selected_token());
+}
+
 void LlamaChain::accept(int32_t token, bool generated) {
   Chain::check_token(token);
   history_.tokens.push_back(token);
   history_.generated.push_back(generated);
   n_generated_ += generated;
-  for (const auto& sampler : samplers_) sampler->accept(history_);
+  size_t done = 0;
+  bool heard = false;
+  try {
+    if (grammar_) grammar_->accept(history_), heard = true;
+    for (; done < samplers_.size(); ++done) samplers_[done]->accept(history_);
+  } catch (...) {  // only a constraint or a user's sampler can: take it back from those before it
+    while (done-- > 0) samplers_[done]->unaccept(history_);
+    if (heard) grammar_->unaccept(history_);
+    take_back();
+    throw;
+  }
   save(saved_);
 }
 
-void LlamaChain::rollback(int64_t n) {
+void LlamaChain::take_back() {
+  n_generated_ -= history_.generated.back();
+  history_.tokens.pop_back();
+  history_.generated.pop_back();
+}
+
+void LlamaChain::rollback(int64_t n, bool replay) {
   history_.check_rollback(n);
   if (!n) return;
   for (; n > 0; --n) {
     for (const auto& sampler : samplers_) sampler->unaccept(history_);
-    n_generated_ -= history_.generated.back();
-    history_.tokens.pop_back();
-    history_.generated.pop_back();
+    if (grammar_) grammar_->unaccept(history_);
+    take_back();
     saved_.resize(saved_.size() - stateful_.size());
   }
-  restore(saved_.data() + saved_.size() - stateful_.size());
+  State* now = saved_.data() + saved_.size() - stateful_.size();
+  for (size_t i = 0; !replay && i < stateful_.size(); ++i)
+    now[i].words = stateful_[i]->state().words;
+  restore(now);
 }
 
 void LlamaChain::reset() {
   for (const auto& sampler : samplers_) sampler->reset();
+  if (grammar_) grammar_->reset();
   history_ = {};
   n_generated_ = 0;
   saved_.clear();
   save(saved_);
 }
 
+void LlamaChain::restart() {
+  for (const auto& sampler : samplers_) sampler->restart();
+  if (grammar_) grammar_->restart();
+}
+
 int32_t LlamaChain::sample(const void* data, int64_t n, Dtype dtype) {
   const auto began = std::chrono::steady_clock::now();
   row_.load(data, n, dtype);
   apply(row_);
-  if (row_.selected < 0) {
+  try {
+    if (rejects(row_)) {  // the whole row masked, and the whole chain again: a second draw
+      row_.load(data, n, dtype);
+      apply_grammar(row_);
+      run(row_);
+    }
+    if (row_.selected < 0) Chain::refuse_no_selection();
+    accept(row_.selected_token(), true);
+  } catch (...) {
     restore(before_.data());
-    Chain::refuse_no_selection();
+    throw;
   }
-  const int32_t token =
-      row_.dense() ? static_cast<int32_t>(row_.selected) : row_.list()[row_.selected].id;
-  accept(token, true);
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   ++n_sampled_;
-  return token;
+  return history_.tokens.back();
 }
-
-namespace {
-
-// The candidates of one step as an object of its own, with its own copy of the logits.
-class LlamaCandidates {
- public:
-  explicit LlamaCandidates(PyCandidates& from) : bytes_(from.bytes) {
-    row.wants_p = true;
-    row.load(bytes_.data(), from.get().n_vocab(), from.dtype);
-  }
-  LlamaCandidates(const LlamaCandidates&) = delete;
-
-  template <typename T, typename Field>
-  auto column(Field field) {
-    const Candidate* c = row.list();
-    std::vector<T> values(row.size());
-    for (int64_t i = 0; i < row.size(); ++i) values[i] = field(c[i]);
-    return to_numpy(std::move(values));
-  }
-
-  // p if it belongs to these candidates and logits, else what the next softmax would make of them.
-  auto probs() {
-    const Candidate* c = row.list();
-    std::vector<float> kept(row.size());
-    for (int64_t i = 0; i < row.size(); ++i) kept[i] = c[i].p;
-    if (row.p_current) return to_numpy(std::move(kept));
-    row.softmax(false);
-    row.p_current = false;
-    std::vector<float> values(row.size());
-    Candidate* data = row.list();
-    for (int64_t i = 0; i < row.size(); ++i) {
-      values[i] = data[i].p;
-      data[i].p = kept[i];
-    }
-    return to_numpy(std::move(values));
-  }
-
-  Row row;
-
- private:
-  std::vector<uint8_t> bytes_;
-};
-
-}  // namespace
 
 ALEATOR_BIND(llama) {
   nb::class_<LlamaSampler>(m, "LlamaSampler", "A built-in sampler, to be put into a LlamaChain.");
 
-  nb::class_<LlamaCandidates>(m, "LlamaCandidates")
-      .def(nb::init<PyCandidates&>(), nb::arg("candidates"))
-      .def("__len__", [](const LlamaCandidates& c) { return c.row.size(); })
-      .def_prop_ro("n_vocab", [](const LlamaCandidates& c) { return c.row.n_vocab(); })
-      .def_prop_ro("sorted", [](const LlamaCandidates& c) { return c.row.sorted; })
-      .def_prop_ro("selected",
-                   [](LlamaCandidates& c) {
-                     return c.row.selected < 0 ? std::optional<int32_t>()
-                                               : std::optional(c.row.list()[c.row.selected].id);
-                   })
-      .def_prop_ro(
-          "ids", [](LlamaCandidates& c) { return c.column<int32_t>([](auto& x) { return x.id; }); },
-          nb::rv_policy::automatic)
-      .def_prop_ro(
-          "logits",
-          [](LlamaCandidates& c) { return c.column<float>([](auto& x) { return x.logit; }); },
-          nb::rv_policy::automatic)
-      .def_prop_ro(
-          "p", [](LlamaCandidates& c) { return c.column<float>([](auto& x) { return x.p; }); },
-          nb::rv_policy::automatic, "llama.cpp's field p, as the samplers left it.")
-      .def_prop_ro("probs", &LlamaCandidates::probs, nb::rv_policy::automatic);
-
-  nb::class_<LlamaChain>(m, "LlamaChain")
-      .def(nb::init<std::vector<std::shared_ptr<LlamaSampler>>>(), nb::arg("samplers"))
+  bind_chain<LlamaChain, LlamaCandidates>(m, "LlamaChain")
+      .def(nb::init<std::vector<std::shared_ptr<LlamaSampler>>,
+                    std::shared_ptr<ConstraintSampler>>(),
+           nb::arg("samplers"), nb::arg("grammar").none())
       .def(
-          "sample",
-          [](LlamaChain& chain, const Logits& logits) {
-            const Dtype dtype = dtype_of(logits);
-            const void* data = logits.data();
-            const auto n = static_cast<int64_t>(logits.shape(0));
-            nb::gil_scoped_release release;
-            const Busy busy(chain.busy);
-            return chain.sample(data, n, dtype);
-          },
-          nb::arg("logits").noconvert())
-      .def(
-          "apply",
+          "apply_grammar",
           [](LlamaChain& chain, LlamaCandidates& candidates) {
-            nb::gil_scoped_release release;
             const Busy busy(chain.busy);
-            chain.apply(candidates.row);
+            chain.apply_grammar(candidates.get());
           },
-          nb::arg("candidates"))
+          nb::arg("candidates"), "Mask what the grammar forbids, unless it waits.")
       .def(
-          "apply_one",
-          [](LlamaChain& chain, LlamaCandidates& candidates, size_t index) {
+          "rejects",
+          [](LlamaChain& chain, LlamaCandidates& candidates) {
             const Busy busy(chain.busy);
-            chain.apply_one(candidates.row, index);
+            return chain.rejects(candidates.get());
           },
-          nb::arg("candidates"), nb::arg("index"))
-      .def_prop_ro("samplers", &LlamaChain::samplers, nb::rv_policy::copy)
-      .def(
-          "accept",
-          [](LlamaChain& chain, int32_t token, bool generated) {
-            const Busy busy(chain.busy);
-            chain.accept(token, generated);
-          },
-          nb::arg("token"), nb::arg("generated"))
+          nb::arg("candidates"), "Whether the grammar forbids the token selected.")
+      .def_prop_ro(
+          "grammar", [](const LlamaChain& chain) { return chain.grammar(); },
+          nb::rv_policy::reference_internal)
       .def(
           "rollback",
-          [](LlamaChain& chain, int64_t n) {
+          [](LlamaChain& chain, int64_t n, bool replay) {
             const Busy busy(chain.busy);
-            chain.rollback(n);
+            chain.rollback(n, replay);
           },
-          nb::arg("n"))
-      .def("reset",
-           [](LlamaChain& chain) {
-             const Busy busy(chain.busy);
-             chain.reset();
-           })
-      .def("clone",
-           [](LlamaChain& chain) {
-             const Busy busy(chain.busy);
-             return std::make_unique<LlamaChain>(chain);
-           })
-      .def_prop_ro("position", [](const LlamaChain& chain) { return chain.n_generated(); })
-      .def_prop_ro("history", [](const LlamaChain& chain) { return chain.history().tokens; })
-      .def_prop_ro("n_sampled", [](const LlamaChain& chain) { return chain.n_sampled(); })
-      .def_prop_ro("seconds", [](const LlamaChain& chain) { return chain.seconds(); });
+          nb::arg("n"), nb::arg("replay"))
+      .def_prop_ro("position", &LlamaChain::n_generated);
 }
 
 }  // namespace aleator::llama

@@ -4,26 +4,34 @@
 #include <memory>
 #include <vector>
 
+#include "llama/constrained.hpp"
 #include "llama/sampler.hpp"
 
 namespace aleator::llama {
 
 class LlamaChain {
  public:
-  explicit LlamaChain(std::vector<std::shared_ptr<LlamaSampler>> samplers);
+  // The grammar, if there is one, tests the token that the chain chose, and masks a second pass.
+  LlamaChain(std::vector<std::shared_ptr<LlamaSampler>> samplers,
+             std::shared_ptr<ConstraintSampler> grammar);
   LlamaChain(const LlamaChain&);
 
   void apply(Row& row);
   void apply_one(Row& row, size_t index);
+  void apply_grammar(Row& row);
+  bool rejects(Row& row);  // whether the grammar forbids the token selected
   const std::vector<std::shared_ptr<LlamaSampler>>& samplers() const { return samplers_; }
   void accept(int32_t token, bool generated);
-  void rollback(int64_t n);
+  // Without replay the generators go on from where they are.
+  void rollback(int64_t n, bool replay);
   void reset();
+  void restart();  // a new text begins: constraints start anew
   int32_t sample(const void* logits, int64_t n_vocab,
                  Dtype dtype);  // applies, accepts, returns the token
 
   const History& history() const { return history_; }
   int64_t n_generated() const { return n_generated_; }
+  ConstraintSampler* grammar() const { return grammar_.get(); }
   int64_t n_sampled() const { return n_sampled_; }
   double seconds() const { return seconds_; }
 
@@ -31,10 +39,13 @@ class LlamaChain {
 
  private:
   void find_stateful();
+  void run(Row& row);
+  void take_back();
   void save(std::vector<State>& states) const;
   void restore(const State* states);
 
   std::vector<std::shared_ptr<LlamaSampler>> samplers_;
+  std::shared_ptr<ConstraintSampler> grammar_;
   std::vector<LlamaSampler*> stateful_;
   History history_;
   int64_t n_generated_ = 0;

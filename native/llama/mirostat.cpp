@@ -3,35 +3,18 @@
 #include <cmath>
 
 #include "bind.hpp"
-#include "llama/draws.hpp"
-#include "llama/sampler.hpp"
+#include "llama/mirostat_state.hpp"
 
 namespace aleator::llama {
 
-class Mirostat : public LlamaCloned<Mirostat> {
+class Mirostat : public MirostatSampler<Mirostat> {
  public:
   Mirostat(float tau, float eta, int64_t m, uint32_t seed)
-      : tau_(tau), eta_(eta), m_(m), mu_(2 * tau), draws_(seed) {}
+      : MirostatSampler(tau, eta, seed), m_(m) {}
 
   void apply(Row& row, const History&) override {
     row.softmax(true);
-    row.truncate(std::min(count(row), row.size()));
-    row.softmax(true);
-    row.selected = multinomial(row, draws_);
-    const float surprise = -std::log2(row.list()[row.selected].p);
-    mu_ = mu_ - eta_ * (surprise - tau_);
-  }
-
-  void reset() override {
-    mu_ = 2 * tau_;
-    draws_.reset();
-  }
-  float mu() const { return mu_; }
-  bool has_state() const override { return true; }
-  State state() const override { return {.words = draws_.words(), .a = mu_}; }
-  void restore(const State& s) override {
-    draws_.rewind(s.words);
-    mu_ = s.a;
+    select(row, std::min(count(row), row.size()));
   }
 
  private:
@@ -48,15 +31,12 @@ class Mirostat : public LlamaCloned<Mirostat> {
     }
     const float s = products / squares, epsilon = s - 1;
     const float n = static_cast<float>(row.n_vocab());
-    const float k = std::pow(epsilon * std::pow(2.0f, mu_) / (1 - std::pow(n, -epsilon)), 1 / s);
+    const float k = std::pow(epsilon * std::pow(2.0f, mu()) / (1 - std::pow(n, -epsilon)), 1 / s);
     if (k >= 2147483648.0f) return row.size();
     return k >= 1 ? static_cast<int64_t>(k) : 1;  // NaN too
   }
 
-  float tau_, eta_;
   int64_t m_;
-  float mu_;
-  Draws draws_;
 };
 
 ALEATOR_BIND(llama_mirostat) {

@@ -1,6 +1,7 @@
 #include "llama/row.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string>
 
@@ -78,6 +79,29 @@ float* Row::own_tile(int64_t tile) {
     owned_[tile] = 1;
   }
   return copy;
+}
+
+bool Row::mask(std::span<const uint32_t> words) {
+  const auto word = [&](int64_t i) { return i < std::ssize(words) ? words[i] : 0u; };
+  p_current = false;
+  if (!dense_) {
+    for (int64_t i = 0; i < size_; ++i)
+      if (!(word(data_[i].id / 32) >> (data_[i].id % 32) & 1)) data_[i].logit = -infinity;
+    return top() > -infinity;
+  }
+  constexpr int words_per_tile = tile_size / 32;
+  for (int64_t t = 0; t < n_tiles_; ++t) {
+    bool changed = false;
+    for (int k = 0; k < words_per_tile; ++k) {
+      uint32_t gone = ~word(t * words_per_tile + k);
+      if (!gone) continue;
+      float* x = own_tile(t) + k * 32;
+      for (; gone; gone &= gone - 1) x[std::countr_zero(gone)] = -infinity;
+      changed = true;
+    }
+    if (changed) rescan(t);
+  }
+  return top() > -infinity;
 }
 
 void Row::rescan(int64_t tile) { scan(tiles_[tile], 1, &maxima_[tile], &has_nan_[tile]); }

@@ -42,7 +42,10 @@ class Row {
 
   bool sorted = false;    // believed to be descending; trusted, even where a sampler broke it
   int64_t selected = -1;  // place of the chosen candidate
-  bool wants_p = false;   // whether someone will read p after the chain
+  int32_t selected_token() const {
+    return dense_ ? static_cast<int32_t>(selected) : data_[selected].id;
+  }
+  bool wants_p = false;  // whether someone will read p after the chain
 
   // Whether p holds the probabilities of exactly these candidates and logits.
   bool p_current = false;
@@ -56,6 +59,8 @@ class Row {
   void drop_first(int64_t n) { data_ += n, size_ -= n, p_current = false; }
   int64_t keep_at_least(float threshold, int64_t min_keep);  // in order; 0 and no change if too few
   void mask_below(float threshold);
+  // Masks the tokens whose bit is not set, 32 a word, and those past the end; false if all are.
+  bool mask(std::span<const uint32_t> words);
   void keep_mass(float mass,
                  int64_t min_keep);  // the first in descending order, by p; see top_p.cpp
   int64_t draw(double u);            // place of the candidate that u in [0, 1) chooses

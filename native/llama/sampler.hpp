@@ -25,6 +25,7 @@ class LlamaSampler {
   virtual void accept(const History&) {}
   virtual void unaccept(const History&) {}
   virtual void reset() {}
+  virtual void restart() {}  // a new text begins: constraints start anew
   virtual bool has_state() const { return false; }
   virtual State state() const { return {}; }
   virtual void restore(const State&) {}

@@ -1,5 +1,5 @@
-// What the bindings of both chains share: rows of logits from Python, NumPy results, the guard
-// against two threads, and candidates that own their row.
+// What the bindings of both chains share: NumPy results, the guard against two threads, and
+// candidates that own their row.
 #pragma once
 
 #include <nanobind/ndarray.h>
@@ -10,21 +10,9 @@
 
 #include "bind.hpp"
 #include "samplers/candidates.hpp"
+#include "samplers/logits_row.hpp"
 
 namespace aleator {
-
-using Logits = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <typename Array>
-Dtype dtype_of(const Array& logits) {
-  if (logits.dtype() == nb::dtype<float>()) return Dtype::f32;
-  const auto d = logits.dtype();
-  if (d.bits == 16 && d.lanes == 1) {
-    if (d.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Float)) return Dtype::f16;
-    if (d.code == static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat)) return Dtype::bf16;
-  }
-  throw LogitsError("logits must be float32, float16 or bfloat16: convert them first");
-}
 
 template <typename T>
 nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T>&& values) {
@@ -51,21 +39,23 @@ class Busy {
 // user's sampler, those of the step under way.
 class PyCandidates {
  public:
-  explicit PyCandidates(const Logits& logits) : dtype(dtype_of(logits)) {
-    const auto* data = static_cast<const uint8_t*>(logits.data());
-    bytes.assign(data, data + logits.nbytes());
-    own_.load(bytes.data(), static_cast<int64_t>(logits.shape(0)), dtype);
+  explicit PyCandidates(const Logits& logits) : dtype(dtype_of(logits.type)) {
+    const auto* data = static_cast<const uint8_t*>(logits.data);
+    bytes.assign(data, data + logits.n * logits.type.bits / 8);
+    own_.load(bytes.data(), logits.n, dtype);
   }
   explicit PyCandidates(Candidates& borrowed) : borrowed_(&borrowed) {}
   PyCandidates(const PyCandidates&) = delete;
 
   Candidates& get() {
-    if (expired_)
-      throw LogitsError(
-          "these candidates belong to a step that is over: copy what you need in apply()");
+    if (expired_) step_is_over();
     return borrowed_ ? *borrowed_ : own_;
   }
   void expire() { expired_ = true; }
+  [[noreturn]] static void step_is_over() {
+    throw LogitsError(
+        "these candidates belong to a step that is over: copy what you need in apply()");
+  }
 
   Dtype dtype = Dtype::f32;
   std::vector<uint8_t> bytes;

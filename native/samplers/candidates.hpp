@@ -9,9 +9,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "errors.hpp"
+#include "samplers/buffer.hpp"
 #include "samplers/tiles.hpp"
 
 namespace aleator {
@@ -21,6 +23,13 @@ inline uint32_t ordered(float z) {
   uint32_t b;
   __builtin_memcpy(&b, &z, 4);
   return b & 0x80000000u ? ~b : b | 0x80000000u;
+}
+
+inline float from_ordered(uint32_t b) {
+  b = b & 0x80000000u ? b & 0x7FFFFFFFu : ~b;
+  float z;
+  __builtin_memcpy(&z, &b, 4);
+  return z;
 }
 
 // Larger is earlier in the order: logit descending, then token id ascending.
@@ -64,17 +73,23 @@ class Candidates {
   // The survivors of a truncation.  Every kept token must be a candidate; `keep` is never empty.
   void keep_top(int64_t k);                               // the first k in the order
   void keep_distance(float threshold, int64_t min_keep);  // z - top >= threshold
-  void keep_mass(uint64_t wanted, int64_t min_keep);  // the shortest prefix of at least this mass
+  // The shortest prefix of at least this mass: of the order if `mean` is 0, else of the ranking by
+  // score, the distance of a depth from the mean, and then the order.
+  void keep_mass(uint64_t wanted, int64_t min_keep, int32_t mean = 0);
   void keep_only(int32_t id);
   void become(int32_t id);                       // one token, candidate or not, with logit 1
   void keep_from(uint64_t key);                  // this key and those before it
-  int64_t keep_run(uint64_t bound);              // the run's length; nothing changes if it is 0
+  bool keep_run(uint64_t bound);                 // false, and nothing changes, if the run is empty
   void remove(const std::vector<int32_t>& ids);  // ascending, not all of them
   template <typename Kept>
   void keep_if(Kept kept);  // by (index); the list must be compact
+  // The tokens whose bit is set, 32 a word, none past the end.  False, with the list spoilt, if
+  // none is left.
+  bool keep_masked(std::span<const uint32_t> words);
 
   Moments moments() const;
-  uint64_t mass();  // total of the Q40 weights
+  uint64_t mass();       // total of the Q40 weights
+  int32_t mean_depth();  // mean by weight of the depth, which is -t in Q16, rounded up
   // Selects the first token in id order whose cumulative mass exceeds floor(u * mass / 2^64).
   struct Drawn {
     uint64_t total, weight;  // of all candidates, and of the one selected
@@ -83,22 +98,12 @@ class Candidates {
 
   // The list as such, for samplers that look at every candidate.
   void compact();
-  const std::vector<int32_t>& ids() const { return ids_; }      // compact only
-  const std::vector<float>& logits() const { return logits_; }  // compact only
-  std::vector<float>& edit_all();  // compact and materialised; ends with settle()
+  const Buffer<int32_t>& ids() const { return ids_; }      // compact only
+  const Buffer<float>& logits() const { return logits_; }  // compact only
+  Buffer<float>& edit_all();  // compact and materialised; ends with settle()
   // Weights of the compact list, valid until the next call.
-  const std::vector<uint64_t>& weights();
+  const Buffer<uint64_t>& weights();
 
-  // Part of the list: all candidates of at least 2^(40 - bits) weight, and perhaps others, ids
-  // ascending.  Most of a row weighs nothing, and tiles that do not reach this far are not read.
-  struct Part {
-    std::vector<int32_t> ids;
-    std::vector<float> logits;
-    std::vector<uint64_t> weights;
-    uint64_t key(size_t i) const { return order_key(logits[i], ids[i]); }
-  };
-  const Part& near_top(double bits);
-  static constexpr double everything = 128;  // more bits than a weight can lack
   // The leading run of the order whose weights reach `bound`: it ends before the first candidate
   // that weighs less.  Its tokens by id ascending, and the one that stands last in the order.
   struct Run {
@@ -108,10 +113,6 @@ class Candidates {
   const Run& run(uint64_t bound);
   // The m first of the order, as (key, weight).
   const std::vector<std::pair<uint64_t, uint64_t>>& first(int64_t m);
-  // Of near_top's part, ranked by score ascending and then the order: the shortest prefix of at
-  // least `wanted`.
-  void keep_scored(const std::vector<int64_t>& scores, uint64_t wanted, int64_t min_keep);
-
   // Mass of the row when Softmax saw it, for samplers with mass="full"; 0 if it never did or logits
   // changed.
   uint64_t full_mass() const { return full_mass_; }
@@ -123,38 +124,84 @@ class Candidates {
   int32_t selected = -1;  // token id, -1 while none is
 
  private:
-  void set_compact(std::vector<int32_t>& ids, std::vector<float>& logits);
-  void collect_dense(float threshold, std::vector<int32_t>& ids, std::vector<float>& logits) const;
+  // Part of the list, ids ascending, with weights.
+  struct Part {
+    Buffer<int32_t> ids;
+    Buffer<float> logits;
+    Buffer<uint64_t> weights;
+    uint64_t key(size_t i) const { return order_key(logits[i], ids[i]); }
+  };
+  // A place in the ranking of keep_mass.
+  struct Ranked {
+    int32_t score;
+    int32_t id;
+    uint64_t key, measure;  // measure: the weight, or 1 where tokens are counted
+    bool before(const Ranked& other) const {
+      return score != other.score ? score < other.score : key > other.key;
+    }
+  };
+  enum class Measure { mass, count };
+
+  void set_compact(Buffer<int32_t>& ids, Buffer<float>& logits);
+  void weigh_part();
+  const Part& near_top(double bits);
+  uint64_t first_below(uint64_t bound);
   float* own_tile(int64_t tile);
   float* own(int32_t id);
   float tile_bound(int64_t k);
   void keep_infinite();
-  uint64_t key_at_mass(uint64_t wanted);
   uint64_t key_of(size_t i) const { return order_key(logits_[i], ids_[i]); }
-  void filter_from_key(uint64_t key, std::vector<int32_t>& ids, std::vector<float>& logits);
+  void filter_from_key(uint64_t key, Buffer<int32_t>& ids, Buffer<float>& logits);
+
+  // Dense or compact, the list is tiles; the last one of a compact list is filled up with masked
+  // tokens.
+  int64_t n_tiles() const {
+    return dense_ ? n_tiles_ : (static_cast<int64_t>(ids_.size()) + tile_size - 1) / tile_size;
+  }
+  const float* tile(int64_t t) const;
+  const int32_t* tile_ids(int64_t t) const;  // null in a dense list
+  int32_t id_at(int64_t index) const { return static_cast<int32_t>(dense_ ? index : ids_[index]); }
+  void find_tiles(float threshold) const;  // those that may hold z - top >= threshold, in found_
+  template <typename Collect>
+  void collect(Collect from_tile, Buffer<int32_t>& ids, Buffer<float>& logits) const;
+  void collect_near(float threshold, Buffer<int32_t>& ids, Buffer<float>& logits) const;
+  void collect_scored(int32_t mean, int32_t from, int32_t to, Buffer<int32_t>& ids,
+                      Buffer<float>& logits) const;
+  float depth_threshold(int64_t depth) const;
+
+  Ranked end_of_prefix(int32_t mean, uint64_t wanted, Measure measure);
+  int find_bin(int32_t mean, int32_t limit, Measure measure, uint64_t wanted, uint64_t* above);
+  int find_bin_in_part_of_row(int32_t mean, uint64_t wanted, uint64_t* above);
+  void rank_part(int32_t mean, Measure measure, bool one_bin, uint64_t wanted, uint64_t* above);
+  Ranked select_ranked(uint64_t above, uint64_t wanted);
+  void collect_prefix(int32_t mean, const Ranked& last);
 
   int64_t n_vocab_ = 0, n_tiles_ = 0;
   bool dense_ = true;
   float top_ = 0;
   double temperature_ = 1;
+  uint64_t mass_ = 0;  // 0 until it is known
   uint64_t full_mass_ = 0;
   std::vector<const float*> tiles_;  // dense: where each tile is
-  std::vector<float> maxima_;        // dense: its maximum
+  std::vector<float> maxima_;        // dense: its maximum; padded with -inf
   std::vector<uint8_t> state_;       // dense: 1 if the tile is our copy, 2 if it was edited as well
-  std::vector<float> widened_, copies_;  // float16 input widened; copied tiles
-  std::vector<int32_t> edited_;          // tiles with state 2
-  std::vector<int32_t> ids_, spare_ids_;
-  std::vector<float> logits_, spare_logits_;
-  std::vector<uint64_t> weights_, keys_, bins_;
+  Buffer<float> widened_, copies_;   // float16 input widened; copied tiles
+  std::vector<int32_t> edited_;      // tiles with state 2
+  Buffer<int32_t> ids_, spare_ids_;
+  Buffer<float> logits_, spare_logits_, groups_;
+  Buffer<uint64_t> weights_, tile_masses_, bins_;
+  std::vector<uint64_t> keys_;
   std::vector<uint8_t> has_nan_;
   std::vector<std::pair<uint64_t, uint64_t>> pairs_;
   Part part_;
   Run run_;
-  struct Ranked {
-    int64_t score;
-    uint64_t key, weight;
-  };
   std::vector<Ranked> ranking_;
+  std::vector<int32_t> excluded_;
+  Buffer<int32_t> scores_;
+  mutable Buffer<int32_t> found_;
+  mutable int64_t n_found_ = 0;
+  mutable float last_logits_[tile_size];
+  mutable int32_t last_ids_[tile_size];
 };
 
 template <typename Kept>

@@ -1,17 +1,11 @@
 // A chain of built-in samplers as one object: one call per token from Python, without the GIL.
 #include "samplers/chain.hpp"
 
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "bind.hpp"
-#include "samplers/binding.hpp"
+#include "samplers/chain_binding.hpp"
 
 namespace aleator {
 
@@ -100,6 +94,10 @@ void Chain::reset() {
   step_.position = 0;
 }
 
+void Chain::restart() {
+  for (const auto& sampler : samplers_) sampler->restart();
+}
+
 int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
   const auto began = std::chrono::steady_clock::now();
   scratch_.load(data, n, dtype);
@@ -129,35 +127,9 @@ ALEATOR_BIND(chain) {
 
   nb::class_<Sampler>(m, "Sampler", "A built-in sampler, to be put into a Chain.");
 
-  nb::class_<Chain>(m, "Chain")
+  bind_chain<Chain, PyCandidates>(m, "Chain")
       .def(nb::init<std::vector<std::shared_ptr<Sampler>>, uint32_t>(), nb::arg("samplers"),
            nb::arg("completion"))
-      .def(
-          "sample",
-          [](Chain& chain, const Logits& logits) {
-            const Dtype dtype = dtype_of(logits);
-            const void* data = logits.data();
-            const auto n = static_cast<int64_t>(logits.shape(0));
-            nb::gil_scoped_release release;
-            const Busy busy(chain.busy);
-            return chain.sample(data, n, dtype);
-          },
-          nb::arg("logits").noconvert())
-      .def(
-          "apply",
-          [](Chain& chain, PyCandidates& candidates) {
-            nb::gil_scoped_release release;
-            const Busy busy(chain.busy);
-            chain.apply(candidates.get());
-          },
-          nb::arg("candidates"))
-      .def(
-          "apply_one",
-          [](Chain& chain, PyCandidates& candidates, size_t index) {
-            const Busy busy(chain.busy);
-            chain.apply_one(candidates.get(), index);
-          },
-          nb::arg("candidates"), nb::arg("index"))
       .def(
           "insert",
           [](Chain& chain, size_t index, std::shared_ptr<Sampler> sampler) {
@@ -173,14 +145,6 @@ ALEATOR_BIND(chain) {
           },
           nb::arg("index"))
       .def("set_ordinals", &Chain::set_ordinals, nb::arg("ordinals"))
-      .def_prop_ro("samplers", &Chain::samplers, nb::rv_policy::copy)
-      .def(
-          "accept",
-          [](Chain& chain, int32_t token, bool generated) {
-            const Busy busy(chain.busy);
-            chain.accept(token, generated);
-          },
-          nb::arg("token"), nb::arg("generated"))
       .def(
           "rollback",
           [](Chain& chain, int64_t n) {
@@ -188,22 +152,7 @@ ALEATOR_BIND(chain) {
             chain.rollback(n);
           },
           nb::arg("n"))
-      .def("reset",
-           [](Chain& chain) {
-             const Busy busy(chain.busy);
-             chain.reset();
-           })
-      .def("clone",
-           [](Chain& chain) {
-             const Busy busy(chain.busy);
-             return std::make_unique<Chain>(chain);
-           })
-      .def_prop_rw(
-          "position", [](const Chain& chain) { return chain.position(); },
-          [](Chain& chain, uint64_t position) { chain.set_position(position); })
-      .def_prop_ro("history", [](const Chain& chain) { return chain.history().tokens; })
-      .def_prop_ro("n_sampled", [](const Chain& chain) { return chain.n_sampled(); })
-      .def_prop_ro("seconds", [](const Chain& chain) { return chain.seconds(); });
+      .def_prop_rw("position", &Chain::position, &Chain::set_position);
 }
 
 }  // namespace aleator

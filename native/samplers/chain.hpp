@@ -26,6 +26,7 @@ class Chain {
   void accept(int32_t token, bool generated);
   void rollback(int64_t n);
   void reset();
+  void restart();  // a new text begins: constraints start anew
   int32_t sample(const void* logits, int64_t n_vocab,
                  Dtype dtype);  // applies, accepts, returns the token
 

@@ -25,7 +25,8 @@ class Infill : public Cloned<Infill> {
       throw LogitsError("infill compares every pair of candidates, and there are " +
                         std::to_string(n) +
                         ": put top_k or top_p before it, at most 4,096 may be left");
-    mass_ = c.weights();
+    const auto& weights = c.weights();
+    mass_.assign(weights.begin(), weights.end());
     const auto& ids = c.ids();
     u128 ending = 0, text = 0;
     for (size_t i = 0; i < ids.size(); ++i) (vocabulary_->ends(ids[i]) ? ending : text) += mass_[i];

@@ -39,6 +39,7 @@ class Sampler {
   virtual void accept(const History&) {}
   virtual void unaccept(const History&) {}
   virtual void reset() {}
+  virtual void restart() {}              // a new text begins: constraints start anew
   virtual void set_ordinal(uint32_t) {}  // of its random stream, when the chain was edited
   virtual std::shared_ptr<Sampler> clone() const = 0;
 };
@@ -58,13 +59,5 @@ class Cloned : public Sampler {
     return std::make_shared<Derived>(static_cast<const Derived&>(*this));
   }
 };
-
-// Bits of weights below 2^40 in Q16, the t = d * c of the contract, for some of the candidates'
-// logits.
-void bits_q16(const std::vector<float>& logits, const Candidates& candidates,
-              std::vector<int64_t>& bits);
-
-// Their mean by weight, rounded down; weights count in Q20.
-int64_t mean_q16(const std::vector<uint64_t>& weights, const std::vector<int64_t>& bits);
 
 }  // namespace aleator

@@ -18,6 +18,21 @@ inline float weight_scale(double temperature) {
 // Below this many bits under the maximum a weight is zero: 2^41 >> 42.  With a margin of one bit.
 constexpr float zero_weight_bits = -43.0f;
 
+// Below this many bits a weight is below 2^20 and does not enter the mean of the depth.
+constexpr float mean_weight_bits = -21.0f;
+
+// With t at most this a weight is below 2^24, and 128 of them below 2^31.
+constexpr float light_bits = -17.0f;
+
+constexpr int32_t max_score = 100 << 16;                              // 100 bits in Q16
+constexpr int bin_shift = 12, n_bins = (max_score >> bin_shift) + 1;  // a sixteenth of a bit each
+
+// Sums for the mean of the depth: of w >> 20, and of (w >> 20) * depth.
+struct Mean {
+  uint64_t weight = 0, weighted = 0;
+  int32_t depth() const { return static_cast<int32_t>((weighted + weight - 1) / weight); }
+};
+
 struct Moments {
   uint64_t count = 0;
   int64_t sum = 0;
@@ -29,15 +44,33 @@ struct Moments {
 ALEATOR_DECLARE(void tile_scan(const float *x, int64_t n_tiles, float *maxima, uint8_t *has_nan))
 // Maxima of the groups of 8 logits of one tile; the tile holds no NaN.
 ALEATOR_DECLARE(void group_maxima(const float *x, float *maxima))
+// The largest of n values, none of them NaN.
+ALEATOR_DECLARE(float maximum(const float* x, int64_t n))
+// How many of n values are at least `bound`.
+ALEATOR_DECLARE(int64_t count_at_least(const float* x, int64_t n, float bound))
+// The tiles whose maxima have x - zmax >= threshold, -inf never; returns their count.  The maxima
+// are padded with -inf to a multiple of 16.
+ALEATOR_DECLARE(int64_t find_tiles(const float* maxima, int64_t n, float zmax, float threshold, int32_t* tiles))
 // Sum of the Q40 weights of one tile.
 ALEATOR_DECLARE(uint64_t tile_mass(const float *x, float zmax, float scale))
+// The same for a tile whose maximum weighs less than 2^24: t at most `light_bits`.
+ALEATOR_DECLARE(uint64_t light_tile_mass(const float *x, float zmax, float scale))
+// Adds a tile to the mean of the depth, which is -t in Q16, and returns its mass.
+ALEATOR_DECLARE(uint64_t add_mean(const float *x, float zmax, float scale, Mean *mean))
 // Q40 weights of n logits.
 ALEATOR_DECLARE(void weigh(const float *x, int64_t n, float zmax, float scale, uint64_t *weights))
+// Scores of n logits: abs(depth - mean), at most `max_score`.
+ALEATOR_DECLARE(void score(const float *x, int64_t n, float zmax, float scale, int32_t mean, int32_t *scores))
+// Adds a tile's weights to bins of score, n_bins of them.
+ALEATOR_DECLARE(void add_bins(const float *x, float zmax, float scale, int32_t mean, uint64_t *bins))
 // Adds a tile's count, sum and sum of squares of q = rint(max(x - zmax, -256) * 4096), masked tokens left out.
 ALEATOR_DECLARE(void add_moments(const float *x, int64_t n, float zmax, Moments *moments))
 // Appends the elements of a tile with x - zmax >= threshold, -inf never; returns their count.
-// ids and logits need room for a whole tile.
-ALEATOR_DECLARE(int collect(const float *x, float zmax, float threshold, int32_t first_id, int32_t *ids, float *logits))
+// Their ids are listed, or, where that is null, count on from first_id.  ids and logits need room for
+// a whole tile.
+ALEATOR_DECLARE(int collect(const float *x, const int32_t *listed, int32_t first_id, float zmax, float threshold, int32_t *ids, float *logits))
+// The same for from <= score <= to.
+ALEATOR_DECLARE(int collect_scored(const float *x, const int32_t *listed, int32_t first_id, float zmax, float scale, int32_t mean, int32_t from, int32_t to, int32_t *ids, float *logits))
 // The ids of the elements of a tile that are at least `bound`; returns their count.
 ALEATOR_DECLARE(int find_at_least(const float* x, float bound, int32_t first_id, int32_t* ids))
 ALEATOR_DECLARE(void widen_f16(const uint16_t *x, int64_t n, float *out))

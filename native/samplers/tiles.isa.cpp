@@ -2,9 +2,11 @@
 // only compaction, which it cannot, is written with intrinsics.
 #include "samplers/tiles.hpp"
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -16,29 +18,220 @@ namespace {
 
 constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-// One Q40 weight: 2^(d * scale) with d = x - zmax <= 0.  Each multiply and each add is rounded by
-// itself (the file is compiled without contraction).  A masked logit has d = -inf, and -inf * 0 is
-// NaN when the temperature is so large that the scale is 0: both clamp to -100 bits, which weighs
-// 0.
-inline uint64_t weight(float x, float zmax, float scale) {
-  const float d = x - zmax;
-  float t = d * scale;
-  t = t >= -100.0f ? t : -100.0f;
-  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, ties to even
-  const float r = t + magic;
-  const float f = t - (r - magic);
-  float p = 0.001326472731307149f;
-  p = p * f + 0.009671512991189957f;
+// One register: GCC does badly with vectors of several.
+#if defined(__AVX512F__)
+constexpr int lanes = 16;
+#elif defined(__AVX2__)
+constexpr int lanes = 8;
+#else
+constexpr int lanes = 4;
+#endif
+using Floats = float __attribute__((vector_size(4 * lanes)));
+using Ints = int32_t __attribute__((vector_size(4 * lanes)));
+
+inline Floats load(const float* x) {
+  Floats v;
+  __builtin_memcpy(&v, x, sizeof v);
+  return v;
+}
+
+template <typename V, typename T>
+inline void store(T* to, V v) {
+  __builtin_memcpy(to, &v, sizeof v);
+}
+
+// a > b ? a : b in each lane, so b where a is NaN.  The masked forms of the intrinsics keep GCC 12
+// from warning about their undefined source operand.
+inline Floats larger(Floats a, Floats b) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_max_ps(0xFFFF, a, b);
+#elif defined(__AVX__)
+  return _mm256_max_ps(a, b);
+#elif defined(__SSE2__)
+  return _mm_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
+// a * b + c where a * b is exact, so that fusing changes nothing.
+inline Floats add_exact_product(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+template <typename V>
+inline auto halves(V v) {  // added or compared by halves until one lane is left
+  if constexpr (sizeof(V) == 64) {
+    return std::pair{__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                     __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)};
+  } else if constexpr (sizeof(V) == 32) {
+    return std::pair{__builtin_shufflevector(v, v, 0, 1, 2, 3),
+                     __builtin_shufflevector(v, v, 4, 5, 6, 7)};
+  } else {
+    return std::pair{v, __builtin_shufflevector(v, v, 2, 3, 0, 1)};
+  }
+}
+
+template <typename V>
+inline float largest(V v) {
+  const auto [a, b] = halves(v);
+  const auto best = a > b ? a : b;
+  if constexpr (sizeof(V) > 16) {
+    return largest(best);
+  } else {
+    return best[0] > best[1] ? best[0] : best[1];
+  }
+}
+
+template <typename V>
+inline int32_t sum_of(V v) {
+  const auto [a, b] = halves(v);
+  const auto sum = a + b;
+  if constexpr (sizeof(V) > 16) {
+    return sum_of(sum);
+  } else {
+    return sum[0] + sum[1];
+  }
+}
+
+// t of the contract: bits of weight, negative, from -100 to 0.  A masked logit has d = -inf, and
+// -inf * 0 is NaN when the temperature is so large that the scale is 0: both clamp to -100 bits,
+// which weighs 0.
+constexpr float least_bits = -100.0f;
+inline Floats bits_of(Floats x, float zmax, float scale) {
+  return larger((x - zmax) * scale, Floats{} + least_bits);
+}
+
+// 2^(t + 40), whose integer part is the Q40 weight.  Each multiply and each add is rounded by
+// itself (the file is compiled without contraction); scaling by a power of two and cutting off the
+// fraction are exact, and so are the same as the contract's shift of the mantissa.
+inline Floats power(Floats t) {
+  // 1.5 * 2^23: adding it rounds to an integer, ties to even.  The even 40 rides along.
+  const float magic = 12582912.0f + 40.0f;
+  const Floats r = t + magic;
+  const Floats f = t - (r - magic);
+  Floats p = f * 0.001326472731307149f + 0.009671512991189957f;
   p = p * f + 0.05550733581185341f;
   p = p * f + 0.24022242426872253f;
   p = p * f + 0.6931470036506653f;
   p = p * f + 1.0f;
-  const uint32_t b = std::bit_cast<uint32_t>(p);
-  const int32_t n = std::bit_cast<int32_t>(r) - 0x4B400000;
-  const int32_t below =
-      127 - static_cast<int32_t>(b >> 23) - n;  // bits below the maximum: 0 to 101
-  const uint64_t mantissa = (b & 0x7FFFFFu) | 0x800000u;
-  return (mantissa << 17) >> (below < 63 ? below : 63);
+  // The exponents added as integers; of r only the lowest bits count, the others are shifted out.
+  return reinterpret_cast<Floats>(reinterpret_cast<Ints>(p) + (reinterpret_cast<Ints>(r) << 23));
+}
+
+// The weight as high * 2^20 + low.
+struct Weight {
+  Ints high, low;
+};
+inline Weight weight(Floats t) {
+  const Floats w = power(t);
+  const Ints high = __builtin_convertvector(w * 0x1p-20f, Ints);
+  const Floats whole = __builtin_convertvector(high, Floats);
+  const Floats rest = add_exact_product(whole, Floats{} - 0x1p20f, w);
+  return {high, __builtin_convertvector(rest, Ints)};
+}
+
+// -t in Q16, rounded to nearest, ties to even: adding 2^23 leaves the integer in the mantissa.
+inline Ints depth_of(Floats t) {
+  const Floats r = add_exact_product(t, Floats{} + 65536.0f, Floats{} - 8388608.0f);
+  return reinterpret_cast<Ints>(r) & 0x7FFFFF;
+}
+
+inline Ints score_of(Ints depth, int32_t mean) {
+  const Ints away = depth - mean;
+  return away < 0 ? -away : away;
+}
+
+// One bit per lane of a comparison.
+inline unsigned mask_of(Ints in) {
+#if defined(__AVX512F__)
+  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(in));
+#elif defined(__AVX2__)
+  return static_cast<unsigned>(_mm256_movemask_ps(reinterpret_cast<__m256>(in)));
+#elif defined(__SSE2__)
+  return static_cast<unsigned>(_mm_movemask_ps(reinterpret_cast<__m128>(in)));
+#else
+  unsigned mask = 0;
+  for (int j = 0; j < lanes; ++j) mask |= (in[j] & 1u) << j;
+  return mask;
+#endif
+}
+
+// Candidates (not masked) with x - zmax >= threshold.
+inline unsigned near_mask(Floats x, float zmax, float threshold) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask(x - zmax, Floats{} + threshold, _CMP_GE_OQ) &
+         _mm512_cmp_ps_mask(x, Floats{} + minus_infinity, _CMP_GT_OQ);
+#else
+  return mask_of((x - zmax >= threshold) & (x > minus_infinity));
+#endif
+}
+
+// Candidates with from <= score <= to.
+inline unsigned score_mask(Floats x, Ints score, int32_t from, int32_t to) {
+#if defined(__AVX512F__)
+  return _mm512_cmple_epu32_mask(reinterpret_cast<__m512i>(score - from),
+                                 reinterpret_cast<__m512i>(Ints{} + (to - from))) &
+         _mm512_cmp_ps_mask(x, Floats{} + minus_infinity, _CMP_GT_OQ);
+#else
+  return mask_of((score >= from) & (score <= to) & (x > minus_infinity));
+#endif
+}
+
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// For each mask of 8 lanes: the lanes that are set, in order.
+constexpr auto set_lanes = [] {
+  std::array<std::array<uint8_t, 8>, 256> table{};
+  for (unsigned mask = 0; mask < 256; ++mask)
+    for (unsigned lane = 0, at = 0; lane < 8; ++lane)
+      if (mask >> lane & 1) table[mask][at++] = static_cast<uint8_t>(lane);
+  return table;
+}();
+#endif
+
+// The ids of a tile's elements: in a row they count on from `first`, in a list they are listed.
+struct Ids {
+  const int32_t* listed;
+  int32_t first;
+  Ids from(int i) const { return {listed ? listed + i : nullptr, first + i}; }
+};
+
+// Appends the lanes of `keep` with their ids; returns how many.  Whole vectors are stored: there is
+// room, and a masked store to memory is slow on some processors.
+inline int append(Floats v, Ids from, unsigned keep, int32_t* ids, float* logits) {
+  v = v + 0.0f;  // -0 becomes +0
+#if defined(__AVX512F__)
+  const __m512i id = from.listed ? _mm512_loadu_si512(from.listed)
+                                 : _mm512_add_epi32(_mm512_set1_epi32(from.first),
+                                                    _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
+                                                                      10, 11, 12, 13, 14, 15));
+  const auto mask = static_cast<__mmask16>(keep);
+  _mm512_storeu_ps(logits, _mm512_maskz_compress_ps(mask, v));
+  _mm512_storeu_si512(ids, _mm512_maskz_compress_epi32(mask, id));
+#elif defined(__AVX2__)
+  const __m256i lane = _mm256_cvtepu8_epi32(
+      _mm_loadl_epi64(reinterpret_cast<const __m128i*>(set_lanes[keep].data())));
+  const __m256i id =
+      from.listed ? _mm256_permutevar8x32_epi32(
+                        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from.listed)), lane)
+                  : _mm256_add_epi32(_mm256_set1_epi32(from.first), lane);
+  _mm256_storeu_ps(logits, _mm256_permutevar8x32_ps(v, lane));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids), id);
+#else
+  int count = 0;
+  for (int j = 0; j < lanes; ++j) {
+    ids[count] = from.listed ? from.listed[j] : from.first + j;
+    logits[count] = v[j];
+    count += static_cast<int>(keep >> j & 1);
+  }
+#endif
+  return std::popcount(keep);
 }
 
 inline float widen_half(uint16_t h) {
@@ -54,37 +247,30 @@ inline float widen_half(uint16_t h) {
 
 }  // namespace
 
-// One register: GCC does badly with vectors of several.
-#if defined(__AVX512F__)
-constexpr int lanes = 16;
-#elif defined(__AVX2__)
-constexpr int lanes = 8;
-#else
-constexpr int lanes = 4;
-#endif
-using Floats = float __attribute__((vector_size(4 * lanes)));
-using Ints = int32_t __attribute__((vector_size(4 * lanes)));
-
 void tile_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* has_nan) {
   for (int64_t tile = 0; tile < n_tiles; ++tile, x += tile_size) {
-    Floats v, best0, best1;
-    __builtin_memcpy(&best0, x, sizeof v);
-    __builtin_memcpy(&best1, x + lanes, sizeof v);
-    Ints nan = (best0 != best0) | (best1 != best1);
-    for (int i = 2 * lanes; i < tile_size; i += 2 * lanes) {
-      __builtin_memcpy(&v, x + i, sizeof v);
-      best0 = v > best0 ? v : best0;
-      nan |= v != v;
-      __builtin_memcpy(&v, x + i + lanes, sizeof v);
-      best1 = v > best1 ? v : best1;
-      nan |= v != v;
+    Floats best0 = Floats{} + minus_infinity, best1 = best0;
+#if defined(__AVX512F__)
+    unsigned nan = 0;
+#else
+    Ints nan{};
+#endif
+    for (int i = 0; i < tile_size; i += 2 * lanes) {
+      const Floats v = load(x + i), w = load(x + i + lanes);
+      best0 = larger(v, best0);
+      best1 = larger(w, best1);
+#if defined(__AVX512F__)
+      nan |= _mm512_cmp_ps_mask(v, w, _CMP_UNORD_Q);
+#else
+      nan |= (v != v) | (w != w);
+#endif
     }
-    best0 = best1 > best0 ? best1 : best0;
-    float top = best0[0];
-    int32_t any = nan[0];
-    for (int j = 1; j < lanes; ++j) top = best0[j] > top ? best0[j] : top, any |= nan[j];
-    maxima[tile] = top + 0.0f;  // -0 becomes +0
-    has_nan[tile] = any != 0;
+    maxima[tile] = largest(larger(best0, best1)) + 0.0f;  // -0 becomes +0
+#if defined(__AVX512F__)
+    has_nan[tile] = nan != 0;
+#else
+    has_nan[tile] = mask_of(nan) != 0;
+#endif
   }
 }
 
@@ -97,13 +283,121 @@ void group_maxima(const float* x, float* maxima) {
 }
 
 uint64_t tile_mass(const float* x, float zmax, float scale) {
-  uint64_t total = 0;
-  for (int i = 0; i < tile_size; ++i) total += weight(x[i], zmax, scale);
-  return total;
+  Ints high{}, low{};  // at most 2^20 in each of 128: nothing overflows
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Weight w = weight(bits_of(load(x + i), zmax, scale));
+    high += w.high;
+    low += w.low;
+  }
+  return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
 }
 
+uint64_t light_tile_mass(const float* x, float zmax, float scale) {
+  Ints sum{};
+  for (int i = 0; i < tile_size; i += lanes)
+    sum += __builtin_convertvector(power(bits_of(load(x + i), zmax, scale)), Ints);
+  return static_cast<uint64_t>(sum_of(sum));
+}
+
+uint64_t add_mean(const float* x, float zmax, float scale, Mean* mean) {
+  uint32_t high[tile_size], depth[tile_size];
+  Ints low{};
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Floats t = bits_of(load(x + i), zmax, scale);
+    const Weight w = weight(t);
+    low += w.low;
+    store(high + i, w.high);
+    store(depth + i, depth_of(t));
+  }
+  uint32_t weight = 0;
+  uint64_t weighted = 0;
+  for (int i = 0; i < tile_size; ++i) {
+    weight += high[i];
+    weighted += uint64_t{high[i]} * depth[i];
+  }
+  mean->weight += weight;
+  mean->weighted += weighted;
+  return (uint64_t{weight} << 20) + static_cast<uint64_t>(sum_of(low));
+}
+
+namespace {
+
+// Calls f(first, logits, n) for each tile of n logits; f may read a whole tile, and the last one is
+// filled up with masked tokens.
+template <typename F>
+inline void each_tile(const float* x, int64_t n, F f) {
+  int64_t first = 0;
+  for (; first + tile_size <= n; first += tile_size) f(first, x + first, tile_size);
+  if (first == n) return;
+  float last[tile_size];
+  for (int i = 0; i < tile_size; ++i) last[i] = first + i < n ? x[first + i] : minus_infinity;
+  f(first, last, static_cast<int>(n - first));
+}
+
+inline void weigh_tile(const float* x, float zmax, float scale, int64_t* weights) {
+  float w[tile_size];
+  for (int i = 0; i < tile_size; i += lanes) store(w + i, power(bits_of(load(x + i), zmax, scale)));
+  for (int i = 0; i < tile_size; ++i) weights[i] = static_cast<int64_t>(w[i]);  // rounds down
+}
+
+inline void score_tile(const float* x, float zmax, float scale, int32_t mean, int32_t* scores) {
+  for (int i = 0; i < tile_size; i += lanes)
+    store(scores + i, score_of(depth_of(bits_of(load(x + i), zmax, scale)), mean));
+}
+
+}  // namespace
+
 void weigh(const float* x, int64_t n, float zmax, float scale, uint64_t* weights) {
-  for (int64_t i = 0; i < n; ++i) weights[i] = weight(x[i], zmax, scale);
+  each_tile(x, n, [=](int64_t first, const float* tile, int here) {
+    int64_t w[tile_size];
+    weigh_tile(tile, zmax, scale, w);
+    __builtin_memcpy(weights + first, w, here * sizeof *w);
+  });
+}
+
+void score(const float* x, int64_t n, float zmax, float scale, int32_t mean, int32_t* scores) {
+  each_tile(x, n, [=](int64_t first, const float* tile, int here) {
+    int32_t s[tile_size];
+    score_tile(tile, zmax, scale, mean, s);
+    __builtin_memcpy(scores + first, s, here * sizeof *s);
+  });
+}
+
+void add_bins(const float* x, float zmax, float scale, int32_t mean, uint64_t* bins) {
+  int64_t w[tile_size];
+  int32_t s[tile_size];
+  weigh_tile(x, zmax, scale, w);
+  score_tile(x, zmax, scale, mean, s);
+  for (int i = 0; i < tile_size; ++i) bins[s[i] >> bin_shift] += static_cast<uint64_t>(w[i]);
+}
+
+float maximum(const float* x, int64_t n) {
+  Floats best0 = Floats{} + minus_infinity, best1 = best0;
+  int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    best0 = larger(load(x + i), best0);
+    best1 = larger(load(x + i + lanes), best1);
+  }
+  float best = largest(larger(best0, best1));
+  for (; i < n; ++i) best = x[i] > best ? x[i] : best;
+  return best;
+}
+
+int64_t count_at_least(const float* x, int64_t n, float bound) {
+  int32_t count = 0;
+  for (int64_t i = 0; i < n; ++i) count += x[i] >= bound;
+  return count;
+}
+
+int64_t find_tiles(const float* maxima, int64_t n, float zmax, float threshold, int32_t* tiles) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i += lanes) {
+    const Floats v = load(maxima + i);
+    unsigned found = near_mask(v, zmax, threshold);
+    for (; found; found &= found - 1)
+      tiles[count++] = static_cast<int32_t>(i) + std::countr_zero(found);
+  }
+  return count;
 }
 
 void add_moments(const float* x, int64_t n, float zmax, Moments* moments) {
@@ -123,37 +417,28 @@ void add_moments(const float* x, int64_t n, float zmax, Moments* moments) {
   moments->squares += squares;
 }
 
-int collect(const float* x, float zmax, float threshold, int32_t first_id, int32_t* ids,
-            float* logits) {
+int collect(const float* x, const int32_t* listed, int32_t first_id, float zmax, float threshold,
+            int32_t* ids, float* logits) {
+  const Ids from_ids{listed, first_id};
   int count = 0;
-#if defined(__AVX512F__)
-  const __m512 top = _mm512_set1_ps(zmax), bound = _mm512_set1_ps(threshold);
-  const __m512 masked = _mm512_set1_ps(minus_infinity);
-  __m512i id =
-      _mm512_add_epi32(_mm512_set1_epi32(first_id),
-                       _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-  for (int i = 0; i < tile_size; i += 16) {
-    const __m512 v = _mm512_loadu_ps(x + i);
-    const __mmask16 keep = _mm512_cmp_ps_mask(_mm512_sub_ps(v, top), bound, _CMP_GE_OQ) &
-                           _mm512_cmp_ps_mask(v, masked, _CMP_GT_OQ);
-    if (keep) {
-      // Whole vectors are stored: there is room, and a masked store to memory is slow on some
-      // processors.
-      const __m512 kept = _mm512_add_ps(v, _mm512_setzero_ps());
-      _mm512_storeu_ps(logits + count, _mm512_maskz_compress_ps(keep, kept));
-      _mm512_storeu_si512(ids + count, _mm512_maskz_compress_epi32(keep, id));
-      count += std::popcount(static_cast<unsigned>(keep));
-    }
-    id = _mm512_add_epi32(id, _mm512_set1_epi32(16));
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Floats v = load(x + i);
+    if (const unsigned keep = near_mask(v, zmax, threshold))
+      count += append(v, from_ids.from(i), keep, ids + count, logits + count);
   }
-#else
-  for (int i = 0; i < tile_size; ++i) {
-    const float v = x[i];
-    ids[count] = first_id + i;
-    logits[count] = v + 0.0f;
-    count += (v - zmax >= threshold) & (v > minus_infinity);
+  return count;
+}
+
+int collect_scored(const float* x, const int32_t* listed, int32_t first_id, float zmax, float scale,
+                   int32_t mean, int32_t from, int32_t to, int32_t* ids, float* logits) {
+  const Ids from_ids{listed, first_id};
+  int count = 0;
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Floats v = load(x + i);
+    const Ints scores = score_of(depth_of(bits_of(v, zmax, scale)), mean);
+    if (const unsigned keep = score_mask(v, scores, from, to))
+      count += append(v, from_ids.from(i), keep, ids + count, logits + count);
   }
-#endif
   return count;
 }
 

@@ -17,8 +17,10 @@ from aleator.core.errors import (
     CannotShift,
     ConstraintError,
     ContextFull,
+    Corrupt,
     FileFormatError,
     GrammarError,
+    Incompatible,
     InvalidBatch,
     LogitsError,
     ModelNotFound,
@@ -30,7 +32,9 @@ from aleator.core.errors import (
 
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
+    from aleator.device_chain import DeviceChain
     from aleator.generate.request import Generation
+    from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
 
@@ -45,9 +49,12 @@ __all__ = [
     "CannotShift",
     "ConstraintError",
     "ContextFull",
+    "Corrupt",
+    "DeviceChain",
     "FileFormatError",
     "Generation",
     "GrammarError",
+    "Incompatible",
     "InvalidBatch",
     "LanguageModel",
     "LogitsError",
@@ -55,6 +62,7 @@ __all__ = [
     "ParameterError",
     "SamplerChain",
     "SamplingParams",
+    "Session",
     "TemplateError",
     "TokenizerError",
     "UnsupportedModel",
@@ -68,9 +76,11 @@ __all__ = [
 # Names that are imported when first used, and where from; None: a subpackage.
 _LAZY = {
     "Candidates": "aleator.samplers",
+    "DeviceChain": "aleator.device_chain",
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
     "Generation": "aleator.generate.request",
+    "Session": "aleator.generate.session",
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",
     "generate": None,

@@ -47,6 +47,11 @@ class Candidates:
     def keep(self, ids: Sequence[int]) -> None:
         """Keep these tokens; the others are no candidates any more."""
 
+def fail_allocation(n: int) -> None:
+    """
+    For tests: the cells' n-th allocation from now in this thread fails; -1: none does.
+    """
+
 class Cells:
     """
     What each cell of a KV cache holds: position, owners, pending shift.
@@ -54,7 +59,10 @@ class Cells:
     Ranges of positions are [p0, p1); p0 < 0 means 0 and p1 < 0 means infinity. An id out of range raises ValueError.
     """
 
-    def __init__(self, size: int, n_seq_max: int = 1) -> None: ...
+    def __init__(self, size: int, n_seq_max: int = 1, streams: bool = False, llama_2024: bool = False) -> None:
+        """
+        streams: every sequence has size / n_seq_max cells to itself. llama_2024: the head follows llama.cpp's rules of 2024.
+        """
 
     @property
     def size(self) -> int: ...
@@ -63,43 +71,75 @@ class Cells:
     def n_seq_max(self) -> int: ...
 
     @property
+    def n_streams(self) -> int: ...
+
+    @property
+    def words(self) -> int:
+        """64-bit words of a row of owners."""
+
+    @property
     def used(self) -> int:
         """Cells that hold a token."""
 
     @property
     def head(self) -> int:
-        """Where the next search starts; may equal size."""
+        """
+        Where the next search starts; may equal size. With streams, the first one's.
+        """
+
+    @property
+    def heads(self) -> list[int]:
+        """The head of every stream."""
 
     @property
     def top(self) -> int:
         """Index of the highest used cell + 1."""
 
     @property
-    def has_shift(self) -> bool: ...
+    def has_shift(self) -> bool:
+        """Does a stored key wait for a rotation?"""
+
+    @property
+    def version(self) -> int:
+        """Changes with every change."""
+
+    @property
+    def shared_cells(self) -> int:
+        """Cells with several owners."""
 
     @property
     def positions(self) -> Annotated[NDArray[numpy.int32], dict(writable=False)]:
         """int32 [size], read-only view; -1 is an empty cell."""
 
     @property
-    def shifts(self) -> Annotated[NDArray[numpy.int32], dict(writable=False)]:
-        """int32 [size], read-only view."""
+    def shifts(self) -> NDArray[numpy.int32]:
+        """
+        int32 [size], a new array: how far each stored key must still be turned.
+        """
 
     @property
-    def owners(self) -> Annotated[NDArray[numpy.uint64], dict(writable=False)]:
+    def owners(self) -> Annotated[NDArray[numpy.uint64], dict(shape=(None, None))]:
         """
-        uint64 [size, ceil(n_seq_max / 64)], read-only view; bit s of a row is sequence s.
-        """
-
-    def find(self, n: int) -> NDArray[numpy.int64]:
-        """
-        The first n free cells in ring order from head, int64; empty if there are fewer.
+        uint64 [size, words], a new array; bit s of a row is sequence s. For one cell owners_of costs less.
         """
 
-    def place(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int64]:
+    def owners_of(self, cell: int) -> list[int]:
+        """Ascending ids of the sequences that own a cell."""
+
+    def used_in(self, stream: int) -> int: ...
+
+    def find(self, n: int, contiguous: bool = False, stream: int = 0) -> NDArray[numpy.int64]:
+        """
+        The first n free cells in ring order from head, int64, or with contiguous the first n in a row, which do not wrap; empty if there are not that many.
+        """
+
+    def place(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)], contiguous: bool = False) -> NDArray[numpy.int64]:
         """
         Give the cells that find names positions (int32 [n]) and owners (uint64 [n, words]); return them.
         """
+
+    def put(self, cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
+        """Give these free cells (int64 [n]) positions and owners."""
 
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> None: ...
 
@@ -117,8 +157,32 @@ class Cells:
     def seq_pos_max(self, seq: int) -> int:
         """-1 if the sequence is empty."""
 
+    def seq_cells(self, seq: int) -> int:
+        """How many cells the sequence owns."""
+
+    def seq_runs(self, seq: int, p0: int = -1, p1: int = -1) -> list[tuple[int, int, int]]:
+        """
+        The sequence's cells in a range, in order of position, as runs (position, cell, length).
+        """
+
+    def seq_cell_list(self, seq: int, p0: int = -1, p1: int = -1) -> NDArray[numpy.int64]:
+        """The sequence's cells in a range, in order of position, int64."""
+
+    def shared(self, seq: int, p0: int = -1, p1: int = -1) -> NDArray[numpy.int64]:
+        """The sequence's cells in a range that others own too, int64."""
+
+    def sharers(self, seq: int, p0: int = -1, p1: int = -1) -> list[int]:
+        """
+        Ascending ids of the other sequences that own any of its cells in a range.
+        """
+
     def same_cells(self, a: int, b: int) -> bool:
         """Do a and b own the same cells?"""
+
+    def duplicate(self, source: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], target: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seq: int, leave: bool) -> None:
+        """
+        Free cells target become what source are, owned by seq alone; with leave seq leaves source. The stored rows are copied by others.
+        """
 
     def clear(self) -> None: ...
 
@@ -127,22 +191,44 @@ class Cells:
 
     def clear_shifts(self) -> None: ...
 
+    def pending(self) -> tuple:
+        """
+        The shifted cells, int64 [n], and how far each key must be turned, int32 [n].
+        """
+
+    def defrag_plan(self, max_moves: int = -1) -> list[tuple[int, int, int]]:
+        """
+        Moves (from, to, length) of the last cells into the holes before them; negative: any number.
+        """
+
+    def move(self, moves: Sequence[tuple[int, int, int]]) -> None:
+        """
+        Make moves of used cells to free ones. The stored rows are copied by others.
+        """
+
     def begin(self) -> None:
-        """Start a journal of all changes."""
+        """Start a journal of all changes; may be nested."""
 
     def commit(self) -> None:
-        """Stop the journal."""
+        """Keep the changes since the last begin."""
 
     def rollback(self) -> None:
-        """Restore the state at the last begin."""
-
-    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')]) -> int:
         """
-        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True.
+        Restore the state at the last begin; after its commit too, until the next change.
+        """
+
+    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')], causal: bool = True, window: str = '', width: int = 0) -> int:
+        """
+        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True. window (standard, chunked or symmetric, of a width in positions) hides keys that are too far away.
+        """
+
+    def map(self) -> str:
+        """
+        One character per cell below top: '.' free, a digit its owner ('+' above 9), 'M' several.
         """
 
     def check(self) -> None:
-        """Raise RuntimeError if counters and cells disagree."""
+        """Raise RuntimeError if the indexes and the cells disagree."""
 
 class Sampler:
     """A built-in sampler, to be put into a Chain."""
@@ -156,28 +242,16 @@ class Chain:
 
     def apply_one(self, candidates: Candidates, index: int) -> None: ...
 
-    def insert(self, index: int, sampler: Sampler) -> None: ...
-
-    def remove(self, index: int) -> None: ...
-
-    def set_ordinals(self, ordinals: Sequence[int]) -> None: ...
-
-    @property
-    def samplers(self) -> list[Sampler]: ...
-
     def accept(self, token: int, generated: bool) -> None: ...
 
-    def rollback(self, n: int) -> None: ...
-
     def reset(self) -> None: ...
+
+    def restart(self) -> None: ...
 
     def clone(self) -> Chain: ...
 
     @property
-    def position(self) -> int: ...
-
-    @position.setter
-    def position(self, arg: int, /) -> None: ...
+    def samplers(self) -> list[Sampler]: ...
 
     @property
     def history(self) -> list[int]: ...
@@ -187,6 +261,20 @@ class Chain:
 
     @property
     def seconds(self) -> float: ...
+
+    def insert(self, index: int, sampler: Sampler) -> None: ...
+
+    def remove(self, index: int) -> None: ...
+
+    def set_ordinals(self, ordinals: Sequence[int]) -> None: ...
+
+    def rollback(self, n: int) -> None: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @position.setter
+    def position(self, arg: int, /) -> None: ...
 
 class Constraint:
     """
@@ -238,9 +326,9 @@ class Constraint:
 class CacheMemory:
     """One layer's keys or values, its memory borrowed."""
 
-    def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], type: str, n_cells: int, heads: int, dim: int) -> None:
+    def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], type: str, n_cells: int, heads: int, dim: int, by_channel: bool = False, rotation: int = 0) -> None:
         """
-        data: uint8, [n_cells, heads, dim] of type 'F32', 'F16' or 'BF16'. ValueError when sizes disagree.
+        data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0' (dim then a multiple of 32, not by_channel); rotation: heads are stored turned by a Hadamard matrix in blocks of so many. ValueError when sizes disagree.
         """
 
 class DecoderStep:
@@ -256,9 +344,9 @@ class DecoderStep:
     def add_layer(self, q: StoredMatrix, k: StoredMatrix, v: StoredMatrix, o: StoredMatrix, gate: StoredMatrix, up: StoredMatrix, down: StoredMatrix, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], q_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, keys: CacheMemory, values: CacheMemory) -> None:
         """Appends a layer; ValueError, naming the tensor, when shapes disagree."""
 
-    def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], visible: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu', writable=False)], out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], list_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_list: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_count: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_deltas: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
         """
-        T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells int64 [T], where keys and values go; visible bool [T, n], the cells each token attends to; out_rows int64 [R]; writes logits float32 [R, n_vocab]. ValueError, with nothing changed, for an index out of range.
+        T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] (int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes logits float32 [R, n_vocab]. ValueError, with nothing changed, for an index out of range.
         """
 
 def find_nonfinite(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, stride: int, width: int, mask: int) -> int:
@@ -277,7 +365,7 @@ class TokenTrie:
     @property
     def bytes(self) -> int: ...
 
-def compile_gbnf(text: str, root: str, trie: TokenTrie, token_of: Callable) -> Constraint: ...
+def compile_gbnf(text: str, root: str, trie: TokenTrie, token_of: Callable, trigger_patterns: Sequence[str], trigger_tokens: Sequence[int]) -> Constraint: ...
 
 def gguf_skip_strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, count: int) -> tuple:
     """
@@ -294,7 +382,7 @@ class StoredMatrix:
 
     def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], type: str, n_out: int, n_in: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
         """
-        data: uint8, all of the matrix; type: 'F32', 'F16', 'BF16' or 'Q8_0'; bias: float32 [out]. ValueError when sizes disagree.
+        data: uint8, all of the matrix; type: 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0'; bias: float32 [out]. ValueError when sizes disagree.
         """
 
     @property
@@ -313,6 +401,55 @@ def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[nu
 class LlamaSampler:
     """A built-in sampler, to be put into a LlamaChain."""
 
+class LlamaChain:
+    def __init__(self, samplers: Sequence[LlamaSampler], grammar: LlamaConstraintSampler | None) -> None: ...
+
+    def sample(self, logits: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int: ...
+
+    def apply(self, candidates: LlamaCandidates) -> None: ...
+
+    def apply_one(self, candidates: LlamaCandidates, index: int) -> None: ...
+
+    def accept(self, token: int, generated: bool) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+    def clone(self) -> LlamaChain: ...
+
+    @property
+    def samplers(self) -> list[LlamaSampler]: ...
+
+    @property
+    def history(self) -> list[int]: ...
+
+    @property
+    def n_sampled(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    def apply_grammar(self, candidates: LlamaCandidates) -> None:
+        """Mask what the grammar forbids, unless it waits."""
+
+    def rejects(self, candidates: LlamaCandidates) -> bool:
+        """Whether the grammar forbids the token selected."""
+
+    @property
+    def grammar(self) -> LlamaConstraintSampler: ...
+
+    def rollback(self, n: int, replay: bool) -> None: ...
+
+    @property
+    def position(self) -> int: ...
+
+class LlamaAdaptiveP(LlamaSampler):
+    def __init__(self, adaptive_target: float, adaptive_decay: float, seed: int) -> None: ...
+
+    @property
+    def average(self) -> float: ...
+
 class LlamaCandidates:
     def __init__(self, candidates: Candidates) -> None: ...
 
@@ -327,11 +464,17 @@ class LlamaCandidates:
     @property
     def selected(self) -> int | None: ...
 
+    @selected.setter
+    def selected(self, token: int | None) -> None: ...
+
     @property
     def ids(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
 
     @property
     def logits(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
+
+    @logits.setter
+    def logits(self, arg: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], /) -> None: ...
 
     @property
     def p(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
@@ -340,43 +483,14 @@ class LlamaCandidates:
     @property
     def probs(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]: ...
 
-class LlamaChain:
-    def __init__(self, samplers: Sequence[LlamaSampler]) -> None: ...
+    def keep(self, ids: Sequence[int]) -> None:
+        """Keep these tokens; the others are no candidates any more."""
 
-    def sample(self, logits: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int: ...
-
-    def apply(self, candidates: LlamaCandidates) -> None: ...
-
-    def apply_one(self, candidates: LlamaCandidates, index: int) -> None: ...
+class LlamaConstraintSampler(LlamaSampler):
+    def __init__(self, constraint: Constraint, ends: Sequence[int]) -> None: ...
 
     @property
-    def samplers(self) -> list[LlamaSampler]: ...
-
-    def accept(self, token: int, generated: bool) -> None: ...
-
-    def rollback(self, n: int) -> None: ...
-
-    def reset(self) -> None: ...
-
-    def clone(self) -> LlamaChain: ...
-
-    @property
-    def position(self) -> int: ...
-
-    @property
-    def history(self) -> list[int]: ...
-
-    @property
-    def n_sampled(self) -> int: ...
-
-    @property
-    def seconds(self) -> float: ...
-
-class LlamaAdaptiveP(LlamaSampler):
-    def __init__(self, adaptive_target: float, adaptive_decay: float, seed: int) -> None: ...
-
-    @property
-    def average(self) -> float: ...
+    def constrained(self) -> Constrained: ...
 
 class LlamaDist(LlamaSampler):
     def __init__(self, seed: int) -> None: ...
@@ -432,6 +546,9 @@ class LlamaTopP(LlamaSampler):
 class LlamaTypicalP(LlamaSampler):
     def __init__(self, typical_p: float, min_keep: int) -> None: ...
 
+class LlamaUserSampler(LlamaSampler):
+    def __init__(self, adapter: object) -> None: ...
+
 class LlamaXTC(LlamaSampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int) -> None: ...
 
@@ -445,6 +562,16 @@ class ThreadPool:
 
     @property
     def threads(self) -> int: ...
+
+def store_rows(pool: ThreadPool, type: str, rotation: int, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    """
+    data[cells[i]] = row i of x float32 [n, width], first turned by a Hadamard matrix in blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0'; data uint8 [n_cells, row bytes], cells int64 [n].  ValueError, with nothing changed, when sizes disagree or a cell is out of range.
+    """
+
+def load_rows(pool: ThreadPool, type: str, rotation: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+    """
+    The other way: y[i] float32 [n, width] = row cells[i] of data, turned back.
+    """
 
 def philox4x32(counter: Sequence[int], key: int) -> list[int]:
     """
@@ -476,6 +603,28 @@ class AdaptiveP(Sampler):
 
     @property
     def average(self) -> float: ...
+
+class Constrained:
+    """A constraint as a chain holds it."""
+
+    @property
+    def constraint(self) -> Constraint: ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether the text is complete and nothing but its end may follow."""
+
+    def count(self) -> int:
+        """Tokens that the mask allows."""
+
+class PyConstraint(Constraint):
+    def __init__(self, adapter: object) -> None: ...
+
+class ConstraintSampler(Sampler):
+    def __init__(self, constraint: Constraint, ends: Sequence[int]) -> None: ...
+
+    @property
+    def constrained(self) -> Constrained: ...
 
 class Dist(Sampler):
     def __init__(self, seed: int, ordinal: int, draw: int) -> None: ...
@@ -545,6 +694,29 @@ class UserSampler(Sampler):
 
 class XTC(Sampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int, ordinal: int) -> None: ...
+
+def seen_cells(cells: Cells, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], causal: bool, key_positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> tuple:
+    """
+    (seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells that it owns, in order of position, of which a token sees those not after it (causal) or all. seen_deltas: positions minus key_positions of the listed cells; None if all 0.
+    """
+
+class SSMStep:
+    """
+    A decoder of the mamba kind, run for a micro-batch at a time on the processor.
+    """
+
+    def __init__(self, embedding: StoredMatrix, output: StoredMatrix, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, norm: bool) -> None:
+        """norm: time step, B and C are RMS-normalised."""
+
+    def add_layer(self, projection: StoredMatrix, select: StoredMatrix, time_step: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+        """
+        Appends a layer. conv [width, channels]; a [channels, state]; rows of the cache: float32 [rows, channels, width - 1] and [rows, channels, state]. ValueError, naming the tensor, when shapes disagree.
+        """
+
+    def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sources: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], stores: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
+        """
+        T tokens: ids int64 [T] or embeddings float32 [T, n_embd], in runs: order [T] lists the tokens run by run, starts [runs + 1] where each begins, sources [runs] the row of states it starts from or -1, stores [T] the row that keeps the state after the token or -1 (int64); writes logits float32 [R, n_vocab] of out_rows. ValueError, with nothing changed, for an index out of range.
+        """
 
 def top_k_top_p_sample(logits: Annotated[NDArray, dict(shape=(None, None), device='cpu', writable=False)], top_k: Annotated[NDArray[numpy.int32], dict(shape=(None,), device='cpu', writable=False)], top_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)], q: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)] | None, min_p: Annotated[NDArray, dict(shape=(None,), device='cpu', writable=False)] | None, seeds: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), device='cpu', writable=False)] | None, eps: float, guess: int, limit: int, is_logits: bool, indices: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')] | None, select: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, listed: Annotated[NDArray[numpy.int64], dict(shape=(None, None), order='C', device='cpu')] | None, probs: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, pool: ThreadPool | None) -> None: ...
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import importlib.resources
 import logging
+import math
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cache.prefix import PrefixConfig
 from aleator.core.errors import ParameterError, TokenizerError
 from aleator.generate.context import Context
+from aleator.generate.ending import Ending, Shortest
 from aleator.generate.loop import Run, cells_needed
 from aleator.generate.request import Generation, Request
+from aleator.generate.session import Session, load_session, save_session
+from aleator.grammar.spelling import spelling
 from aleator.models.decoder import Decoder, build_decoder
 from aleator.models.weights import Weights, open_weights
 from aleator.samplers import SamplerChain, SamplingParams
@@ -67,7 +72,7 @@ def load(
         n_threads: threads for decoding; None: all cores.
         n_threads_batch: threads for prefill; None: like ``n_threads``.
         flash_attn: fused attention.
-        type_k: type of the keys in the cache: "f32", "f16", "bf16".
+        type_k: type of the keys in the cache: "f32", "f16", "bf16", "q8_0", "q4_0".
         type_v: type of the values in the cache.
         offload_kqv: keep the cache on the device that computes.
         keep_texts: keep what :meth:`LanguageModel.generate` computed in the cache while there is room, so that
@@ -184,7 +189,7 @@ class LanguageModel:
 
     def generate(
         self,
-        prompt: str | Sequence[int],
+        prompt: str | Sequence[int] | Session,
         *,
         max_tokens: int | None = None,
         stop: str | Iterable[str] = (),
@@ -198,6 +203,8 @@ class LanguageModel:
         parse_special: bool = True,
         progress: Callable[[int, int], None] | None = None,
         observe: Callable[[SamplerChain, Any], None] | None = None,
+        finish: bool | None = None,
+        jump_forward: bool = True,
         **sampling: Any,
     ) -> Generation:
         """Continue a prompt.
@@ -214,7 +221,8 @@ class LanguageModel:
         differ in their last bits between batch shapes.
 
         Args:
-            prompt: text, or token ids (then nothing is added to them).
+            prompt: text; token ids (then nothing is added to them); or a session, to go on as if it had not
+                been interrupted: with its seed, and at the place in the random stream where it ended.
             max_tokens: tokens to generate at most; None or -1: until something else ends it.
             stop: strings that end the text; they are not part of it.
             logprobs: report the natural-log probability of every token and of so many most probable ones,
@@ -230,15 +238,20 @@ class LanguageModel:
             progress: called with (done, total) prompt tokens during prefill.
             observe: called with the chain and the logits [V] before each token is drawn, to look at them
                 (``chain.explain``).
+            finish: with a grammar, bring the text to its end before ``max_tokens`` or the context cuts it
+                off, with tokens that are not drawn; where even the shortest ending does not fit, ``complete``
+                of the result is False.  None: yes with portable numerics, no with llama.cpp's.
+            jump_forward: decode together what a grammar forces; the tokens are the same without.
             sampling: single sampling parameters, such as ``temperature=0.8, seed=1``; they win over
-                ``preset`` and ``params``.
+                ``preset`` and ``params``.  ``grammar`` (GBNF text, or a sampler such as ``Lark``),
+                ``json_schema`` (mapping or text) or ``regex`` say what the text must obey (docs/grammar.md).
 
         Raises:
             ParameterError: an unknown parameter, or one out of range.
             TokenizerError: token ids outside the vocabulary.
             ContextFull: a prompt longer than ``n_ctx``.
         """
-        if not isinstance(prompt, str) and any(isinstance(each, str) for each in prompt):
+        if not isinstance(prompt, str | Session) and any(isinstance(each, str) for each in prompt):
             raise ParameterError("prompt", "prompt is a list of texts: use generate_batch()")
         if "n" in sampling:
             raise ParameterError("n", "n: several completions are made by generate_batch(..., n=n)")
@@ -256,13 +269,15 @@ class LanguageModel:
             n_keep=n_keep,
             parse_special=parse_special,
             observe=observe,
+            finish=finish,
+            jump_forward=jump_forward,
             **sampling,
         )
         return self._run(requests, progress)[0]
 
     def generate_batch(
         self,
-        prompts: Sequence[str | Sequence[int]],
+        prompts: Sequence[str | Sequence[int] | Session],
         *,
         n: int = 1,
         progress: Callable[[int, int], None] | None = None,
@@ -290,7 +305,7 @@ class LanguageModel:
 
     def _requests(
         self,
-        prompts: Sequence[str | Sequence[int]],
+        prompts: Sequence[str | Sequence[int] | Session],
         n: int,
         *,
         max_tokens: int | None = None,
@@ -304,6 +319,8 @@ class LanguageModel:
         n_keep: int | None = None,
         parse_special: bool = True,
         observe: Callable[[SamplerChain, Any], None] | None = None,
+        finish: bool | None = None,
+        jump_forward: bool = True,
         **sampling: Any,
     ) -> list[Request]:
         if max_tokens is not None and max_tokens < -1:
@@ -316,11 +333,18 @@ class LanguageModel:
             )
         if ignore_eos:
             sampling["ignore_eos"] = True
+        sessions = [prompt for prompt in prompts if isinstance(prompt, Session)]
+        if sessions and sessions[0].seed is not None and (params is None or params.seed is None):
+            sampling.setdefault("seed", sessions[0].seed)
         chosen = self.sampling_params(preset, params, **sampling)
         samplers = chosen.chain(self.tokenizer)  # what DRY prepares from a vocabulary is shared
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         requests = []
         for prompt in prompts:
+            drawn = 0
+            if isinstance(prompt, Session):
+                drawn = len(prompt.tokens) - prompt.n_prompt
+                prompt = prompt.tokens
             tokens = self.prompt_tokens(prompt, parse_special=parse_special)
             text = (
                 prompt
@@ -328,15 +352,18 @@ class LanguageModel:
                 else self.tokenizer.decode(tokens, skip_special=True)
             )
             for completion in range(n):
-                chain = SamplerChain(samplers, chosen.numerics, completion=completion)
-                for token in tokens:
-                    chain.accept(token)
+                chain = SamplerChain(
+                    samplers, chosen.numerics, completion=completion, grammar=samplers.grammar
+                )
+                for i, token in enumerate(tokens, drawn - len(tokens)):
+                    chain.accept(token, generated=i >= 0)
                 requests.append(
                     Request(
                         tokens=tokens,
                         chain=chain,
                         params=chosen,
-                        stream=self.stream(tokens),
+                        stream=self.stream(tokens, drawn),
+                        drawn=drawn,
                         max_tokens=None if max_tokens == -1 else max_tokens,
                         stop=stops,
                         logprobs=logprobs,
@@ -344,6 +371,8 @@ class LanguageModel:
                         n_keep=self._n_keep(n_keep, tokens),
                         echo=text if echo else "",
                         observe=observe,
+                        spell=self.spelling(chain) if jump_forward else None,
+                        ending=self.ending(chain, chosen, finish),
                     )
                 )
         return requests
@@ -355,20 +384,92 @@ class LanguageModel:
         busy = self._user() if self._user is not None else None
         own = len(requests) == 1 and (busy is None or busy.done)
         if own:
-            self._context = self._context or self.context(keep_texts=self._keep_texts)
-            context = self._context
+            context = self._own_context()
         else:
             cells = max(1, cells_needed(requests, self.n_ctx))
             context = self.context(n_ctx=cells, n_seq_max=len(requests))
         run = Run(context, requests, self.vocab, self.n_ctx, progress)
         if own:
-            context.cache.seq_rm(0, -1, -1)  # of a run that was given up before its end
             self._user = weakref.ref(run)
         return run.generations
 
-    def stream(self, tokens: Sequence[int]) -> StreamDecoder:
-        """Turns what is generated after ``tokens`` into text."""
-        return self.tokenizer.stream(at_start=all(map(self.vocab.is_special, tokens)))
+    def stream(self, tokens: Sequence[int], drawn: int = 0) -> StreamDecoder:
+        """Turns what is generated after ``tokens`` into text; the last ``drawn`` were part of it."""
+        prompt = tokens[: len(tokens) - drawn]
+        stream = self.tokenizer.stream(at_start=all(map(self.vocab.is_special, prompt)))
+        for token in tokens[len(prompt) :]:
+            stream.push(token)
+        return stream
+
+    def save_session(
+        self,
+        path: str | os.PathLike[str],
+        generation: Generation,
+        extra: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Write a generation's text to a file, with its keys and values as far as the cache still has them.
+
+        ``generate(model.load_session(path))`` goes on with it.
+
+        Args:
+            path: the file; one that exists is replaced once the new one is complete.
+            generation: made until it ends, if it has not.
+            extra: more to write, JSON-ready.
+
+        Returns:
+            Tokens whose keys and values were written.
+        """
+        request, made = generation.request, generation.tokens
+        if generation.stop_reason == "eog":
+            made = made[:-1]
+        session = Session(
+            tokens=(*request.tokens, *made),
+            n_prompt=len(request.tokens) - request.drawn,
+            seed=generation.seed,
+            extra=dict(extra or {}),
+        )
+        return save_session(path, self._own_context(), session, self.fingerprint)
+
+    def load_session(self, path: str | os.PathLike[str]) -> Session:
+        """Read what :meth:`save_session` wrote; :meth:`generate` need not compute its text again.
+
+        Raises:
+            FileFormatError: not a session, or a damaged file.
+            Incompatible: it was made with another model.
+        """
+        return load_session(path, self._own_context(), self.fingerprint)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells models apart whose states do not fit each other."""
+        return self.weights.fingerprint()
+
+    def _own_context(self) -> Context:
+        """The model's own context, in which nothing must be under way."""
+        busy = self._user() if self._user is not None else None
+        if busy is not None and not busy.done:
+            raise ParameterError(
+                "session", "a generation is under way: finish or cancel it, then save or load"
+            )
+        if self._context is None:
+            self._context = self.context(keep_texts=self._keep_texts)
+        self._context.cache.seq_rm(0, -1, -1)  # of a run that was given up before its end
+        return self._context
+
+    def spelling(self, chain: SamplerChain) -> Callable[[bytes], list[int]] | None:
+        """Cuts forced text into tokens; None if nothing in the chain forces any."""
+        return spelling(self.tokenizer).tokens if chain.grammar is not None else None
+
+    def ending(
+        self, chain: SamplerChain, params: SamplingParams, finish: bool | None = None
+    ) -> Ending | None:
+        """Brings the chain's constrained text to its end; None if that is not wanted or not possible."""
+        if finish is None:
+            finish = chain.numerics == "portable"
+        if not finish or len(chain.constraints) != 1:
+            return None
+        banned = [token for token, bias in params.logit_bias if bias == -math.inf]
+        return Ending(chain, Shortest(spelling(self.tokenizer), banned))
 
     def context(
         self, n_ctx: int | None = None, n_seq_max: int = 1, *, keep_texts: bool = False

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aleator import ContextFull, LanguageModel, load
+from aleator import ContextFull, FileFormatError, LanguageModel, ParameterError, load
 from aleator.cli import chat
 from aleator.cli.conversation import Conversation, shared
 from aleator.text import ChatTemplate
@@ -78,6 +79,22 @@ def test_randomness_goes_on_and_repeats(model: LanguageModel) -> None:
     other = conversation(model, sampling)
     assert other.ask("Speak.").text == answers[0]
     assert len(set(answers)) == 3
+
+
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+def test_an_answer_that_was_discarded_is_forgotten(model: LanguageModel, numerics: str) -> None:
+    sampling = {"temperature": 0.9, "seed": 3, "repetition_penalty": 1.1, "numerics": numerics}
+    talk = conversation(model, sampling)
+    answers = [talk.ask("Speak.").text]
+    for _ in range(2):
+        again = talk.again()
+        assert again is not None
+        assert talk.chain.history == list(again.request.tokens)
+        answers.append(again.text)
+        assert talk.chain.history == [*again.request.tokens, *again.tokens]
+    assert len(set(answers)) == 3
+    talk.reset()
+    assert talk.ask("Speak.").text == answers[0]
 
 
 def test_nothing_to_answer_again(model: LanguageModel) -> None:
@@ -205,3 +222,49 @@ def test_with_llama_cpps_numbers_answers_differ_each_time(model: LanguageModel) 
     # The same conversation is the same again.
     talk = conversation(model, {"temperature": 0.8, "seed": 3, "numerics": "llama.cpp"})
     assert talk.ask("Good morrow.").text == first
+
+
+def test_a_conversation_goes_on_from_a_file(model: LanguageModel, tmp_path: Path) -> None:
+    sampling = {"temperature": 0.9, "seed": 3}
+    path = str(tmp_path / "talk.state")
+    whole = conversation(model, sampling, system="Verona.")
+    answers = [whole.ask(text).text for text in ("Good morrow.", "Who art thou?")]
+    first = conversation(model, sampling, system="Verona.")
+    assert first.ask("Good morrow.").text == answers[0]
+    assert first.save(path) > 0
+    second = conversation(model, sampling)
+    session = second.resume(path)
+    assert session.restored == len(session.tokens) - 1
+    answer = second.ask("Who art thou?")
+    assert answer.text == answers[1]
+    assert answer.stats.reused_tokens == session.restored
+    assert second.messages[0]["role"] == "system"
+    third = conversation(model, sampling)
+    third.resume(path)
+    again = third.again()
+    assert again is not None
+    assert again.text
+    assert third.messages[-1]["content"] == "Good morrow."
+    with pytest.raises(ParameterError, match="system message"):
+        conversation(model, sampling, system="Mantua.").resume(path)
+
+
+def test_a_session_of_generate_is_no_conversation(model: LanguageModel, tmp_path: Path) -> None:
+    made = model.generate("ROMEO:", max_tokens=3)
+    model.save_session(tmp_path / "s", made)
+    talk = conversation(model, GREEDY)
+    with pytest.raises(FileFormatError, match="not that of a conversation"):
+        talk.resume(str(tmp_path / "s"))
+    assert talk.messages == []
+
+
+def test_chat_resumes(aleator: Command, tmp_path: Path) -> None:
+    path = str(tmp_path / "talk.state")
+    words = ("chat", "-t", "1", "-n", "8", "--session", path)
+    first = aleator(*words, "--seed", "4", stdin=b"Good morrow.\n")
+    assert (first.code, "session: keys and values of" in first.err) == (0, True)
+    second = aleator(*words, stdin=b"Who art thou?\n")
+    assert second.code == 0
+    assert "seed: 4\n" in second.err
+    assert "with keys and values" in second.err
+    assert re.search(r"\d+ remembered", second.err)

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from make_models import SPECS, write_model
 
 from aleator import LanguageModel
 from aleator.cli.options import unescape
@@ -331,3 +333,43 @@ def test_files_that_are_no_models(aleator: Command, tmp_path: Path) -> None:
     assert result.code == 3
     assert "lloma" in result.err
     assert "qwen2" in result.err
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mamba"])
+def test_other_architectures(aleator: Command, tmp_path: Path, name: str) -> None:
+    spec = replace(SPECS[name], n_vocab=2048)
+    path = str(write_model(tmp_path / "m.gguf", spec, tokenizer_from=bundled_model()))
+    words = ("generate", "-t", "1", "-m", path, "-p", "ROMEO:", "-n", "30", "--seed", "1")
+    shifted = (*words, "--ignore-eos", "-c", "20", "--context-shift")
+    assert "the context is full" in aleator(*words, "--ignore-eos", "-c", "20").err
+    result = aleator(*shifted)
+    assert (result.code, result.out) == (0, aleator(*shifted).out)
+    assert len(result.out) >= 30
+
+
+def test_a_session_goes_on(aleator: Command, model: LanguageModel, tmp_path: Path) -> None:
+    whole = model.generate("ROMEO:", max_tokens=25, seed=7)
+    path = str(tmp_path / "scene.state")
+    first = aleator(*ROMEO, "-n", "10", "--session", path)
+    assert first.code == 0
+    assert re.search(r"session: keys and values of \d+ tokens are in .*scene\.state", first.err)
+    second = aleator("generate", "-t", "1", "-n", "15", "--session", path)
+    assert first.out + second.out == whole.text
+    assert "seed: 7\n" in second.err
+    assert re.search(
+        r"session: .*scene\.state holds \d+ tokens, \d+ with keys and values", second.err
+    )
+    third = aleator(*ROMEO, "-n", "3", "--session", path)
+    assert "prompt 1 tokens (" in third.err
+    assert " more reused)" in third.err
+
+
+def test_a_session_is_of_one_text_and_whole(aleator: Command, tmp_path: Path) -> None:
+    path = tmp_path / "scene.state"
+    result = aleator(*ROMEO, "-n", "1", "--num", "2", "--session", str(path))
+    assert (result.code, path.exists()) == (2, False)
+    path.write_bytes(b"nothing")
+    result = aleator(*ROMEO, "-n", "1", "--session", str(path))
+    assert result.code == 3
+    assert "not a state file of Aleator" in result.err
+    assert path.read_bytes() == b"nothing"

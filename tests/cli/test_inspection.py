@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from make_models import SPECS, write_model
 
 from aleator import LanguageModel
 from aleator.core.token_text import readable
@@ -59,6 +61,20 @@ def test_model_info_json_and_metadata(aleator: Command) -> None:
     assert info["metadata"]["general.architecture"] == "llama"
     assert info["metadata"]["tokenizer.ggml.tokens"][-1] == "... 2048 in all"
     assert info["tensors"]["token_embd.weight"] == ["F16", 2048, 256]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [("gemma3", ["window", "8"]), ("mamba", ["inner channels", "128", "0.04 MiB"])],
+)
+def test_model_info_of_other_architectures(
+    aleator: Command, tmp_path: Path, name: str, lines: list[str]
+) -> None:
+    spec = replace(SPECS[name], n_vocab=2048)
+    path = write_model(tmp_path / "m.gguf", spec, tokenizer_from=bundled_model())
+    result = aleator("model-info", str(path))
+    assert result.code == 0
+    assert all(line in result.out for line in lines)
 
 
 def test_model_info_of_bad_files(aleator: Command, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from aleator.cache import shift
 from aleator.core.errors import CacheFull, InvalidBatch, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Block, Decoder
@@ -43,6 +44,7 @@ def snapshot(ctx: Context) -> list[Any]:
         cells.shifts.tobytes(),
         (cells.head, cells.used, cells.top),
         [t[used].float().numpy().tobytes() for t in stored],
+        ctx.cache.key_positions[used].tobytes(),
     ]
 
 
@@ -218,15 +220,30 @@ def test_a_failing_shift_restores_every_byte(
     ctx.cache.seq_add(0, 6, -1, -3)
     before = snapshot(ctx)
 
+    # Rewritten cell by cell; the third one's fails.
+    monkeypatch.setattr(shift, "MAX_DISTANCES", 0)
+    monkeypatch.setattr(shift, "CHUNK_BYTES", 1)
+    calls = []
+
     def rotate(layer: int, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
-        if layer == 1:
+        calls.append(layer)
+        if len(calls) == 3:
             raise KeyboardInterrupt
         return llama.shift_keys(layer, keys, deltas)
 
-    monkeypatch.setattr(ctx.cache, "rotate", rotate)
-    with pytest.raises(KeyboardInterrupt):
-        ctx.decode(Batch.one([1]))
+    with monkeypatch.context() as patch:
+        patch.setattr(ctx.cache, "rotate", rotate)
+        with pytest.raises(KeyboardInterrupt):
+            ctx.decode(Batch.one([1]))
     assert snapshot(ctx) == before
+    # And a decode that fails after the shift was done.
+    with monkeypatch.context() as patch:
+        patch.setattr(NativeStep, "run", fail_at(1, RuntimeError))
+        with pytest.raises(RuntimeError):
+            ctx.decode(Batch.one([1]))
+    assert snapshot(ctx) == before
+    ctx.decode(Batch.one([1]))
+    assert not len(shift.behind(ctx.cache))
 
 
 @pytest.mark.parametrize(("types", "tolerance"), [("f32", 1e-5), ("bf16", 0.02), ("f16", 2e-3)])
@@ -258,14 +275,15 @@ def test_shifting_a_whole_sequence_changes_no_logits(make_decoder: Any, name: st
     plain = ctx.decode(Batch.one([*text, 1], 0))
     ctx.cache.clear()
     ctx.decode(Batch.one(text, 0))
-    keys = [t[:24].clone() for t in ctx.cache.keys.layers]
+    cells = range(24)
+    keys = [ctx.cache.read_keys(i, cells) for i in range(len(ctx.cache.shapes))]
     for delta in (7, 30, -12):
         ctx.cache.seq_add(0, 0, -1, delta)
         start = ctx.cache.seq_pos_max(0) + 1
         assert close(ctx.decode(Batch.one([1], start)), plain, 1e-4)
         ctx.cache.seq_rm(0, start, -1)
-        for now, then in zip(ctx.cache.keys.layers, keys, strict=True):
-            ratio = now[:24].norm(dim=-1) / then.norm(dim=-1)
+        for i, then in enumerate(keys):
+            ratio = ctx.cache.read_keys(i, cells).norm(dim=-1) / then.norm(dim=-1)
             assert (ratio - 1).abs().max() < 1e-4  # llama.cpp: 1.14 with YaRN of factor 4
 
 
@@ -277,7 +295,7 @@ def test_divided_positions_are_those_of_a_fresh_run(make_decoder: Any) -> None: 
     ctx.decode(Batch.one([1], 4))
     other = Context(decoder, n_ctx=32, **F32)
     decode_rows(other, [(t, i // 2, [0]) for i, t in enumerate(text)])
-    difference = ctx.cache.keys.layers[0][:8] - other.cache.keys.layers[0][:8]
+    difference = ctx.cache.read_keys(0, range(8)) - other.cache.read_keys(0, range(8))
     assert difference.abs().max() < 1e-5
 
 
@@ -309,8 +327,11 @@ def test_rubbish_in_free_cells_is_never_read(llama: Decoder, types: str, flash_a
         def step(*rows: tuple[int, int, list[int]]) -> None:
             if poison:
                 free = torch.from_numpy(np.flatnonzero(ctx.cache.cells.positions < 0))
-                for t in ctx.cache.keys.layers + ctx.cache.values.layers:
-                    t[free] = math.nan
+                for side in (ctx.cache.keys, ctx.cache.values):
+                    for layer in range(len(ctx.cache.shapes)):
+                        held = side.take(layer, free)
+                        rubbish = 255 if held.dtype == torch.uint8 else math.nan  # a scale of NaN
+                        side.put(layer, free, torch.full_like(held, rubbish))
             out.append(decode_rows(ctx, list(rows)))
 
         step(*((t, i, [0]) for i, t in enumerate(tokens(9))))

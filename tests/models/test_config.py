@@ -11,6 +11,8 @@ from aleator.models.config import (
     SUPPORTED,
     ModelConfig,
     RopeConfig,
+    SSMConfig,
+    WindowConfig,
     config_from_gguf,
     config_from_json,
     sampling_defaults,
@@ -59,7 +61,7 @@ def test_gguf_defaults(from_gguf: FromGGUF) -> None:
     )
 
 
-@pytest.mark.parametrize("architecture", SUPPORTED)
+@pytest.mark.parametrize("architecture", [a for a in SUPPORTED if a != "mamba"])
 def test_gguf_architectures(from_gguf: FromGGUF, architecture: str) -> None:
     config = from_gguf({"general.name": "A model"}, architecture)
     assert (config.architecture, config.name) == (architecture, "A model")
@@ -195,8 +197,8 @@ def test_gguf_features_not_supported(
 
 
 def test_unsupported_architectures_name_those_supported(from_gguf: FromGGUF) -> None:
-    with pytest.raises(UnsupportedModel, match=r"'mamba'.*llama, qwen2, qwen3"):
-        from_gguf(architecture="mamba")
+    with pytest.raises(UnsupportedModel, match=r"'rwkv6'.*llama, qwen2, qwen3"):
+        from_gguf(architecture="rwkv6")
     with pytest.raises(UnsupportedModel, match=r"'gpt2'.*llama, qwen2, qwen3"):
         from_json(model_type="gpt2")
 
@@ -329,3 +331,154 @@ def test_sampling_defaults(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="an integer, not 'forty'") as caught:
         sampling_defaults(GGUFFile(write_gguf(path, wrong)))
     assert caught.value.field == "general.sampling.top_k"
+
+
+MAMBA = {
+    "mamba.block_count": 2,
+    "mamba.context_length": 1 << 20,
+    "mamba.embedding_length": 32,
+    "mamba.feed_forward_length": 0,
+    "mamba.attention.head_count": 0,
+    "mamba.attention.layer_norm_rms_epsilon": 1e-5,
+    "mamba.ssm.conv_kernel": 4,
+    "mamba.ssm.inner_size": 64,
+    "mamba.ssm.state_size": 16,
+    "mamba.ssm.time_step_rank": 2,
+}
+
+
+def mamba_from_gguf(folder: Path, **changes: Any) -> ModelConfig:
+    values = MAMBA | {f"mamba.{key}": value for key, value in changes.items()}
+    metadata = {key: value for key, value in values.items() if value is not None}
+    return config_from_gguf(GGUFFile(write_gguf(folder / "m.gguf", metadata, architecture="mamba")))
+
+
+def test_gguf_mamba(tmp_path: Path) -> None:
+    config = mamba_from_gguf(tmp_path)
+    assert config.ssm == SSMConfig(64, 4, 16, 2)
+    assert (config.n_heads, config.n_ff, config.tied) == ((), (), True)
+    config = mamba_from_gguf(tmp_path, **{"ssm.dt_b_c_rms": True})
+    assert config.ssm == SSMConfig(64, 4, 16, 2, norm=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("conv_kernel", 1), ("conv_kernel", 65), ("state_size", 1 << 20), ("inner_size", 0),
+     ("time_step_rank", None)],
+)  # fmt: skip
+def test_gguf_mamba_sizes_are_checked(tmp_path: Path, key: str, value: int | None) -> None:
+    with pytest.raises(FileFormatError, match=f"mamba.ssm.{key}"):
+        mamba_from_gguf(tmp_path, **{f"ssm.{key}": value})
+
+
+def test_json_mamba() -> None:
+    fields = {
+        "model_type": "mamba",
+        "vocab_size": 24,
+        "hidden_size": 40,
+        "num_hidden_layers": 2,
+    }
+    config = config_from_json(Fields("config.json", fields))
+    assert config.ssm == SSMConfig(d_inner=80, d_conv=4, d_state=16, dt_rank=3)
+    assert (config.tied, config.rms_eps, config.context_length) == (True, 1e-5, 1 << 20)
+    more = {
+        "expand": 3,
+        "conv_kernel": 3,
+        "state_size": 8,
+        "time_step_rank": 7,
+        "time_step_scale": 1,
+    }
+    config = config_from_json(Fields("config.json", fields | more))
+    assert config.ssm == SSMConfig(d_inner=120, d_conv=3, d_state=8, dt_rank=7)
+    with pytest.raises(UnsupportedModel, match="use_bias"):
+        config_from_json(Fields("config.json", fields | {"use_bias": True}))
+    with pytest.raises(FileFormatError, match="expand"):
+        config_from_json(Fields("config.json", fields | {"expand": 0.001}))
+
+
+def test_gguf_gemma3(from_gguf: FromGGUF) -> None:
+    rope = {"gemma3.rope.freq_base": 1e6, "gemma3.rope.scaling.factor": 8.0}
+    plain = from_gguf(rope, "gemma3")
+    assert plain.window is None
+    assert plain.attention_scale == pytest.approx(8**-0.5)
+    window = {"gemma3.attention.sliding_window": 5, "gemma3.block_count": 7}
+    config = from_gguf(rope | window, "gemma3")
+    local = RopeConfig(theta=10000.0, dim=8, style="neox", original_context=128)
+    assert config.window == WindowConfig(5, (True,) * 5 + (False, True), local)
+    assert (config.rope.theta, config.rope.scaling, config.rope.factor) == (1e6, "linear", 8.0)
+    key = "gemma3.attention.sliding_window_pattern"
+    for pattern, layers in ((2, (1, 0, 1, 0, 1, 0, 1)), (0, (1,) * 7), ([True] + [False] * 6,) * 2):
+        config = from_gguf(window | {key: pattern, "gemma3.rope.freq_base_swa": 500.0}, "gemma3")
+        assert config.window is not None
+        assert config.window.layers == tuple(map(bool, layers))
+        assert config.window.rope.theta == 500.0
+    large = from_gguf({"gemma3.block_count": 62, "gemma3.attention.key_length": 16}, "gemma3")
+    assert large.attention_scale == pytest.approx(8**-0.5)  # by the width, as in the 27B model
+    assert from_gguf({"gemma3.final_logit_softcapping": 30.0}, "gemma3").logit_softcap == 30.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"attention.sliding_window_pattern": [True]}, FileFormatError),
+        ({"attention.sliding_window_pattern": [1, 0]}, FileFormatError),
+        ({"attention.sliding_window_pattern": 5000}, FileFormatError),
+        ({"attention.sliding_window": -1}, FileFormatError),
+        ({"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0}, UnsupportedModel),
+    ],
+)
+def test_gguf_gemma3_windows_are_checked(
+    from_gguf: FromGGUF, changes: dict[str, Any], error: type[Exception]
+) -> None:
+    window = {"attention.sliding_window": 5} | changes
+    with pytest.raises(error):
+        from_gguf({f"gemma3.{key}": value for key, value in window.items()}, "gemma3")
+
+
+def gemma3_from_json(**changes: Any) -> ModelConfig:
+    own = {"model_type": "gemma3_text", "hidden_act": None, "rope_theta": None, "head_dim": 8}
+    return from_json(**own | {"tie_word_embeddings": None} | changes)
+
+
+def test_json_gemma3() -> None:
+    config = gemma3_from_json(num_hidden_layers=7, sliding_window=5)
+    local = RopeConfig(theta=10000.0, dim=8, style="neox", original_context=128)
+    assert config.window == WindowConfig(5, (True,) * 5 + (False, True), local)
+    assert (config.rope.theta, config.tied, config.attention_scale) == (1e6, True, 256**-0.5)
+    assert gemma3_from_json(head_dim=None).head_dim == 256
+    kinds = ["full_attention", "sliding_attention"]
+    config = gemma3_from_json(layer_types=kinds, query_pre_attn_scalar=64)
+    assert config.window is not None
+    assert config.window.layers == (False, True)
+    assert (config.window.size, config.attention_scale) == (4096, 0.125)
+    assert gemma3_from_json(layer_types=["full_attention"] * 2).window is None
+    old = {"rope_theta": 5e5, "rope_local_base_freq": 2e4, "sliding_window_pattern": 2}
+    scaling = {"rope_type": "linear", "factor": 8.0}
+    config = gemma3_from_json(**old, rope_scaling=scaling)
+    assert config.window is not None
+    assert config.window.layers == (True, False)
+    assert (config.rope.theta, config.rope.factor, config.window.rope.theta) == (5e5, 8.0, 2e4)
+    new = {
+        "full_attention": scaling | {"rope_theta": 5e5},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 2e4},
+    }
+    config = gemma3_from_json(rope_parameters=new)
+    assert config.window is not None
+    assert config.window.rope.theta == 2e4
+    assert (config.rope.theta, config.rope.factor, config.rope.scaling) == (5e5, 8.0, "linear")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"layer_types": ["sliding_attention"]}, FileFormatError),
+        ({"layer_types": ["sliding_attention", "chunked_attention"]}, FileFormatError),
+        ({"sliding_window": -3}, FileFormatError),
+        ({"hidden_activation": "silu"}, UnsupportedModel),
+        ({"attn_logit_softcapping": 50.0}, UnsupportedModel),
+        ({"use_bidirectional_attention": True}, UnsupportedModel),
+    ],
+)
+def test_json_gemma3_is_checked(changes: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        gemma3_from_json(**changes)

@@ -18,9 +18,10 @@ import torch
 from make_models import SPECS, random_tensors, write_model
 
 from aleator import _native
+from aleator.cache.threads import thread_pool
 from aleator.core.errors import FileFormatError
 from aleator.models import open_weights
-from aleator.models.layers.native_linear import StoredLinear, thread_pool
+from aleator.models.layers.native_linear import StoredLinear
 
 TYPES = ("F32", "F16", "BF16", "Q8_0")
 SHAPES = ((1, 32), (3, 64), (4, 96), (67, 96), (70, 256), (130, 768), (9, 1600))

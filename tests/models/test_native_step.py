@@ -13,9 +13,9 @@ import torch
 from make_models import SPECS, write_model
 
 from aleator import _native
+from aleator.cache.threads import thread_pool
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from aleator.models.layers.native_linear import thread_pool
 from aleator.models.layers.native_step import NativeStep
 
 Doubles = npt.NDArray[np.float64]
@@ -65,6 +65,15 @@ SHAPES = {
 }
 TORCH = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 NUMBERS = ("q", "k", "v", "o", "gate", "up", "down")
+
+
+def seen(visible: npt.NDArray[np.bool_]) -> tuple[Any, ...]:
+    """Lists of what each token sees, one list per token."""
+    lists = [np.flatnonzero(row) for row in visible]
+    count = np.array([len(x) for x in lists], np.int64)
+    start = np.concatenate(([0], count.cumsum()))
+    cells = np.concatenate(lists).astype(np.int32)
+    return cells, start, np.arange(len(lists), dtype=np.int32), count, None
 
 
 class Model:
@@ -149,7 +158,7 @@ class Model:
             vectors,
             np.asarray(positions, np.int32),
             np.asarray(cells, np.int64),
-            np.asarray(visible, bool),
+            *seen(np.asarray(visible, bool)),
             np.arange(len(ids)),
             logits,
         )
@@ -297,9 +306,9 @@ def test_input_vectors_are_as_good_as_tokens() -> None:
         ({"ids": [-1]}, "token -1"),
         ({"cells": [40]}, "cell 40"),
         ({"cells": [-1]}, "cell -1"),
-        ({"cells": [1, 2]}, "cells or visible"),
-        ({"visible": np.ones((2, 4))}, "cells or visible"),
-        ({"visible": np.ones((1, 41))}, "cells or visible"),
+        ({"cells": [1, 2]}, "cells, seen_list or seen_count"),
+        ({"visible": np.ones((2, 4))}, "cells, seen_list or seen_count"),
+        ({"visible": np.ones((1, 41))}, "seen cell 40"),
         ({"positions": [1, 2]}, "positions"),
         ({"ids": np.zeros((1, 47), np.float32)}, "positions"),
     ],

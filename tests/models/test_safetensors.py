@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import make_models
 import numpy as np
 import pytest
 import torch
 
 from aleator.core.errors import AleatorError, FileFormatError, UnsupportedModel
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder
 from aleator.models.weights import Weights, open_weights
 from tests.models.builders import (
     hugging_face_tensors,
@@ -200,3 +203,89 @@ def test_truncated_or_mutated_files(tmp_path: Path) -> None:
         except AleatorError:
             refused += 1
     assert refused > 100
+
+
+def as_hugging_face(arch: str, name: str, values: Any) -> tuple[str, torch.Tensor]:
+    """A tensor of make_models under its Hugging Face name and in its form."""
+    tensor = torch.from_numpy(values).clone()
+    _, layer, stem = name.split(".", 2) if name.startswith("blk.") else ("", "", name)
+    if arch == "mamba":
+        stems = {
+            "token_embd.weight": "backbone.embeddings.weight",
+            "output_norm.weight": "backbone.norm_f.weight",
+            "attn_norm.weight": "norm.weight",
+            "ssm_a": "mixer.A_log",
+            "ssm_d": "mixer.D",
+        }
+        parts = {
+            "in": "in_proj",
+            "x": "x_proj",
+            "dt": "dt_proj",
+            "out": "out_proj",
+            "conv1d": "conv1d",
+        }
+        stems |= {
+            f"ssm_{ours}.{kind}": f"mixer.{theirs}.{kind}"
+            for ours, theirs in parts.items()
+            for kind in ("weight", "bias")
+        }
+        if stem == "ssm_a":
+            tensor = (-tensor).log()
+        elif stem == "ssm_conv1d.weight":
+            tensor = tensor[:, None, :]
+        prefix = f"backbone.layers.{layer}." if layer else ""
+        return prefix + stems[stem], tensor.contiguous()
+    stems = {
+        "post_attention_norm": "post_attention_layernorm",
+        "ffn_norm": "pre_feedforward_layernorm",
+        "post_ffw_norm": "post_feedforward_layernorm",
+        "attn_norm": "input_layernorm",
+        "token_embd": "model.embed_tokens",
+        "output_norm": "model.norm",
+    }
+    for part, theirs in (("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("output", "o_proj")):
+        stems[f"attn_{part}"] = f"self_attn.{theirs}"
+        stems[f"attn_{part}_norm"] = f"self_attn.{part}_norm"
+    stems |= {f"ffn_{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")}
+    if "norm" in stem:
+        tensor -= 1.0
+    prefix = f"model.layers.{layer}." if layer else ""
+    return f"{prefix}{stems[stem.removesuffix('.weight')]}.weight", tensor
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mamba"])
+def test_gemma3_and_mamba_equal_their_gguf(tmp_path: Path, name: str) -> None:
+    spec = make_models.SPECS[name]
+    tensors = make_models.random_tensors(spec)
+    config: dict[str, Any] = {
+        "vocab_size": spec.n_vocab,
+        "hidden_size": spec.n_embd,
+        "num_hidden_layers": spec.n_layers,
+        "tie_word_embeddings": True,
+    }
+    if name == "mamba":
+        config |= {"model_type": "mamba", "time_step_rank": spec.dt_rank}
+    else:
+        config |= {
+            "model_type": "gemma3_text",
+            "intermediate_size": spec.n_ff,
+            "num_attention_heads": spec.n_heads,
+            "num_key_value_heads": spec.n_kv_heads,
+            "head_dim": spec.head_dim,
+            "query_pre_attn_scalar": spec.head_dim,
+            "rms_norm_eps": 1e-5,
+            "max_position_embeddings": spec.context,
+            "rope_scaling": {"rope_type": "linear", "factor": spec.factor},
+            "sliding_window": spec.window,
+        }
+    named = dict(as_hugging_face(spec.arch, key, values) for key, values in tensors.items())
+    rows = []
+    for path in (
+        make_models.write_model(tmp_path / "m.gguf", spec),
+        write_directory(tmp_path / "hf", config, named),
+    ):
+        context = Context(build_decoder(open_weights(path)), n_ctx=64, type_k="f32", type_v="f32")
+        rows.append(context.decode(Batch.one(range(30), logits=True)))
+    # GELU of a GGUF file is rounded to float16, as in llama.cpp.
+    tolerance = 1e-3 if name == "gemma3" else 1e-5
+    assert (rows[0] - rows[1]).abs().max() < tolerance * (rows[0].max() - rows[0].min())

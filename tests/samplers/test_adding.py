@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from golden_portable import chain_of, described, row_of
 from golden_rows import row
@@ -19,6 +20,8 @@ import aleator
 from aleator import _native
 from aleator import samplers as S
 from aleator.core.errors import ParameterError
+from aleator.core.numerics import Row, Step
+from aleator.samplers.base import Place
 from tests.samplers.test_golden_portable import STEMS, cases
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +54,12 @@ add_sampling_options(parser)
 assert sampling_arguments(parser.parse(["--top-share", "0.5"])) == {"top_share": 0.5}
 assert parser.parse(["--help"]) is None
 """
+BENCHMARK = f"""
+import sys
+sys.path.append("benchmarks")
+from host_cases import cases
+print([case.ours(500).sample(case.make_rows(500)[0]) for case in cases() if case.stem == {STEM!r}])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +71,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         package, root / "src" / "aleator", ignore=shutil.ignore_patterns("data", "__pycache__")
     )
     shutil.copy(_native.__file__, root / "src" / "aleator")
-    for folder in ("docs", "native", "tools", "tests/golden", "tests/samplers"):
+    for folder in ("docs", "native", "tools", "tests/golden", "tests/samplers", "benchmarks/host"):
         shutil.copytree(
             ROOT / folder, root / folder, ignore=shutil.ignore_patterns("data", "__pycache__")
         )
@@ -72,10 +81,11 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tests/__init__.py",
         "tests/conftest.py",
         "tests/test_stems.py",
+        "benchmarks/host_cases.py",
     ):
         shutil.copy(ROOT / file, root / file)
 
-    module, line, golden, _, _ = blocks()
+    module, line, golden = blocks()[:3]
     (root / f"src/aleator/samplers/{STEM}.py").write_text(module)
     (root / f"tests/golden/portable/{STEM}.json").write_text(golden)
     index = root / "src/aleator/samplers/index.py"
@@ -122,6 +132,18 @@ def test_a_sampler_is_a_module_a_golden_file_and_a_line(copied: Path) -> None:
     assert " passed" in out
 
 
+def test_its_test_and_its_benchmark_run(copied: Path) -> None:
+    *_, test, case = blocks()
+    (copied / f"tests/samplers/test_{STEM}.py").write_text(test)
+    (copied / f"benchmarks/host/{STEM}.toml").write_text(case)
+    out = python(
+        copied, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/samplers/test_{STEM}.py"
+    )
+    assert "1 passed" in out
+    out = python(copied, "-c", BENCHMARK)
+    assert re.fullmatch(r"\[\d+\]\n", out)
+
+
 def without_kernel(sampler: S.Sampler) -> S.Sampler:
     """The same sampler as if nobody had written a kernel for it."""
     cls = type(sampler)
@@ -161,3 +183,50 @@ def test_a_temperature_takes_a_kernel() -> None:
     chain = S.SamplerChain([without_kernel(S.Temperature(temperature=0.5)), S.Dist()])
     with pytest.raises(ParameterError, match="kernel of its own"):
         chain.sample(row("spread", 260, 1))
+
+
+def test_without_a_kernel_the_position_and_the_ordinal_count() -> None:
+    rows = [row("spread", 300, 2, step) for step in range(20)]
+    samplers = [S.XTC(xtc_probability=0.5, xtc_threshold=0.001), S.Dist()]
+    sound = S.SamplerChain(samplers, seed=3)
+    plain = S.SamplerChain([without_kernel(s) for s in samplers], seed=3)
+
+    def tokens(chain: S.SamplerChain) -> list[int]:
+        return [chain.sample(logits) for logits in rows]
+
+    start = tokens(sound)
+    assert tokens(plain) == start
+    for chain in (sound, plain):
+        chain.position = 1000
+        chain.rollback(3)
+    moved = tokens(sound)
+    assert tokens(plain) == moved != start
+    for chain in (sound, plain):
+        chain.position = 0
+        chain.insert(0, S.XTC())  # does nothing, but it is the first of its kind now
+    assert tokens(plain) == tokens(sound) != start
+
+
+class Remembers(S.Sampler):
+    """Masks the token that it saw accepted before the last."""
+
+    name = "remembers"
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        key = (self.name, place.ordinal)
+        best = int(row.ids[row.logits.argmax()])
+        step.pending[key] = (best, best)
+        if key in step.state:
+            row.keep(row.ids != step.state[key])
+
+
+def test_without_a_kernel_state_moves_with_the_ordinal() -> None:
+    logits = np.array([0, 3, 2, 1], np.float32)
+    chain = S.SamplerChain([Remembers(), S.Greedy()])
+    assert chain.sample(logits) == 1
+    chain.insert(0, Remembers())
+    # The first has seen nothing drawn; the second still masks token 1.
+    assert [chain.sample(logits) for _ in range(2)] == [2, 2]
+    chain.rollback(2)
+    chain.remove(0)
+    assert chain.sample(logits) == 2

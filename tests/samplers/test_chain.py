@@ -61,6 +61,33 @@ def test_rollback_is_exact_at_any_depth(window: int) -> None:
     assert chain.history == []
 
 
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+def test_rollback_without_replay_forgets_tokens_and_goes_on_drawing(numerics: str) -> None:
+    select = S.MirostatV2(mirostat_tau=4.0, seed=6)
+    penalties = S.Penalties(penalty_last_n=-1, presence_penalty=1.5)
+    chain, straight = (S.SamplerChain([penalties, select], numerics=numerics) for _ in range(2))
+    kept, dropped = run(chain, 10), run(chain, 20)
+    chain.rollback(20, replay=False)
+    assert chain.history == kept
+    again = run(chain, 20)
+    assert again != dropped
+    chain.rollback(20)
+    assert run(chain, 20) == again
+    # What was dropped is in no penalty and in no state: only the draws are later ones.
+    run(straight, 10)
+    seen = [chain_after(c) for c in (chain, straight)]
+    chain.rollback(20)
+    assert chain_after(chain) == chain_after(straight) != seen[0]
+
+
+def chain_after(chain: S.SamplerChain) -> tuple[list[float], float]:
+    """The penalised logits, and mirostat's mu."""
+    select = chain._native.samplers[-1]
+    candidates = S.Candidates(ROW)
+    chain._native.apply_one(candidates._native_for(chain.numerics), 0)
+    return candidates.logits.tolist(), select.mu  # type: ignore[union-attr]
+
+
 def test_prompt_tokens_do_not_advance_the_position() -> None:
     chain = S.SamplerChain([S.Dist(4)])
     drawn = run(chain, 5)
@@ -113,6 +140,26 @@ def test_torch_rows_in_every_type() -> None:
     assert run_on(row) == run_on(ROW)  # type: ignore[arg-type]
     low = row.bfloat16()
     assert run_on(low) == run_on(low.float())  # type: ignore[arg-type]
+
+
+def test_torch_tensors_that_are_no_row_are_refused() -> None:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    row = torch.from_numpy(ROW)
+    with FakeTensorMode():
+        without_storage = torch.empty(8)
+    chain = default_chain()
+    for tensor in (row[::2], row.reshape(2, -1), row.to("meta"), row.to_sparse(), without_storage):
+        with pytest.raises(LogitsError, match="one contiguous row"):
+            chain.sample(tensor)
+        with pytest.raises(LogitsError, match="one contiguous row"):
+            S.Candidates(tensor)
+    with pytest.raises(LogitsError, match="float32, float16 or bfloat16"):
+        chain.sample(row.double())
+    assert chain.history == []
+    assert chain.sample(torch.nn.Parameter(row)) == default_chain().sample(ROW)
+    assert chain.sample(row.repeat(3)[len(ROW) : 2 * len(ROW)]) is not None  # a view with an offset
 
 
 @pytest.mark.parametrize(
@@ -233,99 +280,6 @@ def test_probs_sum_to_one_and_masked_tokens_are_no_candidates() -> None:
     expected = np.exp(row.astype(np.float64) - row.max())
     expected /= expected.sum()
     np.testing.assert_allclose(candidates.probs, expected[candidates.ids], rtol=2e-6, atol=1e-12)
-
-
-class Doubler:
-    """A user's sampler: doubles logits, and counts what it sees."""
-
-    name = "doubler"
-
-    def __init__(self) -> None:
-        self.accepted: list[int] = []
-        self.kept: object = None
-
-    def apply(self, candidates: S.Candidates) -> None:
-        candidates.logits = candidates.logits * np.float32(2)
-        self.kept = candidates
-
-    def accept(self, token: int) -> None:
-        self.accepted.append(token)
-
-    def rollback(self, n: int) -> None:
-        del self.accepted[len(self.accepted) - n :]
-
-    def reset(self) -> None:
-        self.accepted.clear()
-
-
-def test_a_users_sampler_may_stand_anywhere() -> None:
-    half = S.SamplerChain([S.Temperature(temperature=0.5), S.TopK(top_k=20), S.Dist(3)])
-    tokens = run(half, 20)
-    for place in (0, 1):
-        user = Doubler()
-        samplers: list[object] = [S.TopK(top_k=20), S.Dist(3)]
-        samplers.insert(place, user)
-        chain = S.SamplerChain(samplers)
-        assert run(chain, 20) == tokens
-        assert user.accepted == tokens
-        chain.rollback(5)
-        assert user.accepted == tokens[:15]
-        kept, user.kept = user.kept, None  # deepcopy cannot copy candidates
-        clone = chain.clone()
-        assert run(chain, 5) == tokens[15:]
-        assert run(clone, 5) == tokens[15:]
-        assert chain.describe().count("doubler") == 1
-        assert chain[place] is user
-        chain.reset()
-        assert user.accepted == []
-    with pytest.raises(LogitsError, match="step that is over"):
-        _ = kept.ids  # type: ignore[attr-defined]
-
-
-class Chooser:
-    selects = True
-
-    def apply(self, candidates: S.Candidates) -> None:
-        candidates.keep(candidates.ids[-3:].tolist())
-        candidates.selected = int(candidates.ids[0])
-
-
-class Fails:
-    def __init__(self, where: str) -> None:
-        self.where = where
-
-    def apply(self, candidates: S.Candidates) -> None:
-        if self.where == "apply":
-            raise RuntimeError("on purpose")
-        if self.where == "select":
-            candidates.selected = 10**6
-        if self.where == "length":
-            candidates.logits = np.zeros(3, np.float32)
-        if self.where == "keep":
-            candidates.keep([])
-
-    def accept(self, token: int) -> None:
-        if self.where == "accept":
-            raise RuntimeError("on purpose")
-
-
-def test_a_users_sampler_can_choose() -> None:
-    assert S.SamplerChain([Chooser()]).sample(ROW) == 497
-    with pytest.raises(ParameterError, match="nothing can follow"):
-        S.SamplerChain([Chooser(), S.Dist()])
-
-
-@pytest.mark.parametrize("where", ["apply", "accept", "select", "length", "keep"])
-def test_a_users_error_comes_through_and_changes_nothing(where: str) -> None:
-    penalties = S.Penalties(presence_penalty=1, penalty_last_n=2)
-    chain = S.SamplerChain([penalties, Fails(where), S.Dist(1)])
-    error = RuntimeError if where in ("apply", "accept") else LogitsError
-    for _ in range(3):
-        with pytest.raises(error):
-            chain.sample(ROW)
-    assert (chain.history, chain.position) == ([], 0)
-    with pytest.raises(ParameterError, match="no rollback"):
-        chain.rollback(1)
 
 
 def test_chains_nest() -> None:

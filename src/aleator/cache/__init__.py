@@ -12,28 +12,42 @@ from aleator._native import Cells
 
 if TYPE_CHECKING:
     from aleator.cache.cell_tensors import CellTensors
-    from aleator.cache.kv_cache import KVCache, LayerShape
+    from aleator.cache.kv_cache import Defragmented, KVCache, LayerShape
+    from aleator.cache.plan import Part, Plan
     from aleator.cache.prefix import Match, PrefixConfig
+    from aleator.cache.sequence import Checkpoint, Sequence, Slid
     from aleator.cache.step import MicroBatch, Step
 
 _MODULES = {
     "CellTensors": "cell_tensors",
+    "Checkpoint": "sequence",
+    "Defragmented": "kv_cache",
     "KVCache": "kv_cache",
     "LayerShape": "kv_cache",
     "Match": "prefix",
     "MicroBatch": "step",
+    "Part": "plan",
+    "Plan": "plan",
     "PrefixConfig": "prefix",
+    "Sequence": "sequence",
+    "Slid": "sequence",
     "Step": "step",
 }
 
 __all__ = [
     "CellTensors",
     "Cells",
+    "Checkpoint",
+    "Defragmented",
     "KVCache",
     "LayerShape",
     "Match",
     "MicroBatch",
+    "Part",
+    "Plan",
     "PrefixConfig",
+    "Sequence",
+    "Slid",
     "Step",
 ]
 

@@ -5,30 +5,59 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from weakref import WeakSet, ref
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from aleator._native import Cells
+from aleator.cache.formats import llama
+from aleator.cache.plan import Plan, Tokens, make_plan
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
+from aleator.cache.sequence import Checkpoint
+from aleator.cache.sequence import Sequence as Sequence_
+from aleator.cache.shift import turned_keys
 from aleator.cache.step import Step
-from aleator.cache.storage.dense import DenseStorage, dense_bytes, dense_type
-from aleator.core.errors import CacheError, CannotShift, ParameterError
+from aleator.cache.storage import make_storage, side_bytes
+from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
 
 log = logging.getLogger(__name__)
 
+_END = 2**31 - 1  # above every position
+
 RotateKeys = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
-"""``rotate(layer, keys, deltas)``: float32 keys [n, G, D], turned by int64 [n] positions."""
+"""``rotate(layer, keys, deltas)``: float32 keys [n, G, D] of any number of heads, which it may
+overwrite, turned by int64 [n] positions."""
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """What a layer stores per cell: ``kv_heads`` keys of ``head_dim``, values of ``head_dim_v``."""
+    """What a layer stores per cell: ``kv_heads`` keys of ``head_dim``, values of ``head_dim_v``.
+
+    Layers whose keys are turned alike have the same number ``rope``.
+    """
 
     kv_heads: int
     head_dim: int
     head_dim_v: int
+    rope: int = 0
+
+
+@dataclass(frozen=True)
+class Defragmented:
+    """What :meth:`KVCache.defrag` did: runs (from, to, length), and how many cells there were before."""
+
+    moves: tuple[tuple[int, int, int], ...]
+    n_cells: int
+
+    def cells(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The cells that moved and where to, int64 each."""
+        src = [np.arange(a, a + n) for a, _, n in self.moves]
+        dst = [np.arange(b, b + n) for _, b, n in self.moves]
+        return np.concatenate([[], *src]).astype(np.int64), np.concatenate([[], *dst]).astype(
+            np.int64
+        )
 
 
 class KVCache:
@@ -41,11 +70,28 @@ class KVCache:
         layers: what each layer stores.
         n_cells: capacity in tokens, over all sequences.
         n_seq_max: sequence ids lie in [0, n_seq_max).
-        type_k: "f32", "f16" or "bf16": the type keys are stored in.
+        type_k: the type keys are stored in: "f32", "f16", "bf16", "q8_0" or "q4_0"; the last two
+            need heads of a multiple of 32 elements.
         type_v: the same for values.
-        device: where they are stored.
+        device: where they are stored; a list has one device per layer.
         rotate: turns keys to new positions; None where positions cannot be shifted.
+        v_layout: "token" keeps a cell's values together, "channel" a channel's, as llama.cpp does
+            without flash attention; not in blocks.
+        k_storage: "rotated", or "raw": keys as if at position 0, turned whenever they are read.
+        hadamard: turn heads by a Hadamard matrix before they are rounded to blocks, where llama.cpp
+            does.
         prefix: keep texts (:meth:`keep`); None: do not.
+        policy: "unified": all sequences share one pool of cells; "streams": each has an equal share
+            of them to itself.
+        compat: "llama-2024": tokens of a micro-batch lie in a row, and the head moves, as in llama.cpp's
+            struct of 2024; None: any free cells, as in llama.cpp today.
+        pad: :attr:`n` is a multiple of this; None is 256 (32 with "llama-2024").
+        architecture: the model's, as state files name it.
+
+    Attributes:
+        do_defrag: whether the next :meth:`update` or decode fills holes first.
+        key_positions: int32 [n_cells], the position that a cell's stored key is turned to.  It is
+            behind the cell's position after a shift, and attention makes up for the difference.
 
     """
 
@@ -57,46 +103,103 @@ class KVCache:
         n_seq_max: int = 1,
         type_k: str = "f16",
         type_v: str = "f16",
-        device: torch.device | str = "cpu",
+        device: torch.device | str | Sequence[torch.device | str] = "cpu",
         rotate: RotateKeys | None = None,
+        v_layout: str = "token",
+        k_storage: str = "rotated",
+        hadamard: bool = True,
         prefix: PrefixConfig | None = None,
+        policy: str = "unified",
+        compat: str | None = None,
+        pad: int | None = None,
+        architecture: str = "",
     ) -> None:
-        k_dtype, v_dtype = dense_type("type_k", type_k), dense_type("type_v", type_v)
         if not 1 <= n_cells < 2**31:
             raise ParameterError("n_ctx", f"n_ctx must lie in [1, 2^31), not {n_cells}")
         if not 1 <= n_seq_max <= 4096:
             raise ParameterError("n_seq_max", f"n_seq_max must lie in [1, 4096], not {n_seq_max}")
-        self.device = torch.device(device)
-        self.rotate = rotate
+        if k_storage not in ("rotated", "raw"):
+            raise ParameterError(
+                "k_storage", f"k_storage must be rotated or raw, not {k_storage!r}"
+            )
+        if k_storage == "raw" and rotate is None:
+            raise ParameterError(
+                "k_storage", "k_storage='raw' needs a model whose keys can be turned"
+            )
+        if policy not in ("unified", "streams"):
+            raise ParameterError("policy", f"policy must be unified or streams, not {policy!r}")
+        if compat not in (None, "llama-2024"):
+            raise ParameterError("compat", f"compat must be None or 'llama-2024', not {compat!r}")
+        if policy == "streams" and (prefix is not None or compat is not None):
+            raise ParameterError("policy", "policy='streams' has neither prefix nor compat")
+        if policy == "streams" and n_cells % n_seq_max:
+            raise ParameterError(
+                "n_ctx",
+                f"with policy='streams' n_ctx must be a multiple of n_seq_max = {n_seq_max}, not {n_cells}",
+            )
+        if pad is not None and not 1 <= pad <= 2**20:
+            raise ParameterError("pad", f"pad must lie in [1, 2^20], not {pad}")
+        given = [device] * len(layers) if isinstance(device, (str, torch.device)) else list(device)
+        if len(given) != len(layers):
+            raise ParameterError("device", f"{len(given)} devices for {len(layers)} layers")
+        self.shapes, self.devices = list(layers), [torch.device(d) for d in given]
+        self.rotate, self.architecture = rotate, architecture
         self.type_k, self.type_v = type_k, type_v
+        self.v_layout, self.k_storage = v_layout, k_storage
         self.n_seq_max = n_seq_max
+        k_bytes, v_bytes = self.bytes_for(layers, n_cells, type_k, type_v)
+        where = ", ".join(dict.fromkeys(str(d) for d in self.devices)) or "cpu"
         try:
-            self.keys = DenseStorage(
-                [(s.kv_heads, s.head_dim) for s in layers], n_cells, k_dtype, self.device
+            self.keys = make_storage(
+                "type_k",
+                type_k,
+                [(s.kv_heads, s.head_dim) for s in layers],
+                n_cells,
+                self.devices,
+                keys=True,
+                hadamard=hadamard,
             )
-            self.values = DenseStorage(
-                [(s.kv_heads, s.head_dim_v) for s in layers], n_cells, v_dtype, self.device
+            self.values = make_storage(
+                "type_v",
+                type_v,
+                [(s.kv_heads, s.head_dim_v) for s in layers],
+                n_cells,
+                self.devices,
+                layout=v_layout,
+                hadamard=hadamard,
             )
-            self.cells = Cells(n_cells, n_seq_max + (prefix.texts if prefix else 0))
+            self.key_positions = np.zeros(n_cells, np.int32)
+            self.cells = Cells(
+                n_cells,
+                n_seq_max + (prefix.texts if prefix else 0),
+                policy == "streams",
+                compat is not None,
+            )
         except (RuntimeError, MemoryError) as error:
-            k_bytes, v_bytes = self.bytes_for(layers, n_cells, type_k, type_v)
             raise ParameterError(
                 "n_ctx",
                 f"the KV cache does not fit: n_ctx {n_cells} needs {k_bytes / 2**20:,.0f} "
                 f"MiB for K ({type_k}) and {v_bytes / 2**20:,.0f} MiB for V ({type_v}) on "
-                f"{self.device}; use a smaller n_ctx",
+                f"{where}; use a smaller n_ctx",
             ) from error
         self.prefix = PrefixIndex(prefix, self.cells, n_seq_max) if prefix else None
+        self.policy, self.compat = policy, compat
+        self.contiguous = compat is not None
+        self.pad = pad or (32 if compat else 256)
+        self.do_defrag = False
+        self.current_step: Step | None = None  # the innermost one under way
+        self._marks: WeakSet[Checkpoint] = WeakSet()
+        self._handles: dict[int, ref[Sequence_]] = {}
         log.info(
             "KV cache: %d cells, %d layers, %s: K (%s) %.2f MiB, V (%s) %.2f MiB, sum %.2f MiB",
             n_cells,
             len(layers),
-            self.device,
+            where,
             type_k,
-            self.keys.nbytes / 2**20,
+            k_bytes / 2**20,
             type_v,
-            self.values.nbytes / 2**20,
-            (self.keys.nbytes + self.values.nbytes) / 2**20,
+            v_bytes / 2**20,
+            (k_bytes + v_bytes) / 2**20,
         )
 
     @staticmethod
@@ -104,11 +207,25 @@ class KVCache:
         layers: Sequence[LayerShape], n_cells: int, type_k: str = "f16", type_v: str = "f16"
     ) -> tuple[int, int]:
         """Bytes that K and V will take, without allocating them."""
-        dense_type("type_k", type_k), dense_type("type_v", type_v)
         return (
-            dense_bytes([s.kv_heads * s.head_dim for s in layers], n_cells, type_k),
-            dense_bytes([s.kv_heads * s.head_dim_v for s in layers], n_cells, type_v),
+            side_bytes("type_k", type_k, [(s.kv_heads, s.head_dim) for s in layers], n_cells),
+            side_bytes("type_v", type_v, [(s.kv_heads, s.head_dim_v) for s in layers], n_cells),
         )
+
+    def read_keys(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> torch.Tensor:
+        """What a layer stores as keys of the cells, turned to their positions: float32 [n, G, D]."""
+        return turned_keys(self, layer, np.asarray(cells, np.int64))
+
+    def read_values(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> torch.Tensor:
+        """What a layer stores as values of the cells: float32 [n, G, Dv]."""
+        index = torch.from_numpy(np.asarray(cells, np.int64)).to(self.devices[layer])
+        return self.values.read(layer, index).float()
+
+    def copy_rows(self, src: npt.NDArray[np.int64], dst: npt.NDArray[np.int64]) -> None:
+        """Copy what the cells ``src`` store to ``dst``, as if all were read before any is written."""
+        self.keys.copy(src, dst)
+        self.values.copy(src, dst)
+        self.key_positions[dst] = self.key_positions[src]
 
     def __repr__(self) -> str:
         c = self.cells
@@ -134,27 +251,244 @@ class KVCache:
         """Where the next search for free cells starts; may equal ``size``."""
         return self.cells.head
 
+    @property
+    def n(self) -> int:
+        """How many leading cells llama.cpp would read: to the highest used one, and then to :attr:`pad`."""
+        padded = -(-self.cells.top // self.pad) * self.pad
+        return min(self.size, max(self.pad, padded))
+
+    @property
+    def has_shift(self) -> bool:
+        """Whether a cell's position has moved since the last update."""
+        return self.cells.has_shift
+
+    @property
+    def do_copy(self) -> bool:
+        """Whether rows wait to be copied: never, they are copied at once."""
+        return False
+
+    @property
+    def v_trans(self) -> bool:
+        """Whether a channel's values lie side by side."""
+        return self.v_layout == "channel"
+
+    def addresses(self) -> list[int]:
+        """Where each layer's keys and then values begin in memory; never changes."""
+        return self.keys.addresses() + self.values.addresses()
+
+    @property
+    def rewindable(self) -> int:
+        """Tokens by which a sequence can be rewound: any number."""
+        return _END
+
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are allowed."""
         return self.rotate is not None
 
-    def step(self) -> Step:
-        """A block that changes the cache, and changes nothing if it raises."""
-        return Step(self)
+    def check(self) -> None:
+        """Raise RuntimeError if the indexes of the cells and the cells disagree; O(size)."""
+        self.cells.check()
+
+    def plan(
+        self,
+        batch: Tokens,
+        *,
+        n_ubatch: int = 512,
+        n_batch: int | None = None,
+        rule: str = "simple",
+        keep_tail: int = 0,
+        causal: bool = True,
+    ) -> Plan:
+        """Check a batch, cut it into micro-batches and choose their cells, without changing anything.
+
+        Args:
+            batch: positions and sequences of its tokens.
+            n_ubatch: tokens per micro-batch.
+            n_batch: cut into pieces of so many before that; None: not.
+            rule: how to cut: see :func:`aleator.cache.split.split`.
+            keep_tail: the same.
+            causal: whether a token sees only positions up to its own; otherwise all must fit one micro-batch.
+
+        Returns:
+            What :meth:`step` carries out.
+
+        Raises:
+            InvalidBatch: a rule is broken; names the token.
+            CacheFull: not enough free cells.
+
+        """
+        return make_plan(
+            self,
+            batch,
+            n_ubatch=n_ubatch,
+            n_batch=len(batch.positions) if n_batch is None else n_batch,
+            rule=rule,
+            keep_tail=keep_tail,
+            causal=causal,
+        )
+
+    def step(self, plan: Plan | None = None) -> Step:
+        """A block that changes the cache, and changes nothing if it raises; see :class:`Step`."""
+        return Step(self, plan)
+
+    def sequence(self, id: int | None = None) -> Sequence_:
+        """A handle on a sequence; see :class:`aleator.cache.Sequence`.
+
+        Args:
+            id: which; None is the lowest that is empty and has no handle.
+
+        Raises:
+            CacheFull: every sequence is in use.
+
+        """
+        if id is None:
+            for seq in range(self.n_seq_max):
+                handle = self._handles.get(seq)
+                if self.cells.seq_cells(seq) == 0 and (handle is None or handle() is None):
+                    id = seq
+                    break
+            else:
+                raise CacheFull(
+                    0,
+                    self.free,
+                    message=f"all {self.n_seq_max} sequences are in use: close one, or create the "
+                    "context with a larger n_seq_max",
+                )
+        self._check("id", id)
+        handle = self._handles.get(id)
+        if handle is not None and handle() is not None:
+            raise CacheError(f"sequence {id} has a handle already: use that, or close it")
+        made = Sequence_(self, id)
+        self._handles[id] = ref(made)
+        return made
+
+    def find_slot(
+        self, n: int, *, contiguous: bool | None = None, seq: int = 0
+    ) -> npt.NDArray[np.int64] | None:
+        """The cells that the next ``n`` tokens would get, int64 [n]; None: there are not so many.
+
+        Args:
+            n: how many tokens, 1 or more.
+            contiguous: only cells in a row, which do not wrap; None as ``compat`` says.
+            seq: whose; it only matters with ``policy="streams"``.
+
+        """
+        self._check("seq", seq)
+        if n < 1:
+            raise ParameterError("n", f"n must be 1 or more, not {n}")
+        stream = seq if self.policy == "streams" else 0
+        wanted = self.contiguous if contiguous is None else contiguous
+        cells = self.cells.find(min(n, self.size + 1), wanted, stream)
+        return cells if len(cells) else None
+
+    def update(self) -> bool:
+        """Do pending work now instead of at the next decode; whether there was any."""
+        pending = self.has_shift or self.do_defrag
+        with torch.inference_mode(), self.step() as step:
+            step.settle()
+        return pending
+
+    def defrag(self, threshold: float | None = None, max_moves: int | None = None) -> Defragmented:
+        """Move the last cells into the holes before them, keys and values included.
+
+        The plan is llama.cpp's of 2024: each hole is filled with as many of the last used cells, in order.
+
+        Args:
+            threshold: do nothing unless more than this share of the :attr:`n` cells is unused (and n is
+                at least 128); None: always do it.
+            max_moves: at most so many runs of cells; None: all that are needed.
+
+        Returns:
+            The moves.
+
+        """
+        if max_moves is not None and max_moves < 0:
+            raise ParameterError("max_moves", f"max_moves must not be negative, not {max_moves}")
+        top, n = self.cells.top, self.n
+        if threshold is not None and (1 - self.used / n if n >= 128 else 0) <= threshold:
+            return Defragmented((), top)
+        moves = self.cells.defrag_plan(-1 if max_moves is None else max_moves)
+        done = Defragmented(tuple(moves), top)
+        if moves:
+            with self.step() as step:
+                src, dst = done.cells()
+                self.copy_rows(src, dst)
+                self.cells.move(moves)
+                step.emptied(src)
+        return done
 
     def map(self) -> str:
         """One character per cell up to the last used one.
 
         "." is a free cell, a digit its only owner ("+" above 9), "M" several owners.
         """
-        top = self.cells.top
-        owners = self.cells.owners[:top]
-        bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
-        counts, first = bits.sum(1), bits.argmax(1)
-        return "".join(
-            "." if n == 0 else "M" if n > 1 else str(s) if s < 10 else "+"
-            for n, s in zip(counts.tolist(), first.tolist(), strict=True)
-        )
+        return self.cells.map()
+
+    # State; see aleator.cache.formats
+
+    @property
+    def n_streams(self) -> int:
+        """Parts of the cells that sequences have to themselves; 1: they share all."""
+        return self.cells.n_streams
+
+    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
+        """What the cache holds, as bytes for :meth:`state_read` here or in llama.cpp.
+
+        Args:
+            seq: one sequence; -1: everything.
+            format: "llama", llama.cpp's own layout (``llama_state_get_data``,
+                ``llama_state_seq_get_data``).  Pending shifts are applied in what is written.
+
+        """
+        _format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.write(self, seq)
+
+    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+        """Restore what :meth:`state_write` gave, or llama.cpp; returns how many cells it fills.
+
+        Args:
+            blob: the bytes.
+            seq: the sequence that a sequence's state replaces, which need not be the one it was; -1: a
+                whole state, which replaces everything.
+            format: "llama".
+
+        Raises:
+            Corrupt: the bytes are damaged or no state; says where.
+            Incompatible: a state of another kind of cache; says how they differ.
+            CacheFull: it has more cells than are free.
+
+        """
+        _format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        cells = llama.read(self, blob, seq)
+        self._edited(None if seq == -1 else [seq], 0)
+        return cells
+
+    def session_write(
+        self, tokens: Sequence[int], seq: int = -1, *, format: str = "llama"
+    ) -> bytes:
+        """A session file's bytes: ``tokens``, the text, and the state of everything or one sequence.
+
+        As ``llama_state_save_file`` and ``llama_state_seq_save_file`` write them.
+        """
+        _format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.write_session(self, tokens, seq)
+
+    def session_read(
+        self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
+    ) -> list[int]:
+        """Restore a session file's bytes as :meth:`state_read` does; returns its tokens."""
+        _format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        tokens = llama.read_session(self, data, seq)[0]
+        self._edited(None if seq == -1 else [seq], 0)
+        return tokens
 
     # Kept texts; see aleator.cache.prefix
 
@@ -210,14 +544,8 @@ class KVCache:
         """Make kept texts give up the cells from ``p0`` on that they share with a sequence."""
         if self.prefix is None:
             return
-        moved = self._owned(seq) & (self.cells.positions[: self.cells.top] >= p0)
-        for text in [t.seq for t in self.prefix if (moved & self._owned(t.seq)).any()]:
-            self.prefix.shorten(text, max(p0, 0))
-
-    def _owned(self, seq: int) -> npt.NDArray[np.bool_]:
-        words = self.cells.owners[: self.cells.top, seq // 64]
-        owned: npt.NDArray[np.bool_] = (words >> np.uint64(seq % 64) & np.uint64(1)) != 0
-        return owned
+        for other in self.cells.sharers(seq, p0):
+            self.prefix.shorten(other, max(p0, 0))
 
     # llama.cpp's verbs
 
@@ -228,24 +556,59 @@ class KVCache:
         """
         if seq != -1:
             self._check("seq", seq)
-        elif self.prefix is not None:
-            for text in list(self.prefix):
-                self.prefix.shorten(text.seq, max(p0, 0))
-        self.cells.seq_rm(seq, p0, p1)
+        p0, p1 = self._range(p0, p1)
+        with self.step():
+            if seq == -1 and self.prefix is not None:
+                for text in list(self.prefix):
+                    self.prefix.shorten(text.seq, p0)
+            self.cells.seq_rm(seq, p0, p1)
+        self._edited(None if seq == -1 else [seq], p0)
         return True
 
     def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
-        """Let ``dst`` own the cells of ``src`` in a range too; no data moves."""
+        """Let ``dst`` own the cells of ``src`` in a range too; no data moves.
+
+        With ``policy="streams"`` nothing can be shared: ``dst`` becomes a copy of ``src``, at once.
+
+        Raises:
+            ParameterError: with ``policy="streams"`` the range is not all that ``src`` has.
+
+        """
         self._check("src", src)
         self._check("dst", dst)
-        self.cells.seq_cp(src, dst, p0, p1)
+        p0, p1 = self._range(p0, p1)
+        if src == dst:
+            return
+        if self.policy == "unified":
+            self.cells.seq_cp(src, dst, p0, p1)
+            self._edited([dst], p0)
+            return
+        cells = self.cells.seq_cell_list(src)
+        if len(cells) and (p0 > self.seq_pos_min(src) or p1 <= self.seq_pos_max(src)):
+            raise ParameterError(
+                "p0",
+                "with policy='streams' a sequence is copied whole: leave p0 and p1 out, or use "
+                "policy='unified'",
+            )
+        share = self.size // self.n_seq_max
+        target = cells + (dst - src) * share
+        with torch.inference_mode(), self.step() as step:
+            old = self.cells.seq_cell_list(dst)
+            self.cells.seq_rm(dst)
+            step.emptied(old)
+            step.keep_rows(target)
+            self.copy_rows(cells, target)
+            self.cells.duplicate(cells, target, dst, False)
+        self._edited([dst], 0)
 
     def seq_keep(self, seq: int) -> None:
         """Remove every other sequence, and what is kept."""
         self._check("seq", seq)
-        if self.prefix is not None:
-            self.prefix.clear()
-        self.cells.seq_keep(seq)
+        with self.step():
+            if self.prefix is not None:
+                self.prefix.clear()
+            self.cells.seq_keep(seq)
+        self._edited([s for s in range(self.n_seq_max) if s != seq], 0)
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
         """Add ``delta`` to the positions in a range; a cell moved below 0 is freed.
@@ -255,24 +618,32 @@ class KVCache:
         """
         self._check("seq", seq)
         self._require_shift()
+        p0, p1 = self._range(p0, p1)
         if not -(2**31) < delta < 2**31:
             raise ParameterError("delta", f"delta must lie in (-2^31, 2^31), not {delta}")
+        moved = [seq, *self.cells.sharers(seq, p0, p1)] if delta else []
         try:
             with self.step():
-                self._leave_kept(seq, p0)
+                if delta and p0 < p1:
+                    self._leave_kept(seq, p0)
                 self.cells.seq_add(seq, p0, p1, delta)
         except ValueError as error:
             raise ParameterError("delta", str(error)) from None
+        self._edited(moved, min(p0, p0 + delta))
 
     def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
         """Divide the positions in a range by ``divisor`` (1 or more), rounding down."""
         self._check("seq", seq)
         self._require_shift()
+        p0, p1 = self._range(p0, p1)
         if not 1 <= divisor < 2**31:
             raise ParameterError("divisor", f"divisor must lie in [1, 2^31), not {divisor}")
-        if divisor > 1:
-            self._leave_kept(seq, p0)
-        self.cells.seq_div(seq, p0, p1, divisor)
+        moved = [seq, *self.cells.sharers(seq, p0, p1)] if divisor > 1 else []
+        with self.step():
+            if divisor > 1 and p0 < p1:
+                self._leave_kept(seq, p0)
+            self.cells.seq_div(seq, p0, p1, divisor)
+        self._edited(moved, p0 // divisor)
 
     def seq_pos_min(self, seq: int) -> int:
         """The sequence's lowest position, or -1 if it is empty."""
@@ -286,9 +657,12 @@ class KVCache:
 
     def clear(self, data: bool = True) -> None:
         """Free every cell; with ``data`` also zero what is stored."""
-        if self.prefix is not None:
-            self.prefix.clear()
-        self.cells.clear()
+        with self.step():
+            if self.prefix is not None:
+                self.prefix.clear()
+            self.cells.clear()
+        self.do_defrag = False
+        self._edited(None, 0)
         if data:
             self.keys.zero()
             self.values.zero()
@@ -301,6 +675,22 @@ class KVCache:
                 "with a larger n_seq_max for more sequences",
             )
 
+    @staticmethod
+    def _range(p0: int, p1: int) -> tuple[int, int]:
+        """p0 < 0 is 0, p1 < 0 is infinity; numbers that no position reaches are as good as infinity."""
+        return min(max(p0, 0), _END), _END if p1 < 0 else min(p1, _END)
+
+    def _edited(self, seqs: Sequence[int] | None, p0: int) -> None:
+        """Tell checkpoints that sequences (None: all) have changed from position ``p0`` on."""
+        for mark in self._marks:
+            if mark.length > p0 and (seqs is None or mark.seq in seqs):
+                mark.valid_to = min(mark.valid_to, p0)
+
     def _require_shift(self) -> None:
         if self.rotate is None:
             raise CannotShift("this model's keys cannot be turned to new positions")
+
+
+def _format(name: str) -> None:
+    if name != "llama":
+        raise ParameterError("format", f"format must be llama, not {name!r}")

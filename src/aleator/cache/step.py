@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator._native import seen_cells
 from aleator.cache.cell_tensors import CellTensors
-from aleator.core.errors import CacheFull
+from aleator.cache.plan import Part, Plan, full
+from aleator.cache.shift import settle
+from aleator.core.errors import CacheError, CacheFull
 
 if TYPE_CHECKING:
     from aleator.cache.kv_cache import KVCache
+
+
+class Seen(NamedTuple):
+    """Which cells T tokens attend to: lists in order of position, of which each sees a beginning.
+
+    Attributes:
+        cells: int32, the lists one after the other.
+        start: int64, where each begins, and the end of the last.
+        list: int32 [T], each token's list.
+        counts: int64 [T], how many of its cells the token sees.
+        deltas: int32, how far the listed cells' stored keys are behind them; None: nowhere.
+
+    """
+
+    cells: npt.NDArray[np.int32]
+    start: npt.NDArray[np.int64]
+    list: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int64]
+    deltas: npt.NDArray[np.int32] | None
 
 
 class MicroBatch:
@@ -21,13 +44,14 @@ class MicroBatch:
 
     Attributes:
         slots: int64 [T], the cell of each token.
-        visible: bool [T, n], which of the cells 0 to n - 1 each token attends to; n - 1 is the
-            highest used cell.
-        n_visible: how many are True.
+        positions: int32 [T].
+        seen: the cells each token attends to.
+        tokens: which tokens of the batch these are.
+        wanted: int64, which of them want logits, counted from the start of the micro-batch.
 
     """
 
-    __slots__ = ("_cache", "n_visible", "slots", "visible")
+    __slots__ = ("_cache", "positions", "seen", "slots", "tokens", "wanted")
 
     def __init__(
         self,
@@ -35,10 +59,16 @@ class MicroBatch:
         slots: npt.NDArray[np.int64],
         positions: npt.NDArray[np.int32],
         seqs: npt.NDArray[np.int32],
+        causal: bool = True,
+        tokens: slice | npt.NDArray[np.int64] = slice(None),
+        wanted: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        self._cache, self.slots = cache, slots
-        self.visible = np.empty((len(slots), cache.cells.top), dtype=np.bool_)
-        self.n_visible = cache.cells.mask(positions, seqs, self.visible)
+        self._cache, self.slots, self.positions = cache, slots, positions
+        self.tokens = tokens
+        self.wanted = np.arange(len(slots)) if wanted is None else wanted
+        cells, keys = cache.cells, cache.key_positions
+        keys[slots] = 0 if cache.k_storage == "raw" else positions
+        self.seen = Seen(*seen_cells(cells, positions, seqs, causal, keys))
 
     def tensors(self) -> CellTensors:
         """The same for layers that compute with torch."""
@@ -46,17 +76,41 @@ class MicroBatch:
 
 
 class Step:
-    """A change that is taken back, exactly, if the block under ``with`` raises anything at all."""
+    """A change that is taken back, exactly, if the block under ``with`` raises anything at all.
 
-    def __init__(self, cache: KVCache) -> None:
-        self._cache = cache
-        self._old_keys: list[torch.Tensor] = []
-        self._shifted: torch.Tensor | None = None
+    With a plan, iterating gives its micro-batches one after the other, placed in their cells::
+
+        with cache.step(plan) as step:
+            for part in step:
+                rows = model(tokens[part.tokens], part.positions, part, part.wanted)
+
+    Steps may stand within one another; the inner one's changes are then the outer one's too.
+    """
+
+    def __init__(self, cache: KVCache, plan: Plan | None = None) -> None:
+        self._cache, self._plan = cache, plan
+        self._undo: list[Callable[[], None]] = []
+        self._cancelled = False
+        self._outer: Step | None = None
+        # Of the outermost step: cells that it has emptied, whose rows must outlive it if it fails.
+        self._emptied: npt.NDArray[np.bool_] | None = None
 
     def __enter__(self) -> Step:
-        self._cache.cells.begin()
-        if self._cache.prefix is not None:
-            self._cache.prefix.begin()
+        cache, plan = self._cache, self._plan
+        if plan is not None and plan.version != cache.cells.version:
+            raise CacheError("the cache has changed since the plan was made: plan again")
+        self._outer = cache.current_step
+        cache.cells.begin()
+        try:
+            cache.current_step = self
+            if self._outer is None and cache.prefix is not None:
+                cache.prefix.begin()
+            if plan is not None:
+                self.make_room(len(plan))
+                self.settle()
+        except BaseException:
+            self._close(keep=False)
+            raise
         return self
 
     def __exit__(
@@ -65,17 +119,34 @@ class Step:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if kind is None:
-            self._cache.cells.commit()
-            if self._cache.prefix is not None:
-                self._cache.prefix.commit()
+        self._close(keep=kind is None and not self._cancelled)
+
+    def _close(self, keep: bool) -> None:
+        cache, outer = self._cache, self._outer
+        if keep:
+            cache.cells.commit()
+            if outer is not None:
+                outer._undo += self._undo
+            elif cache.prefix is not None:
+                cache.prefix.commit()
+        else:
+            for undo in reversed(self._undo):
+                undo()
+            cache.cells.rollback()
+            if outer is None and cache.prefix is not None:
+                cache.prefix.rollback()
+        cache.current_step = outer
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        plan = self._plan
+        if plan is None:
             return
-        if self._shifted is not None:
-            for keys, old in zip(self._cache.keys.layers, self._old_keys, strict=False):
-                keys.index_copy_(0, self._shifted, old)
-        self._cache.cells.rollback()
-        if self._cache.prefix is not None:
-            self._cache.prefix.rollback()
+        for part in plan.parts:
+            yield self._apply(plan, part)
+
+    def cancel(self) -> None:
+        """Take everything back at the end of the block, although nothing was raised."""
+        self._cancelled = True
 
     def make_room(self, needed: int) -> None:
         """See to it that so many cells are free: kept texts go first, then CacheFull is raised."""
@@ -83,33 +154,100 @@ class Step:
         if needed <= cache.free:
             return
         free = cache.free
+        used = np.array(cache.cells.positions >= 0)
         while cache.prefix is not None and cache.prefix.evict_block():
             if needed <= cache.free:
+                self.emptied(np.flatnonzero(used & (cache.cells.positions < 0)))
                 return
         raise CacheFull(needed, free, cache.free - free)
 
-    def apply_shifts(self) -> None:
-        """Turn the stored keys of shifted cells to their new positions, in float32."""
+    def settle(self) -> None:
+        """Do pending work that must come before a decode: shifts, and defragmentation if asked for."""
+        self.apply_shifts()
+        if self._cache.do_defrag:
+            self._cache.do_defrag = False
+            self._undo.append(lambda: setattr(self._cache, "do_defrag", True))
+            self._cache.defrag()
+
+    def preserve(self, cells: npt.NDArray[np.int64]) -> None:
+        """Keep what these cells store now, for the case that the block raises."""
         cache = self._cache
-        if not cache.cells.has_shift:
+        positions = cache.key_positions[cells]
+        kept = [
+            (side, layer, index, side.take(layer, index))
+            for side in (cache.keys, cache.values)
+            for layer, device in enumerate(cache.devices)
+            for index in (torch.from_numpy(cells).to(device),)
+        ]
+
+        def undo() -> None:
+            for side, layer, index, rows in kept:
+                side.put(layer, index, rows)
+            cache.key_positions[cells] = positions
+
+        self._undo.append(undo)
+
+    def apply_shifts(self) -> None:
+        """Settle pending shifts: see :mod:`aleator.cache.shift`."""
+        if not self._cache.cells.has_shift:
             return
-        cells = cache.cells.shifted()
-        deltas = torch.from_numpy(cache.cells.shifts[cells].astype(np.int64)).to(cache.device)
-        self._shifted = torch.from_numpy(cells).to(cache.device)
-        if cache.rotate is not None:
-            for layer, keys in enumerate(cache.keys.layers):
-                old = keys.index_select(0, self._shifted)
-                turned = cache.rotate(layer, old.float(), deltas).to(keys.dtype)
-                self._old_keys.append(old)
-                keys.index_copy_(0, self._shifted, turned)
-        cache.cells.clear_shifts()
+        undo = settle(self._cache)
+        if undo is not None:
+            self._undo.append(undo)
+        self._cache.cells.clear_shifts()
+
+    def find(
+        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
+    ) -> npt.NDArray[np.int64]:
+        """Give T tokens cells and return them, int64 [T]; raises CacheFull."""
+        cache, n = self._cache, len(positions)
+        try:
+            return cache.cells.place(positions, owners, cache.contiguous)
+        except ValueError:
+            raise full(cache, n, cache.free) from None
 
     def place(
         self,
         positions: npt.NDArray[np.int32],
         seqs: npt.NDArray[np.int32],
         owners: npt.NDArray[np.uint64],
+        causal: bool = True,
     ) -> MicroBatch:
-        """Give T tokens cells: ``seqs`` is each one's first sequence, ``owners`` all, as bits."""
-        cells = self._cache.cells
-        return MicroBatch(self._cache, cells.place(positions, owners), positions, seqs)
+        """Give T tokens cells: ``seqs`` is each one's first sequence, ``owners`` all, as bits.
+
+        ``causal``: a token sees its sequence's cells at positions not after its own, else all of them.
+        """
+        slots = self.find(positions, owners)
+        self.keep_rows(slots)
+        return MicroBatch(self._cache, slots, positions, seqs, causal)
+
+    def _apply(self, plan: Plan, part: Part) -> MicroBatch:
+        positions, owners, seqs = plan.positions, plan.owners, plan.seqs
+        if len(part.slots) < len(plan):
+            at = part.tokens
+            positions, owners, seqs = positions[at], owners[at], seqs[at]
+        self._cache.cells.put(part.slots, positions, owners)
+        self.keep_rows(part.slots)
+        return MicroBatch(
+            self._cache, part.slots, positions, seqs, plan.causal, part.tokens, part.wanted
+        )
+
+    def emptied(self, cells: npt.NDArray[np.int64]) -> None:
+        """Note that these cells were used when the step began: their rows are still needed if it fails."""
+        step = self
+        while step._outer is not None:
+            step = step._outer
+        if step._emptied is None:
+            step._emptied = np.zeros(self._cache.size, np.bool_)
+        step._emptied[cells] = True
+
+    def keep_rows(self, slots: npt.NDArray[np.int64]) -> None:
+        """Remember what emptied cells store before something else is stored there."""
+        step = self
+        while step._outer is not None:
+            step = step._outer
+        if step._emptied is not None:
+            lost = slots[step._emptied[slots]]
+            if len(lost):
+                step._emptied[lost] = False
+                step.preserve(lost)

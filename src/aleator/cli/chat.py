@@ -10,8 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aleator.cli.arguments import Parser, integer
-from aleator.cli.options import add_model_options, decode, load_model, stop_strings
-from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
+from aleator.cli.options import (
+    add_model_options,
+    announce_session,
+    decode,
+    load_model,
+    stop_strings,
+)
+from aleator.cli.sampling import (
+    add_grammar_options,
+    add_sampling_options,
+    announce,
+    sampling_arguments,
+)
 from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
 from aleator.core.errors import ContextFull
 
@@ -29,6 +40,7 @@ turn computes only what is new.
 examples:
   aleator chat -m model.gguf
   aleator chat -m model.gguf --system "Answer in one sentence." --temp 0.5
+  aleator chat -m model.gguf --session talk.state     (goes on next time)
   aleator chat     (the bundled model knows only Shakespeare's manner)
   printf 'Hello\\nWho are you?\\n' | aleator chat -m model.gguf
 """
@@ -74,16 +86,27 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="when the context is full, forget the oldest exchanges instead of ending",
     )
+    group.option(
+        "--session",
+        metavar="FILE",
+        help="go on with the conversation in FILE if there is one, and write it there at the end",
+    )
     add_sampling_options(parser)
+    add_grammar_options(parser)
     add_model_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Talk until there is no more input; returns the exit code."""
     from aleator.cli.conversation import Conversation
+    from aleator.generate.session import read_session
 
     sampling = sampling_arguments(arguments)
     model = load_model(arguments)
+    session = arguments.session
+    resumed = session is not None and Path(session).exists()
+    if resumed and sampling.get("seed") is None:
+        sampling["seed"] = read_session(session, len(model.vocab)).seed
     with ProgressBar("reading", "tokens") as bar:
         conversation = Conversation(
             model,
@@ -95,8 +118,15 @@ def run(arguments: argparse.Namespace) -> int:
             forget=arguments.context_shift,
             progress=bar,
         )
+        if resumed:
+            announce_session(session, conversation.resume(session))
         announce(conversation.params, conversation.chain)
-        talk(conversation, arguments.prompt)
+        try:
+            talk(conversation, arguments.prompt)
+        finally:
+            if session is not None:
+                held = conversation.save(session)
+                note(f"session: keys and values of {held} tokens are in {session}")
     return 0
 
 

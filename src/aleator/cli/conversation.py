@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from aleator.core.errors import ContextFull
+from aleator.core.errors import ContextFull, FileFormatError, ParameterError
 from aleator.generate.loop import Run
 from aleator.generate.request import Generation, Request
+from aleator.generate.session import Session, load_session, save_session
 
 if TYPE_CHECKING:
     from aleator.language_model import LanguageModel
@@ -49,6 +50,7 @@ class Conversation:
         self._context = model.context(keep_texts=True)
         self.chain = params.chain(model.tokenizer)
         self._run: Run | None = None
+        self._resumed: list[int] = []  # the tokens of a conversation from a file
         self.messages: list[dict[str, str]] = list(self._system)
 
     def reset(self) -> None:
@@ -62,22 +64,71 @@ class Conversation:
         Raises:
             ContextFull: the conversation is longer than the context; it is as before.
         """
+        return self._answer([*self._said(), {"role": "user", "content": text}])
+
+    def again(self) -> Generation | None:
+        """Another answer to what was said last; None if nothing was."""
+        messages = list(self.messages)
+        if messages and messages[-1]["role"] == "assistant":
+            del messages[-1]
+        if not messages or messages[-1]["role"] != "user":
+            return None
+        return self._answer(messages)
+
+    def save(self, path: str) -> int:
+        """Write the conversation to a file, for :meth:`resume`; returns tokens written with their keys."""
+        tokens = tuple(self._known())
+        extra = {"messages": self._said(), "position": self.chain.position}
+        session = Session(tokens, len(tokens), self.chain.seed, extra)
+        self._context.cache.seq_rm(0, -1, -1)
+        return save_session(path, self._context, session, self._model.fingerprint)
+
+    def resume(self, path: str) -> Session:
+        """Take over the conversation in a file.
+
+        Raises:
+            FileFormatError: it holds none, or is damaged.
+            Incompatible: it was had with another model.
+            ParameterError: its system message is another one.
+        """
+        session = load_session(path, self._context, self._model.fingerprint)
+        messages, position = session.extra.get("messages"), session.extra.get("position")
+        if not (
+            isinstance(messages, list)
+            and all(isinstance(m, dict) and {*map(type, m.values())} <= {str} for m in messages)
+            and all(m.keys() == {"role", "content"} for m in messages)
+            and type(position) is int
+            and 0 <= position < 2**63
+        ):
+            raise FileFormatError(path, "the session is not that of a conversation", field="extra")
+        system = [m for m in messages[:1] if m["role"] == "system"]
+        if self._system and self._system != system:
+            raise ParameterError(
+                "system",
+                f"the conversation in {path} has its own system message: leave --system out",
+            )
+        self._system, self.messages, self._resumed = system, messages, list(session.tokens)
+        if self.chain.numerics == "portable":
+            self.chain.position = position
+        return session
+
+    def _said(self) -> list[dict[str, str]]:
+        """All messages, the last answer too."""
         messages = list(self.messages)
         if messages and messages[-1]["role"] == "user" and self._run is not None:
             answer = "".join(self._run.slots[0].completion.pieces)
             messages.append({"role": "assistant", "content": answer})
-        return self._answer([*messages, {"role": "user", "content": text}])
+        return messages
 
-    def again(self) -> Generation | None:
-        """Another answer to what was said last; None if nothing was."""
-        if not self.messages or self.messages[-1]["role"] != "user":
-            return None
-        return self._answer(list(self.messages))
+    def _known(self) -> list[int]:
+        """The tokens of the conversation so far, the one drawn last too."""
+        if self._run is None:
+            return self._resumed
+        slot = self._run.slots[0]
+        return [*slot.tokens, slot.drawn] if slot.drawn >= 0 else slot.tokens
 
     def _answer(self, messages: list[dict[str, str]]) -> Generation:
-        model, slot = self._model, self._run.slots[0] if self._run else None
-        held = slot.tokens if slot else []
-        known = [*held, slot.drawn] if slot and slot.drawn >= 0 else held
+        model, known = self._model, self._known()
         tokens = self._tokens(messages, known)
         while len(tokens) >= model.n_ctx:
             oldest = len(self._system)
@@ -91,6 +142,7 @@ class Conversation:
             tokens = self._tokens(messages, known)
         self._context.cache.seq_rm(0, -1, -1)  # of an answer that was given up before its end
         self._accept(tokens)
+        self.chain.restart()
         request = Request(
             tokens=tuple(tokens),
             chain=self.chain,
@@ -100,6 +152,8 @@ class Conversation:
             stop=self._stop,
             context_shift=self._forget,
             n_keep=int(tokens[0] == model.vocab.bos),
+            spell=model.spelling(self.chain),
+            ending=model.ending(self.chain, self.params),
         )
         self._run = Run(self._context, [request], model.vocab, model.n_ctx, self._progress)
         self.messages = messages
@@ -135,18 +189,11 @@ class Conversation:
 
     def _accept(self, tokens: list[int]) -> None:
         """Make the chain's history end with ``tokens``; what it draws goes on from where it was."""
-        history, position = self.chain.history, self.chain.position
+        history = self.chain.history
         known = shared(history, tokens)
-        portable = self.chain.numerics == "portable"
-        if known < len(history) and portable:
-            self.chain.reset()
-            known = 0
+        self.chain.rollback(len(history) - known, replay=False)
         for token in tokens[known:]:
             self.chain.accept(token)
-        if (
-            portable
-        ):  # llama.cpp's generator goes on by itself, and its penalties look at what was said too
-            self.chain.position = position
 
 
 def shared(a: list[int], b: list[int]) -> int:

@@ -23,6 +23,7 @@ EXTRAS = {
     "gguf": ("models", "quantised GGUF files"),
     "jinja2": ("models", "chat templates"),
     "rich": ("cli", "progress bars"),
+    "llguidance": ("grammar", "JSON schemas, regular expressions"),
     "matplotlib": ("plot", "pictures of aleator explain"),
 }
 

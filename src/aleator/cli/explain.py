@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser, integer
 from aleator.cli.options import add_model_options, add_text_options, load_model, read_text
-from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
+from aleator.cli.sampling import (
+    add_grammar_options,
+    add_sampling_options,
+    announce,
+    sampling_arguments,
+)
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
 
 if TYPE_CHECKING:
@@ -61,6 +66,7 @@ def add_arguments(parser: Parser) -> None:
     group.option("--png", metavar="FILE", help="draw a picture too (needs aleator[plot])")
     group.option("--json", action="store_true", help="write one JSON object instead of text")
     add_sampling_options(parser)
+    add_grammar_options(parser)
     add_model_options(parser)
 
 

@@ -7,21 +7,31 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser, integer
 from aleator.cli.options import (
     add_model_options,
     add_text_options,
+    announce_session,
     load_model,
     read_text,
     stop_strings,
 )
-from aleator.cli.sampling import add_sampling_options, announce, sampling_arguments
+from aleator.cli.sampling import (
+    add_grammar_options,
+    add_sampling_options,
+    announce,
+    sampling_arguments,
+)
 from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
+from aleator.core.errors import ParameterError
+from aleator.samplers import ConstraintSampler
 
 if TYPE_CHECKING:
     from aleator.generate.request import Generation
+    from aleator.generate.session import Session
     from aleator.language_model import LanguageModel
 
 EXAMPLES = """\
@@ -44,6 +54,8 @@ examples:
   aleator generate -p "To be" -n 40 --samplers "top_k;temperature" --num 3
   aleator generate -p "To be" -n 5 --logprobs 3 --json | python -m json.tool
   echo "ROMEO:" | aleator generate --preset greedy -n 50
+  aleator generate -p "ROMEO:" -n 50 --session scene.state
+  aleator generate -n 50 --session scene.state     (goes on)
 """
 
 
@@ -104,15 +116,31 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="prompt tokens that --context-shift never forgets; -1: all (default: the BOS token if any)",
     )
+    text.option(
+        "--session",
+        "--prompt-cache",
+        metavar="FILE",
+        help="keep the text with its keys and values in FILE, written at the end; with a FILE there and "
+        "no prompt go on where it ended, with a prompt compute only what is new",
+    )
     add_sampling_options(parser)
+    add_grammar_options(parser)
     add_model_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the text; returns the exit code."""
-    prompt = read_text(arguments)
+    if arguments.session is not None and arguments.num > 1:
+        raise ParameterError("session", "--session holds one text: leave --num out")
+    resumed = arguments.session is not None and Path(arguments.session).exists()
+    goes_on = resumed and arguments.prompt is None and arguments.file is None
+    prompt: str | Session = "" if goes_on else read_text(arguments)
     sampling = sampling_arguments(arguments)
     model = load_model(arguments)
+    if resumed:
+        session = model.load_session(arguments.session)
+        announce_session(arguments.session, session)
+        prompt = session if goes_on else prompt
     with ProgressBar("prompt", "tokens") as bar:
         generations = model.generate_batch(
             [prompt],
@@ -132,6 +160,9 @@ def run(arguments: argparse.Namespace) -> int:
                 print_json(model, prompt, generations)
             else:
                 stream(generations)
+        if arguments.session is not None:
+            held = model.save_session(arguments.session, generations[0])
+            note(f"session: keys and values of {held} tokens are in {arguments.session}")
     report(generations)
     return exit_code(model, generations, arguments.n_predict)
 
@@ -154,11 +185,13 @@ def stream(generations: Sequence[Generation]) -> None:
                 note(f"{entry.chosen.logprob:9.4f} {entry.chosen.text!r:<16} {top}")
 
 
-def print_json(model: LanguageModel, prompt: str, generations: Sequence[Generation]) -> None:
+def print_json(
+    model: LanguageModel, prompt: str | Session, generations: Sequence[Generation]
+) -> None:
     """Write everything about the run as one JSON object on one line."""
     result = {
         "model": str(model.weights.path),
-        "prompt": prompt,
+        "prompt": prompt if isinstance(prompt, str) else None,
         "prompt_tokens": list(generations[0].request.tokens),
         "seed": generations[0].seed,
         "params": finite(generations[0].request.params.values()),
@@ -171,6 +204,8 @@ def print_json(model: LanguageModel, prompt: str, generations: Sequence[Generati
 
 def finite(value: Any) -> Any:
     """The same with infinities as the strings "inf" and "-inf", which JSON has no numbers for."""
+    if isinstance(value, ConstraintSampler):
+        return value.describe()
     if isinstance(value, dict):
         return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -181,10 +216,11 @@ def finite(value: Any) -> Any:
 def report(generations: Sequence[Generation]) -> None:
     """The speed and why it ended, on standard error."""
     stats = generations[0].stats
+    reused = f" ({stats.reused_tokens} more reused)" if stats.reused_tokens else ""
     gap = "\n" if sys.stdout.isatty() else ""
     reasons = ", ".join(dict.fromkeys(generation.stop_reason for generation in generations))
     note(
-        f"{gap}prompt {stats.prompt_tokens} tokens, {stats.prompt_tokens_per_second:.1f} tokens/s | "
+        f"{gap}prompt {stats.prompt_tokens} tokens{reused}, {stats.prompt_tokens_per_second:.1f} tokens/s | "
         f"text {stats.decode_tokens} tokens, {stats.decode_tokens_per_second:.1f} tokens/s | "
         f"sampler {stats.sampler_us_per_token:.1f} us/token | ended by: {reasons}"
     )

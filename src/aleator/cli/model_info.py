@@ -92,6 +92,14 @@ def about_weights(weights: Any) -> dict[str, Any]:
         "vocabulary": config.n_vocab,
         "layers": config.n_layers,
         "width": config.n_embd,
+        **(about_attention(config) if config.ssm is None else about_states(config.ssm)),
+        "output matrix": "the token embedding" if config.tied else "its own",
+    }
+
+
+def about_attention(config: Any) -> dict[str, Any]:
+    """Heads, rotation and windows."""
+    info: dict[str, Any] = {
         "heads": per_layer(config.n_heads),
         "key-value heads": per_layer(config.n_kv_heads),
         "head size": config.head_dim,
@@ -102,7 +110,23 @@ def about_weights(weights: Any) -> dict[str, Any]:
             "style": config.rope.style,
             "scaling": config.rope.scaling,
         },
-        "output matrix": "the token embedding" if config.tied else "its own",
+    }
+    if config.window is not None:
+        info["window"] = {
+            "positions": config.window.size,
+            "layers": sum(config.window.layers),
+            "rope base": config.window.rope.theta,
+        }
+    return info
+
+
+def about_states(ssm: Any) -> dict[str, Any]:
+    """Sizes of a state space."""
+    return {
+        "inner channels": ssm.d_inner,
+        "convolution": ssm.d_conv,
+        "state": ssm.d_state,
+        "time step rank": ssm.dt_rank,
     }
 
 
@@ -127,9 +151,13 @@ def about_vocabulary(vocab: Any) -> dict[str, Any]:
 
 
 def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Bytes of the KV cache."""
+    """Bytes of the KV cache, or of a recurrent model's states."""
     from aleator.cache.kv_cache import KVCache, LayerShape
+    from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 
+    if config.ssm is not None:
+        shape = RecurrentShape(config.ssm.d_inner, config.ssm.d_conv - 1, config.ssm.d_state)
+        return {"sequences": 1, "bytes": RecurrentCache.bytes_for([shape] * config.n_layers)}
     n_ctx = arguments.ctx_size or config.context_length
     layers = [LayerShape(heads, config.head_dim, config.head_dim_v) for heads in config.n_kv_heads]
     k, v = KVCache.bytes_for(layers, n_ctx, arguments.cache_type_k, arguments.cache_type_v)

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aleator.cli.arguments import Parser, integer
-from aleator.cli.terminal import ProgressBar
+from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
 
 if TYPE_CHECKING:
+    from aleator.generate.session import Session
     from aleator.language_model import LanguageModel
 
-CACHE_TYPES = ("f32", "f16", "bf16")
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
 
 
 def add_model_options(parser: Parser) -> None:
@@ -119,6 +120,15 @@ def load_model(arguments: argparse.Namespace) -> LanguageModel:
             offload_kqv=not arguments.no_kv_offload,
             progress=bar,
         )
+
+
+def announce_session(path: str, session: Session) -> None:
+    """What was found in a session file, on standard error."""
+    why_not = f" ({session.why_not})" if session.why_not else ""
+    note(
+        f"session: {path} holds {len(session.tokens)} tokens, {session.restored} with keys and values"
+        + why_not
+    )
 
 
 def add_text_options(parser: Parser, title: str, what: str) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import Any
 
 from aleator.cli.arguments import Parser
-from aleator.cli.options import unescape
+from aleator.cli.options import decode, unescape
 from aleator.cli.terminal import note
-from aleator.core.errors import ParameterError
+from aleator.core.errors import GrammarError, ParameterError
 from aleator.core.parameter import Parameter
 from aleator.samplers import (
     DEFAULT_PRESET,
@@ -65,6 +67,59 @@ def add_sampling_options(parser: Parser) -> None:
         )
 
 
+def add_grammar_options(parser: Parser) -> None:
+    """Declare what the text must obey; at most one of these is given."""
+    group = parser.group("what the text must obey (docs/grammar.md)")
+    group.option(
+        "--grammar",
+        metavar="GBNF",
+        help="a grammar in llama.cpp's notation, whose first rule is root",
+    )
+    group.option("--grammar-file", metavar="FILE", help="the same in a file; -: standard input")
+    group.option(
+        "-j",
+        "--json-schema",
+        metavar="JSON",
+        help="JSON that a schema describes, such as {} for any JSON",
+    )
+    group.option(
+        "-jf", "--json-schema-file", metavar="FILE", help="the same in a file; -: standard input"
+    )
+    group.option(
+        "--regex", metavar="REGEX", help="text that a regular expression matches as a whole"
+    )
+
+
+GRAMMAR_OPTIONS = ("grammar", "grammar_file", "json_schema", "json_schema_file", "regex")
+
+
+def grammar_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The grammar that was given, as a keyword argument of ``LanguageModel.generate``.
+
+    Raises:
+        GrammarError: it is wrong; names the file if it came from one.
+        ParameterError: more than one was given.
+    """
+    given = [name for name in GRAMMAR_OPTIONS if getattr(arguments, name) is not None]
+    if len(given) > 1:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise ParameterError(given[1], f"{flags} are both given: choose one")
+    if not given:
+        return {}
+    name, value = given[0].removesuffix("_file"), getattr(arguments, given[0])
+    source = ""
+    if given[0].endswith("_file"):
+        source = "standard input" if value == "-" else value
+        data = sys.stdin.buffer.read() if value == "-" else Path(value).read_bytes()
+        value = decode(data, source)
+    try:
+        return {name: getattr(SamplingParams(**{name: value}), name)}
+    except GrammarError as error:
+        if not source:
+            raise
+        raise GrammarError(f"{source}: {error}", error.line, error.column) from None
+
+
 def sampling_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was given, as keyword arguments of ``LanguageModel.generate``."""
     given: dict[str, Any] = {}
@@ -76,12 +131,15 @@ def sampling_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
             given[name] = _breakers(value, arguments.no_escape)
         elif value is not None:
             given[name] = _convert(name, value)
+    if hasattr(arguments, "grammar"):
+        given |= grammar_arguments(arguments)
     return given
 
 
 def announce(params: SamplingParams, chain: SamplerChain) -> None:
     """Print the seed, and the samplers and parameters that do something, on standard error."""
-    active = [sampler for sampler in chain if not sampler.neutral]
+    first = [] if chain.grammar is None else [chain.grammar]
+    active = first + [sampler for sampler in chain if not sampler.neutral]
     used = {"mirostat", *(p.name for sampler in active for p in sampler.parameters())}
     values = params.values()
     shown = [

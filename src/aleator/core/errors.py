@@ -85,11 +85,18 @@ class ContextFull(AleatorError):
 
 
 class CacheError(AleatorError):
-    """Base of the KV cache's errors; the cache is as it was before the call."""
+    """Base of the KV cache's errors; the cache is as it was before the call.
+
+    ``code`` is what llama.cpp's ``llama_decode`` returns in that case, None where it never does.
+    """
+
+    code: int | None = None
 
 
 class CacheFull(CacheError):
     """No cells for the batch: ``free`` ones and the ``evictable`` of kept texts are not enough."""
+
+    code = 1
 
     def __init__(self, needed: int, free: int, evictable: int = 0, message: str = "") -> None:
         kept = f" and {evictable} of kept texts" if evictable else ""
@@ -104,9 +111,21 @@ class CacheFull(CacheError):
 class InvalidBatch(CacheError, ValueError):
     """A batch that breaks a rule; ``index`` is the offending token's index in the batch, or -1."""
 
+    code = -1
+
     def __init__(self, index: int, message: str) -> None:
         super().__init__(message if index < 0 else f"batch token {index}: {message}")
         self.index = index
+
+
+class Aborted(CacheError):
+    """``abort_callback`` ended a decode after ``done`` of its micro-batches; nothing was stored."""
+
+    code = 2
+
+    def __init__(self, done: int) -> None:
+        super().__init__(f"the decode was aborted after {done} micro-batches")
+        self.done = done
 
 
 class CannotShift(CacheError):
@@ -114,4 +133,27 @@ class CannotShift(CacheError):
 
 
 class CannotRewind(CacheError):
-    """A sequence cannot be rewound to the position asked for."""
+    """A sequence cannot be rewound to the position asked for.
+
+    ``oldest_legal`` is the lowest that it can be rewound to, besides 0; None where that does not apply.
+    """
+
+    def __init__(self, message: str, oldest_legal: int | None = None) -> None:
+        super().__init__(message)
+        self.oldest_legal = oldest_legal
+
+
+class Incompatible(CacheError, ValueError):
+    """A state of another kind of cache: ``field`` is ``have`` there and must be ``want`` here."""
+
+    def __init__(self, field: str, have: object, want: object) -> None:
+        super().__init__(f"the state does not fit this cache: {field} is {have}, not {want}")
+        self.field, self.have, self.want = field, have, want
+
+
+class Corrupt(CacheError, ValueError):
+    """A state that is damaged, hostile, or none at all; ``offset`` is the place in bytes."""
+
+    def __init__(self, offset: int, message: str) -> None:
+        super().__init__(f"not a sound state: {message} (offset {offset})")
+        self.offset = offset

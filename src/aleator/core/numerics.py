@@ -230,21 +230,18 @@ class Step:
 
     history: list[int] = field(default_factory=list)
     generated: list[bool] = field(default_factory=list)
+    position: int = 0  # tokens generated and accepted since the last reset
     completion: int = 0
     n_vocab: int = 0
     state: dict[tuple[str, int], Any] = field(default_factory=dict)  # by sampler and ordinal
     # By sampler and ordinal: a token that was drawn, and the state if it is accepted.
     pending: dict[tuple[str, int], tuple[int, Any]] = field(default_factory=dict)
 
-    @property
-    def position(self) -> int:
-        """Tokens generated and accepted since the last reset."""
-        return sum(self.generated)
-
     def accept(self, token: int, generated: bool) -> None:
         """Append a token; samplers that drew it move their state."""
         self.history.append(token)
         self.generated.append(generated)
+        self.position += generated
         for key, (drawn, state) in self.pending.items():
             if generated and drawn == token:
                 self.state[key] = state

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache import Cells
 from aleator.core.errors import InvalidBatch
 
 
@@ -89,52 +88,24 @@ class Batch:
         return [i for i, flag in enumerate(self.logits) if flag]
 
 
-class CheckedBatch:
-    """A batch that obeys the rules, as arrays.
+def checked_inputs(
+    batch: Batch, n_vocab: int, n_embd: int
+) -> npt.NDArray[np.int64] | npt.NDArray[np.float32]:
+    """What the batch's tokens are: ids, int64 [T], or input vectors, float32 [T, n_embd].
 
-    Attributes:
-        inputs: token ids, int64 [T], or input vectors, float32 [T, n_embd].
-        positions: int32 [T].
-        seqs: int32 [T], each token's first sequence: the one it attends as.
-        owners: uint64 [T, words], all its sequences as bits.
-        wanted: int64, ascending indices of the tokens whose logits are wanted.
+    Raises:
+        InvalidBatch: both kinds in one batch, an id outside the vocabulary, a vector of another size or with
+            something that is not finite.
 
     """
-
-    __slots__ = ("inputs", "owners", "positions", "seqs", "wanted")
-
-    def __init__(
-        self, batch: Batch, cells: Cells, n_seq_max: int, n_vocab: int, n_embd: int
-    ) -> None:
-        n = len(batch)
-        if n == 0:
-            raise InvalidBatch(-1, "the batch is empty: add at least one token")
-        if batch.tokens and batch.embeddings:
-            raise InvalidBatch(-1, "a batch holds either tokens or embeddings, not both")
-        self.inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32]
-        if batch.embeddings:
-            self.inputs = _checked_embeddings(batch.embeddings, n_embd)
-        else:
-            for i, token in enumerate(batch.tokens):
-                if not 0 <= token < n_vocab:
-                    raise InvalidBatch(i, f"token {token} is outside the vocabulary [0, {n_vocab})")
-            self.inputs = np.array(batch.tokens, dtype=np.int64)
-        self.positions = np.array(_checked_positions(batch, cells, n_seq_max), dtype=np.int32)
-        self.seqs = np.array([s[0] for s in batch.sequences], dtype=np.int32)
-        self.owners = np.zeros((n, cells.owners.shape[1]), dtype=np.uint64)
-        if n_seq_max == 1:
-            self.owners[:, 0] = 1
-        else:
-            for i, seqs in enumerate(batch.sequences):
-                for s in seqs:
-                    self.owners[i, s // 64] |= np.uint64(1 << (s % 64))
-        self.wanted = np.array(batch.wanted(), dtype=np.int64)
-
-    def rows(self, part: slice) -> npt.NDArray[np.int64]:
-        """Which rows of a part are wanted, counted from its start."""
-        low, high = np.searchsorted(self.wanted, (part.start, part.stop))
-        rows: npt.NDArray[np.int64] = self.wanted[low:high] - part.start
-        return rows
+    if batch.tokens and batch.embeddings:
+        raise InvalidBatch(-1, "a batch holds either tokens or embeddings, not both")
+    if batch.embeddings:
+        return _checked_embeddings(batch.embeddings, n_embd)
+    for i, token in enumerate(batch.tokens):
+        if not 0 <= token < n_vocab:
+            raise InvalidBatch(i, f"token {token} is outside the vocabulary [0, {n_vocab})")
+    return np.array(batch.tokens, dtype=np.int64)
 
 
 def _checked_embeddings(
@@ -146,84 +117,3 @@ def _checked_embeddings(
         if not np.isfinite(vector).all():
             raise InvalidBatch(i, "the embedding holds NaN or infinity")
     return np.stack(vectors)
-
-
-def _checked_positions(batch: Batch, cells: Cells, n_seq_max: int) -> list[int]:
-    """Positions with None filled in; raises InvalidBatch unless every sequence simply continues."""
-    last: dict[int, int] = {}
-    groups: set[frozenset[int]] = set()
-    previous: Sequence[int] | None = None
-    positions: list[int] = []
-    for i, (given, seqs) in enumerate(zip(batch.positions, batch.sequences, strict=True)):
-        if seqs != previous:
-            _check_sequences(i, seqs, groups, cells, n_seq_max)
-            previous = seqs
-        pos = _position(i, given, seqs[0], last, cells)
-        for s in seqs[1:]:
-            _position(i, pos, s, last, cells)
-        for s in seqs:
-            last[s] = pos
-        positions.append(pos)
-    return positions
-
-
-def _position(i: int, pos: int | None, s: int, last: dict[int, int], cells: Cells) -> int:
-    """The position of token ``i`` in sequence ``s``: the next, or within a batch the same again."""
-    before = last.get(s)
-    if before is None:
-        before = cells.seq_pos_max(s)
-        if before >= 0 and pos is not None and pos != before + 1:
-            raise InvalidBatch(
-                i,
-                f"position {pos} does not continue sequence {s}, whose last position is {before}: "
-                f"pass {before + 1}, or remove positions with seq_rm first",
-            )
-    elif pos is not None and pos < before:
-        raise InvalidBatch(i, f"position {pos} of sequence {s} comes after {before} in the batch")
-    elif pos is not None and pos > before + 1:
-        raise InvalidBatch(i, f"position {pos} of sequence {s} leaves a gap after {before}")
-    if pos is None:
-        pos = before + 1
-    if not 0 <= pos < 2**31 - 1:
-        raise InvalidBatch(i, f"position {pos} must lie in [0, 2^31 - 1)")
-    return pos
-
-
-def _check_sequences(
-    i: int,
-    seqs: Sequence[int],
-    groups: set[frozenset[int]],
-    cells: Cells,
-    n_seq_max: int,
-) -> None:
-    """Ids in range, and sequences that share a token still hold the same text.
-
-    A token of several sequences attends as the first one, so the others must see the same cells.
-    (llama.cpp compares only their lowest and highest positions.)
-    """
-    if not seqs:
-        raise InvalidBatch(i, "the token belongs to no sequence")
-    for s in seqs:
-        if not 0 <= s < n_seq_max:
-            raise InvalidBatch(
-                i,
-                f"sequence {s} must lie in [0, {n_seq_max}): create the context with a "
-                "larger n_seq_max for more sequences",
-            )
-    group = frozenset(seqs)
-    if len(group) > 1:
-        for s in seqs[1:]:
-            if not cells.same_cells(seqs[0], s):
-                raise InvalidBatch(
-                    i,
-                    f"sequences {seqs[0]} and {s} share the token but not the tokens before it: "
-                    "give each its own token, or copy one with seq_cp",
-                )
-        for other in groups:
-            if not (group <= other or group.isdisjoint(other)):
-                raise InvalidBatch(
-                    i,
-                    f"sequences {sorted(group)} share the token, but {sorted(other)} had one of "
-                    "their own earlier in the batch",
-                )
-    groups.add(group)

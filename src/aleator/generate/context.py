@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from aleator.cache.kv_cache import KVCache
 from aleator.cache.prefix import PrefixConfig
-from aleator.cache.step import Step
-from aleator.core.errors import ParameterError
-from aleator.generate.batch import Batch, CheckedBatch
+from aleator.cache.recurrent import RecurrentCache
+from aleator.cache.split import RULES
+from aleator.cache.storage import storage_type
+from aleator.core.errors import Aborted, ParameterError
+from aleator.generate.batch import Batch, checked_inputs
 from aleator.models.decoder import Decoder
+from aleator.models.layers.native_ssm import NativeSSM
 from aleator.models.layers.native_step import NativeStep
 
 log = logging.getLogger(__name__)
@@ -31,12 +37,28 @@ class Context:
             setting is the process's, and stays.
         n_threads_batch: the same for more than one token; None is ``n_threads``.
         flash_attn: use torch's fused attention for several tokens, which never holds the scores.
-        type_k: type keys are stored in: "f32", "f16" or "bf16".
+        type_k: type keys are stored in: "f32", "f16", "bf16", "q8_0" or "q4_0".
         type_v: the same for values.
         offload_kqv: keep the cache and do attention on the decoder's device; otherwise on the CPU.
         device: where logits are returned; None is the decoder's device.
+        v_layout: "token" or "channel", how values are laid out; None is llama.cpp's choice, "token" with
+            ``flash_attn`` and for q8_0 and q4_0, else "channel".
+        k_storage: "rotated", or "raw": keys are turned when they are read, which makes shifts exact for
+            any type and costs time at every token.
+        causal_attn: a token sees only those before it; otherwise every token of its sequence, and a
+            batch must fit ``n_ubatch``.
         prefix: keep texts, so that others which begin like them need not compute the beginning again
             (``cache.keep``, ``cache.reuse``); None: do not.
+        n_rollback: tokens by which a sequence of a recurrent model can be rewound (others: any number).
+        policy: "unified" or "streams": see :class:`KVCache`.
+        compat: None or "llama-2024": see :class:`KVCache`; ``cache.n`` is then padded to 32, or with
+            ``flash_attn`` to 256.
+        split: how batches are cut: "simple", "equal" or "sequence"; see aleator.cache.split.  None
+            is llama.cpp's choice: "equal" with ``policy="streams"``, else "simple".
+        abort_callback: called before each micro-batch; if it returns True the decode raises Aborted.
+
+    Attributes:
+        rows: logits of the last decode, float32 [rows, n_vocab].
 
     Raises:
         ParameterError: a value out of range.
@@ -57,7 +79,15 @@ class Context:
         type_v: str = "f16",
         offload_kqv: bool = True,
         device: torch.device | str | None = None,
+        v_layout: str | None = None,
+        k_storage: str = "rotated",
+        causal_attn: bool = True,
         prefix: PrefixConfig | None = None,
+        n_rollback: int = 0,
+        policy: str = "unified",
+        compat: str | None = None,
+        split: str | None = None,
+        abort_callback: Callable[[], bool] | None = None,
     ) -> None:
         decoder = model if isinstance(model, Decoder) else getattr(model, "decoder", None)
         if not isinstance(decoder, Decoder):
@@ -78,24 +108,48 @@ class Context:
             _at_least("n_threads_batch", n_threads_batch, 1)
         self.n_threads = n_threads
         self.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
-        self.flash_attn = flash_attn
+        self.flash_attn, self.causal_attn = flash_attn, causal_attn
+        self.split = split or ("equal" if policy == "streams" else "simple")
+        if self.split not in RULES:
+            raise ParameterError("split", f"split must be one of {', '.join(RULES)}, not {split!r}")
+        self.abort_callback = abort_callback
         self.device = decoder.device if device is None else torch.device(device)
-        self.cache = KVCache(
-            decoder.cache_shapes,
-            n_ctx,
-            n_seq_max=n_seq_max,
-            type_k=type_k,
-            type_v=type_v,
-            device=decoder.device if offload_kqv else "cpu",
-            rotate=decoder.shift_keys,
-            prefix=prefix,
-        )
-        self.rows: torch.Tensor | None = (
-            None  # logits of the last decode, for SamplerChain.sample(ctx)
-        )
-        self._native = (
-            NativeStep(decoder, self.cache) if NativeStep.supports(decoder, self.cache) else None
-        )
+        self._native: Any = None
+        self.cache: KVCache
+        if decoder.recurrent:
+            states = RecurrentCache(
+                decoder.recurrent_shapes,
+                n_seq_max=n_seq_max,
+                rollback=n_rollback,
+                device=decoder.device,
+            )
+            if NativeSSM.supports(decoder, states):
+                self._native = NativeSSM(decoder, states)
+            self.cache = cast(Any, states)  # with the same verbs
+        else:
+            self.cache = KVCache(
+                decoder.cache_shapes,
+                n_ctx,
+                n_seq_max=n_seq_max,
+                type_k=type_k,
+                type_v=type_v,
+                device=decoder.device if offload_kqv else "cpu",
+                rotate=decoder.shift_keys,
+                v_layout=v_layout
+                or (
+                    "token" if flash_attn or storage_type("type_v", type_v).block > 1 else "channel"
+                ),
+                k_storage=k_storage,
+                prefix=prefix,
+                policy=policy,
+                compat=compat,
+                pad=256 if flash_attn or compat is None else 32,
+                architecture=decoder.config.architecture,
+            )
+            if NativeStep.supports(decoder, self.cache):
+                self._native = NativeStep(decoder, self.cache)
+        self.rows: torch.Tensor | None = None  # also for SamplerChain.sample(ctx)
+        self._wanted: list[int] = []  # batch indices of the rows
 
     def decode(self, batch: Batch) -> torch.Tensor:
         """Run a batch of any length and store its tokens in the cache.
@@ -108,34 +162,68 @@ class Context:
         Raises:
             InvalidBatch: a rule is broken; names the token.
             CacheFull: not enough free cells.
+            Aborted: ``abort_callback`` said so.
 
         """
         config = self.decoder.config
-        checked = CheckedBatch(
-            batch, self.cache.cells, self.n_seq_max, config.n_vocab, config.n_embd
+        plan = self.cache.plan(
+            batch,
+            n_ubatch=self.n_ubatch,
+            n_batch=self.n_batch,
+            rule=self.split,
+            causal=self.causal_attn,
         )
-        n = len(checked.positions)
-        self._set_threads(n)
+        inputs = checked_inputs(batch, config.n_vocab, config.n_embd)
+        self._set_threads(len(plan))
         rows: list[torch.Tensor] = []
-        with torch.inference_mode(), self.cache.step() as step:
-            step.make_room(n)
-            step.apply_shifts()
-            for piece in range(0, n, self.n_batch):
-                end = min(piece + self.n_batch, n)
-                for start in range(piece, end, self.n_ubatch):
-                    part = slice(start, min(start + self.n_ubatch, end))
-                    rows.append(self._micro_batch(checked, part, step))
+        with torch.inference_mode(), self.cache.step(plan) as step:
+            for part in step:
+                if self.abort_callback is not None and self.abort_callback():
+                    raise Aborted(len(rows))
+                rows.append(self._compute(inputs[part.tokens], part))
             out = rows[0] if len(rows) == 1 else torch.cat(rows)
-            self.rows = out.to(self.device)
+            if plan.rows is not None:
+                out = out[torch.from_numpy(plan.rows).to(out.device)]
+            self.rows, self._wanted = out.to(self.device), batch.wanted()
             return self.rows
 
-    def _micro_batch(self, batch: CheckedBatch, part: slice, step: Step) -> torch.Tensor:
-        positions = batch.positions[part]
-        cells = step.place(positions, batch.seqs[part], batch.owners[part])
-        inputs, wanted = batch.inputs[part], batch.rows(part)
+    def logits(self, i: int) -> torch.Tensor:
+        """Logits of one token of the last decoded batch, float32 [n_vocab].
+
+        Args:
+            i: its index in the batch; negative counts back from the last token that wanted logits.
+
+        Raises:
+            IndexError: there is no such token, or it wanted none.
+
+        """
+        if self.rows is None:
+            raise IndexError("nothing has been decoded yet")
+        n = len(self._wanted)
+        if i < 0 and -i <= n:
+            return self.rows[i]
+        if i < 0 or i not in self._wanted:
+            raise IndexError(
+                f"token {i} of the last batch has no logits: {n} have, with the batch indices "
+                f"{', '.join(map(str, self._wanted[:8]))}{', ...' if n > 8 else ''}"
+            )
+        return self.rows[self._wanted.index(i)]
+
+    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
+        """``cache.state_write``: the logits of the last decode are not part of the state."""
+        return self.cache.state_write(seq, format=format)
+
+    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+        """``cache.state_read``."""
+        return self.cache.state_read(blob, seq, format=format)
+
+    def _compute(
+        self, inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32], part: Any
+    ) -> torch.Tensor:
         if self._native is not None:
-            return self._native.run(inputs, positions, cells, wanted)
-        return self.decoder.forward(inputs, positions, cells, wanted, self.flash_attn)
+            logits: torch.Tensor = self._native.run(inputs, part.positions, part, part.wanted)
+            return logits
+        return self.decoder.forward(inputs, part.positions, part, part.wanted, self.flash_attn)
 
     def _set_threads(self, n_tokens: int) -> None:
         wanted = self.n_threads if n_tokens == 1 else self.n_threads_batch

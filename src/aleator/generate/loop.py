@@ -12,7 +12,17 @@ import numpy.typing as npt
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
-from aleator.generate.request import Completion, Detokenizer, Generation, Request, Stats
+from aleator.generate.request import (
+    Completion,
+    Detokenizer,
+    Generation,
+    Request,
+    Stats,
+    StopReason,
+)
+
+MOST_GUESSED = 64
+"""Forced tokens that are decoded together at most."""
 
 Progress = Callable[[int, int], None]
 """Called with (prompt tokens done, prompt tokens to do in all) during prefill."""
@@ -33,6 +43,12 @@ class Slot:
     drawn: int = -1
     exact: int | None = None  # all of them
     released: bool = False
+    guess: int = 16  # forced tokens to decode ahead
+
+    @property
+    def constrained(self) -> bool:
+        """Whether its text must obey a grammar."""
+        return self.completion.request.chain.grammar is not None
 
 
 class Run:
@@ -163,19 +179,53 @@ class Run:
         return followers
 
     def _decode(self) -> None:
-        batch, active = Batch(), []
+        batch = Batch()
+        active: list[tuple[Slot, list[int]]] = []
         for slot in self.slots:
             if slot.completion.done or not self._make_room(slot):
                 continue
-            batch.add(slot.drawn, len(slot.tokens), [slot.seq], logits=True)
-            active.append(slot)
+            tokens = [slot.drawn, *self._forced(slot)]
+            for pos, token in enumerate(tokens, len(slot.tokens)):
+                batch.add(token, pos, [slot.seq], logits=True)
+            active.append((slot, tokens))
         if not active:
             return
-        rows = self._logits(batch)
-        self.stats.decode_tokens += len(active)
-        for slot, row in zip(active, rows, strict=True):
-            slot.tokens.append(slot.drawn)
+        rows = iter(self._logits(batch))
+        for slot, tokens in active:
+            self._draw_after(slot, tokens, [next(rows) for _ in tokens])
+
+    def _forced(self, slot: Slot) -> list[int]:
+        """Tokens that are likely to be drawn next, since a constraint forces their text."""
+        request = slot.completion.request
+        if request.spell is None:
+            return []
+        room = self._n_ctx - 1 - len(slot.tokens)
+        if request.max_tokens is not None:
+            room = min(room, request.max_tokens - len(slot.completion.tokens) - 1)
+        room = min(room, self._context.cache.rewindable)
+        return request.spell(request.chain.jump_forward())[: max(0, min(room, slot.guess))]
+
+    def _draw_after(
+        self, slot: Slot, tokens: list[int], rows: list[npt.NDArray[np.float32]]
+    ) -> None:
+        """Draw after each token that was decoded, for as long as what is drawn is what was decoded next.
+
+        So the tokens are those that would have been drawn one by one.
+        """
+        for index, (token, row) in enumerate(zip(tokens, rows, strict=True)):
+            slot.tokens.append(token)
+            self.stats.decode_tokens += 1
             self._draw(slot, row)
+            if slot.completion.done or index + 1 == len(tokens):
+                break
+            if slot.drawn != tokens[index + 1]:
+                slot.guess = max(1, slot.guess // 2)
+                break
+            self.stats.forced_tokens += 1
+        if len(slot.tokens) and index + 1 < len(tokens):
+            self._context.cache.seq_rm(slot.seq, len(slot.tokens), -1)
+        elif len(tokens) > 1:
+            slot.guess = min(MOST_GUESSED, 2 * slot.guess)
 
     def _make_room(self, slot: Slot) -> bool:
         """See to it that the slot has a position left; without one its completion ends here."""
@@ -206,10 +256,30 @@ class Run:
         if request.observe is not None:
             request.observe(chain, row)
         started = perf_counter()
-        slot.drawn = chain.sample(row)
+        left, reason = self._left(slot)
+        if request.ending is None or left is None:
+            drawn: int | None = chain.sample(row)
+        else:
+            drawn = request.ending.draw(row, left)
         self.stats.sampler_seconds += perf_counter() - started
+        if drawn is None:
+            slot.completion.grammar_over(reason)
+            return
+        slot.drawn = drawn
         self.stats.sampled_tokens += 1
-        slot.completion.feed(slot.drawn, row)
+        slot.completion.feed(drawn, row)
+        if not slot.completion.done and slot.constrained and chain.finished:
+            slot.completion.grammar_over("grammar")
+
+    def _left(self, slot: Slot) -> tuple[int | None, StopReason]:
+        """Tokens that may still be drawn, and what ends the text after them; None: as many as one likes."""
+        request = slot.completion.request
+        room = None if request.context_shift else self._n_ctx - len(slot.tokens) + 1
+        if request.max_tokens is not None:
+            more = request.max_tokens - len(slot.completion.tokens)
+            if room is None or more <= room:
+                return more, "length"
+        return room, "context"
 
     def _release_ended(self) -> None:
         """Give up the sequences of ended completions; if the cache keeps texts, theirs stay."""

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from aleator.generate.ending import Ending
 from aleator.generate.logprobs import Logprobs, top_logprobs
 from aleator.generate.stop import StopMatcher
 from aleator.samplers import SamplerChain, SamplingParams
 
-StopReason = Literal["eog", "stop", "length", "context", "interrupted"]
+StopReason = Literal["eog", "grammar", "stop", "length", "context", "interrupted"]
 
 
 class TextStream(Protocol):
@@ -56,6 +57,7 @@ class Request:
         params: what the chain was made of.
         stream: turns the tokens into text.
         max_tokens: tokens to generate at most; None: until something else ends it.
+        drawn: how many of the prompt's last tokens an earlier generation drew, which this one goes on with.
         stop: stop strings.
         logprobs: how many most probable tokens to report with every token; None: no log-probabilities.
         context_shift: with a full context, forget the older half of what follows the first ``n_keep``
@@ -63,6 +65,9 @@ class Request:
         n_keep: positions that a context shift never forgets.
         echo: text to give before the generated text.
         observe: called with the chain and the logits [V] before each token is drawn; must change neither.
+        spell: cuts text that a constraint forces into tokens, which are decoded together; None: they are
+            decoded one by one.
+        ending: draws the tokens in such a way that a constrained text is complete at its end.
     """
 
     tokens: tuple[int, ...]
@@ -70,12 +75,15 @@ class Request:
     params: SamplingParams
     stream: TextStream
     max_tokens: int | None = None
+    drawn: int = 0
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
     context_shift: bool = False
     n_keep: int = 0
     echo: str = ""
     observe: Callable[[SamplerChain, Any], None] | None = None
+    spell: Callable[[bytes], list[int]] | None = None
+    ending: Ending | None = None
 
 
 @dataclass
@@ -96,6 +104,7 @@ class Stats:
     sampled_tokens: int = 0
     sampler_seconds: float = 0.0
     context_shifts: int = 0
+    forced_tokens: int = 0
 
     @property
     def prompt_tokens_per_second(self) -> float:
@@ -131,6 +140,7 @@ class Completion:
         self.logprobs: list[Logprobs] = []
         self.pieces: list[str] = []
         self.stop_reason: StopReason | None = None
+        self.complete: bool | None = None
         self.cancelled = False
         self._detokenizer = detokenizer
         self._matcher = StopMatcher(request.stop)
@@ -164,6 +174,10 @@ class Completion:
         elif len(self.tokens) == request.max_tokens:
             self._end("length")
 
+    def grammar_over(self, reason: StopReason) -> None:
+        """The constrained text is complete and ends here."""
+        self._end(reason)
+
     def out_of_context(self) -> None:
         """There is no position left for another token."""
         self._end("context")
@@ -178,7 +192,7 @@ class Completion:
             self.pieces.append(piece)
 
     def _end(self, reason: StopReason) -> None:
-        if reason == "eog":
+        if reason in ("eog", "grammar"):
             # Only here is the text over for good: elsewhere more bytes of the character would follow.
             self._show(self._matcher.push(self.request.stream.flush()))
         if self._matcher.matched is None:
@@ -186,6 +200,9 @@ class Completion:
         else:
             reason = "stop"
         self.stop_reason = reason
+        states = [c.constraint for c in self.request.chain.constraints]
+        if states:
+            self.complete = reason == "eog" or all(c.complete for c in states)
 
 
 class Generation(Iterator[str]):
@@ -229,7 +246,8 @@ class Generation(Iterator[str]):
     def stop_reason(self) -> StopReason:
         """Why it ended.
 
-        "eog": an end-of-generation token; "stop": a stop string; "length": ``max_tokens``;
+        "eog": an end-of-generation token; "grammar": the constrained text is complete, and nothing can
+        follow; "stop": a stop string; "length": ``max_tokens``;
         "context": no room for another token; "interrupted": :meth:`cancel`, or an error while generating.
         """
         return self._finished().stop_reason or "interrupted"
@@ -238,6 +256,11 @@ class Generation(Iterator[str]):
     def stop_string(self) -> str | None:
         """The stop string that ended it."""
         return self._finished().stop_string
+
+    @property
+    def complete(self) -> bool | None:
+        """Whether the text is all that its grammar asks for; None without a grammar."""
+        return self._finished().complete
 
     @property
     def logprobs(self) -> list[Logprobs] | None:
@@ -280,6 +303,8 @@ class Generation(Iterator[str]):
             "stop_reason": self.stop_reason,
             "stop_string": self.stop_string,
         }
+        if self.complete is not None:
+            result["complete"] = self.complete
         if self.logprobs is not None:
             result["logprobs"] = [entry.as_json() for entry in self.logprobs]
         return result

@@ -1,4 +1,4 @@
-"""Grammars: which token may come next."""
+"""What the tokens of an output must obey: GBNF, and engines of other packages behind one interface."""
 
 from __future__ import annotations
 

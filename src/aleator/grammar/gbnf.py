@@ -63,6 +63,6 @@ def compile_gbnf(
             return int(ids[0]) if len(ids) == 1 else -1
         return int(vocabulary.ids.get(token, -1))
 
-    if trigger_patterns or trigger_tokens:
-        raise GrammarError("lazy grammars are not there yet")
-    return host.compile_gbnf(text, root, token_trie(vocabulary), token_of)
+    return host.compile_gbnf(
+        text, root, token_trie(vocabulary), token_of, list(trigger_patterns), list(trigger_tokens)
+    )

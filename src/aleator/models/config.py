@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aleator.core.errors import UnsupportedModel
 from aleator.models.fields import Fields
 from aleator.models.gguf import GGUFFile
 
-SUPPORTED = ("llama", "qwen2", "qwen3")
+SUPPORTED = ("llama", "qwen2", "qwen3", "gemma3", "mamba")
 # How a GGUF file of each architecture pairs the channels that are rotated together.
-_GGUF_ROPE_STYLE = {"llama": "norm", "qwen2": "neox", "qwen3": "neox"}
+_GGUF_ROPE_STYLE = {"llama": "norm", "qwen2": "neox", "qwen3": "neox", "gemma3": "neox"}
 # model_type of config.json -> architecture.
-_HUGGING_FACE = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+_HUGGING_FACE = {
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "gemma3_text": "gemma3",
+    "mamba": "mamba",
+}
+_GEMMA3_PATTERN = 6  # every so many layers one sees everything, where the file says nothing
+_GEMMA3_LOCAL_THETA = 10000.0
 
 _MAX_LAYERS = 4096
 _MAX_WIDTH = 1 << 24
+_MAX_CONV = 64
+_MAX_STATE = 1 << 12
 _MAX_LENGTH = (1 << 31) - 1
 _MAX_THETA = 1e30
 
@@ -56,11 +67,41 @@ class RopeConfig:
 
 
 @dataclass(frozen=True)
+class WindowConfig:
+    """Layers whose tokens see only the last ``size`` positions, their own included.
+
+    ``layers`` says which those are, one entry per layer; ``rope`` is their rotary embedding.
+    """
+
+    size: int
+    layers: tuple[bool, ...]
+    rope: RopeConfig
+
+
+@dataclass(frozen=True)
+class SSMConfig:
+    """A selective state space (Gu and Dao 2023, arXiv:2312.00752).
+
+    ``d_inner`` channels, each convolved with its own ``d_conv`` latest values and summed up in a state
+    of ``d_state`` numbers; the time step comes from ``dt_rank`` numbers.  ``norm``: time step, B
+    and C are RMS-normalised, without weights.
+    """
+
+    d_inner: int
+    d_conv: int
+    d_state: int
+    dt_rank: int
+    norm: bool = False
+
+
+@dataclass(frozen=True)
 class ModelConfig:
-    """A model's dimensions.  Tuples have one entry per layer.
+    """A model's dimensions.  Tuples have one entry per layer; they are empty without attention.
 
     ``head_dim`` is the size of a query and key head, ``head_dim_v`` of a value head; ``tied`` means
-    that the token embedding is the output matrix too (there is no ``output.weight``).
+    that the token embedding is the output matrix too (there is no ``output.weight``).  Scores are
+    multiplied by ``attention_scale`` (None: 1 / sqrt(head_dim)); logits are c tanh(logits / c) with
+    c = ``logit_softcap``, where it is not 0.
     """
 
     architecture: str
@@ -78,6 +119,10 @@ class ModelConfig:
     tied: bool = False
     expert_count: int = 0
     rope: RopeConfig = field(default_factory=RopeConfig)
+    window: WindowConfig | None = None
+    attention_scale: float | None = None
+    logit_softcap: float = 0.0
+    ssm: SSMConfig | None = None
 
 
 def config_from_gguf(gguf: GGUFFile) -> ModelConfig:
@@ -107,6 +152,8 @@ def config_from_gguf(gguf: GGUFFile) -> ModelConfig:
 
     n_layers = fields.integer(f"{arch}.block_count", 1, _MAX_LAYERS)
     n_embd = fields.integer(f"{arch}.embedding_length", 1, _MAX_WIDTH)
+    if arch == "mamba":
+        return _gguf_mamba(gguf, n_layers, n_embd)
     n_ff = _per_layer(fields, f"{arch}.feed_forward_length", n_layers)
     heads_key = f"{arch}.attention.head_count"
     n_heads = _per_layer(fields, heads_key, n_layers)
@@ -117,7 +164,7 @@ def config_from_gguf(gguf: GGUFFile) -> ModelConfig:
     head_dim = _head_dim(fields, f"{arch}.attention.key_length", n_embd, n_heads[0])
     head_dim_v = _head_dim(fields, f"{arch}.attention.value_length", n_embd, n_heads[0])
     context_length = fields.integer(f"{arch}.context_length", 1, _MAX_LENGTH)
-    return ModelConfig(
+    config = ModelConfig(
         architecture=arch,
         name=fields.get("general.name", ""),
         n_vocab=_gguf_n_vocab(gguf, arch),
@@ -132,6 +179,85 @@ def config_from_gguf(gguf: GGUFFile) -> ModelConfig:
         context_length=context_length,
         tied="output.weight" not in gguf.tensors,
         rope=_gguf_rope(fields, arch, head_dim, context_length),
+    )
+    return _gguf_gemma3(fields, config) if arch == "gemma3" else config
+
+
+def _gguf_gemma3(fields: Fields, config: ModelConfig) -> ModelConfig:
+    """Windows, scale and cap as llama.cpp has them."""
+    n = config.n_layers
+    size = fields.integer("gemma3.attention.sliding_window", 0, _MAX_LENGTH, 0)
+    key = "gemma3.attention.sliding_window_pattern"
+    pattern = fields.values.get(key)
+    if isinstance(pattern, list):
+        if len(pattern) != n or not all(type(each) is bool for each in pattern):
+            raise fields.error(key, f"{key} must be a number or {n} booleans")
+        layers = tuple(pattern)
+    else:
+        layers = _window_pattern(fields.integer(key, 0, _MAX_LAYERS, _GEMMA3_PATTERN), n)
+    theta = fields.number("gemma3.rope.freq_base_swa", 1.0, _MAX_THETA, _GEMMA3_LOCAL_THETA)
+    # llama.cpp knows the 27B model, whose heads are not scaled by their size, by its layers.
+    width = config.n_embd // config.n_heads[0] if n == 62 else config.head_dim
+    return replace(
+        config,
+        window=_window(fields, size, layers, config.rope, theta),
+        attention_scale=1.0 / math.sqrt(width),
+        logit_softcap=fields.number("gemma3.final_logit_softcapping", 0.0, 1e6, 0.0),
+    )
+
+
+def _window_pattern(every: int, n_layers: int) -> tuple[bool, ...]:
+    """Window layers, and after ``every`` - 1 of them one that sees everything; 0: only windows."""
+    return tuple(every == 0 or layer % every < every - 1 for layer in range(n_layers))
+
+
+def _window(
+    fields: Fields, size: int, layers: tuple[bool, ...], rope: RopeConfig, theta: float
+) -> WindowConfig | None:
+    if size == 0 or not any(layers):
+        return None
+    if rope.scaling not in ("none", "linear"):
+        raise _unsupported(
+            fields.path, f"rotary scaling of type {rope.scaling!r} beside window layers"
+        )
+    return WindowConfig(size, layers, replace(rope, theta=theta, scaling="none", factor=1.0))
+
+
+def _gguf_mamba(gguf: GGUFFile, n_layers: int, n_embd: int) -> ModelConfig:
+    fields = gguf.fields
+
+    def size(name: str, low: int = 1, high: int = _MAX_WIDTH) -> int:
+        return fields.integer(f"mamba.ssm.{name}", low, high)
+
+    return _mamba(
+        name=fields.get("general.name", ""),
+        n_vocab=_gguf_n_vocab(gguf, "mamba"),
+        n_layers=n_layers,
+        n_embd=n_embd,
+        rms_eps=fields.number("mamba.attention.layer_norm_rms_epsilon", 0.0, 1.0),
+        context_length=fields.integer("mamba.context_length", 1, _MAX_LENGTH),
+        tied="output.weight" not in gguf.tensors,
+        ssm=SSMConfig(
+            d_inner=size("inner_size"),
+            d_conv=size("conv_kernel", 2, _MAX_CONV),
+            d_state=size("state_size", 1, _MAX_STATE),
+            dt_rank=size("time_step_rank"),
+            norm=fields.get("mamba.ssm.dt_b_c_rms", False),
+        ),
+    )
+
+
+def _mamba(**values: Any) -> ModelConfig:
+    """A model without attention and feed-forward layers."""
+    none: tuple[int, ...] = ()
+    return ModelConfig(
+        architecture="mamba",
+        n_heads=none,
+        n_kv_heads=none,
+        n_ff=none,
+        head_dim=0,
+        head_dim_v=0,
+        **values,
     )
 
 
@@ -194,16 +320,20 @@ def config_from_json(fields: Fields) -> ModelConfig:
     _refuse_unknown_features(fields)
     n_layers = fields.integer("num_hidden_layers", 1, _MAX_LAYERS)
     n_embd = fields.integer("hidden_size", 1, _MAX_WIDTH)
+    if model_type == "mamba":
+        return _json_mamba(fields, n_layers, n_embd)
+    gemma3 = model_type == "gemma3_text"
     n_heads = (fields.integer("num_attention_heads", 1, _MAX_WIDTH),) * n_layers
     n_kv_heads = (
         fields.integer("num_key_value_heads", 1, _MAX_WIDTH, default=n_heads[0]),
     ) * n_layers
     _check_groups(fields, "num_key_value_heads", n_heads, n_kv_heads)
-    # transformers' Qwen3 configuration has a head size of its own, whatever the width.
-    own = 128 if model_type == "qwen3" else None
+    # transformers' Qwen3 and Gemma 3 configurations have a head size of their own, whatever the width.
+    own = {"qwen3": 128, "gemma3_text": 256}.get(model_type)
     head_dim = _head_dim(fields, "head_dim", n_embd, n_heads[0], own)
     context_length = fields.integer("max_position_embeddings", 1, _MAX_LENGTH)
-    return ModelConfig(
+    rope = _gemma3_rope(fields, "full") if gemma3 else fields
+    config = ModelConfig(
         architecture=_HUGGING_FACE[model_type],
         name=fields.get("_name_or_path", ""),
         n_vocab=fields.integer("vocab_size", 1, _MAX_LENGTH),
@@ -216,22 +346,100 @@ def config_from_json(fields: Fields) -> ModelConfig:
         head_dim_v=head_dim,
         rms_eps=fields.number("rms_norm_eps", 0.0, 1.0),
         context_length=context_length,
-        tied=fields.get("tie_word_embeddings", False),
-        rope=_json_rope(fields, head_dim, context_length),
+        tied=fields.get("tie_word_embeddings", gemma3),
+        rope=_json_rope(rope, head_dim, context_length),
+    )
+    return _json_gemma3(fields, config) if gemma3 else config
+
+
+def _gemma3_rope(fields: Fields, layers: str) -> Fields:
+    """The fields that describe the rotary embedding of "full" or "sliding" attention layers."""
+    own: dict[str, Any] = {}
+    for key in ("rope_parameters", "rope_scaling"):
+        values = fields.get(key, kind=dict) or {}
+        values = values.get(f"{layers}_attention", {} if "full_attention" in values else values)
+        if values and (layers == "full" or key == "rope_parameters"):
+            own = {"rope_parameters": values}
+            break
+    theta = {"full": ("rope_theta", 1e6), "sliding": ("rope_local_base_freq", _GEMMA3_LOCAL_THETA)}
+    key, default = theta[layers]
+    return Fields(fields.path, {"rope_theta": fields.get(key, default)} | own)
+
+
+def _json_gemma3(fields: Fields, config: ModelConfig) -> ModelConfig:
+    if fields.get("attn_logit_softcapping") is not None:
+        raise _unsupported(fields.path, "a cap on attention scores (attn_logit_softcapping)")
+    if fields.get("use_bidirectional_attention", False):
+        raise _unsupported(fields.path, "attention to later tokens (use_bidirectional_attention)")
+    kinds = fields.get("layer_types", kind=list)
+    if kinds is None:
+        layers = _window_pattern(
+            fields.integer("sliding_window_pattern", 1, _MAX_LAYERS, _GEMMA3_PATTERN),
+            config.n_layers,
+        )
+    elif len(kinds) != config.n_layers or not set(kinds) <= {"sliding_attention", "full_attention"}:
+        raise fields.error(
+            "layer_types",
+            f"layer_types must name sliding_attention or full_attention for {config.n_layers} layers",
+        )
+    else:
+        layers = tuple(kind == "sliding_attention" for kind in kinds)
+    local = _json_rope(_gemma3_rope(fields, "sliding"), config.head_dim, config.context_length)
+    if local.scaling != "none":
+        raise _unsupported(fields.path, "rotary scaling in window layers")
+    size = fields.get("sliding_window", 4096 if "sliding_window" not in fields else 0)
+    if not 0 <= size <= _MAX_LENGTH:
+        raise fields.error("sliding_window", f"sliding_window is {size}; it must be 1 or more")
+    scalar = fields.number("query_pre_attn_scalar", 1e-6, 1e9, 256.0)
+    return replace(
+        config,
+        window=_window(fields, size, layers, config.rope, local.theta),
+        attention_scale=1.0 / math.sqrt(scalar),
+        logit_softcap=fields.number("final_logit_softcapping", 0.0, 1e6, 0.0),
+    )
+
+
+def _json_mamba(fields: Fields, n_layers: int, n_embd: int) -> ModelConfig:
+    if fields.get("use_bias", False):
+        raise _unsupported(fields.path, "biases of the projections (use_bias)")
+    rank = -(-n_embd // 16)
+    if fields.get("time_step_rank") not in (None, "auto"):
+        rank = fields.integer("time_step_rank", 1, _MAX_WIDTH)
+    inner = int(fields.number("expand", 0.0, 1e3, 2.0) * n_embd)
+    if not 1 <= inner <= _MAX_WIDTH:
+        raise fields.error("expand", f"{inner} inner channels; they must be 1 to {_MAX_WIDTH}")
+    return _mamba(
+        name=fields.get("_name_or_path", ""),
+        n_vocab=fields.integer("vocab_size", 1, _MAX_LENGTH),
+        n_layers=n_layers,
+        n_embd=n_embd,
+        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
+        # What GGUF files of these models say too: the state has no length.
+        context_length=fields.integer("max_position_embeddings", 1, _MAX_LENGTH, 1 << 20),
+        tied=fields.get("tie_word_embeddings", True),
+        ssm=SSMConfig(
+            d_inner=inner,
+            d_conv=fields.integer("conv_kernel", 2, _MAX_CONV, 4),
+            d_state=fields.integer("state_size", 1, _MAX_STATE, 16),
+            dt_rank=rank,
+        ),
     )
 
 
 def _refuse_unknown_features(fields: Fields) -> None:
     """What would change the logits and no decoder here computes is refused, not passed over."""
     path = fields.path
-    activation = fields.get("hidden_act", "silu")
-    if activation != "silu":
-        raise _unsupported(path, f"the activation {activation!r} (hidden_act)")
+    gemma3 = fields.get("model_type") == "gemma3_text"
+    key, wanted = ("hidden_activation", "gelu_pytorch_tanh") if gemma3 else ("hidden_act", "silu")
+    if fields.get(key, wanted) != wanted:
+        raise _unsupported(path, f"the activation {fields.get(key)!r} ({key})")
     for key in ("num_experts", "num_local_experts"):
         if fields.get(key, 0):
             raise _unsupported(path, f"a mixture of experts ({key})")
     if fields.get("quantization_config") is not None:
         raise _unsupported(path, "quantised safetensors (quantization_config)")
+    if gemma3 or fields.get("model_type") == "mamba":
+        return
     layers = fields.get("layer_types", kind=list) or []
     # Qwen has a window's size even where windows are off; Mistral has no switch.
     switch = fields.get("use_sliding_window", fields.get("model_type") == "mistral")

@@ -1,4 +1,4 @@
-"""A decoder-only transformer over the KV cache, and the index of architectures.
+"""A decoder over its cache: embedding, layers, norm and output matrix; and the index of architectures.
 
 An architecture's file says how its layers differ (:class:`Architecture`); everything else is here.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,12 @@ import torch.nn.functional as F
 
 from aleator.cache.cell_tensors import CellTensors
 from aleator.cache.kv_cache import LayerShape
+from aleator.cache.recurrent import RecurrentBatch, RecurrentShape
 from aleator.cache.step import MicroBatch
+from aleator.cache.window import WindowTensors
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.layers.attention import attend
+from aleator.models.layers.geglu import GeGLU
 from aleator.models.layers.linear import Linear, embedding, linear
 from aleator.models.layers.parameters import parameter
 from aleator.models.layers.rms_norm import RMSNorm
@@ -38,12 +41,67 @@ class Architecture:
         name: as in ``general.architecture``.
         qkv_bias: query, key and value projections have a bias.
         head_norm: every query and key head is RMS-normalised before the rotation.
+        post_norm: what attention and feed-forward give is normalised before it is added.
+        activation: of the gate, "silu" or "gelu".
+        scaled_embedding: embeddings of tokens are multiplied by sqrt(n_embd).
+        layer: makes a layer of another kind: ``layer(decoder, weights, index)``.
 
     """
 
     name: str
     qkv_bias: bool = False
     head_norm: bool = False
+    post_norm: bool = False
+    activation: str = "silu"
+    scaled_embedding: bool = False
+    layer: Callable[[Decoder, Weights, int], RecurrentLayer] | None = None
+
+
+class Layer(Protocol):
+    """One layer of a decoder."""
+
+    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        """X [T, n_embd] -> [T, n_embd], or only ``rows`` of it."""
+        ...
+
+
+class RecurrentLayer(Layer, Protocol):
+    """A layer that keeps a state of each sequence."""
+
+    @property
+    def shape(self) -> RecurrentShape:
+        """What it keeps."""
+        ...
+
+
+class Pass:
+    """What layers share while one micro-batch goes through them.
+
+    Attributes:
+        cells: what the cache gave the micro-batch.
+        fused: whether attention may use torch's fused kernel.
+
+    """
+
+    def __init__(self, positions: torch.Tensor, highest: int, cells: Any, fused: bool) -> None:
+        self._positions, self._highest = positions, highest
+        self.cells, self.fused = cells, fused
+        self._angles: dict[int, torch.Tensor] = {}
+        self._tensors: dict[int, CellTensors] = {}
+
+    def angles(self, rotary: Rotary) -> torch.Tensor:
+        """The rotations of the micro-batch's positions."""
+        if id(rotary) not in self._angles:
+            self._angles[id(rotary)] = rotary.angles(self._positions, self._highest)
+        return self._angles[id(rotary)]
+
+    def tensors(self, window: int) -> CellTensors:
+        """The cells as layers see them, through a window unless it is 0."""
+        if window not in self._tensors:
+            self._tensors[window] = (
+                WindowTensors(self.cells, window) if window else self.cells.tensors()
+            )
+        return self._tensors[window]
 
 
 class Block:
@@ -51,11 +109,15 @@ class Block:
 
     def __init__(self, decoder: Decoder, weights: Weights, layer: int) -> None:
         config, device, dtype = decoder.config, decoder.device, decoder.dtype
-        self.layer, self.rotary = layer, decoder.rotary
+        architecture = decoder.architecture
+        windowed = config.window is not None and config.window.layers[layer]
+        self.layer = layer
+        self.window = config.window.size if config.window is not None and windowed else 0
+        self.rotary = decoder.window_rotary if windowed else decoder.rotary
         self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
         self.head_dim, self.head_dim_v = config.head_dim, config.head_dim_v
         self.n_turned = self.n_heads + self.n_kv_heads
-        self.scale = 1.0 / math.sqrt(self.head_dim)
+        self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
         n_embd, n_ff = config.n_embd, config.n_ff[layer]
         at = f"blk.{layer}."
 
@@ -74,51 +136,63 @@ class Block:
                 self.n_kv_heads * self.head_dim,
                 self.n_kv_heads * self.head_dim_v,
             ],
-            decoder.architecture.qkv_bias,
+            architecture.qkv_bias,
         )
         self.head_weights: torch.Tensor | None = None
-        if decoder.architecture.head_norm:
+        if architecture.head_norm:
             q_norm = vector("attn_q_norm.weight", self.head_dim).expand(self.n_heads, -1)
             k_norm = vector("attn_k_norm.weight", self.head_dim).expand(self.n_kv_heads, -1)
             self.head_weights = torch.cat((q_norm, k_norm))
             self.head_eps = config.rms_eps
         self.output = matrix(["attn_output"], self.n_heads * self.head_dim_v, [n_embd])
         self.ffn_norm = RMSNorm(vector("ffn_norm.weight", n_embd), config.rms_eps)
-        self.ffn = SwiGLU(
-            matrix(["ffn_gate", "ffn_up"], n_embd, [n_ff, n_ff]),
-            matrix(["ffn_down"], n_ff, [n_embd]),
-            n_ff,
+        self.post_norms: tuple[RMSNorm, RMSNorm] | None = None
+        if architecture.post_norm:
+            post_attention, post_ffn = (
+                RMSNorm(vector(name, n_embd), config.rms_eps)
+                for name in ("post_attention_norm.weight", "post_ffw_norm.weight")
+            )
+            self.post_norms = post_attention, post_ffn
+        gate_up = matrix(["ffn_gate", "ffn_up"], n_embd, [n_ff, n_ff])
+        down = matrix(["ffn_down"], n_ff, [n_embd])
+        self.ffn = (
+            SwiGLU(gate_up, down, n_ff)
+            if architecture.activation == "silu"
+            else GeGLU(gate_up, down, n_ff, rounded=weights.kind == "gguf")
         )
 
-    def __call__(
-        self,
-        x: torch.Tensor,
-        angles: torch.Tensor,
-        cells: CellTensors,
-        fused: bool,
-        rows: torch.Tensor | None,
-    ) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """X [T, n_embd] -> [T, n_embd], or only ``rows`` of it; stores all T keys and values."""
         t = x.shape[0]
+        cells = batch.tensors(self.window)
         qkv = self.qkv(self.attn_norm(x))
         n_qk = self.n_turned * self.head_dim
         qk = qkv[:, :n_qk].view(t, self.n_turned, self.head_dim)
         if self.head_weights is not None:
             qk = F.rms_norm(qk, (self.head_dim,), None, self.head_eps).mul_(self.head_weights)
-        qk = self.rotary.turn(qk.float(), angles)
-        q = qk[:, : self.n_heads]
+        qk = qk.float()
+        if cells.raw:
+            k = qk[:, self.n_heads :] * self.rotary.magnitude_over(self.head_dim)
+            q = self.rotary.turn(qk[:, : self.n_heads].contiguous(), batch.angles(self.rotary))
+        else:
+            qk = self.rotary.turn(qk, batch.angles(self.rotary))
+            q, k = qk[:, : self.n_heads], qk[:, self.n_heads :]
         cells.write(
             self.layer,
-            qk[:, self.n_heads :],
+            k,
             qkv[:, n_qk:].view(t, self.n_kv_heads, self.head_dim_v),
         )
         if rows is not None and len(rows) == 0:
             return x[:0]
-        attended = attend(q.to(cells.device), self.layer, cells, self.scale, fused).to(x)
+        q = q.to(cells.device(self.layer))
+        attended = attend(q, self.layer, cells, self.scale, batch.fused).to(x)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
-        x = x + self.output(attended)
-        return x + self.ffn(self.ffn_norm(x))
+        if self.post_norms is None:
+            x = x + self.output(attended)
+            return x + self.ffn(self.ffn_norm(x))
+        x = x + self.post_norms[0](self.output(attended))
+        return x + self.post_norms[1](self.ffn(self.ffn_norm(x)))
 
 
 class Decoder:
@@ -127,7 +201,9 @@ class Decoder:
     Attributes:
         config: the model's dimensions.
         device: where the weights are and the work is done.
-        dtype: type of weights and activations; attention and logits are float32.
+        dtype: type of weights and activations; attention, states and logits are float32.
+        blocks: the layers with attention.
+        recurrent: the layers that keep a state; a model has one kind or the other.
 
     """
 
@@ -146,14 +222,22 @@ class Decoder:
             raise UnsupportedModel(f"{weights.path}: rope scaling 'longrope' is not supported")
         self.architecture, self.config = architecture, config
         self.device, self.dtype = device, dtype
-        self.rotary = Rotary(config.rope, device, _divisors(weights))
+        self.rotary = self.window_rotary = Rotary(config.rope, device, _divisors(weights))
+        if config.window is not None:
+            self.window_rotary = Rotary(config.window.rope, device)
         shape = (config.n_vocab, config.n_embd)
         self.embedding = embedding(weights, shape, device, dtype)
+        self.embedding_scale = math.sqrt(config.n_embd) if architecture.scaled_embedding else 1.0
         self.blocks: list[Block] = []
+        self.recurrent: list[RecurrentLayer] = []
         for layer in range(config.n_layers):
             if progress is not None:
                 progress(layer, config.n_layers)
-            self.blocks.append(Block(self, weights, layer))
+            if architecture.layer is None:
+                self.blocks.append(Block(self, weights, layer))
+            else:
+                self.recurrent.append(architecture.layer(self, weights, layer))
+        self.layers: list[Layer] = [*self.blocks, *self.recurrent]
         self.output_norm = RMSNorm(
             parameter(weights, "output_norm.weight", shape[1:], device, dtype), config.rms_eps
         )
@@ -171,17 +255,25 @@ class Decoder:
     @property
     def cache_shapes(self) -> list[LayerShape]:
         """What each layer stores in the KV cache."""
-        return [LayerShape(b.n_kv_heads, b.head_dim, b.head_dim_v) for b in self.blocks]
+        return [
+            LayerShape(b.n_kv_heads, b.head_dim, b.head_dim_v, rope=int(b.window > 0))
+            for b in self.blocks
+        ]
+
+    @property
+    def recurrent_shapes(self) -> list[RecurrentShape]:
+        """What each layer with a state keeps of a sequence."""
+        return [layer.shape for layer in self.recurrent]
 
     def shift_keys(self, layer: int, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
         """Stored keys of a layer (float32 [n, G, D], overwritten) turned by ``deltas``."""
-        return self.rotary.shift(keys, deltas)
+        return self.blocks[layer].rotary.shift(keys, deltas)
 
     def forward(
         self,
         inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32],
         positions: npt.NDArray[np.int32],
-        cells: MicroBatch,
+        cells: MicroBatch | RecurrentBatch,
         wanted: npt.NDArray[np.int64],
         fused: bool = True,
     ) -> torch.Tensor:
@@ -199,19 +291,25 @@ class Decoder:
 
         """
         x = torch.from_numpy(inputs).to(self.device)
-        x = self.embedding(x) if x.dim() == 1 else x.to(self.dtype)
-        angles = self.rotary.angles(
-            torch.from_numpy(positions).to(self.device), int(positions.max())
+        if x.dim() == 2:
+            x = x.to(self.dtype)
+        else:
+            x = self.embedding(x)
+            if self.embedding_scale != 1.0:
+                x = x * self.embedding_scale
+        batch = Pass(
+            torch.from_numpy(positions).to(self.device), int(positions.max()), cells, fused
         )
-        tensors = cells.tensors()
         rows = None
         if len(wanted) < len(x):
             rows = torch.from_numpy(wanted).to(self.device)
-        for block in self.blocks[:-1]:
-            x = block(x, angles, tensors, fused, None)
-        # After the last layer's attention only the wanted rows matter.
-        x = self.blocks[-1](x, angles, tensors, fused, rows)
-        return self.head(self.output_norm(x)).float()
+        for layer in self.layers[:-1]:
+            x = layer(x, batch, None)
+        # After the last layer has stored what it must only the wanted rows matter.
+        x = self.layers[-1](x, batch, rows)
+        logits = self.head(self.output_norm(x)).float()
+        cap = self.config.logit_softcap
+        return logits.div_(cap).tanh_().mul_(cap) if cap else logits
 
 
 def _divisors(weights: Weights) -> npt.NDArray[np.float64] | None:
@@ -227,9 +325,11 @@ def _divisors(weights: Weights) -> npt.NDArray[np.float64] | None:
 
 
 def _architectures() -> dict[str, Architecture]:
-    from aleator.models import llama, qwen2, qwen3
+    from aleator.models import gemma3, llama, mamba, qwen2, qwen3
 
-    return {a.name: a for a in (llama.ARCHITECTURE, qwen2.ARCHITECTURE, qwen3.ARCHITECTURE)}
+    return {
+        each.ARCHITECTURE.name: each.ARCHITECTURE for each in (llama, qwen2, qwen3, gemma3, mamba)
+    }
 
 
 def build_decoder(

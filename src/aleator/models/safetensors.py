@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.config import ModelConfig
 from aleator.models.fields import Fields
 from aleator.models.gguf import map_file
 from aleator.models.tensor_types import StoredTensor
+
+if TYPE_CHECKING:
+    import torch
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _MAX_JSON = 1 << 26  # bytes; the index of a model with 10,000 tensors has one million
@@ -32,25 +36,77 @@ _LAYER = {
     "mlp.down_proj": "ffn_down",
 }
 _QWEN3_LAYER = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
-_LAYERS = {"llama": _LAYER, "qwen2": _LAYER, "qwen3": _LAYER | _QWEN3_LAYER}
+_GEMMA3_LAYER = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_MAMBA_LAYER = {
+    "norm": "attn_norm",
+    "mixer.in_proj": "ssm_in",
+    "mixer.conv1d": "ssm_conv1d",
+    "mixer.x_proj": "ssm_x",
+    "mixer.dt_proj": "ssm_dt",
+    "mixer.out_proj": "ssm_out",
+}
+_LAYERS = {
+    "llama": _LAYER,
+    "qwen2": _LAYER,
+    "qwen3": _LAYER | _QWEN3_LAYER,
+    "gemma3": _LAYER | _QWEN3_LAYER | _GEMMA3_LAYER,
+    "mamba": _MAMBA_LAYER,
+}
 _GLOBAL = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
+    "lm_head": "output",
+}
+_MAMBA_GLOBAL = {
+    "backbone.embeddings": "token_embd",
+    "backbone.norm_f": "output_norm",
     "lm_head": "output",
 }
 
 
 def gguf_names(config: ModelConfig) -> dict[str, str]:
     """Hugging Face tensor name -> GGUF name, for every tensor such a model can have."""
-    stems = dict(_GLOBAL)
+    mamba = config.architecture == "mamba"
+    stems = dict(_MAMBA_GLOBAL if mamba else _GLOBAL)
+    stack = "backbone" if mamba else "model"
     for layer in range(config.n_layers):
         for theirs, ours in _LAYERS[config.architecture].items():
-            stems[f"model.layers.{layer}.{theirs}"] = f"blk.{layer}.{ours}"
-    return {
+            stems[f"{stack}.layers.{layer}.{theirs}"] = f"blk.{layer}.{ours}"
+    names = {
         f"{theirs}.{part}": f"{ours}.{part}"
         for theirs, ours in stems.items()
         for part in ("weight", "bias")
     }
+    if mamba:
+        for layer in range(config.n_layers):
+            names[f"backbone.layers.{layer}.mixer.A_log"] = f"blk.{layer}.ssm_a"
+            names[f"backbone.layers.{layer}.mixer.D"] = f"blk.{layer}.ssm_d"
+    return names
+
+
+def _as_gguf(architecture: str, name: str, tensor: StoredTensor) -> StoredTensor:
+    """The tensor as GGUF files hold it, where that is not what Hugging Face holds."""
+    import torch
+
+    if architecture == "gemma3" and name.endswith("norm.weight"):
+        return _float32(1.0 + tensor.to_torch(torch.float32))  # the file has the weight less one
+    if architecture == "mamba" and name.endswith("ssm_a"):
+        return _float32(-torch.exp(tensor.to_torch(torch.float32)))
+    if name.endswith("ssm_conv1d.weight") and len(tensor.shape) == 3 and tensor.shape[1] == 1:
+        return replace(tensor, shape=(tensor.shape[0], tensor.shape[2]))
+    return tensor
+
+
+def _float32(values: torch.Tensor) -> StoredTensor:
+    import torch
+
+    data = values.contiguous().view(-1).view(torch.uint8).numpy()
+    data.flags.writeable = False
+    return StoredTensor("F32", tuple(values.shape), data)
 
 
 def read_json(path: Path) -> Fields:
@@ -85,7 +141,7 @@ def stored_tensors(directory: Path, config: ModelConfig) -> dict[str, StoredTens
                 f"{file}: the tensor {theirs!r} is not part of the architecture "
                 f"{config.architecture!r} with {config.n_layers} layers"
             )
-        tensors[names[theirs]] = tensor
+        tensors[names[theirs]] = _as_gguf(config.architecture, names[theirs], tensor)
     return tensors
 
 

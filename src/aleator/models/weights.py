@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 # Tensors that hold no parameters of the model: divisors of the rotary frequencies.
 _NOT_PARAMETERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+
+_SAMPLED = 4096  # bytes
 
 
 class Weights:
@@ -54,6 +57,19 @@ class Weights:
         if name not in self._tensors:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
         return self._tensors[name]
+
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that tell models apart whose keys and values do not fit each other.
+
+        Covers the configuration and the tensors' names, shapes and types, and of each tensor's data the
+        beginning and the end, not the whole: reading gigabytes would take longer than what it protects.
+        """
+        digest = hashlib.blake2b(repr(self.config).encode(), digest_size=16)
+        for name in sorted(self._tensors):
+            tensor = self._tensors[name]
+            digest.update(f"{name} {tensor.shape} {tensor.type}".encode())
+            digest.update(tensor.data[:_SAMPLED].tobytes() + tensor.data[-_SAMPLED:].tobytes())
+        return digest.hexdigest()
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A copy of the tensor, dequantised to ``dtype`` (float32 by default), on the CPU.

@@ -56,7 +56,7 @@ def top_k_top_p_sample(
     host.run(
         logits.detach(), top_k, top_p.detach(), q, None if min_p is None else min_p.detach(), seeds,
         positions, eps, top_k_guess, limit, input_is_logits,
-        *(None if o.numel() == 0 else o for o in outputs),
+        *(None if o.numel() == 0 else o for o in outputs), n_threads=torch.get_num_threads(),
     )  # fmt: skip
     return outputs
 

@@ -41,6 +41,7 @@ class Sampler(ABC):
     letter: ClassVar[str | None] = None
     aliases: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[str] = "logits"  # or "mass": whether a pending temperature matters to it
+    writes: ClassVar[bool] = False  # whether it changes logits or the temperature
     selects: ClassVar[bool] = False  # whether it chooses the token
 
     @classmethod
@@ -106,10 +107,10 @@ class _Interpreted:
         self.step = Step(completion=place.completion)
         self.states: list[dict[tuple[str, int], Any]] = []  # before each accepted token
 
-    def apply(self, native: Any) -> None:
+    def apply(self, native: Any, position: int) -> None:
         ids, logits, temperature, full_mass = native.state()
         row = Row(ids, logits, temperature, full_mass=full_mass)
-        self.step.n_vocab = native.n_vocab
+        self.step.n_vocab, self.step.position = native.n_vocab, position
         self.sampler.reference(row, self.step, self.place)
         if len(row) < len(ids):
             native.keep(row.ids.tolist())
@@ -130,9 +131,17 @@ class _Interpreted:
 
     def rollback(self) -> None:
         self.step.history.pop()
-        self.step.generated.pop()
+        self.step.position -= self.step.generated.pop()
         self.step.state = self.states.pop()
         self.step.pending.clear()
+
+    def set_ordinal(self, ordinal: int) -> None:
+        own = (self.sampler.name, self.place.ordinal)
+        moved = (self.sampler.name, ordinal)
+        for kept in (self.step.state, self.step.pending, *self.states):
+            if own in kept:
+                kept[moved] = kept.pop(own)
+        self.place = dataclasses.replace(self.place, ordinal=ordinal)
 
     def reset(self) -> None:
         self.step, self.states = Step(completion=self.place.completion), []

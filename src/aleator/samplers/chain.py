@@ -22,6 +22,8 @@ from aleator.samplers.base import (
     check_llama_seed,
     check_selects,
 )
+from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.user import UserSampler
 
 if TYPE_CHECKING:
@@ -53,16 +55,12 @@ class Candidates:
             raise _wrong_logits(logits) from None
 
     @classmethod
-    def of(cls, native: host.Candidates) -> Candidates:
+    def of(cls, native: host.Candidates | host.LlamaCandidates) -> Candidates:
         """The candidates of a step under way, for a user's sampler."""
         candidates = object.__new__(cls)
-        candidates._native, candidates._numerics = native, "portable"
+        candidates._native = native
+        candidates._numerics = NUMERICS[isinstance(native, host.LlamaCandidates)]
         return candidates
-
-    def _portable(self, what: str) -> host.Candidates:
-        if not isinstance(self._native, host.Candidates):
-            raise ParameterError(what, f"{what} cannot be changed with numerics='llama.cpp'")
-        return self._native
 
     def _native_for(self, numerics: str) -> Any:
         if self._numerics is None:
@@ -100,11 +98,11 @@ class Candidates:
 
     @logits.setter
     def logits(self, logits: NDArray[np.float32]) -> None:
-        self._portable("logits").logits = np.ascontiguousarray(logits, np.float32)
+        self._native.logits = np.ascontiguousarray(logits, np.float32)
 
     def keep(self, ids: Iterable[int]) -> None:
         """Keep these tokens; the others are no candidates any more."""
-        self._portable("ids").keep([int(i) for i in ids])
+        self._native.keep([int(i) for i in ids])
 
     @property
     def probs(self) -> NDArray[np.float32]:
@@ -121,7 +119,7 @@ class Candidates:
 
     @selected.setter
     def selected(self, token: int | None) -> None:
-        self._portable("selected").selected = token
+        self._native.selected = token
 
     @property
     def sorted(self) -> bool:
@@ -152,6 +150,10 @@ class SamplerChain(Sequence[Any]):
     completion
         Index among completions of one prompt, 0 to 1,048,575: equal chains with different indices draw
         independently.  llama.cpp adds it to the seed.
+    grammar
+        A sampler with a constraint, such as ``Grammar`` or ``JSONSchema``: it masks before all others.  With
+        llama.cpp's numbers the token drawn is tested first, and only where it is refused the row is masked and
+        the whole chain applied again, as llama.cpp's common layer does.
     """
 
     name = "chain"
@@ -162,6 +164,7 @@ class SamplerChain(Sequence[Any]):
         numerics: str = "portable",
         seed: int | None = None,
         completion: int = 0,
+        grammar: ConstraintSampler | None = None,
     ) -> None:
         if numerics not in NUMERICS:
             raise ParameterError(
@@ -171,8 +174,16 @@ class SamplerChain(Sequence[Any]):
             raise ParameterError(
                 "completion", f"completion={completion} is out of range: give 0 to {MAX_COMPLETION}"
             )
+        if grammar is not None and not isinstance(grammar, ConstraintSampler):
+            raise ParameterError(
+                "grammar",
+                f"grammar={grammar!r:.60} is not a sampler with a constraint: give Grammar(text, "
+                "vocabulary=model.tokenizer), JSONSchema, Regex, Lark or MatcherGrammar",
+            )
+        self._grammar = grammar
+        self._text_start = 0  # of the history: where the constraints began
         self._samplers = _flatten(samplers)
-        check_selects(self._samplers)
+        _check_order(self._samplers, numerics)
         self.numerics = numerics
         self.completion = completion
         self._chain_seed = _effective_seed(seed, numerics)
@@ -180,9 +191,14 @@ class SamplerChain(Sequence[Any]):
 
     def _compile(self) -> host.Chain | host.LlamaChain:
         placed = list(zip(self._samplers, self._places(), strict=True))
+        grammar, place = self._grammar, Place(self._chain_seed, 0, self.completion)
         if self.numerics == "portable":
-            return host.Chain([s.native(p) for s, p in placed], self.completion)
-        return host.LlamaChain([s.native_llama(p) for s, p in placed if not s.neutral])
+            first = [] if grammar is None else [grammar.native(place)]
+            return host.Chain([*first, *(s.native(p) for s, p in placed)], self.completion)
+        return host.LlamaChain(
+            [s.native_llama(p) for s, p in placed if not s.neutral],
+            None if grammar is None else grammar.native_llama(place),
+        )
 
     def _places(self) -> list[Place]:
         seen: Counter[str] = Counter()
@@ -228,7 +244,7 @@ class SamplerChain(Sequence[Any]):
         return _shown(gone)
 
     def _edit(self, samplers: list[Sampler], index: int, added: int, removed: int) -> None:
-        check_selects(samplers)
+        _check_order(samplers, self.numerics)
         if isinstance(self._native, host.LlamaChain) and self.history:
             raise ParameterError(
                 "samplers",
@@ -236,23 +252,24 @@ class SamplerChain(Sequence[Any]):
             )
         previous, self._samplers = self._samplers, samplers
         native, inserted = self._native, 0
+        first = int(self._grammar is not None)  # the grammar's kernel stands before the others
         try:
             placed = list(zip(samplers, self._places(), strict=True))
             if isinstance(native, host.LlamaChain):
                 self._native = self._compile()
                 return
             for sampler, place in placed[index : index + added]:
-                native.insert(index + inserted, sampler.native(place))
+                native.insert(first + index + inserted, sampler.native(place))
                 inserted += 1
         except BaseException:
             self._samplers = previous
             while inserted and isinstance(native, host.Chain):
                 inserted -= 1
-                native.remove(index + inserted)
+                native.remove(first + index + inserted)
             raise
         for _ in range(removed):
-            native.remove(index)
-        native.set_ordinals([p.ordinal for _, p in placed])
+            native.remove(first + index)
+        native.set_ordinals([0] * first + [p.ordinal for _, p in placed])
 
     def __repr__(self) -> str:
         return f"SamplerChain({list(self._samplers)!r}, seed={self.seed})"
@@ -262,6 +279,31 @@ class SamplerChain(Sequence[Any]):
         """The seed in use: the last sampler's own, else the chain's."""
         own = [s.seed for s in self._samplers if isinstance(getattr(s, "seed", None), int)]  # type: ignore[attr-defined]
         return own[-1] if own else self._chain_seed
+
+    @property
+    def grammar(self) -> ConstraintSampler | None:
+        """What the chain was given as ``grammar``; not a member of the list."""
+        return self._grammar
+
+    @property
+    def constraints(self) -> list[host.Constrained]:
+        """The constraints in their present state: that of ``grammar``, and those of the list."""
+        native = self._native
+        kernels: list[Any] = list(native.samplers)
+        if isinstance(native, host.LlamaChain) and native.grammar is not None:
+            kernels.insert(0, native.grammar)
+        wanted = host.ConstraintSampler | host.LlamaConstraintSampler
+        return [kernel.constrained for kernel in kernels if isinstance(kernel, wanted)]
+
+    def jump_forward(self) -> bytes:
+        """The text that the constraints force next; none where they leave a choice, or there are none."""
+        forced = [c.constraint.jump_forward() for c in self.constraints if not c.constraint.waiting]
+        return max(forced, key=len, default=b"")
+
+    @property
+    def finished(self) -> bool:
+        """Whether a constraint says that the text is complete, and that nothing but its end may follow."""
+        return any(c.finished for c in self.constraints)
 
     @property
     def position(self) -> int:
@@ -295,7 +337,8 @@ class SamplerChain(Sequence[Any]):
 
     def describe(self) -> str:
         """The chain on one line; ``?`` marks samplers whose parameters make them do nothing."""
-        names = [("?" if s.neutral else "") + s.name for s in self._samplers]
+        first = [] if self._grammar is None else [self._grammar]
+        names = [("?" if s.neutral else "") + s.name for s in [*first, *self._samplers]]
         return " -> ".join(["logits", *names])
 
     def sample(self, logits: Any, row: int = -1) -> int:
@@ -319,7 +362,7 @@ class SamplerChain(Sequence[Any]):
         try:
             return self._native.sample(logits)
         except TypeError:
-            if isinstance(self._native, host.Chain) and _is_row(logits):
+            if _is_row(logits):
                 raise  # from a user's sampler
             raise _wrong_logits(logits) from None
 
@@ -327,7 +370,8 @@ class SamplerChain(Sequence[Any]):
         """Apply the samplers to candidates; accepts nothing.
 
         A portable chain gives the same again when this is repeated; with llama.cpp's numbers every
-        application draws anew and moves mirostat's mu.
+        application draws anew and moves mirostat's mu, and ``grammar`` takes no part: it tests what
+        :meth:`sample` draws.
         """
         self._native.apply(candidates._native_for(self.numerics))
 
@@ -362,25 +406,56 @@ class SamplerChain(Sequence[Any]):
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history.
 
-        ``generated`` says whether it advances the position: prompt tokens do not.
+        ``generated`` says whether it advances the position, and is part of the text that a constraint looks at:
+        prompt tokens are not.
+
+        Raises
+        ------
+        ConstraintError
+            A constraint does not allow the token; the chain is as before.
+
         """
         self._native.accept(token, generated)
 
-    def rollback(self, n: int) -> None:
+    def rollback(self, n: int, replay: bool = True) -> None:
         """Take back the last ``n`` accepted tokens, exactly.
 
-        Refused, with nothing changed, if a user's sampler in the chain has no ``rollback``.
+        With ``replay`` what is drawn next is what was drawn then.  Without it the randomness goes on: the
+        position stays, and llama.cpp's generators stay where they are.
+
+        Refused, with nothing changed, if a user's sampler in the chain has no ``rollback``, or, with
+        ``replay``, if it would go back behind a :meth:`restart`; without it constraints begin anew there.
         """
+        text = len(self.history) - self._text_start
+        if replay and n > text and self._text_start and self.constraints:
+            raise ParameterError(
+                "n",
+                f"cannot roll back {n} tokens: the constrained text began anew "
+                f"{text} tokens ago (restart); reset the chain instead",
+            )
         for sampler in self._samplers:
             if isinstance(sampler, UserSampler) and not sampler.can_roll_back and n:
                 raise ParameterError(
                     "n", f"{sampler.name} has no rollback(n), so the chain cannot roll back"
                 )
-        self._native.rollback(n)
+        position = self._native.position
+        if isinstance(self._native, host.LlamaChain):
+            self._native.rollback(n, replay)
+        else:
+            self._native.rollback(n)
+            if not replay:
+                self._native.position = position
+        self._text_start = min(self._text_start, len(self.history))
 
     def reset(self) -> None:
         """Forget all accepted tokens; the seed stays."""
         self._native.reset()
+        self._text_start = 0
+
+    def restart(self) -> None:
+        """Begin a new constrained text, as for the next answer of a conversation; all else goes on."""
+        self._native.restart()
+        self._text_start = len(self.history)
 
     def clone(self) -> SamplerChain:
         """Copy the chain with its state and seed."""
@@ -398,6 +473,8 @@ class ReferenceChain:
         if chain.numerics != "portable":
             raise ParameterError("numerics", "references exist for numerics='portable' only")
         self._pairs = list(zip(chain._samplers, chain._places(), strict=True))
+        if chain.grammar is not None:
+            self._pairs.insert(0, (chain.grammar, Place(chain.seed, 0, chain.completion)))
         self.step = Step(completion=chain.completion)
 
     def apply(self, logits: NDArray[np.floating]) -> Row:
@@ -411,6 +488,13 @@ class ReferenceChain:
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history."""
         self.step.accept(token, generated)
+
+
+def _check_order(samplers: list[Sampler], numerics: str) -> None:
+    """Refuse an order that cannot be sampled from."""
+    check_selects(samplers)
+    if numerics == "portable":
+        check_full_mass(samplers)
 
 
 def _flatten(samplers: Iterable[Any]) -> list[Sampler]:

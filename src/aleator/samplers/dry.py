@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
@@ -50,6 +52,7 @@ DRY_SEQUENCE_BREAKERS = Parameter(
 
 MAX_BREAKER_BYTES = 40
 MAX_TAIL_TOKENS = 20
+MAX_PREPARED = 64  # lists of breakers remembered per tokenizer
 
 
 class Tokenizer(Protocol):
@@ -65,29 +68,72 @@ class Tokenizer(Protocol):
         ...
 
 
-def prepare_breakers(texts: Sequence[str], tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+class _Pieces:
+    """The bytes of all tokens of a vocabulary, end to end, and the breakers that were found in them."""
+
+    def __init__(self, vocab: Any) -> None:
+        pieces = [vocab.token_bytes(i) for i in range(len(vocab))]
+        self.lengths = np.array([len(piece) for piece in pieces], np.int64)
+        self.ends = self.lengths.cumsum()
+        self.data = np.frombuffer(b"".join(pieces), np.uint8)
+        self.prepared: dict[tuple[str, ...], tuple[tuple[int, ...], ...]] = {}
+
+    def containing(self, text: bytes) -> NDArray[np.int64]:
+        """The tokens that contain it."""
+        at = np.arange(len(self.data) - len(text) + 1)
+        for i, byte in enumerate(text):
+            at = at[self.data[at + i] == byte]
+        token = np.searchsorted(self.ends, at, side="right")
+        return np.unique(token[at + len(text) <= self.ends[token]])
+
+    def ending(self, text: bytes) -> NDArray[np.int64]:
+        """The tokens that end with it."""
+        token = np.flatnonzero(self.lengths >= len(text))
+        for i, byte in enumerate(text):
+            token = token[self.data[self.ends[token] - len(text) + i] == byte]
+        return token
+
+
+_PIECES: WeakKeyDictionary[Any, _Pieces] = WeakKeyDictionary()  # by tokenizer
+
+
+def prepare_breakers(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
     """Token sequences that spell the breakers, however tokens straddle them.
 
     A token that contains a breaker is one by itself.  A token that ends with the beginning of a breaker is
-    one together with the tokens of the rest.
+    one together with the tokens of the rest.  What a tokenizer gave is remembered as long as it lives.
     """
-    pieces = [tokenizer.vocab.token_bytes(i) for i in range(len(tokenizer.vocab))]
+    try:
+        pieces = _PIECES.get(tokenizer)
+        if pieces is None or len(pieces.ends) != len(tokenizer.vocab):
+            pieces = _PIECES[tokenizer] = _Pieces(tokenizer.vocab)
+    except TypeError:  # no hash, or no weak references
+        pieces = _Pieces(tokenizer.vocab)
+    key = tuple(texts)
+    if key not in pieces.prepared:
+        if len(pieces.prepared) >= MAX_PREPARED:
+            pieces.prepared.clear()
+        pieces.prepared[key] = _prepare(key, pieces, tokenizer)
+    return pieces.prepared[key]
+
+
+def _prepare(
+    texts: tuple[str, ...], pieces: _Pieces, tokenizer: Tokenizer
+) -> tuple[tuple[int, ...], ...]:
     found: dict[tuple[int, ...], None] = {}
     for text in texts:
         breaker = text.encode()[:MAX_BREAKER_BYTES]
         if not breaker:
             continue
-        for token, piece in enumerate(pieces):
-            if breaker in piece:
-                found[(token,)] = None
-                continue
-            for length in range(1, min(len(breaker) - 1, len(piece)) + 1):
-                if piece.endswith(breaker[:length]):
-                    rest = breaker[length:].decode(errors="ignore")
-                    tail = tokenizer.encode(rest, add_special=False, parse_special=False)
-                    if tail:
-                        found[(token, *tail[:MAX_TAIL_TOKENS])] = None
-    return list(found)
+        whole = pieces.containing(breaker)
+        found |= dict.fromkeys((token,) for token in whole.tolist())
+        for length in range(1, len(breaker)):
+            rest = breaker[length:].decode(errors="ignore")
+            tail = tokenizer.encode(rest, add_special=False, parse_special=False)
+            heads = np.setdiff1d(pieces.ending(breaker[:length]), whole)
+            if tail:
+                found |= dict.fromkeys((head, *tail[:MAX_TAIL_TOKENS]) for head in heads.tolist())
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -106,6 +152,7 @@ class DRY(Sampler):
     """
 
     name = "dry"
+    writes = True
     letter = "d"
     dry_multiplier: float = declare(DRY_MULTIPLIER)
     dry_base: float = declare(DRY_BASE)
@@ -150,7 +197,7 @@ class DRY(Sampler):
             self.dry_base,
             self.dry_allowed_length,
             self.dry_penalty_last_n,
-            [list(b) for b in self.breakers],
+            self.breakers,
         )
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
@@ -160,7 +207,7 @@ class DRY(Sampler):
             self.dry_base,
             self.dry_allowed_length,
             self.dry_penalty_last_n,
-            [list(b) for b in self.breakers],
+            self.breakers,
         )
 
     def reference(self, row: Row, step: Step, place: Place) -> None:

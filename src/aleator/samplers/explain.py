@@ -243,6 +243,12 @@ def explain(chain: SamplerChain, row: Any, vocab: Any, top: int) -> Explanation:
     rows, stages = [step], []
     state: dict[str, float]
     kernel = 0
+    if chain.grammar is not None:
+        copy, after, state, microseconds = _apply_grammar(chain, copy, row, inner, step)
+        stages.append(_stage(chain.grammar, step, after, state, microseconds, name))
+        rows.append(after)
+        step = after
+        kernel = int(chain.numerics == "portable")
     for sampler in copy._samplers:
         state, microseconds, after = {}, 0.0, step
         if not sampler.neutral:
@@ -288,6 +294,36 @@ class _Row:
         p = self.p[self.p > 0]
         entropy = max(0.0, -float(p @ np.log2(p)))
         self.shape = Shape(len(ids), entropy, float(self.p.max()))
+
+
+def _apply_grammar(
+    chain: SamplerChain, copy: SamplerChain, row: Any, inner: Any, before: _Row
+) -> tuple[SamplerChain, _Row, dict[str, float], float]:
+    """Mask, or, with llama.cpp's numbers, see whether the first pass draws what the grammar refuses.
+
+    Returns also the chain to go on with: one that has drawn already, if so.
+    """
+    from aleator.samplers.chain import Candidates
+
+    sampler, native = chain.grammar, copy._native
+    assert sampler is not None  # noqa: S101
+    if isinstance(native, host.Chain):
+        state, microseconds = _apply(copy, sampler, inner, 0)
+        return copy, _Row(inner), state, microseconds
+    state = sampler.state(native.grammar, chain.history)
+    began = perf_counter_ns()
+    trial = Candidates(row)._native_for(chain.numerics)
+    native.apply(trial)
+    rejected = native.rejects(trial)
+    if rejected:
+        native.apply_grammar(inner)
+    microseconds = (perf_counter_ns() - began) / 1000
+    state |= {"first draw refused": float(rejected)}
+    return (
+        (copy, _Row(inner), state, microseconds)
+        if rejected
+        else (chain.clone(), before, state, microseconds)
+    )
 
 
 def _apply(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row
 from aleator.core.parameter import Parameter
-from aleator.samplers.base import only_portable
+from aleator.samplers.base import Sampler, only_portable
 
 MASS = Parameter(
     "mass", str, "current", "measure against the current candidates, or the full row that Softmax saw",
@@ -13,15 +15,33 @@ MASS = Parameter(
 )  # fmt: skip
 
 
+def check_full_mass(samplers: Sequence[Sampler]) -> None:
+    """Refuse a chain in which ``mass="full"`` has nothing to measure against.
+
+    What a user's sampler does to logits shows in a step only.
+    """
+    noted = False
+    for sampler in samplers:
+        if sampler.neutral:
+            continue
+        if getattr(sampler, "mass", "current") == "full" and not noted:
+            raise _nothing_noted(sampler.name)
+        noted = sampler.name == "softmax" or (noted and not sampler.writes)
+
+
 def require_full_mass(row: Row, sampler: str) -> int:
     """The mass that Softmax recorded."""
     if not row.full_mass:
-        raise ParameterError(
-            "mass",
-            f"{sampler} with mass='full' needs a Softmax before it, and nothing between them that changes "
-            "logits or temperature",
-        )
+        raise _nothing_noted(sampler)
     return row.full_mass
+
+
+def _nothing_noted(sampler: str) -> ParameterError:
+    return ParameterError(
+        "mass",
+        f"{sampler} with mass='full' needs a Softmax before it, and nothing between them that changes "
+        "logits or temperature",
+    )
 
 
 def refuse_full_mass(mass: str, sampler: str) -> None:

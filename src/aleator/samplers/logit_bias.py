@@ -78,6 +78,7 @@ class LogitBias(Sampler):
     """
 
     name = "logit_bias"
+    writes = True
     logit_bias: Any = declare(LOGIT_BIAS)
 
     def __post_init__(self) -> None:

@@ -12,13 +12,17 @@ from aleator.core.parameter import Parameter, check_seed, unique
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import NUMERICS, SamplerChain
+from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.dist import Dist
 from aleator.samplers.dry import check_breakers
+from aleator.samplers.grammar import Grammar
 from aleator.samplers.index import BY_LETTER, BY_NAME, ORDERED, SAMPLERS
+from aleator.samplers.json_schema import JSONSchema
 from aleator.samplers.logit_bias import LogitBias, check_biases
 from aleator.samplers.mirostat import Mirostat
 from aleator.samplers.mirostat_v2 import MirostatV2
 from aleator.samplers.presets import DEFAULT_PRESET, PRESETS
+from aleator.samplers.regex import Regex
 from aleator.samplers.temperature import Temperature
 from aleator.samplers.token_mask import TokenMask
 
@@ -39,7 +43,11 @@ _OPTIONS: dict[str, Any] = {
     "samplers": PRESETS[DEFAULT_PRESET]["samplers"],
     "ignore_eos": False,
     "numerics": "portable",
+    "grammar": None,
+    "json_schema": None,
+    "regex": None,
 }
+CONSTRAINTS = ("grammar", "json_schema", "regex")
 
 
 def parse_names(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -71,6 +79,8 @@ def parse_letters(letters: str) -> tuple[str, ...]:
 
 
 def _check(name: str, value: Any) -> Any:
+    if name in CONSTRAINTS:
+        return None if value is None else _constraint(name, value)
     if name == "samplers":
         return parse_names(value)
     if name == "ignore_eos":
@@ -90,6 +100,21 @@ def _check(name: str, value: Any) -> Any:
     return PARAMETERS[name].check(value)
 
 
+def _constraint(name: str, value: Any) -> ConstraintSampler:
+    """A sampler with a constraint, from its text or as it is."""
+    if name == "grammar":
+        if isinstance(value, ConstraintSampler):
+            return value
+        if not isinstance(value, str):
+            raise ParameterError(
+                name, f"grammar={value!r:.60} is neither GBNF text nor a sampler with a constraint"
+            )
+        return Grammar(value)
+    if isinstance(value, ConstraintSampler):  # from the values of other parameters
+        return value
+    return JSONSchema(value) if name == "json_schema" else Regex(value)
+
+
 class _Methods:
     """What ``SamplingParams`` can do; its fields are made from the declarations."""
 
@@ -106,6 +131,10 @@ class _Methods:
             if name in checked:
                 raise ParameterError(name, f"{name} is given twice, once as {given}")
             checked[name] = _check(name, value)
+        constraints = [name for name in CONSTRAINTS if checked.get(name) is not None]
+        if len(constraints) > 1:
+            both = " and ".join(constraints)
+            raise ParameterError(constraints[1], f"{both} are both given: choose one")
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             object.__setattr__(self, field.name, checked.get(field.name, field.default))
 
@@ -162,6 +191,11 @@ class _Methods:
         """All parameters by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
 
+    @property
+    def constraint(self) -> ConstraintSampler | None:
+        """The sampler of ``grammar``, ``json_schema`` or ``regex``, if one is given."""
+        return next((c for n in CONSTRAINTS if (c := getattr(self, n)) is not None), None)
+
     def list(self, tokenizer: Any = None) -> list[Sampler]:
         """The samplers, in order: biases first, what chooses the token last."""
         values = {**self.values(), "tokenizer": tokenizer}
@@ -186,8 +220,8 @@ class _Methods:
         Parameters
         ----------
         vocab
-            A tokenizer, or a vocabulary.  ``ignore_eos`` needs either; DRY's breakers given as text
-            need a tokenizer.
+            A tokenizer, or a vocabulary.  ``ignore_eos`` and grammars need either; DRY's breakers given as
+            text need a tokenizer.
         completion
             Index among completions of one prompt.
 
@@ -203,7 +237,12 @@ class _Methods:
             eog = (vocab.vocab if tokenizer else vocab).eog
             biases = {**dict(values["logit_bias"]), **dict.fromkeys(eog, float("-inf"))}
             params = self.replace(logit_bias=biases, ignore_eos=False)
-        return SamplerChain(params.list(tokenizer), values["numerics"], completion=completion)
+        return SamplerChain(
+            params.list(tokenizer),
+            values["numerics"],
+            completion=completion,
+            grammar=self.constraint and self.constraint.bound(vocab),
+        )
 
 
 SAMPLERS_BY_NAME = {cls.name: cls for cls in SAMPLERS}
@@ -251,7 +290,10 @@ def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fields() -> list[tuple[str, Any, Any]]:
     fields = [(p.name, p.type, dataclasses.field(default=p.neutral)) for p in PARAMETERS.values()]
-    fields += [(n, type(v), dataclasses.field(default=v)) for n, v in _OPTIONS.items()]
+    fields += [
+        (n, object if v is None else type(v), dataclasses.field(default=v))
+        for n, v in _OPTIONS.items()
+    ]
     return fields
 
 
@@ -271,6 +313,10 @@ def _document() -> str:
         "    Mask the end-of-generation tokens.",
         "numerics : str",
         "    'portable', or 'llama.cpp' for llama.cpp's own tokens (docs/llama-cpp.md).",
+        "grammar : GBNF text, or a sampler with a constraint",
+        "json_schema : mapping or JSON text",
+        "regex : str",
+        "    What the generated text must obey (docs/grammar.md); one of the three.",
         "",
         "Raises",
         "------",

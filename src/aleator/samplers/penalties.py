@@ -53,6 +53,7 @@ class Penalties(Sampler):
     """Penalise tokens that were accepted lately."""
 
     name = "penalties"
+    writes = True
     letter = "e"
     penalty_last_n: int = declare(PENALTY_LAST_N)
     repetition_penalty: float = declare(REPETITION_PENALTY)

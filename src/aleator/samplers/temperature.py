@@ -44,6 +44,7 @@ class Temperature(Sampler):
     """Divide the logits by a temperature, when their mass is next read."""
 
     name = "temperature"
+    writes = True
     letter = "t"
     aliases = ("temp",)
     temperature: float = declare(TEMPERATURE)

@@ -1,4 +1,4 @@
-"""Samplers written in Python, which may stand anywhere in a portable chain.
+"""Samplers written in Python, which may stand anywhere in a chain.
 
 Any object with ``apply(candidates)`` will do.  What else it has is used:
 
@@ -11,7 +11,8 @@ Any object with ``apply(candidates)`` will do.  What else it has is used:
 
 In ``apply`` the candidates are :class:`~aleator.samplers.chain.Candidates`: read ``ids``, ``logits`` or
 ``probs``; assign ``logits`` (a pending temperature is applied first; NaN masks, see docs/numerics.md), call
-``keep(ids)``, or assign ``selected``.  They are valid during the call only.
+``keep(ids)``, or assign ``selected``.  They are valid during the call only.  With ``numerics="llama.cpp"``
+they are llama.cpp's array: in its order, masked tokens at -inf in it.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ class UserSampler(Sampler):
         """Host kernel: native/samplers/user.cpp, which calls back."""
         return host.UserSampler(_Adapter(self.user, self._candidates_of))
 
+    def native_llama(self, place: Place) -> host.LlamaSampler:
+        """Host kernel: native/llama/user.cpp, which calls back."""
+        return host.LlamaUserSampler(_Adapter(self.user, self._candidates_of))
+
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """Not available: the user's code is the definition."""
         raise ParameterError("samplers", f"{self.name} is written in Python and has no reference")
@@ -68,7 +73,7 @@ class _Adapter:
     def __init__(self, user: Any, candidates_of: Callable[[Any], Any]) -> None:
         self.user, self._candidates_of = user, candidates_of
 
-    def apply(self, native: Any) -> None:
+    def apply(self, native: Any, position: int = 0) -> None:
         self.user.apply(self._candidates_of(native))
 
     def accept(self, token: int, generated: bool) -> None:
@@ -78,6 +83,9 @@ class _Adapter:
     def rollback(self) -> None:
         if hasattr(self.user, "rollback"):
             self.user.rollback(1)
+
+    def set_ordinal(self, ordinal: int) -> None:
+        """A user's sampler has no random stream of the chain's."""
 
     def reset(self) -> None:
         if hasattr(self.user, "reset"):

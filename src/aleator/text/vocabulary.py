@@ -34,6 +34,11 @@ def _byte_alphabet() -> dict[int, str]:
 
 BYTE_CHARACTERS = _byte_alphabet()
 _CHARACTER_BYTES = {character: bytes([byte]) for byte, character in BYTE_CHARACTERS.items()}
+# The same as one pass: to the Latin-1 character of the byte, and to none where there is not one byte.
+_ONE_BYTE = str.maketrans(
+    {chr(code): "\uffff" for code in range(0x80, 0x100)}
+    | {character: byte.decode("latin-1") for character, byte in _CHARACTER_BYTES.items()}
+)
 _MODELS: dict[str, Literal["spm", "bpe"]] = {"llama": "spm", "gpt2": "bpe"}
 # Looked up by number: making a TokenAttribute of each token would take longer than the rest.
 _SPECIAL = {TokenAttribute.CONTROL, TokenAttribute.UNKNOWN}
@@ -229,7 +234,10 @@ class Vocabulary:
         if attribute in _NOT_SHOWN:
             return b""
         if self.kind == "bpe":
-            return b"".join([_CHARACTER_BYTES.get(c) or c.encode() for c in text])
+            try:
+                return text.translate(_ONE_BYTE).encode("latin-1")
+            except UnicodeEncodeError:
+                return b"".join([_CHARACTER_BYTES.get(c) or c.encode() for c in text])
         if attribute == TokenAttribute.BYTE:
             return bytes([int(text[3:5], 16)])
         return text.replace(SPACE, " ").encode()

@@ -1,1 +1,64 @@
 """Where keys and values are kept, one file per way of keeping them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from aleator.cache.storage.by_channel import ByChannelStorage
+from aleator.cache.storage.dense import DenseStorage
+from aleator.cache.storage.quantised import QuantisedStorage, hadamard_block
+from aleator.cache.storage.storage import Storage, bytes_for
+from aleator.cache.storage.types import TYPES, StorageType, storage_type
+from aleator.core.errors import ParameterError
+
+__all__ = ["TYPES", "Storage", "StorageType", "make_storage", "side_bytes", "storage_type"]
+
+
+def side_bytes(
+    parameter: str, type_name: str, shapes: Sequence[tuple[int, int]], n_cells: int
+) -> int:
+    """Bytes that :func:`make_storage` will allocate; its errors."""
+    return bytes_for(parameter, storage_type(parameter, type_name), shapes, n_cells)
+
+
+def make_storage(
+    parameter: str,
+    type_name: str,
+    shapes: Sequence[tuple[int, int]],
+    n_cells: int,
+    devices: Sequence[torch.device],
+    *,
+    keys: bool = False,
+    layout: str = "token",
+    hadamard: bool = True,
+) -> Storage:
+    """Storage for one side.
+
+    Args:
+        parameter: what to call the type in errors: "type_k" or "type_v".
+        type_name: "f32", "f16", "bf16", "q8_0" or "q4_0".
+        shapes: (heads, elements per head) of each layer.
+        n_cells: cells.
+        devices: of each layer.
+        keys: it is the keys' side.
+        layout: "token" or "channel".
+        hadamard: whether heads may be turned before they are rounded to blocks.
+
+    """
+    chosen = storage_type(parameter, type_name)
+    bytes_for(parameter, chosen, shapes, n_cells)
+    if layout not in ("token", "channel"):
+        raise ParameterError("v_layout", f"v_layout must be token or channel, not {layout!r}")
+    if chosen.block > 1:
+        if layout == "channel":
+            raise ParameterError(
+                "v_layout",
+                f"v_layout='channel' cannot hold {parameter}={type_name}, whose blocks lie along a "
+                "token's channels: use v_layout='token', or f32, f16 or bf16",
+            )
+        rotation = hadamard_block(shapes, keys) if hadamard else 0
+        return QuantisedStorage(chosen, shapes, n_cells, devices, rotation)
+    kind = ByChannelStorage if layout == "channel" else DenseStorage
+    return kind(chosen, shapes, n_cells, devices)

@@ -1,59 +1,34 @@
-"""Keys or values of every layer as plain tensors, one row per cell."""
+"""Single elements, a cell's side by side: [n_cells, heads, dim]."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from aleator.core.errors import ParameterError
-
-TYPES: dict[str, torch.dtype] = {
-    "f32": torch.float32,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-}
+from aleator.cache.storage.storage import Rows, Storage
 
 
-def dense_type(parameter: str, name: str) -> torch.dtype:
-    """The torch type that ``name`` ("f32", "f16", "bf16") stands for."""
-    if name not in TYPES:
-        later = " (quantised caches come in a later release)" if name in ("q8_0", "q4_0") else ""
-        raise ParameterError(
-            parameter, f"{parameter} must be one of {', '.join(TYPES)}, not {name!r}{later}"
-        )
-    return TYPES[name]
+class DenseStorage(Storage):
+    """Layers of float32, float16 or bfloat16 [n_cells, heads, dim]."""
 
+    def _allocate(self, heads: int, dim: int, device: torch.device) -> torch.Tensor:
+        return torch.zeros(self.n_cells, heads, dim, dtype=self.type.dtype, device=device)
 
-def dense_bytes(widths: Sequence[int], n_cells: int, type_name: str) -> int:
-    """Bytes that ``n_cells`` rows of these widths (elements per cell and layer) take."""
-    return sum(widths) * n_cells * dense_type("type", type_name).itemsize
+    def write(self, layer: int, cells: Rows, rows: torch.Tensor) -> None:
+        """[T, heads, dim] into the cells."""
+        to = self.layers[layer]
+        if isinstance(cells, slice):
+            to[cells] = rows
+        else:
+            to.index_copy_(0, cells, rows.to(to))
 
+    def read(self, layer: int, cells: Rows) -> torch.Tensor:
+        """[n, heads, dim] in the stored type."""
+        stored = self.layers[layer]
+        return stored[cells] if isinstance(cells, slice) else stored.index_select(0, cells)
 
-class DenseStorage:
-    """One side (K or V): per layer a tensor [n_cells, n_kv_heads, head_dim].
-
-    Allocated once, zeroed, never moved.
-    """
-
-    def __init__(
-        self,
-        shapes: Sequence[tuple[int, int]],
-        n_cells: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        self.dtype = dtype
-        self.layers = [
-            torch.zeros(n_cells, heads, dim, dtype=dtype, device=device) for heads, dim in shapes
-        ]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all layers."""
-        return sum(t.nbytes for t in self.layers)
-
-    def zero(self) -> None:
-        """Set every row to 0."""
-        for t in self.layers:
-            t.zero_()
+    def encoded(self, layer: int, rows: torch.Tensor) -> npt.NDArray[np.uint8]:
+        """Bytes [T, bytes of a cell]."""
+        stored = rows.to("cpu", self.type.dtype).contiguous()
+        return stored.view(len(rows), -1).view(torch.uint8).numpy()

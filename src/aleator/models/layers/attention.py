@@ -13,35 +13,43 @@ def attend(
 ) -> torch.Tensor:
     """softmax(q k^T * scale) v for float32 q [T, H, D]: float32 [T, H * Dv].
 
-    Computed in float32 whatever the cache's types.  ``fused`` uses torch's fused kernel, which
-    never holds the T x n scores, for more than one query; one query is fastest as two plain
-    products.
+    Computed in float32 whatever the cache's types.  A query that sees no cell gives 0.  ``fused`` uses
+    torch's fused kernel, which never holds the T x n scores, for more than one query; one query is
+    fastest as two plain products.
     """
     k, v = cells.read(layer)
     k, v = k.to(q.dtype), v.to(q.dtype)
     t, heads, dim = q.shape
     kv_heads, n = k.shape[1], k.shape[0]
+    if n == 0:
+        return q.new_zeros(t, heads * v.shape[2])
+    mask = cells.mask(layer)
     groups = heads // kv_heads
     if fused and t > 1:
         out = F.scaled_dot_product_attention(
             q.transpose(0, 1).unsqueeze(0),
             k.transpose(0, 1).unsqueeze(0),
             v.transpose(0, 1).unsqueeze(0),
-            attn_mask=cells.mask,
+            attn_mask=mask,
             is_causal=cells.causal,
             scale=scale,
             enable_gqa=groups > 1,
         )
-        return out.squeeze(0).transpose(0, 1).reshape(t, -1)
+        out = out.squeeze(0).transpose(0, 1).reshape(t, -1)
+        return _zero_blind(out, mask) if cells.blind and mask is not None else out
     # Queries of one key-value head are the rows of one matrix: [G, groups * T, D] x [G, D, n].
     rows = q.view(t, kv_heads, groups, dim).permute(1, 2, 0, 3).reshape(kv_heads, groups * t, dim)
     scores = torch.bmm(rows, k.permute(1, 2, 0)).mul_(scale)
-    if cells.mask is not None or cells.causal:
-        mask = cells.mask
+    if mask is not None or cells.causal:
         if mask is None:
             mask = torch.full((t, n), -torch.inf, device=q.device).triu_(1)
         scores.view(kv_heads, groups, t, n).add_(mask)
     out = torch.bmm(scores.softmax(-1), v.transpose(0, 1))
-    if t == 1:
-        return out.view(1, -1)
-    return out.view(kv_heads, groups, t, -1).permute(2, 0, 1, 3).reshape(t, -1)
+    if t > 1:
+        out = out.view(kv_heads, groups, t, -1).permute(2, 0, 1, 3)
+    out = out.reshape(t, -1)
+    return _zero_blind(out, mask) if cells.blind and mask is not None else out
+
+
+def _zero_blind(out: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return out.masked_fill_((mask == -torch.inf).all(1, keepdim=True), 0.0)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from aleator import _native
+from aleator.cache.threads import torch_pool
 from aleator.models.layers.parameters import parameter
 
 if TYPE_CHECKING:
@@ -16,17 +16,6 @@ if TYPE_CHECKING:
 
 NATIVE_TYPES = ("F32", "F16", "BF16", "Q8_0")
 _CPU = torch.device("cpu")
-
-
-@functools.cache
-def thread_pool(threads: int) -> _native.ThreadPool:
-    """The pool of so many threads (1 to 256); its threads sleep when idle."""
-    return _native.ThreadPool(threads)
-
-
-def torch_pool() -> _native.ThreadPool:
-    """A pool of as many threads as torch uses."""
-    return thread_pool(min(torch.get_num_threads(), 256))
 
 
 class StoredWeight:

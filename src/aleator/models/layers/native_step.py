@@ -9,19 +9,15 @@ import numpy.typing as npt
 import torch
 
 from aleator import _native
-from aleator.models.layers.native_linear import (
-    StoredEmbedding,
-    StoredLinear,
-    torch_pool,
-)
+from aleator.cache.threads import torch_pool
+from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear
 
 if TYPE_CHECKING:
     from aleator.cache.kv_cache import KVCache
     from aleator.cache.step import MicroBatch
+    from aleator.cache.storage.storage import Storage
     from aleator.models.decoder import Decoder
     from aleator.models.layers.linear import Linear
-
-_CACHE_TYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 
 class NativeStep:
@@ -49,9 +45,7 @@ class NativeStep:
             rotary.magnitude,
             rotary.interleaved,
         )
-        for block, keys, values in zip(
-            decoder.blocks, cache.keys.layers, cache.values.layers, strict=True
-        ):
+        for layer, block in enumerate(decoder.blocks):
             heads = block.head_weights
             (q, k, v), (o,) = _matrices(block.qkv), _matrices(block.output)
             (gate, up), (down,) = _matrices(block.ffn.gate_up), _matrices(block.ffn.down)
@@ -67,8 +61,8 @@ class NativeStep:
                 block.ffn_norm.weight.numpy(),
                 None if heads is None else heads[0].numpy(),
                 None if heads is None else heads[block.n_heads].numpy(),
-                _memory(keys),
-                _memory(values),
+                _memory(cache.keys, layer),
+                _memory(cache.values, layer),
             )
 
     @staticmethod
@@ -76,8 +70,9 @@ class NativeStep:
         """Whether weights (in float32 arithmetic) and cache are where native code can use them."""
         return (
             isinstance(decoder.embedding, StoredEmbedding)
-            and cache.device.type == "cpu"
-            and all(t.dtype in _CACHE_TYPES for t in cache.keys.layers + cache.values.layers)
+            and decoder.architecture.name in ("llama", "qwen2", "qwen3")
+            and all(device.type == "cpu" for device in cache.devices)
+            and cache.k_storage == "rotated"
         )
 
     def run(
@@ -107,7 +102,7 @@ class NativeStep:
             inputs.astype(np.float32, copy=False) if vectors else None,
             positions,
             cells.slots,
-            cells.visible,
+            *cells.seen,
             wanted,
             logits,
         )
@@ -120,7 +115,9 @@ def _matrices(linear: Linear) -> list[_native.StoredMatrix]:
     return [part.matrix for part in linear.parts]
 
 
-def _memory(layer: torch.Tensor) -> _native.CacheMemory:
-    """A layer's keys or values [n_cells, heads, dim], shared, not copied."""
-    data = layer.view(-1).view(torch.uint8).numpy()
-    return _native.CacheMemory(data, _CACHE_TYPES[layer.dtype], *layer.shape)
+def _memory(side: Storage, layer: int) -> _native.CacheMemory:
+    """A layer's keys or values, shared, not copied."""
+    data = side.layers[layer].view(-1).view(torch.uint8).numpy()
+    return _native.CacheMemory(
+        data, side.type.native, side.n_cells, *side.shapes[layer], side.by_channel, side.rotation
+    )

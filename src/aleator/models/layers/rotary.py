@@ -99,6 +99,12 @@ class Rotary:
         pairs.copy_(torch.view_as_real(turned).transpose(-1, -2))
         return x
 
+    def magnitude_over(self, head_dim: int) -> torch.Tensor:
+        """What a rotation multiplies each channel's length by: float32 [head_dim]."""
+        factors = torch.ones(head_dim, device=self._table.device)
+        factors[: self.dim] = self.magnitude
+        return factors
+
     def shift(self, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
         """Stored keys [n, G, head_dim], float32, turned on by ``deltas`` (int64 [n]) positions.
 

@@ -1,0 +1,271 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+
+#include "bind.hpp"
+#include "cache/cells.hpp"
+
+namespace {
+
+using aleator::cache::Cells;
+using aleator::cache::Move;
+using aleator::cache::Run;
+using aleator::cache::Sight;
+using namespace nb::literals;
+template <typename T>
+using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<const uint64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+template <typename T>
+nb::ndarray<nb::numpy, T> owned_array(std::vector<T>&& values) {
+  auto* kept = new std::vector<T>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::ndarray<nb::numpy, T>(kept->data(), {kept->size()}, owner);
+}
+
+void require_rows(const Cells& c, const Rows& owners, size_t n) {
+  if (owners.shape(0) != n || owners.shape(1) != static_cast<size_t>(c.words()))
+    throw std::invalid_argument("owners must be uint64 [tokens, ceil(n_seq_max / 64)]");
+}
+
+nb::ndarray<nb::numpy, int64_t> place(Cells& c, Array<int32_t> positions, Rows owners,
+                                      bool contiguous) {
+  require_rows(c, owners, positions.shape(0));
+  return owned_array(c.place(positions.data(), owners.data(),
+                             static_cast<int64_t>(positions.shape(0)), contiguous));
+}
+
+void put(Cells& c, Array<int64_t> cells, Array<int32_t> positions, Rows owners) {
+  require_rows(c, owners, positions.shape(0));
+  if (cells.shape(0) != positions.shape(0))
+    throw std::invalid_argument("cells and positions must be equally long");
+  c.put(cells.data(), positions.data(), owners.data(), static_cast<int64_t>(cells.shape(0)));
+}
+
+void duplicate(Cells& c, Array<int64_t> from, Array<int64_t> to, int32_t seq, bool leave) {
+  if (from.shape(0) != to.shape(0)) throw std::invalid_argument("from and to must be equally long");
+  c.duplicate(from.data(), to.data(), static_cast<int64_t>(from.shape(0)), seq, leave);
+}
+
+int64_t mask(const Cells& c, Array<int32_t> positions, Array<int32_t> seqs,
+             nb::ndarray<bool, nb::ndim<2>, nb::c_contig, nb::device::cpu> out, bool causal,
+             const std::string& window, int32_t width) {
+  const size_t t = positions.shape(0), n = out.shape(1);
+  if (seqs.shape(0) != t || out.shape(0) != t || n > static_cast<size_t>(c.size()))
+    throw std::invalid_argument("out must be [queries, n] with n at most the number of cells");
+  for (size_t i = 0; i < t; ++i) {
+    if (seqs.data()[i] < 0 || seqs.data()[i] >= c.n_seq_max())
+      throw std::invalid_argument("seqs must lie in [0, n_seq_max)");
+    if (positions.data()[i] < 0) throw std::invalid_argument("a position must not be negative");
+  }
+  Sight sight{causal, Sight::Window::none, width};
+  if (window == "standard")
+    sight.window = Sight::Window::standard;
+  else if (window == "chunked")
+    sight.window = Sight::Window::chunked;
+  else if (window == "symmetric")
+    sight.window = Sight::Window::symmetric;
+  else if (!window.empty())
+    throw std::invalid_argument("window must be standard, chunked, symmetric or empty, not '" +
+                                window + "'");
+  if (!window.empty() && width < 1)
+    throw std::invalid_argument("width must be 1 or more, not " + std::to_string(width));
+  return c.mask(positions.data(), seqs.data(), static_cast<int64_t>(t), static_cast<int64_t>(n),
+                sight, out.data());
+}
+
+// What a per-cell property is, as a new array.
+template <typename T, typename F>
+auto per_cell(const Cells& c, int64_t width, F&& f) {
+  std::vector<T> values(static_cast<size_t>(c.size() * width));
+  for (int64_t i = 0; i < c.size(); ++i) f(i, &values[static_cast<size_t>(i * width)]);
+  return values;
+}
+
+nb::ndarray<nb::numpy, uint64_t, nb::ndim<2>> owner_rows(const Cells& c) {
+  auto* rows =
+      new std::vector<uint64_t>(per_cell<uint64_t>(c, c.words(), [&](int64_t i, uint64_t* row) {
+        for (const int32_t s : c.owners(i)) row[s / 64] |= uint64_t{1} << (s % 64);
+      }));
+  nb::capsule owner(rows, [](void* p) noexcept { delete static_cast<std::vector<uint64_t>*>(p); });
+  return nb::ndarray<nb::numpy, uint64_t, nb::ndim<2>>(
+      rows->data(), {static_cast<size_t>(c.size()), static_cast<size_t>(c.words())}, owner);
+}
+
+using Triples = std::vector<std::tuple<int64_t, int64_t, int64_t>>;
+
+}  // namespace
+
+ALEATOR_BIND(cells) {
+  m.def(
+      "fail_allocation", [](int64_t n) { aleator::cache::allocations_left = n; }, "n"_a,
+      "For tests: the cells' n-th allocation from now in this thread fails; -1: none does.");
+
+  nb::class_<Cells>(m, "Cells",
+                    "What each cell of a KV cache holds: position, owners, pending shift.\n\n"
+                    "Ranges of positions are [p0, p1); p0 < 0 means 0 and p1 < 0 means infinity. "
+                    "An id out of range raises ValueError.")
+      .def(nb::init<int64_t, int32_t, bool, bool>(), "size"_a, "n_seq_max"_a = 1,
+           "streams"_a = false, "llama_2024"_a = false,
+           "streams: every sequence has size / n_seq_max cells to itself. llama_2024: the head "
+           "follows llama.cpp's rules of 2024.")
+      .def_prop_ro("size", &Cells::size)
+      .def_prop_ro("n_seq_max", &Cells::n_seq_max)
+      .def_prop_ro("n_streams", &Cells::n_streams)
+      .def_prop_ro("words", &Cells::words, "64-bit words of a row of owners.")
+      .def_prop_ro("used", &Cells::used, "Cells that hold a token.")
+      .def_prop_ro(
+          "head", [](const Cells& c) { return c.head(); },
+          "Where the next search starts; may equal size. With streams, the first one's.")
+      .def_prop_ro(
+          "heads",
+          [](const Cells& c) {
+            std::vector<int64_t> heads;
+            for (int32_t s = 0; s < c.n_streams(); ++s) heads.push_back(c.head(s));
+            return heads;
+          },
+          "The head of every stream.")
+      .def_prop_ro("top", &Cells::top, "Index of the highest used cell + 1.")
+      .def_prop_ro("has_shift", &Cells::has_shift, "Does a stored key wait for a rotation?")
+      .def_prop_ro("version", &Cells::version, "Changes with every change.")
+      .def_prop_ro("shared_cells", &Cells::shared_cells, "Cells with several owners.")
+      .def_prop_ro(
+          "positions",
+          [](const Cells& c) {
+            return nb::ndarray<nb::numpy, const int32_t>(c.positions(), {(size_t)c.size()});
+          },
+          nb::rv_policy::reference_internal, "int32 [size], read-only view; -1 is an empty cell.")
+      .def_prop_ro(
+          "shifts",
+          [](const Cells& c) {
+            return owned_array(
+                per_cell<int32_t>(c, 1, [&](int64_t i, int32_t* x) { *x = c.shift(i); }));
+          },
+          nb::rv_policy::move,
+          "int32 [size], a new array: how far each stored key must still be turned.")
+      .def_prop_ro("owners", &owner_rows, nb::rv_policy::move,
+                   "uint64 [size, words], a new array; bit s of a row is sequence s. For one cell "
+                   "owners_of costs less.")
+      .def(
+          "owners_of",
+          [](const Cells& c, int64_t cell) {
+            if (cell < 0 || cell >= c.size())
+              throw std::invalid_argument("cell must lie in [0, " + std::to_string(c.size()) +
+                                          "), not " + std::to_string(cell));
+            const auto ids = c.owners(cell);
+            return std::vector<int32_t>(ids.begin(), ids.end());
+          },
+          "cell"_a, "Ascending ids of the sequences that own a cell.")
+      .def(
+          "used_in",
+          [](const Cells& c, int32_t stream) {
+            if (stream < 0 || stream >= c.n_streams())
+              throw std::invalid_argument("stream must lie in [0, " +
+                                          std::to_string(c.n_streams()) + ")");
+            return c.used_in(stream);
+          },
+          "stream"_a)
+      .def(
+          "find",
+          [](const Cells& c, int64_t n, bool contiguous, int32_t stream) {
+            return owned_array(c.find(n, contiguous, stream));
+          },
+          "n"_a, "contiguous"_a = false, "stream"_a = 0,
+          "The first n free cells in ring order from head, int64, or with contiguous the first n "
+          "in a row, which do not wrap; empty if there are not that many.")
+      .def("place", &place, "positions"_a, "owners"_a, "contiguous"_a = false,
+           "Give the cells that find names positions (int32 [n]) and owners (uint64 [n, words]); "
+           "return them.")
+      .def("put", &put, "cells"_a, "positions"_a, "owners"_a,
+           "Give these free cells (int64 [n]) positions and owners.")
+      .def("seq_rm", &Cells::seq_rm, "seq"_a, "p0"_a = -1, "p1"_a = -1)
+      .def("seq_cp", &Cells::seq_cp, "src"_a, "dst"_a, "p0"_a = -1, "p1"_a = -1)
+      .def("seq_keep", &Cells::seq_keep, "seq"_a)
+      .def("seq_add", &Cells::seq_add, "seq"_a, "p0"_a, "p1"_a, "delta"_a)
+      .def("seq_div", &Cells::seq_div, "seq"_a, "p0"_a, "p1"_a, "divisor"_a)
+      .def("seq_pos_min", &Cells::seq_pos_min, "seq"_a, "-1 if the sequence is empty.")
+      .def("seq_pos_max", &Cells::seq_pos_max, "seq"_a, "-1 if the sequence is empty.")
+      .def("seq_cells", &Cells::seq_cells, "seq"_a, "How many cells the sequence owns.")
+      .def(
+          "seq_runs",
+          [](const Cells& c, int32_t seq, int32_t p0, int32_t p1) {
+            Triples out;
+            for (const Run& r : c.seq_runs(seq, p0, p1)) out.emplace_back(r.pos, r.cell, r.len);
+            return out;
+          },
+          "seq"_a, "p0"_a = -1, "p1"_a = -1,
+          "The sequence's cells in a range, in order of position, as runs (position, cell, "
+          "length).")
+      .def(
+          "seq_cell_list",
+          [](const Cells& c, int32_t seq, int32_t p0, int32_t p1) {
+            std::vector<int64_t> cells;
+            for (const Run& r : c.seq_runs(seq, p0, p1))
+              for (int32_t i = 0; i < r.len; ++i) cells.push_back(r.cell + i);
+            return owned_array(std::move(cells));
+          },
+          "seq"_a, "p0"_a = -1, "p1"_a = -1,
+          "The sequence's cells in a range, in order of position, int64.")
+      .def(
+          "shared",
+          [](const Cells& c, int32_t seq, int32_t p0, int32_t p1) {
+            return owned_array(c.shared(seq, p0, p1));
+          },
+          "seq"_a, "p0"_a = -1, "p1"_a = -1,
+          "The sequence's cells in a range that others own too, int64.")
+      .def("sharers", &Cells::sharers, "seq"_a, "p0"_a = -1, "p1"_a = -1,
+           "Ascending ids of the other sequences that own any of its cells in a range.")
+      .def("same_cells", &Cells::same_cells, "a"_a, "b"_a, "Do a and b own the same cells?")
+      .def("duplicate", &duplicate, "source"_a, "target"_a, "seq"_a, "leave"_a,
+           "Free cells target become what source are, owned by seq alone; with leave seq leaves "
+           "source. The stored rows are copied by others.")
+      .def("clear", &Cells::clear)
+      .def(
+          "shifted", [](const Cells& c) { return owned_array(c.shifted()); },
+          "Cells whose stored key waits for a rotation, int64.")
+      .def("clear_shifts", &Cells::clear_shifts)
+      .def(
+          "pending",
+          [](const Cells& c) {
+            std::vector<int64_t> cells = c.shifted();
+            std::vector<int32_t> deltas;
+            deltas.reserve(cells.size());
+            for (const int64_t i : cells) deltas.push_back(c.shift(i));
+            return nb::make_tuple(owned_array(std::move(cells)), owned_array(std::move(deltas)));
+          },
+          "The shifted cells, int64 [n], and how far each key must be turned, int32 [n].")
+      .def(
+          "defrag_plan",
+          [](const Cells& c, int64_t max_moves) {
+            Triples out;
+            for (const Move& x : c.defrag_plan(max_moves)) out.emplace_back(x.from, x.to, x.n);
+            return out;
+          },
+          "max_moves"_a = -1,
+          "Moves (from, to, length) of the last cells into the holes before them; negative: any "
+          "number.")
+      .def(
+          "move",
+          [](Cells& c, const Triples& moves) {
+            std::vector<Move> list;
+            for (const auto& [from, to, n] : moves) list.push_back({from, to, n});
+            c.move(list);
+          },
+          "moves"_a, "Make moves of used cells to free ones. The stored rows are copied by others.")
+      .def("begin", &Cells::begin, "Start a journal of all changes; may be nested.")
+      .def("commit", &Cells::commit, "Keep the changes since the last begin.")
+      .def("rollback", &Cells::rollback,
+           "Restore the state at the last begin; after its commit too, until the next change.")
+      .def("mask", &mask, "positions"_a, "seqs"_a, "out"_a, "causal"_a = true, "window"_a = "",
+           "width"_a = 0,
+           "Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell "
+           "j? Returns how many are True. window (standard, chunked or symmetric, of a width in "
+           "positions) hides keys that are too far away.")
+      .def("map", &Cells::map,
+           "One character per cell below top: '.' free, a digit its owner ('+' above 9), 'M' "
+           "several.")
+      .def("check", &Cells::check, "Raise RuntimeError if the indexes and the cells disagree.");
+}

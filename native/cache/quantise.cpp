@@ -1,0 +1,110 @@
+#include "cache/quantise.hpp"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bind.hpp"
+#include "layers/rows.hpp"
+#include "layers/stored_matrix.hpp"
+#include "threads/pool.hpp"
+
+namespace aleator {
+
+template <class T, int n>
+using Rows = nb::ndarray<T, nb::ndim<n>, nb::c_contig, nb::device::cpu>;
+using CellList = Rows<const int64_t, 1>;
+
+// Bytes [n_cells, row_bytes] of rows of `width` elements, and which of them x goes to or comes
+// from.
+template <class Data, class X>
+static Stored checked(const std::string& name, const Data& data, const CellList& cells,
+                      const X& x) {
+  const Stored type = stored_type(name);
+  const int64_t n_cells = int64_t(data.shape(0)), width = int64_t(x.shape(1));
+  if (int64_t(data.shape(1)) != stored_row_bytes(type, width) || x.shape(0) != cells.size())
+    throw std::invalid_argument("rows of " + std::to_string(data.shape(1)) + " bytes are not " +
+                                std::to_string(width) + " elements of " + name +
+                                ", or x has not one row per cell");
+  for (size_t i = 0; i < cells.size(); i++)
+    if (cells(i) < 0 || cells(i) >= n_cells)
+      throw std::invalid_argument("cell " + std::to_string(cells(i)) + " of " +
+                                  std::to_string(n_cells));
+  return type;
+}
+
+static void require_blocks(int64_t width, int64_t block) {
+  if (block < 0 || (block & (block - 1)) || (block && width % block))
+    throw std::invalid_argument("rotation in blocks of " + std::to_string(block) + " of " +
+                                std::to_string(width) + " elements");
+}
+
+template <class F>
+static void each_row(Pool& pool, int64_t n, F&& f) {
+  constexpr int64_t per_unit = 16;
+  pool.run([&](int thread) {
+    pool.split(thread, (n + per_unit - 1) / per_unit, [&](int64_t unit) {
+      const int64_t end = (unit + 1) * per_unit < n ? (unit + 1) * per_unit : n;
+      for (int64_t i = unit * per_unit; i < end; i++) f(thread, i);
+    });
+  });
+}
+
+static void store_rows(Pool& pool, const std::string& name, int64_t rotation,
+                       Rows<const float, 2> x, Rows<uint8_t, 2> data, CellList cells) {
+  static const auto store_row_ = ALEATOR_PICK(store_row);
+  static const auto hadamard_ = ALEATOR_PICK(hadamard);
+  const Stored type = checked(name, data, cells, x);
+  const int64_t width = int64_t(x.shape(1)), row_bytes = int64_t(data.shape(1));
+  require_blocks(width, rotation);
+  const float* from = x.data();
+  const int64_t *cell = cells.data(), n = int64_t(cells.size());
+  uint8_t* to = data.data();
+  nb::gil_scoped_release nogil;
+  std::vector<std::vector<float>> turned(size_t(pool.size()));
+  each_row(pool, n, [&](int thread, int64_t i) {
+    const float* row = from + i * width;
+    if (rotation) {
+      std::vector<float>& copy = turned[size_t(thread)];
+      copy.assign(row, row + width);
+      hadamard_(copy.data(), width, rotation);
+      row = copy.data();
+    }
+    store_row_(row, width, type, to + cell[i] * row_bytes);
+  });
+}
+
+static void load_rows(Pool& pool, const std::string& name, int64_t rotation,
+                      Rows<const uint8_t, 2> data, CellList cells, Rows<float, 2> y) {
+  static const auto widen_row_ = ALEATOR_PICK(widen_row);
+  static const auto hadamard_ = ALEATOR_PICK(hadamard);
+  const Stored type = checked(name, data, cells, y);
+  const int64_t width = int64_t(y.shape(1)), row_bytes = int64_t(data.shape(1));
+  require_blocks(width, rotation);
+  const uint8_t* from = data.data();
+  const int64_t *cell = cells.data(), n = int64_t(cells.size());
+  float* to = y.data();
+  nb::gil_scoped_release nogil;
+  each_row(pool, n, [&](int, int64_t i) {
+    widen_row_(from + cell[i] * row_bytes, type, width, to + i * width);
+    if (rotation) hadamard_(to + i * width, width, rotation);
+  });
+}
+
+}  // namespace aleator
+
+ALEATOR_BIND(quantise) {
+  using namespace aleator;
+  m.def("store_rows", &store_rows, nb::arg("pool"), nb::arg("type"), nb::arg("rotation"),
+        nb::arg("x"), nb::arg("data").noconvert(), nb::arg("cells"),
+        "data[cells[i]] = row i of x float32 [n, width], first turned by a Hadamard matrix in "
+        "blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0' or "
+        "'Q4_0'; data uint8 [n_cells, row bytes], cells int64 [n].  ValueError, with nothing "
+        "changed, when sizes disagree or a cell is out of range.");
+  m.def("load_rows", &load_rows, nb::arg("pool"), nb::arg("type"), nb::arg("rotation"),
+        nb::arg("data"), nb::arg("cells"), nb::arg("y").noconvert(),
+        "The other way: y[i] float32 [n, width] = row cells[i] of data, turned back.");
+}

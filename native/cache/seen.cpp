@@ -1,0 +1,86 @@
+// Which cells the tokens of a micro-batch attend to, as lists in order of position.
+//
+// The tokens of one sequence share a list, of which each sees a beginning; so a list costs what its
+// sequence holds, not tokens times cells, and sums run in the order of the text wherever it lies.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "bind.hpp"
+#include "cache/cells.hpp"
+
+namespace {
+
+using aleator::cache::Cells;
+using aleator::cache::Run;
+using namespace nb::literals;
+template <class T>
+using In = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <class T>
+nb::ndarray<nb::numpy, T> array(std::vector<T>&& values) {
+  auto* kept = new std::vector<T>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return nb::ndarray<nb::numpy, T>(kept->data(), {kept->size()}, owner);
+}
+
+nb::tuple seen_cells(const Cells& book, In<int32_t> positions, In<int32_t> seqs, bool causal,
+                     std::optional<In<int32_t>> key_positions) {
+  const int64_t n_tokens = int64_t(positions.size());
+  if ((key_positions && int64_t(key_positions->size()) < book.top()) ||
+      int64_t(seqs.size()) != n_tokens)
+    throw std::invalid_argument("sizes disagree");
+  const int32_t *pos = book.positions(), *key_pos = key_positions ? key_positions->data() : 0;
+  std::vector<int32_t> cells, list(static_cast<size_t>(n_tokens)), deltas;
+  std::vector<int64_t> start(1, 0), count(static_cast<size_t>(n_tokens));
+  std::vector<int32_t> list_seq;
+  const auto before = [pos](int32_t a, int32_t b) {
+    return pos[a] != pos[b] ? pos[a] < pos[b] : a < b;
+  };
+  for (int64_t t = 0; t < n_tokens; t++) {
+    const auto known = std::find(list_seq.begin(), list_seq.end(), seqs(t));
+    list[t] = int32_t(known - list_seq.begin());
+    if (known != list_seq.end()) continue;
+    list_seq.push_back(seqs(t));
+    cells.reserve(cells.size() + static_cast<size_t>(book.seq_cells(seqs(t))));
+    bool ordered = true;
+    int32_t end = 0;
+    for (const Run& r : book.seq_runs(seqs(t), -1, -1)) {
+      ordered &= r.pos >= end;
+      end = r.end();
+      for (int32_t c = r.cell; c < r.cell + r.len; c++) cells.push_back(c);
+    }
+    if (!ordered) std::sort(cells.begin() + start.back(), cells.end(), before);
+    start.push_back(int64_t(cells.size()));
+  }
+  for (int64_t t = 0; t < n_tokens; t++) {
+    const auto begin = cells.begin() + start[list[t]], end = cells.begin() + start[list[t] + 1];
+    count[t] = causal ? std::upper_bound(begin, end, positions(t),
+                                         [pos](int32_t p, int32_t cell) { return p < pos[cell]; }) -
+                            begin
+                      : end - begin;
+  }
+  bool behind = false;
+  if (key_pos)
+    for (const int32_t c : cells) behind |= key_pos[c] != pos[c];
+  if (behind)
+    for (const int32_t c : cells) deltas.push_back(pos[c] - key_pos[c]);
+  return nb::make_tuple(array(std::move(cells)), array(std::move(start)), array(std::move(list)),
+                        array(std::move(count)),
+                        behind ? nb::cast(array(std::move(deltas))) : nb::none());
+}
+
+}  // namespace
+
+ALEATOR_BIND(seen) {
+  m.def("seen_cells", &seen_cells, "cells"_a, "positions"_a, "seqs"_a, "causal"_a,
+        "key_positions"_a.none(),
+        "(seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in "
+        "sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells that it owns, "
+        "in order of position, of which a token sees those not after it (causal) or all. "
+        "seen_deltas: positions minus key_positions of the listed cells; None if all 0.");
+}

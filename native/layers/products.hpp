@@ -1,0 +1,66 @@
+// What the layers of a step have in common: the running sum x [tokens, n_embd], its norms, and
+// matrix products shared out among the threads of a pool.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "layers/linear.hpp"
+#include "threads/pool.hpp"
+
+namespace aleator {
+
+struct Product {
+  const Weights* weights;
+  float* out;  // [tokens, weights->out]
+};
+
+class Products {
+ public:
+  // Makes room for `tokens` rows of n_embd, and of at most `widest` elements as a product's input.
+  void prepare(Pool& pool, int64_t tokens, int64_t n_embd, int64_t widest);
+  Pool& pool() { return *pool_; }
+  float* x(int64_t token) { return &x_[token * n_embd_]; }
+
+  // The rest is called by every thread of the pool.
+
+  // Rows of x [tokens, in], `stride` apart, for a product.
+  Input input(int thread, const float* x, int64_t stride, int64_t in, int64_t tokens);
+  // The running sum normalised, for a product.
+  Input normed(int thread, const float* weight, float eps);
+  // Several matrices with one input; after(product, begin, end) follows on the thread that has
+  // computed these rows of a product's matrix.
+  template <class F>
+  void run(int thread, const Input& x, std::initializer_list<Product> list, F&& after) {
+    int64_t n = 0;
+    for (const Product& p : list) n += units(*p.weights, x.tokens);
+    pool_->split(thread, n, [&](int64_t unit) {
+      const Product* p = list.begin();
+      for (; unit >= units(*p->weights, x.tokens); p++) unit -= units(*p->weights, x.tokens);
+      const Weights& w = *p->weights;
+      const int64_t rows = rows_per_unit(w, x.tokens), begin = unit * rows;
+      const int64_t end = begin + rows < w.out ? begin + rows : w.out;
+      multiply(w, begin, end, x, p->out);
+      after(p - list.begin(), begin, end);
+    });
+  }
+  void run(int thread, const Input& x, std::initializer_list<Product> list) {
+    run(thread, x, list, [](int64_t, int64_t, int64_t) {});
+  }
+  // The running sum += W input.
+  void add(int thread, const Weights& w, const Input& input);
+  // Rows `rows` of the running sum, normalised, times W: out [n, W.out].
+  void logits(int thread, const Weights& w, const float* norm, float eps, const int64_t* rows,
+              int64_t n, float* out);
+  // Rows [begin, end) of W times x: into columns begin to end of out [tokens, W.out].
+  static void multiply(const Weights& w, int64_t begin, int64_t end, const Input& x, float* out);
+
+ private:
+  Pool* pool_ = nullptr;
+  int64_t tokens_ = 0, n_embd_ = 0;
+  std::vector<float> x_, sum_, packed_;
+  std::vector<std::vector<float>> normed_;  // one thread's own
+};
+
+}  // namespace aleator

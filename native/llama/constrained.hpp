@@ -1,0 +1,23 @@
+// A constraint in a chain with llama.cpp's numbers.
+#pragma once
+
+#include "llama/sampler.hpp"
+#include "samplers/constrained.hpp"
+
+namespace aleator::llama {
+
+class ConstraintSampler : public LlamaCloned<ConstraintSampler> {
+ public:
+  ConstraintSampler(const Constraint& constraint, std::vector<int32_t> ends)
+      : constrained(constraint.clone(), std::move(ends)) {}
+
+  void apply(Row& row, const History&) override;
+  void accept(const History& h) override { constrained.accept(h); }
+  void unaccept(const History& h) override { constrained.unaccept(h); }
+  void reset() override { constrained.reset(); }
+  void restart() override { constrained.reset(); }
+
+  Constrained constrained;
+};
+
+}  // namespace aleator::llama

@@ -1,0 +1,73 @@
+// What the bindings of both kinds of chain have in common.
+#pragma once
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "bind.hpp"
+#include "samplers/binding.hpp"
+
+namespace aleator {
+
+// Chain is one of them, and Shown its candidates in Python.  sample and apply let other Python
+// threads run.
+template <typename Chain, typename Shown>
+nb::class_<Chain> bind_chain(nb::module_& m, const char* name) {
+  return nb::class_<Chain>(m, name)
+      .def(
+          "sample",
+          [](Chain& chain, const Logits& logits) {
+            const Dtype dtype = dtype_of(logits.type);
+            nb::gil_scoped_release release;
+            const Busy busy(chain.busy);
+            return chain.sample(logits.data, logits.n, dtype);
+          },
+          nb::arg("logits").noconvert())
+      .def(
+          "apply",
+          [](Chain& chain, Shown& candidates) {
+            nb::gil_scoped_release release;
+            const Busy busy(chain.busy);
+            chain.apply(candidates.get());
+          },
+          nb::arg("candidates"))
+      .def(
+          "apply_one",
+          [](Chain& chain, Shown& candidates, size_t index) {
+            const Busy busy(chain.busy);
+            chain.apply_one(candidates.get(), index);
+          },
+          nb::arg("candidates"), nb::arg("index"))
+      .def(
+          "accept",
+          [](Chain& chain, int32_t token, bool generated) {
+            const Busy busy(chain.busy);
+            chain.accept(token, generated);
+          },
+          nb::arg("token"), nb::arg("generated"))
+      .def("reset",
+           [](Chain& chain) {
+             const Busy busy(chain.busy);
+             chain.reset();
+           })
+      .def("restart",
+           [](Chain& chain) {
+             const Busy busy(chain.busy);
+             chain.restart();
+           })
+      .def("clone",
+           [](Chain& chain) {
+             const Busy busy(chain.busy);
+             return std::make_unique<Chain>(chain);
+           })
+      .def_prop_ro("samplers", &Chain::samplers, nb::rv_policy::copy)
+      .def_prop_ro("history", [](const Chain& chain) { return chain.history().tokens; })
+      .def_prop_ro("n_sampled", &Chain::n_sampled)
+      .def_prop_ro("seconds", &Chain::seconds);
+}
+
+}  // namespace aleator

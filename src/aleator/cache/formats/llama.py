@@ -1,0 +1,351 @@
+"""llama.cpp 0.5's state blobs and session files.
+
+Little endian, without padding.  A memory is: u32 streams; for each stream u32 cells, and if there are
+any, per cell i32 position, u32 owners, i32 each owner; u32 whether values lie by channel; u32 layers; for
+each layer i32 type of K, u64 bytes of a row, the rows; then for each layer the same for V, or by channel
+i32 type, u32 bytes of an element, u32 channels, each channel's elements.
+
+A whole state is u32 length and name of the architecture, then the memory.  A sequence's is u32 magic, i32
+its id, then a memory whose cells have one owner.  A session file is u32 "ggsn", u32 version 10, u32
+number of tokens, i32 tokens, a whole state; a sequence's file is u32 "ggsq", u32 version 3, tokens the
+same way, a memory.
+
+What is read is hostile until proven otherwise: everything is checked before anything changes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator.cache.shift import turned_keys
+from aleator.cache.storage.storage import Storage
+from aleator.core.errors import Corrupt, Incompatible
+
+if TYPE_CHECKING:
+    from aleator.cache.kv_cache import KVCache
+
+SEQUENCE_MAGIC = 0xAF143CD8
+SESSION_MAGIC, SESSION_VERSION = 0x6767736E, 10
+SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION = 0x67677371, 3
+MAX_TOKENS = 1 << 28
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass
+class Section:
+    """The cells of one stream.
+
+    Attributes:
+        positions: int32 [n].
+        owners: uint64 [n, words], each cell's owners as bits.
+        keys: per layer uint8 [n, bytes of a row].
+        values: the same, or by channel uint8 [channels, n * bytes of an element].
+
+    """
+
+    positions: Ints
+    owners: npt.NDArray[np.uint64]
+    keys: list[Bytes]
+    values: list[Bytes]
+
+
+# Writing
+
+
+def write(cache: KVCache, seq: int) -> bytes:
+    """The state of everything (-1) or of one sequence, shifts applied."""
+    if seq >= 0:
+        return struct.pack("<Ii", SEQUENCE_MAGIC, seq) + _memory(cache, seq)
+    name = cache.architecture.encode()
+    return struct.pack("<I", len(name)) + name + _memory(cache, -1)
+
+
+def write_session(cache: KVCache, tokens: Sequence[int], seq: int) -> bytes:
+    """A session file (-1) or a sequence's file; ``tokens`` is the text it stands for."""
+    ids = np.asarray(tokens, "<i4")
+    if seq >= 0:
+        head = struct.pack("<III", SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION, len(ids))
+        return head + ids.tobytes() + _memory(cache, seq)
+    head = struct.pack("<III", SESSION_MAGIC, SESSION_VERSION, len(ids))
+    return head + ids.tobytes() + write(cache, -1)
+
+
+def _memory(cache: KVCache, seq: int) -> bytes:
+    parts = [struct.pack("<I", cache.n_streams)]
+    share = cache.size // cache.n_streams
+    rows = cache.cells.owners[: cache.cells.top]
+    bits = np.unpackbits(np.ascontiguousarray(rows).view(np.uint8), axis=1, bitorder="little")
+    bits = bits[:, : cache.n_seq_max]  # kept texts are not part of the state
+    own = bits[:, seq] if seq >= 0 else bits.any(1)
+    used = np.flatnonzero(own)
+    for stream in range(cache.n_streams):
+        cells = used[(used >= stream * share) & (used < (stream + 1) * share)]
+        parts.append(struct.pack("<I", len(cells)))
+        if len(cells):
+            owners = np.full((len(cells), 1), seq) if seq >= 0 else bits[cells]
+            parts += [_cells(cache.cells.positions[cells], owners, seq), *_data(cache, cells)]
+    return b"".join(parts)
+
+
+def _cells(positions: Ints, owners: npt.NDArray[np.generic], seq: int) -> bytes:
+    """``owners`` are bits [n, n_seq_max], or ids [n, 1] of a sequence."""
+    if seq >= 0:
+        columns = (positions, np.ones_like(positions), owners[:, 0])
+        return np.stack(columns, 1).astype("<i4").tobytes()
+    row, ids = np.nonzero(owners)
+    counts = np.bincount(row, minlength=len(positions))
+    start = np.concatenate(([0], np.cumsum(counts + 2)))
+    out = np.empty(start[-1], "<i4")
+    out[start[:-1]], out[start[:-1] + 1] = positions, counts
+    rank = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    out[start[row] + 2 + rank] = ids
+    return out.tobytes()
+
+
+def _data(cache: KVCache, cells: npt.NDArray[np.int64]) -> list[bytes]:
+    keys, values = cache.keys, cache.values
+    parts = [struct.pack("<II", values.by_channel, len(cache.shapes))]
+    behind = cache.cells.positions[cells] != cache.key_positions[cells]
+    for layer in range(len(cache.shapes)):
+        rows = keys.bytes_of(layer, cells)
+        if behind.any():
+            turned = turned_keys(cache, layer, cells[behind])
+            rows[behind] = keys.encoded(layer, turned)
+        parts += [struct.pack("<iQ", keys.type.ggml, keys.row_bytes(layer)), rows.tobytes()]
+    for layer, (heads, dim) in enumerate(values.shapes):
+        rows = values.bytes_of(layer, cells)
+        if values.by_channel:
+            size = values.type.block_bytes
+            parts.append(struct.pack("<iII", values.type.ggml, size, heads * dim))
+        else:
+            parts.append(struct.pack("<iQ", values.type.ggml, values.row_bytes(layer)))
+        parts.append(rows.tobytes())
+    return parts
+
+
+# Reading
+
+
+def read(cache: KVCache, blob: bytes | memoryview, seq: int) -> int:
+    """Replace everything (-1) or one sequence by a state; returns its cells.
+
+    Raises:
+        Corrupt: the bytes are no such state.
+        Incompatible: they are the state of another kind of cache.
+        CacheFull: more cells than there are.
+
+    """
+    source = Source(blob)
+    _head(cache, source, seq)
+    return _restore(cache, _sections(cache, source, seq), seq)
+
+
+def read_session(cache: KVCache, data: bytes | memoryview, seq: int) -> tuple[list[int], int]:
+    """The same for a session file or a sequence's file; returns its tokens and its cells."""
+    source = Source(data)
+    magic, version = source.u32("magic"), source.u32("version")
+    want = (SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION)
+    if seq < 0:
+        want = (SESSION_MAGIC, SESSION_VERSION)
+    if magic != want[0]:
+        if magic in (SESSION_MAGIC, SEQUENCE_FILE_MAGIC):
+            whole, one = "a whole session", "one sequence"
+            raise Incompatible("kind", *((one, whole) if seq < 0 else (whole, one)))
+        raise Corrupt(0, f"the file does not begin like a session file: magic {magic:#x}")
+    if version != want[1]:
+        raise Incompatible("version", version, want[1])
+    n = source.u32("n_tokens")
+    if n > MAX_TOKENS:
+        raise Corrupt(source.offset - 4, f"{n} tokens")
+    tokens = source.array("<i4", n, "tokens").tolist()
+    if seq < 0:
+        _head(cache, source, seq)
+    return tokens, _restore(cache, _sections(cache, source, seq), seq)
+
+
+class Source:
+    """Bytes read from their beginning; Corrupt where they end too early."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = memoryview(data).cast("B")
+        self.offset = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes not yet read."""
+        return len(self._data) - self.offset
+
+    def take(self, n: int, field: str) -> memoryview:
+        """The next n bytes."""
+        if n > self.left:
+            raise Corrupt(self.offset, f"{field} needs {n} bytes, and {self.left} are left")
+        self.offset += n
+        return self._data[self.offset - n : self.offset]
+
+    def array(self, dtype: str, n: int, field: str) -> npt.NDArray[np.int32]:
+        """The next n numbers; a view."""
+        return np.frombuffer(self.take(n * np.dtype(dtype).itemsize, field), dtype)
+
+    def rows(self, n: int, row: int, field: str) -> Bytes:
+        """The next n rows of bytes; a view."""
+        return np.frombuffer(self.take(n * row, field), np.uint8).reshape(n, row)
+
+    def u32(self, field: str) -> int:
+        """The next number."""
+        return int(struct.unpack("<I", self.take(4, field))[0])
+
+    def u64(self, field: str) -> int:
+        """The next number."""
+        return int(struct.unpack("<Q", self.take(8, field))[0])
+
+    def expect(self, field: str, have: int, want: int) -> None:
+        """Incompatible unless they are equal."""
+        if have != want:
+            raise Incompatible(field, have, want)
+
+
+def _head(cache: KVCache, source: Source, seq: int) -> None:
+    first = source.u32("the head")
+    if seq >= 0:
+        if first != SEQUENCE_MAGIC:
+            raise Corrupt(0, f"not a sequence's state: magic {first:#x}, not {SEQUENCE_MAGIC:#x}")
+        source.u32("sequence id")  # whose it was; any may take its place
+        return
+    if first == SEQUENCE_MAGIC:
+        raise Incompatible("kind", "the state of one sequence", "a whole state: pass seq")
+    if first > 256:
+        raise Corrupt(0, f"not a whole state: a name of {first} bytes")
+    name = bytes(source.take(first, "architecture")).decode(errors="replace")
+    if name != cache.architecture:
+        raise Incompatible("architecture", name, cache.architecture)
+
+
+def _sections(cache: KVCache, source: Source, seq: int) -> list[Section]:
+    source.expect("n_stream", source.u32("n_stream"), cache.n_streams)
+    sections = []
+    for _ in range(cache.n_streams):
+        at = source.offset
+        n = source.u32("cell_count")
+        if n * 12 > source.left:
+            raise Corrupt(at, f"{n} cells do not fit into the {source.left} bytes left")
+        if n == 0:
+            sections.append(Section(np.empty(0, np.int32), np.empty((0, 1), np.uint64), [], []))
+            continue
+        positions, owners = _read_cells(cache, source, n, seq)
+        sections.append(Section(positions, owners, *_read_data(cache, source, n)))
+    if source.left:
+        raise Corrupt(source.offset, f"{source.left} bytes follow the end of the state")
+    return sections
+
+
+def _read_cells(
+    cache: KVCache, source: Source, n: int, seq: int
+) -> tuple[Ints, npt.NDArray[np.uint64]]:
+    start = source.offset
+    owners = np.zeros((n, (cache.cells.n_seq_max + 63) // 64), np.uint64)
+    simple = np.frombuffer(source.take(n * 12, "cells"), "<i4").reshape(n, 3)
+    if (simple[:, 1] == 1).all():  # one owner each
+        positions = simple[:, 0].copy()
+        ids = simple[:, 2]
+        if seq < 0 and not ((ids >= 0) & (ids < cache.n_seq_max)).all():
+            bad = int(ids[(ids < 0) | (ids >= cache.n_seq_max)][0])
+            raise Incompatible("n_seq_max", f"a cell of sequence {bad}", cache.n_seq_max)
+        ids = ids.astype(np.int64) if seq < 0 else np.full(n, seq)
+        owners[np.arange(n), ids // 64] = np.uint64(1) << (ids % 64).astype(np.uint64)
+    elif seq >= 0:
+        raise Corrupt(start, "a cell of a sequence's state has not exactly one owner")
+    else:
+        source.offset = start
+        positions = np.empty(n, np.int32)
+        for i in range(n):
+            at = source.offset
+            positions[i], count = struct.unpack("<iI", source.take(8, "a cell"))
+            if count == 0 or count * 4 > source.left:
+                raise Corrupt(at, f"cell {i} has {count} owners")
+            if count > cache.n_seq_max:
+                raise Incompatible("n_seq_max", f"at least {count}", cache.n_seq_max)
+            each = tuple(source.array("<i4", count, "owners").tolist())
+            if len(set(each)) != count:
+                raise Corrupt(at, f"cell {i} names an owner twice")
+            if min(each) < 0 or max(each) >= cache.n_seq_max:
+                raise Incompatible("n_seq_max", f"a cell of sequences {each}", cache.n_seq_max)
+            for s in each:
+                owners[i, s // 64] |= np.uint64(1 << (s % 64))
+    if not ((positions >= 0) & (positions < 2**31 - 1)).all():
+        raise Corrupt(start, "a cell's position is not in [0, 2^31 - 1)")
+    return positions, owners
+
+
+def _read_data(cache: KVCache, source: Source, n: int) -> tuple[list[Bytes], list[Bytes]]:
+    by_channel = source.u32("v_trans")
+    if by_channel > 1:
+        raise Corrupt(source.offset - 4, f"v_trans is {by_channel}")
+    source.expect("v_trans", by_channel, int(cache.values.by_channel))
+    source.expect("n_layer", source.u32("n_layer"), len(cache.shapes))
+
+    def rows(side: Storage, name: str, layer: int) -> Bytes:
+        source.expect(f"type_{name}", source.u32(f"type_{name}"), side.type.ggml)
+        size = side.row_bytes(layer)
+        if side.by_channel:
+            element, width = side.type.block_bytes, side.shapes[layer][0] * side.shapes[layer][1]
+            source.expect(f"{name} element bytes", source.u32("element bytes"), element)
+            source.expect(f"{name} channels", source.u32("channels"), width)
+            return source.rows(width, n * element, f"{name} of layer {layer}")
+        source.expect(f"{name} row bytes", source.u64("row bytes"), size)
+        return source.rows(n, size, f"{name} of layer {layer}")
+
+    layers = range(len(cache.shapes))
+    keys = [rows(cache.keys, "k", i) for i in layers]
+    return keys, [rows(cache.values, "v", i) for i in layers]
+
+
+def _restore(cache: KVCache, sections: list[Section], seq: int) -> int:
+    """Put what has been checked into the cache, or raise and leave it as it was."""
+    total = 0
+    with torch.inference_mode(), cache.step() as step:
+        if seq >= 0:
+            cache.cells.seq_rm(seq)
+        else:
+            cache.cells.clear()
+        for section in sections:
+            n = len(section.positions)
+            total += n
+            if n == 0:
+                continue
+            step.make_room(n)
+            cells = cache.cells.place(section.positions, section.owners)
+            step.preserve(cells)
+            raw = cache.k_storage == "raw"
+            cache.key_positions[cells] = section.positions
+            for layer in range(len(cache.shapes)):
+                cache.values.put_bytes(layer, cells, section.values[layer])
+                if raw:
+                    _put_raw(cache, layer, cells, section)
+                else:
+                    cache.keys.put_bytes(layer, cells, section.keys[layer])
+            if raw:
+                cache.key_positions[cells] = 0
+        if seq < 0:
+            cache.cells.seq_add(0, 1, 0, 1)  # an empty range: it only sets the head to 0
+    if seq < 0 and cache.prefix is not None:
+        cache.prefix.clear()  # their cells are gone
+    return total
+
+
+def _put_raw(cache: KVCache, layer: int, cells: npt.NDArray[np.int64], section: Section) -> None:
+    """Keys turned to their positions, stored as at position 0."""
+    assert cache.rotate is not None  # noqa: S101  raw storage has one
+    cache.keys.put_bytes(layer, cells, section.keys[layer])
+    index = torch.from_numpy(cells).to(cache.devices[layer])
+    keys = cache.keys.read(layer, index).float()
+    back = torch.from_numpy(-section.positions.astype(np.int64)).to(keys.device)
+    cache.keys.write(layer, index, cache.rotate(layer, keys, back))

@@ -1,0 +1,156 @@
+r"""Aleator's own state files: a JSON header and named sections, each with its checksum.
+
+Layout, little endian: magic ``ALEATOR\0``; u32 version; u32 length of the header; the header, JSON in
+UTF-8; 16 bytes BLAKE2b of all that; then the sections in the header's order, each at the next multiple
+of 64, which is where the file ends.  The header's ``sections`` list name, offset, size and BLAKE2b (16
+bytes, hexadecimal) of each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aleator.core.errors import FileFormatError
+
+MAGIC = b"ALEATOR\0"
+VERSION = 1
+ALIGNMENT = 64
+MAX_HEADER = 1 << 24
+_DIGEST = 16
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """An open state file whose checksums have been verified.
+
+    Attributes:
+        name: the path, for messages.
+        header: what the writer put in.
+        sections: their bytes, by name; of a file they are mapped, not read.
+
+    """
+
+    name: str
+    header: dict[str, Any]
+    sections: dict[str, memoryview]
+
+
+def pack_state(header: Mapping[str, Any], sections: Mapping[str, Buffer]) -> list[Buffer]:
+    """The pieces of a state file, in order; ``header`` must be JSON-ready."""
+    views = {name: memoryview(data).cast("B") for name, data in sections.items()}
+    table: list[dict[str, Any]] = [
+        {"name": name, "offset": 0, "size": view.nbytes, "blake2b": _digest(view).hex()}
+        for name, view in views.items()
+    ]
+    # Offsets depend on the header's length, which depends on the offsets' digits: leave room for them.
+    start = _aligned(len(_head(header, table)) + 20 * len(table))
+    offset = start
+    for entry in table:
+        entry["offset"] = offset
+        offset = _aligned(offset + entry["size"])
+    head = _head(header, table)
+    pieces: list[Buffer] = [head, bytes(start - len(head))]
+    for view in views.values():
+        pieces += [view, bytes(-view.nbytes % ALIGNMENT)]
+    return pieces
+
+
+def write_state_file(
+    path: str | os.PathLike[str], header: Mapping[str, Any], sections: Mapping[str, Buffer]
+) -> None:
+    """Write a state file; another file of that name is replaced when all is written, or not at all."""
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    pieces = pack_state(header, sections)
+    try:
+        with partial.open("xb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def read_state_file(source: str | os.PathLike[str] | Buffer) -> StateFile:
+    """Open a state file, or the bytes of one, and verify it whole.
+
+    Raises:
+        FileFormatError: another kind of file, a later version, or a damaged one; names field and offset.
+        OSError: it cannot be read.
+
+    """
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _parse("state", memoryview(source).cast("B"))
+    with Path(source).open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise FileFormatError(source, "the file is empty")
+        return _parse(str(source), memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+
+
+def _parse(name: str, data: memoryview) -> StateFile:
+    def wrong(message: str, field: str, offset: int) -> FileFormatError:
+        return FileFormatError(name, message, field=field, offset=offset)
+
+    if bytes(data[:8]) != MAGIC:
+        raise wrong("not a state file of Aleator", "magic", 0)
+    if len(data) < 16:
+        raise wrong("the file is cut short", "version", 8)
+    version = int.from_bytes(data[8:12], "little")
+    if version != VERSION:
+        raise wrong(f"version {version} is not supported, only {VERSION}", "version", 8)
+    size = int.from_bytes(data[12:16], "little")
+    if size > MAX_HEADER or 16 + size + _DIGEST > len(data):
+        raise wrong(f"a header of {size} bytes does not fit into the file", "header", 12)
+    end = 16 + size
+    if _digest(data[:end]) != bytes(data[end : end + _DIGEST]):
+        raise wrong("the header is damaged", "header", 16)
+    try:
+        header = json.loads(bytes(data[16:end]))
+        table = [
+            (str(e["name"]), int(e["offset"]), int(e["size"]), str(e["blake2b"]))
+            for e in header.pop("sections")
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise wrong("the header is not what it should be", "header", 16) from None
+    sections: dict[str, memoryview] = {}
+    position = end + _DIGEST
+    for section, offset, length, digest in table:
+        if section in sections or offset % ALIGNMENT or offset < position or length < 0:
+            raise wrong("the sections overlap or are out of order", section, offset)
+        if offset + length > len(data):
+            raise wrong(f"the file is cut short: {length} bytes are missing", section, offset)
+        sections[section] = data[offset : offset + length]
+        if _digest(sections[section]).hex() != digest:
+            raise wrong("the section is damaged", section, offset)
+        position = offset + length
+    if len(data) != _aligned(position) and table:
+        raise wrong("something follows the last section", "sections", position)
+    return StateFile(name, header, sections)
+
+
+def _head(header: Mapping[str, Any], table: list[dict[str, Any]]) -> bytes:
+    text = json.dumps(
+        {**header, "sections": table}, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    ).encode()
+    head = MAGIC + VERSION.to_bytes(4, "little") + len(text).to_bytes(4, "little") + text
+    return head + _digest(head)
+
+
+def _digest(data: Buffer) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST).digest()
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,624 @@
+"""The cache of layers that sum a sequence up in a state: convolution windows and state spaces.
+
+A *row* holds one state of every layer, as it was after one token, and is never changed once a step is
+over.  A sequence is a list of rows, newest last: the state to continue from, and behind it those of up
+to ``rollback`` tokens before.  Sequences share rows, so a fork copies nothing, and a step that fails leaves
+the old rows where they were.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator.cache.plan import Tokens, checked_positions, owner_bits
+from aleator.core.errors import CacheError, CannotRewind, InvalidBatch, ParameterError
+
+log = logging.getLogger(__name__)
+
+History = tuple[tuple[int, int], ...]
+"""(row, position) of a sequence's states, oldest first."""
+END = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class RecurrentShape:
+    """What a layer keeps: ``conv`` values of each channel before the next, and ``state`` numbers."""
+
+    channels: int
+    conv: int
+    state: int
+
+
+@dataclass
+class Run:
+    """Tokens of one micro-batch that continue one state, one after the other.
+
+    Attributes:
+        source: the row to start from, or -1 for the state of nothing.
+        tokens: indices in the micro-batch, ascending.
+        stores: (index in ``tokens``, row): after which tokens the state is kept, and where.
+
+    """
+
+    source: int
+    owners: tuple[int, ...]
+    tokens: list[int]
+    positions: list[int]
+    stores: list[tuple[int, int]]
+
+
+class RecurrentBatch:
+    """The states of one micro-batch of T tokens.
+
+    Attributes:
+        runs: in an order in which a run comes after the one whose state it continues.
+        conv: per layer float32 [rows, channels, conv].
+        ssm: per layer float32 [rows, channels, state].
+        order: int64 [T], the tokens run by run.
+        starts: int64 [runs + 1], where in ``order`` a run begins.
+        sources: int64 [runs], the rows to start from, or -1.
+        stores: int64 [T], by index in ``order``: the row that keeps the state after the token, or -1.
+        positions: int32 [T].
+        tokens: which tokens of the batch these are.
+        wanted: int64, which of them want logits, counted from the start of the micro-batch.
+
+    """
+
+    __slots__ = (
+        "conv",
+        "order",
+        "positions",
+        "runs",
+        "sources",
+        "ssm",
+        "starts",
+        "stores",
+        "tokens",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        cache: RecurrentCache,
+        runs: list[Run],
+        positions: npt.NDArray[np.int32],
+        tokens: slice = slice(None),
+        wanted: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        self.positions, self.tokens = positions, tokens
+        self.wanted = np.arange(len(positions)) if wanted is None else wanted
+        self.runs, self.conv, self.ssm = runs, cache.conv, cache.ssm
+        self.order = np.array([t for run in runs for t in run.tokens], dtype=np.int64)
+        self.starts = np.zeros(len(runs) + 1, dtype=np.int64)
+        self.starts[1:] = np.cumsum([len(run.tokens) for run in runs])
+        self.sources = np.array([run.source for run in runs], dtype=np.int64)
+        self.stores = np.full(len(self.order), -1, dtype=np.int64)
+        for run, start in zip(runs, self.starts.tolist(), strict=False):
+            for index, row in run.stores:
+                self.stores[start + index] = row
+
+
+@dataclass(frozen=True)
+class RecurrentCheckpoint:
+    """A sequence's state after its token at ``position``, copied: per layer conv and ssm."""
+
+    position: int
+    conv: tuple[torch.Tensor, ...]
+    ssm: tuple[torch.Tensor, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return sum(t.nbytes for t in self.conv + self.ssm)
+
+
+class RecurrentCache:
+    """States of up to ``n_seq_max`` sequences, with the verbs of :class:`KVCache`.
+
+    Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  A state has no parts, so:
+
+    - Removing a range that ends with the newest position is a rewind: exact while the state before ``p0``
+      is still held (``rollback`` tokens back), refused with :class:`CannotRewind` beyond.  Removing
+      everything is always allowed.  A range without the newest position changes nothing, as in
+      llama.cpp: what was read stays in the summary.
+    - A copy is of the whole sequence, and replaces what the copy held.
+    - Positions are labels: ``seq_add`` and ``seq_div`` move the newest one, for every sequence that
+      shares the state.
+
+    Every method either does what it says or raises and changes nothing.
+
+    Args:
+        layers: what each layer keeps.
+        n_seq_max: sequence ids lie in [0, n_seq_max).
+        rollback: tokens that every sequence can be rewound by.
+        device: where the states are.
+
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[RecurrentShape],
+        *,
+        n_seq_max: int = 1,
+        rollback: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if not 1 <= n_seq_max <= 4096:
+            raise ParameterError("n_seq_max", f"n_seq_max must lie in [1, 4096], not {n_seq_max}")
+        if not 0 <= rollback <= 4096:
+            raise ParameterError("rollback", f"rollback must lie in [0, 4096], not {rollback}")
+        self.device = torch.device(device)
+        self.n_seq_max, self.rollback = n_seq_max, rollback
+        # What is committed and what a step is writing, each with at most rollback + 1 rows a sequence.
+        self.n_rows = 2 * n_seq_max * (rollback + 1)
+        needed = self.bytes_for(layers, n_seq_max=n_seq_max, rollback=rollback)
+        try:
+            self.conv = [
+                torch.zeros(self.n_rows, s.channels, s.conv, device=self.device) for s in layers
+            ]
+            self.ssm = [
+                torch.zeros(self.n_rows, s.channels, s.state, device=self.device) for s in layers
+            ]
+        except (RuntimeError, MemoryError) as error:
+            raise ParameterError(
+                "n_seq_max",
+                f"the recurrent states do not fit: {n_seq_max} sequences with rollback {rollback} need "
+                f"{needed / 2**20:,.0f} MiB on {self.device}; use fewer sequences or a smaller rollback",
+            ) from error
+        self._histories: dict[int, History] = {}
+        self._holders = [0] * self.n_rows  # how many histories hold the row, a step's old ones too
+        self._free = list(range(self.n_rows - 1, -1, -1))
+        # Of each step under way, innermost last: what the sequences that it changed held before.
+        self._before: list[dict[int, History]] = []
+        self.version = 0  # changes with every change
+        log.info(
+            "recurrent states: %d sequences, %d layers, %s: %.2f MiB",
+            n_seq_max,
+            len(layers),
+            self.device,
+            needed / 2**20,
+        )
+
+    @staticmethod
+    def bytes_for(
+        layers: Iterable[RecurrentShape], *, n_seq_max: int = 1, rollback: int = 0
+    ) -> int:
+        """Bytes that the states will take, without allocating them."""
+        return sum(8 * n_seq_max * (rollback + 1) * s.channels * (s.conv + s.state) for s in layers)
+
+    def __repr__(self) -> str:
+        return f"RecurrentCache({self.used}/{self.n_seq_max} sequences used)"
+
+    @property
+    def cells(self) -> RecurrentCache:
+        """What knows the sequences' positions: this."""
+        return self
+
+    @property
+    def n_streams(self) -> int:
+        """Parts that sequences have to themselves: all share one."""
+        return 1
+
+    @property
+    def rewindable(self) -> int:
+        """Tokens by which a sequence can be rewound at least, once it has so many."""
+        return self.rollback
+
+    @property
+    def words(self) -> int:
+        """64-bit words in a set of sequences."""
+        return (self.n_seq_max + 63) // 64
+
+    @property
+    def size(self) -> int:
+        """How many sequences can be held."""
+        return self.n_seq_max
+
+    @property
+    def used(self) -> int:
+        """How many sequences are held."""
+        return len(self._histories)
+
+    def can_shift(self) -> bool:
+        """Whether ``seq_add`` and ``seq_div`` are allowed: always, positions are labels."""
+        return True
+
+    def same_cells(self, a: int, b: int) -> bool:
+        """Whether two sequences continue from the same state."""
+        return self._newest(a) == self._newest(b)
+
+    def plan(
+        self,
+        batch: Tokens,
+        *,
+        n_ubatch: int = 512,
+        n_batch: int | None = None,
+        rule: str = "simple",
+        keep_tail: int = 0,
+        causal: bool = True,
+    ) -> RecurrentPlan:
+        """Check a batch and cut it into micro-batches, without changing anything.
+
+        Arguments are those of :meth:`KVCache.plan`; of the rules only the order of the batch is needed here,
+        where a micro-batch may hold any tokens of any sequences, and no cut harms a rewind.
+
+        Raises:
+            InvalidBatch: a rule is broken; names the token.
+
+        """
+        if not causal:
+            raise ParameterError("causal_attn", "causal_attn=False: a state knows no later tokens")
+        n = len(batch.positions)
+        if n == 0:
+            raise InvalidBatch(-1, "the batch is empty: add at least one token")
+        positions = np.array(checked_positions(batch, self, self.n_seq_max), dtype=np.int32)
+        owners = owner_bits(batch, self.words, self.n_seq_max)
+        wanted = np.array(batch.wanted(), dtype=np.int64)
+        size = min(n_ubatch, n_batch or n_ubatch)
+        parts = tuple(slice(at, min(at + size, n)) for at in range(0, n, size))
+        return RecurrentPlan(positions, owners, wanted, parts, self.version)
+
+    def step(self, plan: RecurrentPlan | None = None) -> RecurrentStep:
+        """A block that changes the states, and changes nothing if it raises."""
+        return RecurrentStep(self, plan)
+
+    def check(self) -> None:
+        """Raise AssertionError if the bookkeeping contradicts itself."""
+        holders = [0] * self.n_rows
+        for history in [
+            *self._histories.values(),
+            *(old for before in self._before for old in before.values()),
+        ]:
+            for row, _ in history:
+                holders[row] += 1
+        free = {row for row, count in enumerate(holders) if count == 0}
+        if holders != self._holders or free != set(self._free) or len(free) != len(self._free):
+            raise AssertionError("rows are lost or held twice")
+        if any(not 1 <= len(h) <= self.rollback + 1 for h in self._histories.values()):
+            raise AssertionError("a history is empty or too long")
+
+    def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
+        """Tokens that need not be computed: none, no texts are kept here."""
+        return 0
+
+    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
+        """Whether the text is kept: no."""
+        return False
+
+    # llama.cpp's verbs
+
+    def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
+        """Remove positions [p0, p1) of a sequence (seq -1: of every sequence); True.
+
+        Raises:
+            CannotRewind: the state before ``p0`` is not held any more; names the oldest legal position.
+
+        """
+        if seq != -1:
+            self._check("seq", seq)
+        p0, p1 = _range(p0, p1)
+        changes: dict[int, History] = {}
+        for each in [seq] if seq != -1 else list(self._histories):
+            history = self._histories.get(each, ())
+            if history and p0 <= history[-1][1] < p1:
+                changes[each] = self._rewound(each, history, p0)
+        self._change(changes)
+        return True
+
+    def oldest_rewind(self, seq: int) -> int:
+        """The lowest position, but 0, from which ``seq_rm(seq, position, -1)`` is exact."""
+        self._check("seq", seq)
+        history = self._histories.get(seq, ())
+        return history[0][1] + 1 if history else 0
+
+    def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
+        """Let ``dst`` continue from the state of ``src``, instead of its own; no data moves.
+
+        Raises:
+            ParameterError: the range is not the whole sequence.
+
+        """
+        self._check("src", src)
+        self._check("dst", dst)
+        p0, p1 = _range(p0, p1)
+        history = self._histories.get(src, ())
+        if history and (p0 > 0 or p1 <= history[-1][1]):
+            raise ParameterError(
+                "p1" if p0 == 0 else "p0",
+                f"positions [{p0}, {p1}) are a part of sequence {src}, and its state has no parts: copy "
+                "all of it with p0=0 and p1=-1",
+            )
+        if src != dst:
+            self._change({dst: history})
+
+    def seq_keep(self, seq: int) -> None:
+        """Remove every other sequence."""
+        self._check("seq", seq)
+        self._change({each: () for each in self._histories if each != seq})
+
+    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        """Add ``delta`` to the newest position if it is in the range, for all that share the state."""
+        if not -(2**31) < delta < 2**31:
+            raise ParameterError("delta", f"delta must lie in (-2^31, 2^31), not {delta}")
+        self._relabel("delta", seq, p0, p1, lambda position: position + delta)
+
+    def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
+        """Divide the newest position if it is in the range by ``divisor`` (1 or more), rounding down."""
+        if not 1 <= divisor < 2**31:
+            raise ParameterError("divisor", f"divisor must lie in [1, 2^31), not {divisor}")
+        self._relabel("divisor", seq, p0, p1, lambda position: position // divisor)
+
+    def seq_pos_min(self, seq: int) -> int:
+        """The sequence's newest position, as its state cannot be taken apart; -1 if it is empty."""
+        return self.seq_pos_max(seq)
+
+    def seq_pos_max(self, seq: int) -> int:
+        """The sequence's newest position, or -1 if it is empty."""
+        self._check("seq", seq)
+        history = self._histories.get(seq, ())
+        return history[-1][1] if history else -1
+
+    def clear(self, data: bool = True) -> None:
+        """Drop every sequence; with ``data`` also zero what is stored."""
+        self._change(dict.fromkeys(self._histories, ()))
+        if data:
+            for t in self.conv + self.ssm:
+                t.zero_()
+
+    # Checkpoints
+
+    def checkpoint(self, seq: int) -> RecurrentCheckpoint:
+        """A copy of the sequence's state; ParameterError if it is empty."""
+        self._check("seq", seq)
+        history = self._histories.get(seq, ())
+        if not history:
+            raise ParameterError("seq", f"sequence {seq} is empty: there is no state to keep")
+        row, position = history[-1]
+        return RecurrentCheckpoint(
+            position,
+            tuple(t[row].clone() for t in self.conv),
+            tuple(t[row].clone() for t in self.ssm),
+        )
+
+    def restore(self, seq: int, checkpoint: RecurrentCheckpoint) -> None:
+        """Let the sequence continue from a checkpoint, of this cache or one of equal layers."""
+        self._check("seq", seq)
+        pairs = [
+            *zip(self.conv, checkpoint.conv, strict=True),
+            *zip(self.ssm, checkpoint.ssm, strict=True),
+        ]
+        if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
+            raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
+        if not self._free:  # a step that has changed everything; its old rows are kept
+            self._change({seq: ()})
+        row = self._free[-1]
+        for ours, theirs in pairs:
+            ours[row] = theirs
+        self._change({seq: ((row, checkpoint.position),)})
+
+    # Bookkeeping
+
+    def _newest(self, seq: int) -> int:
+        history = self._histories.get(seq, ())
+        return history[-1][0] if history else -1
+
+    def _rewound(self, seq: int, history: History, p0: int) -> History:
+        kept = history
+        while kept and kept[-1][1] >= p0:
+            kept = kept[:-1]
+        if not kept and p0 > 0:
+            oldest = history[0][1] + 1
+            raise CannotRewind(
+                f"sequence {seq} cannot be rewound to position {p0}: the oldest legal position is {oldest}, "
+                f"or 0 to remove all of it; create the context with a larger rollback (now {self.rollback})",
+                oldest,
+            )
+        return kept
+
+    def _relabel(self, name: str, seq: int, p0: int, p1: int, move: Callable[[int], int]) -> None:
+        self._check("seq", seq)
+        p0, p1 = _range(p0, p1)
+        row = self._newest(seq)
+        if row < 0 or not p0 <= self.seq_pos_max(seq) < p1:
+            return
+        changes: dict[int, History] = {}
+        for each, history in self._histories.items():
+            if history[-1][0] != row:
+                continue
+            if not 0 <= move(history[-1][1]) < END:
+                raise ParameterError(
+                    name,
+                    f"{name}: position {history[-1][1]} of sequence {each} would become "
+                    f"{move(history[-1][1])}; it must lie in [0, 2^31 - 1)",
+                )
+            moved: list[tuple[int, int]] = []
+            for held, position in reversed(history):  # older states whose position stays below
+                if p0 <= position < p1 and (not moved or move(position) < moved[-1][1]):
+                    moved.append((held, move(position)))
+                else:
+                    break
+            changes[each] = tuple(reversed(moved))
+        self._change(changes)
+
+    def _change(self, changes: dict[int, History]) -> None:
+        """Replace histories; inside a step the old ones are kept until it ends."""
+        for seq, new in changes.items():
+            old = self._histories.get(seq, ())
+            for row, _ in new:
+                if self._holders[row] == 0:
+                    self._free.remove(row)  # short: one of the last
+                self._holders[row] += 1
+            if new:
+                self._histories[seq] = new
+            else:
+                self._histories.pop(seq, None)
+            if self._before and seq not in self._before[-1]:
+                self._before[-1][seq] = old
+            else:
+                self._drop(old)
+        self.version += bool(changes)
+
+    def _drop(self, history: History) -> None:
+        for row, _ in history:
+            self._holders[row] -= 1
+            if self._holders[row] == 0:
+                self._free.append(row)
+
+    def _begin(self) -> None:
+        self._before.append({})
+
+    def _end(self, keep: bool) -> None:
+        before = self._before.pop()
+        outer = self._before[-1] if self._before else None
+        for seq, old in before.items():
+            if not keep:
+                self._drop(self._histories.pop(seq, ()))
+                if old:
+                    self._histories[seq] = old
+                self.version += 1
+            elif outer is not None and seq not in outer:
+                outer[seq] = old
+            else:
+                self._drop(old)
+
+    def _check(self, parameter: str, seq: int) -> None:
+        if not 0 <= seq < self.n_seq_max:
+            raise ParameterError(
+                parameter,
+                f"{parameter} must lie in [0, {self.n_seq_max}), not {seq}: create the context "
+                "with a larger n_seq_max for more sequences",
+            )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RecurrentPlan:
+    """What :meth:`RecurrentCache.plan` decided about a batch of T tokens.
+
+    Attributes:
+        positions: int32 [T].
+        owners: uint64 [T, words], the sequences of each token as bits.
+        wanted: int64, ascending indices of the tokens whose logits are wanted.
+        parts: the micro-batches.
+        version: of the cache that the plan was made for; the plan is void after any change.
+        rows: rows come in the order of the batch, so None.
+
+    """
+
+    positions: npt.NDArray[np.int32]
+    owners: npt.NDArray[np.uint64]
+    wanted: npt.NDArray[np.int64]
+    parts: tuple[slice, ...]
+    version: int
+    rows: None = None
+
+    def __len__(self) -> int:
+        """How many tokens."""
+        return len(self.positions)
+
+
+class RecurrentStep:
+    """A change that is taken back, exactly, if the block under ``with`` raises anything at all.
+
+    With a plan, iterating gives its micro-batches one after the other.
+    """
+
+    def __init__(self, cache: RecurrentCache, plan: RecurrentPlan | None = None) -> None:
+        self._cache, self._plan = cache, plan
+
+    def __enter__(self) -> RecurrentStep:
+        if self._plan is not None and self._plan.version != self._cache.version:
+            raise CacheError("the cache has changed since the plan was made: plan again")
+        self._cache._begin()
+        return self
+
+    def __iter__(self) -> Iterator[RecurrentBatch]:
+        plan = self._plan
+        if plan is None:
+            return
+        for part in plan.parts:
+            low, high = np.searchsorted(plan.wanted, (part.start, part.stop))
+            wanted = plan.wanted[low:high] - part.start
+            yield self.place(plan.positions[part], plan.owners[part], part, wanted)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._cache._end(keep=kind is None)
+
+    def place(
+        self,
+        positions: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        tokens: slice = slice(None),
+        wanted: npt.NDArray[np.int64] | None = None,
+    ) -> RecurrentBatch:
+        """Give T tokens rows to start from and rows to leave their states in.
+
+        ``owners`` [T, words]: the sequences of each token, as bits; the rest as in RecurrentBatch.
+        """
+        runs: list[Run] = []
+        open_runs: dict[int, Run] = {}  # by sequence
+        for token, (position, group) in enumerate(
+            zip(positions.tolist(), _owner_sets(owners), strict=True)
+        ):
+            run = open_runs.get(group[0])
+            if run is None or run.owners != group:
+                # What these sequences have read so far in this micro-batch ends here.
+                self._close([r for s in group if (r := open_runs.get(s))], open_runs, runs)
+                run = Run(self._cache._newest(group[0]), group, [], [], [])
+                open_runs.update(dict.fromkeys(group, run))
+            run.tokens.append(token)
+            run.positions.append(position)
+        self._close(list(open_runs.values()), open_runs, runs)
+        return RecurrentBatch(self._cache, runs, positions, tokens, wanted)
+
+    def _close(self, ended: list[Run], open_runs: dict[int, Run], runs: list[Run]) -> None:
+        """Keep the states after the runs' last tokens, in rows that no history needs.
+
+        A row that is free now is one that only runs closed before have read, so in the order of closing
+        none is overwritten too early.
+        """
+        cache, depth = self._cache, self._cache.rollback + 1
+        for run in {id(run): run for run in ended}.values():
+            for seq in run.owners:
+                del open_runs[seq]
+            kept = min(depth, len(run.tokens))
+            histories = {seq: cache._histories.get(seq, ()) for seq in run.owners}
+            histories = {s: h[max(0, len(h) + kept - depth) :] for s, h in histories.items()}
+            cache._change(histories)
+            first = len(run.tokens) - kept
+            rows = cache._free[len(cache._free) - kept :]
+            new = tuple(zip(rows, run.positions[first:], strict=True))
+            cache._change({seq: history + new for seq, history in histories.items()})
+            run.stores.extend((first + i, row) for i, row in enumerate(rows))
+            runs.append(run)
+
+
+def _owner_sets(owners: npt.NDArray[np.uint64]) -> list[tuple[int, ...]]:
+    """The sequences of each token."""
+    if len(owners) == 1 and owners.shape[1] == 1:
+        word = int(owners[0, 0])
+        return [tuple(bit for bit in range(word.bit_length()) if word >> bit & 1)]
+    bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
+    known: dict[bytes, tuple[int, ...]] = {}
+    sets = []
+    for row in bits:
+        key = row.tobytes()
+        if key not in known:
+            known[key] = tuple(np.flatnonzero(row).tolist())
+        sets.append(known[key])
+    return sets
+
+
+def _range(p0: int, p1: int) -> tuple[int, int]:
+    return max(p0, 0), END if p1 < 0 else p1

@@ -1,0 +1,276 @@
+"""A handle on one sequence of a cache: what people do with a text, exact or refused."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator.core.errors import CacheError, CacheFull, CannotRewind, ParameterError
+
+if TYPE_CHECKING:
+    from aleator.cache.kv_cache import KVCache
+
+
+class Slid(NamedTuple):
+    """How many positions :meth:`Sequence.slide` removed, and how long the sequence is now."""
+
+    removed: int
+    new_len: int
+
+
+class Checkpoint:
+    """A point that a sequence can go back to while everything before it stays as it is.
+
+    Attributes:
+        seq: the sequence.
+        length: its next position then.
+        valid_to: positions from here on have changed since.
+
+    """
+
+    __slots__ = ("__weakref__", "length", "seq", "valid_to")
+
+    def __init__(self, seq: int, length: int) -> None:
+        self.seq, self.length, self.valid_to = seq, length, length
+
+
+class Sequence:
+    """One sequence of a :class:`KVCache`, made by :meth:`KVCache.sequence` or :meth:`fork`.
+
+    As a context manager it gives up its cells and its id at the end.  Unlike llama.cpp's verbs it never
+    moves a cell for another sequence: what is shared is copied first.  Every method does what it says or
+    raises and changes nothing.
+
+    Attributes:
+        id: its number, for batches.
+
+    """
+
+    def __init__(self, cache: KVCache, id: int) -> None:
+        self._cache: KVCache | None = cache
+        self.id = id
+
+    @property
+    def cache(self) -> KVCache:
+        """The cache it is in; raises CacheError once it is closed."""
+        if self._cache is None:
+            raise CacheError(f"the handle on sequence {self.id} is closed: make a new one")
+        return self._cache
+
+    def __enter__(self) -> Sequence:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up the sequence's cells and its id; a second time does nothing."""
+        if self._cache is not None:
+            self._cache.seq_rm(self.id)
+            self._cache._handles.pop(self.id, None)
+            self._cache = None
+
+    def __repr__(self) -> str:
+        if self._cache is None:
+            return f"Sequence({self.id}, closed)"
+        return f"Sequence({self.id}, {len(self)} cells, next position {self.next})"
+
+    def __len__(self) -> int:
+        """How many cells it owns."""
+        return self.cache.cells.seq_cells(self.id)
+
+    @property
+    def pos_min(self) -> int | None:
+        """Its lowest position; None if it is empty."""
+        return self.cache.cells.seq_pos_min(self.id) if len(self) else None
+
+    @property
+    def pos_max(self) -> int | None:
+        """Its highest position; None if it is empty."""
+        return self.cache.cells.seq_pos_max(self.id) if len(self) else None
+
+    @property
+    def next(self) -> int:
+        """The position of its next token."""
+        return self.cache.cells.seq_pos_max(self.id) + 1
+
+    @property
+    def positions(self) -> npt.NDArray[np.int32]:
+        """Its positions, ascending, int32."""
+        return np.sort(self.cache.cells.positions[self.cells])
+
+    @property
+    def cells(self) -> npt.NDArray[np.int64]:
+        """Its cells in order of position, int64."""
+        cells = self.cache.cells.seq_cell_list(self.id)
+        return cells[np.argsort(self.cache.cells.positions[cells], kind="stable")]
+
+    def fork(self, upto: int | None = None) -> Sequence:
+        """A new sequence with the same text, or its positions below ``upto``; cells are shared.
+
+        Raises:
+            CacheFull: no sequence id is free.
+
+        """
+        if upto is not None and upto < 0:
+            raise ParameterError("upto", f"upto must be 0 or more, not {upto}")
+        other = self.cache.sequence()
+        try:
+            self.cache.seq_cp(self.id, other.id, 0, -1 if upto is None else upto)
+        except BaseException:
+            other.close()
+            raise
+        return other
+
+    # Going back
+
+    def oldest_rewind(self) -> int:
+        """The lowest n that :meth:`truncate` accepts: 0, since attention keeps every position."""
+        return 0
+
+    def can_truncate(self, n: int) -> bool:
+        """Whether :meth:`truncate` would work."""
+        return n >= self.oldest_rewind()
+
+    def truncate(self, n: int) -> None:
+        """Remove every position from ``n`` on, so that ``n`` is the next one.
+
+        Raises:
+            ParameterError: ``n`` is negative.
+
+        """
+        if n < 0:
+            raise ParameterError("n", f"n must be 0 or more, not {n}")
+        self.cache.seq_rm(self.id, n, -1)
+
+    def checkpoint(self) -> Checkpoint:
+        """Mark this point, for :meth:`restore`.
+
+        Attention forgets nothing, so the mark is only the next position; no cells are held by it.
+        """
+        mark = Checkpoint(self.id, self.next)
+        self.cache._marks.add(mark)
+        return mark
+
+    def restore(self, mark: Checkpoint) -> None:
+        """Go back to a checkpoint.
+
+        Raises:
+            CannotRewind: positions before it were removed, moved or replaced since.
+
+        """
+        if mark not in self.cache._marks or mark.seq != self.id:
+            raise CannotRewind(f"the checkpoint is not one of sequence {self.id} in this cache")
+        if mark.valid_to < mark.length:
+            raise CannotRewind(
+                f"positions from {mark.valid_to} on have changed since the checkpoint at {mark.length}: "
+                f"truncate({mark.valid_to}) and decode the rest again"
+            )
+        self.truncate(mark.length)
+
+    # Editing
+
+    def drop(self, start: int, stop: int) -> None:
+        """Remove positions [start, stop); those after it stay where they are."""
+        self._check_range(start, stop)
+        self.cache.seq_rm(self.id, start, stop)
+
+    def shift(self, start: int, stop: int, delta: int) -> None:
+        """Add ``delta`` to positions [start, stop), for this sequence only.
+
+        Raises:
+            ParameterError: a position would become negative or too large.
+            CannotShift: the keys of this model cannot be turned.
+            CacheFull: no cells for copies of shared ones.
+
+        """
+        self._check_range(start, stop)
+        self.cache._require_shift()
+        first = self.cache.cells.seq_runs(self.id, start, stop)[:1]
+        if first and first[0][0] + delta < 0:
+            raise ParameterError(
+                "delta", f"delta {delta} moves position {first[0][0]} below 0: drop() it first"
+            )
+        with torch.inference_mode(), self.cache.step():
+            self._unshare(start, stop)
+            self.cache.seq_add(self.id, start, stop, delta)
+
+    def divide(self, start: int, stop: int, divisor: int) -> None:
+        """Divide positions [start, stop) by ``divisor``, rounding down, for this sequence only.
+
+        Raises:
+            ParameterError: ``divisor`` is less than 1.
+            CannotShift: the keys of this model cannot be turned.
+            CacheFull: no cells for copies of shared ones.
+
+        """
+        self._check_range(start, stop)
+        self.cache._require_shift()
+        with torch.inference_mode(), self.cache.step():
+            self._unshare(start, stop)
+            self.cache.seq_div(self.id, start, stop, divisor)
+
+    def slide(self, keep: int = 4, discard: int | None = None) -> Slid:
+        """Forget positions after the first ``keep`` and move up what follows: a context shift.
+
+        Args:
+            keep: positions that stay where they are.
+            discard: how many to forget; None is half of those after ``keep``.
+
+        Returns:
+            (removed, new_len): nothing is removed where there is nothing after ``keep``.
+
+        Raises:
+            CannotShift: the keys of this model cannot be turned.
+            CacheFull: no cells for copies of shared ones.
+
+        """
+        for name, value in (("keep", keep), ("discard", 0 if discard is None else discard)):
+            if value < 0:
+                raise ParameterError(name, f"{name} must be 0 or more, not {value}")
+        self.cache._require_shift()
+        end = self.next
+        left = max(0, end - keep)
+        removed = min(left // 2 if discard is None else discard, max(0, left - 1))
+        if removed == 0:
+            return Slid(0, end)
+        with torch.inference_mode(), self.cache.step():
+            self.cache.seq_rm(self.id, keep, keep + removed)
+            self._unshare(keep + removed, end)
+            self.cache.seq_add(self.id, keep + removed, end, -removed)
+        return Slid(removed, self.next)
+
+    def _unshare(self, start: int, stop: int) -> None:
+        """Give the sequence cells of its own for those in a range that others own too."""
+        cache = self.cache
+        cache._leave_kept(self.id, start)
+        shared = cache.cells.shared(self.id, start, stop)
+        if len(shared) == 0:
+            return
+        own = cache.cells.find(len(shared))
+        if len(own) < len(shared):
+            raise CacheFull(
+                len(shared),
+                cache.free,
+                message=f"{len(shared)} of the cells are shared and {cache.free} are free to copy them to: "
+                "close a sequence, or create the context with a larger n_ctx",
+            )
+        step = cache.current_step
+        if step is not None:
+            step.keep_rows(own)
+        cache.copy_rows(shared, own)
+        cache.cells.duplicate(shared, own, self.id, True)
+
+    def _check_range(self, start: int, stop: int) -> None:
+        for name, value in (("start", start), ("stop", stop)):
+            if value < 0:
+                raise ParameterError(name, f"{name} must be 0 or more, not {value}")

@@ -1,0 +1,60 @@
+"""The types that keys and values are stored in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from aleator.core.errors import ParameterError
+
+
+@dataclass(frozen=True)
+class StorageType:
+    """How elements become bytes.
+
+    Attributes:
+        name: as users write it.
+        ggml: its number in ggml's files.
+        block: elements that are stored together.
+        block_bytes: bytes of so many elements.
+        dtype: torch's type of one element; None where a block has no such elements.
+
+    """
+
+    name: str
+    ggml: int
+    block: int
+    block_bytes: int
+    dtype: torch.dtype | None = None
+
+    @property
+    def native(self) -> str:
+        """The name that native code knows it by."""
+        return self.name.upper()
+
+    def bytes(self, n: int) -> int:
+        """Bytes of ``n`` elements, a multiple of ``block``."""
+        return n // self.block * self.block_bytes
+
+
+# ggml's block layouts; numbers from ggml.h.
+TYPES: dict[str, StorageType] = {
+    t.name: t
+    for t in (
+        StorageType("f32", 0, 1, 4, torch.float32),
+        StorageType("f16", 1, 1, 2, torch.float16),
+        StorageType("bf16", 30, 1, 2, torch.bfloat16),
+        StorageType("q8_0", 8, 32, 34),
+        StorageType("q4_0", 2, 32, 18),
+    )
+}
+
+
+def storage_type(parameter: str, name: str) -> StorageType:
+    """The type of this name; ParameterError, naming ``parameter``, if there is none."""
+    if name not in TYPES:
+        raise ParameterError(
+            parameter, f"{parameter} must be one of {', '.join(TYPES)}, not {name!r}"
+        )
+    return TYPES[name]

@@ -1,0 +1,253 @@
+"""Constrained texts come to an end before their tokens run out: JSON is closed, not cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.grammar.spelling import Spelling
+from aleator.kernels import host
+from aleator.samplers import SamplerChain
+
+RESERVE = 256
+"""From so many tokens before the last one on, an ending is looked for after every token."""
+TRIALS = 12000
+"""Tokens that are tried at most in a search."""
+
+BREADTH = 3000
+"""Of these at most for the way out of a string or a number."""
+
+Words = npt.NDArray[np.uint32]
+
+_DIGITS = (b"1098765432", b"0198765432", b"9876543210")
+"""Orders in which digits are tried: one of them soon meets a lower bound, an upper bound, or a multiple."""
+
+
+class Shortest:
+    """Searches for few tokens with which a constrained text is complete.
+
+    Not always for the fewest: it closes what is open and takes what it must, and where that leads nowhere it
+    prefers tokens after which something else than before is allowed.
+
+    Args:
+        spelling: of the vocabulary.
+        banned: tokens that it must not use.
+    """
+
+    def __init__(self, spelling: Spelling, banned: Iterable[int] = ()) -> None:
+        self._spelling, self._banned = spelling, tuple(banned)
+        self._ready = False
+
+    def _prepare(self) -> None:
+        if self._ready:
+            return
+        self._ready = True
+        spelling = self._spelling
+        self._usable = np.ones(len(spelling.pieces), np.bool_)
+        self._usable[[*self._banned, *spelling.ends]] = False
+        self._usable[[i for i, piece in enumerate(spelling.pieces) if not piece]] = False
+        self._lengths = np.array([len(piece) for piece in spelling.pieces])
+        single = {
+            piece: i
+            for i, piece in enumerate(spelling.pieces)
+            if len(piece) == 1 and self._usable[i]
+        }
+
+        def tokens(characters: bytes) -> list[int]:
+            return [t for c in characters if (t := single.get(bytes([c]))) is not None]
+
+        self._brackets, self._quotes, self._openers = tokens(b"}]"), tokens(b'"'), tokens(b"[{")
+        self._commas = tokens(b",")
+        self._values, self._letters = tokens(b"ntf"), tokens(b"ax")
+        self._digits = [tokens(order) for order in _DIGITS]
+        self._printable = tokens(bytes([*b"1aAfTzZ", *range(0x20, 0x7F)]))
+
+    @property
+    def ends(self) -> list[int]:
+        """End-of-generation tokens."""
+        return self._spelling.ends
+
+    def search(self, constraint: host.Constraint, limit: int) -> list[int] | None:
+        """Tokens that make the text complete, at most ``limit``; None if none were found."""
+        self._prepare()
+        best: list[int] | None = None
+        self._trials = TRIALS
+        for digits in self._digits:
+            found = self._descend(constraint.clone(), limit, digits)
+            if found is not None and (best is None or len(found) < len(best)):
+                best, limit = found, len(found) - 1
+            if found is not None and not set(found) & set(digits):
+                break  # another order of digits makes no difference
+        return best
+
+    def _descend(self, at: host.Constraint, limit: int, digits: list[int]) -> list[int] | None:
+        tokens: list[int] = []
+        lost: set[bytes] = set()  # masks from which no way out was found
+        while not at.complete:
+            forced = self._spelling.tokens(at.jump_forward())
+            taken = self._take(at, forced[: limit - len(tokens) + 1])
+            tokens += taken
+            if not taken:
+                words = at.mask()
+                token = self._next(at, words, lost, digits)
+                if token is None:
+                    return None
+                at.accept(token)
+                tokens.append(token)
+            if len(tokens) > limit or self._trials <= 0:
+                return None
+        return tokens
+
+    def _take(self, at: host.Constraint, tokens: list[int]) -> list[int]:
+        taken = []
+        for token in tokens:
+            if not self._usable[token] or not at.allows(token):
+                break
+            at.accept(token)
+            taken.append(token)
+        self._trials -= len(taken)
+        return taken
+
+    def _next(
+        self, at: host.Constraint, words: Words, lost: set[bytes], digits: list[int]
+    ) -> int | None:
+        def allowed(tokens: Iterable[int]) -> list[int]:
+            return [t for t in tokens if words[t // 32] >> np.uint32(t % 32) & 1]
+
+        self._trials -= 1
+        brackets, letters = allowed(self._brackets), allowed(self._letters)
+        if brackets and not letters:
+            return brackets[0]
+        if not brackets and not letters and (commas := allowed(self._commas)):
+            return commas[0]  # of an array or object that needs more
+        for token in allowed(self._quotes):
+            if self._opens_way(at, token, {words.tobytes()}):
+                return token
+        numbers, values = allowed(digits), allowed(self._values)
+        if allowed(self._openers) and not letters:  # where a JSON value begins
+            return [*values[:1], *numbers, *values, *allowed(self._openers)][0]
+        key = words.tobytes()
+        if key not in lost:
+            steps = self._way_out(at)
+            if steps:
+                return steps[0]
+            lost.add(key)
+        if numbers:
+            return numbers[0]
+        bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: len(self._usable)]
+        ids = np.flatnonzero(bits.astype(np.bool_) & self._usable)
+        return int(ids[np.argmax(self._lengths[ids])]) if len(ids) else None
+
+    def _opens_way(self, at: host.Constraint, token: int, seen: set[bytes]) -> bool:
+        """Whether after the token the text is complete, or something else is allowed than what was seen."""
+        self._trials -= 1
+        at.accept(token)
+        new = at.complete or at.mask().tobytes() not in seen
+        at.rollback(1)
+        return new
+
+    def _over(self, words: Words) -> bool:
+        """Whether a string can end, or a number has ended or can."""
+
+        def allowed(tokens: Iterable[int]) -> bool:
+            return any(words[t // 32] >> np.uint32(t % 32) & 1 for t in tokens)
+
+        if allowed(self._letters):
+            return allowed(self._quotes)
+        return allowed((*self._quotes, *self._brackets, *self._commas))
+
+    def _way_out(self, at: host.Constraint) -> list[int]:
+        """The fewest single bytes to a complete text, or to the end of a string or a number; [] if none.
+
+        States in which the same is allowed count as one; so bytes that are only counted lead nowhere here.
+        """
+        seen = {at.mask().tobytes()}
+        paths: list[list[int]] = [[]]
+        budget = min(self._trials, BREADTH)
+        for path in paths:
+            for token in path:
+                at.accept(token)
+            words = at.mask()
+            found: list[int] = []
+            for token in self._printable:
+                if not words[token // 32] >> np.uint32(token % 32) & 1:
+                    continue
+                budget -= 1
+                at.accept(token)
+                new = at.mask()
+                key = new.tobytes()
+                if at.complete or self._over(new):
+                    found = [*path, token]
+                elif key not in seen:
+                    seen.add(key)
+                    paths.append([*path, token])
+                at.rollback(1)
+                if found or budget <= 0:
+                    break
+            at.rollback(len(path))
+            if found or budget <= 0:
+                self._trials -= BREADTH - budget
+                return found
+        self._trials -= BREADTH - budget
+        return []
+
+
+class Ending:
+    """Draws the tokens of a chain until the shortest ending just fits, and then that ending.
+
+    Args:
+        chain: with one constraint, and able to roll back.
+        shortest: for its vocabulary.
+    """
+
+    def __init__(self, chain: SamplerChain, shortest: Shortest) -> None:
+        self._chain, self._shortest = chain, shortest
+        self._plan: list[int] | None = None  # an ending of the present text, if one is known
+        self._closing = False
+        self._wait = 0  # tokens for which the last one found fits without looking again
+        self._off = False
+
+    def draw(self, row: npt.NDArray[np.float32], left: int) -> int | None:
+        """The next token, accepted; None if the text is complete and ends here.
+
+        Args:
+            row: logits [V].
+            left: tokens that may still come, this one included; 1 or more.
+        """
+        chain = self._chain
+        if self._closing:
+            return self._close()
+        token = chain.sample(row)
+        self._wait -= 1
+        if self._plan and token == self._plan[0]:
+            del self._plan[0]
+            return token
+        if self._off or (left > RESERVE and self._wait > 0) or token in self._shortest.ends:
+            self._plan = None
+            return token
+        found = self._shortest.search(self._constraint, left - 1)
+        if found is not None:
+            self._plan, self._wait = found, (left - len(found)) // 32
+            return token
+        chain.rollback(1)
+        if self._plan is None:
+            self._plan = self._shortest.search(self._constraint, left)
+        if self._plan is None:  # it never fitted
+            chain.accept(token, generated=True)
+            self._off = True
+            return token
+        self._closing = True
+        return self._close()
+
+    @property
+    def _constraint(self) -> host.Constraint:
+        return self._chain.constraints[0].constraint
+
+    def _close(self) -> int | None:
+        if not self._plan:
+            return None
+        token = self._plan.pop(0)
+        self._chain.accept(token, generated=True)
+        return token

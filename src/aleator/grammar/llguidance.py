@@ -1,0 +1,308 @@
+"""JSON schema, regular expressions and Lark grammars through the package llguidance (MIT licence).
+
+llguidance is imported when the first such grammar is made.  Its tokenizer, which holds the vocabulary as a
+trie, is built once for each vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import weakref
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core.errors import ConstraintError, GrammarError
+from aleator.grammar.spelling import Spelling, spelling
+from aleator.kernels import host
+
+JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""One line, as ``json.dumps`` writes: white space that is optional could go on for ever."""
+
+
+def load() -> ModuleType:
+    """The package; ImportError says what to install."""
+    try:
+        import llguidance
+    except ImportError:
+        raise ImportError(
+            "JSON schemas, regular expressions and Lark grammars need llguidance: "
+            "pip install 'aleator[grammar]'",
+            name="llguidance",
+        ) from None
+    module: ModuleType = llguidance
+    return module
+
+
+def schema_text(schema: Any) -> str:
+    """A JSON schema as text.
+
+    Raises
+    ------
+    GrammarError
+        It is neither JSON text nor what JSON can hold; names the place.
+
+    """
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema, parse_constant=_no_constant)
+        except ValueError as error:
+            line, column = getattr(error, "lineno", 0), getattr(error, "colno", 0)
+            what = getattr(error, "msg", str(error))
+            raise located("the JSON schema is not JSON", what, schema, line, column) from None
+    if not isinstance(schema, Mapping | bool):
+        raise GrammarError(
+            f"a JSON schema is an object or a boolean, not {type(schema).__name__}: {schema!r:.80}"
+        )
+    try:
+        return json.dumps(schema, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise GrammarError(f"the JSON schema cannot be written as JSON: {error}") from None
+
+
+def schema_grammar(text: str) -> str:
+    """Check a schema given as text, and bring it into llguidance's form.
+
+    Raises
+    ------
+    GrammarError
+        Names the keyword, and where it stands.
+
+    """
+    module = load()
+    try:
+        grammar: str = module.LLMatcher.grammar_from_json_schema(text, defaults=JSON_STYLE)
+    except ValueError as error:
+        raise GrammarError(f"the JSON schema is not supported: {error}") from None
+    message = _complaint(module, grammar)
+    if message is None:
+        return grammar
+    schema = json.loads(text)
+    names = re.search(r"Unimplemented keys: (\[.*\])", message)
+    if names:
+        places = [
+            f"{name} (at {next(_places(schema, name), '#')})" for name in json.loads(names[1])
+        ]
+        one = len(places) == 1
+        raise GrammarError(
+            f"the JSON schema uses {', '.join(places)}, which {'is' if one else 'are'} not supported: leave "
+            f"{'it' if one else 'them'} out, and check the result for {'it' if one else 'them'}"
+        )
+    if "coerce_one_of" in message:
+        raise GrammarError(
+            f"the JSON schema uses oneOf (at {next(_places(schema, 'oneOf'), '#')}) with branches that do not "
+            "exclude each other, which is not supported: write anyOf"
+        )
+    raise GrammarError(f"the JSON schema is not supported: {message}")
+
+
+def regex_grammar(pattern: str) -> str:
+    """Check a regular expression, and bring it into llguidance's form."""
+    if not isinstance(pattern, str):
+        raise GrammarError(f"a regular expression is text, not {type(pattern).__name__}")
+    module = load()
+    body = pattern.removeprefix("^")
+    if body.endswith("$") and (len(body) - len(body[:-1].rstrip("\\"))) % 2:
+        body = body[:-1]
+    grammar: str = module.LLMatcher.grammar_from_regex(body)
+    message = _complaint(module, grammar)
+    if message is not None:
+        reason = re.search(r"^error: (.*)$", message, re.MULTILINE)
+        caret = re.search(r"^( *)\^", message, re.MULTILINE)
+        column = len(caret[1]) - 3 + len(pattern) - len(pattern.removeprefix("^")) if caret else 0
+        raise located(
+            "the regular expression is wrong",
+            reason[1] if reason else message,
+            pattern,
+            1 if caret else 0,
+            column,
+        )
+    return grammar
+
+
+def lark_grammar(text: str) -> str:
+    """Check a Lark grammar, and bring it into llguidance's form."""
+    if not isinstance(text, str):
+        raise GrammarError(f"a Lark grammar is text, not {type(text).__name__}")
+    module = load()
+    grammar: str = module.LLMatcher.grammar_from_lark(text)
+    message = _complaint(module, grammar)
+    if message is not None:
+        place = re.match(r"(?:at )?(\d+)\((\d+)\): (.*)", message)
+        line, column, what = (int(place[1]), int(place[2]), place[3]) if place else (0, 0, message)
+        raise located("the Lark grammar is wrong", what, text, line, column)
+    return grammar
+
+
+def located(what: str, reason: str, text: str, line: int, column: int) -> GrammarError:
+    """An error at a place of a text, with the line shown; line 0: no place is known."""
+    if not line:
+        return GrammarError(f"{what}: {reason}")
+    shown = (text.splitlines() or [""])[min(line, len(text.splitlines()) or 1) - 1]
+    start = max(0, column - 60)
+    window = shown[start : start + 100].replace("\t", " ")
+    return GrammarError(
+        f"{what}: line {line}, column {column}: {reason}\n  {window}\n  {' ' * (column - 1 - start)}^",
+        line,
+        column,
+    )
+
+
+def constraint(grammar: str, vocabulary: Any) -> host.Constraint:
+    """A constraint at its beginning, from a grammar in llguidance's form."""
+    adapter = LLGuidanceConstraint(load(), _tokenizer(vocabulary), grammar)
+    adapter.check()
+    return host.PyConstraint(adapter)
+
+
+class LLGuidanceConstraint:
+    """A matcher of llguidance, as native/samplers/constrained.cpp calls it.
+
+    Where a single text is forced, llguidance's mask allows only the tokens that usually spell it; ``accept``
+    takes others too.
+    """
+
+    def __init__(
+        self, module: ModuleType, tokenizer: Any, grammar: str, matcher: Any = None
+    ) -> None:
+        self._module, self._tokenizer, self._grammar = module, tokenizer, grammar
+        self.n_vocab: int = tokenizer.n_vocab
+        self._tokens: list[int] = []
+        self._mask: npt.NDArray[np.int32] | None = None
+        self._matcher = matcher or self._begin()
+
+    def _begin(self) -> Any:
+        return self._module.LLMatcher(self._tokenizer.native, self._grammar, log_level=0)
+
+    def check(self) -> None:
+        """Raise GrammarError if llguidance gave up."""
+        if self._matcher.is_error():
+            message = _first_line(self._matcher.get_error())
+            raise GrammarError(f"the grammar asks for too much: {message}")
+
+    def mask(self) -> npt.NDArray[np.int32]:
+        """Words of 32 tokens."""
+        if self._mask is None:
+            made = np.frombuffer(self._matcher.compute_bitmask(), np.int32)
+            self.check()
+            self._mask = made[: -(-self.n_vocab // 32)]
+        return self._mask
+
+    def allows(self, token: int) -> bool:
+        """Whether the mask allows it."""
+        return 0 <= token < self.n_vocab and bool(self.mask()[token // 32] >> token % 32 & 1)
+
+    def accept(self, token: int) -> None:
+        """Go on with a token, or refuse it."""
+        matcher = self._matcher
+        if token in self._tokenizer.ends:
+            possible = self.allows(token)
+        else:
+            possible = 0 <= token < self.n_vocab and matcher.validate_tokens([token]) == 1
+        if not possible:
+            raise ConstraintError(token, f"token {token} is not allowed by the grammar here")
+        if not matcher.consume_token(token):
+            message = _first_line(matcher.get_error())
+            self._replay(self._tokens)
+            raise ConstraintError(token, f"token {token}: the grammar gave up: {message}")
+        self._tokens.append(token)
+        self._mask = None
+
+    def rollback(self, n: int) -> None:
+        """Take back tokens."""
+        if not n:
+            return
+        kept = self._tokens[:-n]
+        if not self._matcher.rollback(n) or self._matcher.is_error():
+            self._replay(kept)
+        self._tokens, self._mask = kept, None
+
+    def reset(self) -> None:
+        """Back to the beginning."""
+        self._replay([])
+        self._tokens = []
+
+    def _replay(self, tokens: list[int]) -> None:
+        self._matcher, self._mask = self._begin(), None
+        if tokens:
+            self._matcher.consume_tokens(tokens)
+
+    def complete(self) -> bool:
+        """Whether the text may end here."""
+        return bool(self._matcher.is_accepting())
+
+    def jump_forward(self) -> bytes:
+        """The text that is forced next."""
+        return b"" if self._matcher.is_stopped() else bytes(self._matcher.compute_ff_bytes())
+
+    def clone(self) -> LLGuidanceConstraint:
+        """A copy with its own state."""
+        matcher = self._matcher.deep_copy()
+        made = LLGuidanceConstraint(self._module, self._tokenizer, self._grammar, matcher)
+        made._tokens, made._mask = list(self._tokens), self._mask
+        return made
+
+
+class _Tokenizer:
+    """llguidance's tokenizer over a vocabulary, and the object that it asks about tokens."""
+
+    def __init__(self, module: ModuleType, spelled: Spelling) -> None:
+        self._spelling = spelled
+        self.tokens = list(spelled.pieces)
+        self.n_vocab = len(self.tokens)
+        ends = spelled.ends
+        if not ends:  # llguidance must have one: a token past the end, which no mask shows
+            ends = [len(self.tokens)]
+            self.tokens.append(b"")
+        self.ends = ends
+        self.eos_token_id, self.bos_token_id = ends[0], None
+        self.special_token_ids = [i for i, piece in enumerate(self.tokens) if not piece]
+        self.is_tokenizer_wrapper = True
+        self.native = module.LLTokenizer(self, eos_token=ends)
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        return self._spelling.tokens(text.encode() if isinstance(text, str) else text)
+
+
+_tokenizers: weakref.WeakKeyDictionary[Any, _Tokenizer] = weakref.WeakKeyDictionary()
+
+
+def _tokenizer(vocabulary: Any) -> _Tokenizer:
+    module = load()
+    try:
+        made = _tokenizers.get(vocabulary)
+        if made is None:
+            made = _tokenizers[vocabulary] = _Tokenizer(module, spelling(vocabulary))
+    except TypeError:  # no weak references
+        made = _Tokenizer(module, spelling(vocabulary))
+    return made
+
+
+def _complaint(module: ModuleType, grammar: str) -> str | None:
+    """What is wrong with a grammar; None if nothing is."""
+    wrong, messages = module.LLMatcher.validate_grammar_with_warnings(grammar)
+    return "\n".join(messages) if wrong or messages else None
+
+
+def _first_line(message: str) -> str:
+    return message.strip().splitlines()[0] if message.strip() else "no reason given"
+
+
+def _places(schema: Any, key: str, path: str = "#") -> Iterator[str]:
+    """JSON pointers of the objects that have a key, outermost first."""
+    if isinstance(schema, dict):
+        if key in schema:
+            yield path
+        for name, each in schema.items():
+            yield from _places(each, key, f"{path}/{name}")
+    elif isinstance(schema, list):
+        for index, each in enumerate(schema):
+            yield from _places(each, key, f"{path}/{index}")
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

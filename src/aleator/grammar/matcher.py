@@ -1,0 +1,113 @@
+"""Matchers of other packages as constraints: what they must have, and the adapter around them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core.errors import ConstraintError, ParameterError
+
+Words = npt.NDArray[np.int32]
+
+
+class Matcher(Protocol):
+    """What a matcher must have; the names and meanings are those of xgrammar's ``GrammarMatcher``.
+
+    It may also have ``find_jump_forward_string() -> str``, the text that is forced next, and ``fork()``, a copy
+    with its own state; without ``fork`` it is copied with ``copy.deepcopy``, and where that fails it cannot be
+    cloned.
+    """
+
+    def fill_next_token_bitmask(self, bitmask: Any, index: int = 0) -> Any:
+        """Write row ``index`` of ``bitmask``, int32 [rows, ceil(V / 32)]: a bit per token allowed next."""
+
+    def accept_token(self, token: int) -> bool:
+        """Go on with ``token``; False, with nothing changed, if it is not allowed."""
+
+    def rollback(self, num_tokens: int) -> None:
+        """Take back tokens."""
+
+    def reset(self) -> None:
+        """Back to the beginning."""
+
+    def is_terminated(self) -> bool:
+        """Whether an end-of-generation token was accepted."""
+
+
+class MatcherConstraint:
+    """A matcher as native/samplers/constrained.cpp calls it.
+
+    Parameters
+    ----------
+    matcher
+        See :class:`Matcher`.
+    n_vocab
+        Tokens of the vocabulary, V.
+
+    """
+
+    def __init__(self, matcher: Any, n_vocab: int) -> None:
+        self.matcher, self.n_vocab = matcher, n_vocab
+        self._words: Words = np.zeros((1, -(-n_vocab // 32)), np.int32)
+        self._current = False
+
+    @staticmethod
+    def check(matcher: Any) -> None:
+        """Refuse an object that lacks a method."""
+        wanted = ("fill_next_token_bitmask", "accept_token", "rollback", "reset", "is_terminated")
+        missing = [name for name in wanted if not callable(getattr(matcher, name, None))]
+        if missing:
+            raise ParameterError(
+                "matcher",
+                f"{matcher!r} is not a matcher: it has no {', '.join(missing)} (see aleator.grammar.matcher)",
+            )
+
+    def mask(self) -> Words:
+        """Words of 32 tokens."""
+        if not self._current:
+            self._words[:] = 0
+            if not self.matcher.is_terminated():
+                self.matcher.fill_next_token_bitmask(self._words, 0)
+            self._current = True
+        words: Words = self._words[0]
+        return words
+
+    def allows(self, token: int) -> bool:
+        """Whether the mask allows it."""
+        return 0 <= token < self.n_vocab and bool(self.mask()[token // 32] >> token % 32 & 1)
+
+    def accept(self, token: int) -> None:
+        """Go on with a token, or refuse it."""
+        if not self.allows(token) or not self.matcher.accept_token(token):
+            raise ConstraintError(token, f"token {token} is not allowed by the grammar here")
+        self._current = False
+
+    def rollback(self, n: int) -> None:
+        """Take back tokens."""
+        self.matcher.rollback(n)
+        self._current = False
+
+    def reset(self) -> None:
+        """Back to the beginning."""
+        self.matcher.reset()
+        self._current = False
+
+    def complete(self) -> bool:
+        """Whether the text may end here: xgrammar's own test, or else the end that was accepted."""
+        test = getattr(self.matcher, "is_completed", self.matcher.is_terminated)
+        return bool(test())
+
+    def jump_forward(self) -> bytes:
+        """The text that is forced next, if the matcher tells."""
+        find = getattr(self.matcher, "find_jump_forward_string", None)
+        return b"" if find is None or self.matcher.is_terminated() else find().encode()
+
+    def clone(self) -> MatcherConstraint:
+        """A copy with its own state."""
+        fork = getattr(self.matcher, "fork", None)
+        return MatcherConstraint(
+            copy.deepcopy(self.matcher) if fork is None else fork(), self.n_vocab
+        )

@@ -1,0 +1,73 @@
+"""Bytes to the tokens that a model would usually write them with."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+
+class Spelling:
+    """Cuts bytes into tokens whose bytes join to exactly these.
+
+    Parameters
+    ----------
+    vocabulary
+        A tokenizer, which cuts as its model was trained to read, or a vocabulary, from which the longest
+        token is taken each time.
+
+    """
+
+    def __init__(self, vocabulary: Any) -> None:
+        # Weak: this is kept for as long as the tokenizer lives, and must not keep it alive.
+        encodes = hasattr(vocabulary, "encode")
+        self._tokenizer = weakref.ref(vocabulary) if encodes else lambda: None
+        vocab = getattr(vocabulary, "vocab", vocabulary)
+        special = getattr(vocab, "is_special", vocab.eog.__contains__)
+        self.ends = sorted(vocab.eog)
+        self.pieces = [
+            b"" if i in vocab.eog or special(i) else vocab.token_bytes(i) for i in range(len(vocab))
+        ]
+        """The bytes of every token; none for special tokens."""
+        self._ids = {piece: i for i, piece in reversed(list(enumerate(self.pieces))) if piece}
+        self._longest = max(map(len, self.pieces), default=0)
+
+    def tokens(self, text: bytes) -> list[int]:
+        """The tokens; bytes at the end that no token spells are left out."""
+        tokenizer = self._tokenizer()
+        if tokenizer is not None:
+            try:
+                tokens = list(tokenizer.encode(text.decode(), add_special=False))
+            except ValueError:  # not UTF-8, or a character without a token
+                tokens = []
+            if tokens and self.pieces[tokens[0]] == b" " and not text.startswith(b" "):
+                del tokens[0]  # SentencePiece begins a text with it
+            if b"".join([self.pieces[token] for token in tokens]) == text:
+                return tokens
+        return self._longest_first(text)
+
+    def _longest_first(self, text: bytes) -> list[int]:
+        tokens, at = [], 0
+        while at < len(text):
+            for length in range(min(self._longest, len(text) - at), 0, -1):
+                token = self._ids.get(text[at : at + length])
+                if token is not None:
+                    tokens.append(token)
+                    at += length
+                    break
+            else:
+                break
+        return tokens
+
+
+_made: weakref.WeakKeyDictionary[Any, Spelling] = weakref.WeakKeyDictionary()
+
+
+def spelling(vocabulary: Any) -> Spelling:
+    """The spelling of a tokenizer or a vocabulary, made once for each."""
+    try:
+        made = _made.get(vocabulary)
+        if made is None:
+            made = _made[vocabulary] = Spelling(vocabulary)
+    except TypeError:  # no weak references
+        made = Spelling(vocabulary)
+    return made

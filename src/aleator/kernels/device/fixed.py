@@ -1,0 +1,163 @@
+"""Integers of 64 bits and more, logarithms, powers and Philox on tensors (docs/numerics.md).
+
+int64 tensors stand for unsigned numbers where that is said: additions, products and left shifts wrap the
+same way, right shifts and comparisons are made here.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+MASK32 = 0xFFFFFFFF
+SIGN = -(2**63)
+
+
+def shift_right(x: Tensor, n: int) -> Tensor:
+    """Unsigned ``x >> n`` for n in [1, 63]."""
+    return x >> n & (1 << 64 - n) - 1
+
+
+def less(a: Tensor, b: Tensor) -> Tensor:
+    """Unsigned ``a < b``."""
+    return (a ^ SIGN) < (b ^ SIGN)
+
+
+def mul_high(a: Tensor, b: Tensor) -> Tensor:
+    """Upper 64 bits of the unsigned product."""
+    a0, a1, b0, b1 = a & MASK32, shift_right(a, 32), b & MASK32, shift_right(b, 32)
+    low, m0, m1 = a0 * b0, a0 * b1, a1 * b0
+    middle = shift_right(low, 32) + (m0 & MASK32) + (m1 & MASK32)
+    return a1 * b1 + shift_right(m0, 32) + shift_right(m1, 32) + (middle >> 32)
+
+
+def bit_length(x: Tensor) -> Tensor:
+    """Bits of an unsigned number; 0 for 0."""
+    length = torch.zeros_like(x)
+    for step in (32, 16, 8, 4, 2, 1):
+        upper = shift_right(x, step)
+        more = upper != 0
+        x = torch.where(more, upper, x)
+        length = length + more * step
+    return length + (x != 0)
+
+
+def log2_q32(x: Tensor) -> Tensor:
+    """log2 of a positive unsigned number in Q32, rounded down."""
+    n = bit_length(x) - 1
+    m = x << 63 - n
+    fraction = torch.zeros_like(x)
+    for _ in range(32):
+        square = mul_high(m, m)
+        two = shift_right(square, 63)
+        fraction = fraction << 1 | two
+        m = torch.where(two == 1, square, square << 1)
+    return (n << 32) + fraction
+
+
+def _roots_of_two() -> list[int]:
+    roots = [1 << 63]
+    for _ in range(32):
+        roots.append(math.isqrt(roots[-1] << 62))
+    return roots[1:]
+
+
+_ROOTS = _roots_of_two()
+
+
+def exp2_q62(fraction: Tensor) -> Tensor:
+    """2^(fraction / 2^32) in Q62 for fractions in [0, 2^32)."""
+    m = torch.full_like(fraction, 1 << 62)
+    for i, root in enumerate(_ROOTS):
+        factor = torch.full_like(m, root)
+        product = mul_high(m, factor) << 2 | shift_right(m * factor, 62)
+        m = torch.where(fraction >> 31 - i & 1 == 1, product, m)
+    return m
+
+
+def log2_double(x: Tensor) -> Tensor:
+    """log2 of positive finite float64, to 2^-32."""
+    mantissa, exponent = torch.frexp(x)
+    log = log2_q32((mantissa * 2.0**53).to(torch.int64))
+    return (log + (exponent.to(torch.int64) - 53 << 32)).to(torch.float64) / 2.0**32
+
+
+def exp2_double(y: Tensor) -> Tensor:
+    """2^y for float64 y, clamped to [-1000, 1000] and rounded down to Q32."""
+    q = (y.clamp(-1000.0, 1000.0) * 2.0**32).floor().to(torch.int64)
+    mantissa = exp2_q62(q & MASK32).to(torch.float64) * 2.0**-62
+    power = ((q >> 32) + 1023 << 52).view(torch.float64)  # the bits of 2^(q >> 32)
+    return mantissa * power
+
+
+def fraction_parts(x: float) -> tuple[int, int]:
+    """``(m, s)`` with m < 2^24 and x = m / 2^s exactly, for a float32 x in [0, 1)."""
+    if x == 0:
+        return 0, 24
+    mantissa, exponent = math.frexp(x)
+    return int(mantissa * 2**24), 24 - exponent
+
+
+def ceil_of_fraction(m: Tensor, s: Tensor, total: Tensor) -> Tensor:
+    """``ceil(m / 2^s * total)``: m < 2^24, s at least 24, total below 2^62."""
+    low = m * (total & MASK32)
+    high = m * (total >> 32) + (low >> 32)  # below 2^54: the product is high * 2^32 + low
+    low = low & MASK32
+    near = (s - 32).clamp(max=0)  # s below 32: bits of the quotient come from low
+    far = (s - 32).clamp(0, 62)
+    one = torch.ones_like(s)
+    small = (high << -near) + (low >> 32 + near)
+    left_small = low & (one << 32 + near) - 1
+    large = high >> far
+    left_large = (high & (one << far) - 1) | low
+    is_small = s < 32
+    quotient = torch.where(is_small, small, large)
+    return quotient + (torch.where(is_small, left_small, left_large) != 0)
+
+
+def variance(n: Tensor, total: Tensor, squares: Tensor) -> Tensor:
+    """``n * squares - total^2`` as float64, rounded once; exact integers of up to 2^82 below."""
+    low = n * squares - total * total
+    size = total.abs()
+    high = (
+        mul_high(n, squares)
+        - mul_high(size, size)
+        - less(n * squares, total * total).to(torch.int64)
+    )
+    # Above 2^62: the upper bits, and one that says whether anything is below them.
+    length = torch.where(high != 0, 64 + bit_length(high), bit_length(low))
+    cut = (length - 62).clamp(0, 62)
+    one = torch.ones_like(cut)
+    # high < 2^20, and cut is below 64 whenever it matters
+    upper = torch.where(cut > 0, (high << (64 - cut).clamp(0, 63)) | _shift_by(low, cut), low)
+    sticky = (low & (one << cut) - 1) != 0
+    power = (cut + 1023 << 52).view(torch.float64)
+    return (upper | sticky.to(torch.int64)).to(torch.float64) * power
+
+
+def _shift_by(x: Tensor, n: Tensor) -> Tensor:
+    """Unsigned ``x >> n`` for a tensor n in [0, 63]."""
+    one = torch.ones_like(n)
+    kept = torch.where(n > 0, (one << (64 - n).clamp(0, 63)) - 1, torch.full_like(n, -1))
+    return x >> n & kept
+
+
+def philox(index: Tensor, position: Tensor, stream: Tensor, seed: Tensor) -> Tensor:
+    """One unsigned 64-bit uniform each: Philox4x32-10, its first two words, the low one first.
+
+    ``index`` and ``stream`` are below 2^32; ``position`` and ``seed`` have 64 bits.
+    """
+    c0, c1, c2, c3 = index, position & MASK32, shift_right(position, 32), stream
+    k0, k1 = seed & MASK32, shift_right(seed, 32)
+    for _ in range(10):
+        a, b = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c1, c2, c3 = (
+            shift_right(b, 32) ^ c1 ^ k0,
+            b & MASK32,
+            shift_right(a, 32) ^ c3 ^ k1,
+            a & MASK32,
+        )
+        k0, k1 = k0 + 0x9E3779B9 & MASK32, k1 + 0xBB67AE85 & MASK32
+    return c0 | c1 << 32

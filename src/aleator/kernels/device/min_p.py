@@ -1,0 +1,33 @@
+"""Min-p on the device; the contract is in aleator.samplers.min_p."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from aleator.kernels.device.base import DeviceSampler, DeviceStep, Fields
+from aleator.kernels.device.candidates import DeviceCandidates
+
+
+class DeviceMinP(DeviceSampler):
+    """Keeps what is within a distance of the largest logit."""
+
+    fields: ClassVar[Fields] = {"log": (torch.float64, 0.0), "min_keep": (torch.int64, 0)}
+
+    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+        """ln(min_p), made once on the host."""
+        return {"log": math.log(float(np.float32(sampler.min_p))), "min_keep": sampler.min_keep}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Truncate."""
+        bound = (data.temperature * self.get("log", step)).to(torch.float32)
+        least = self.get("min_keep", step).unsqueeze(1)
+        alive = data.alive
+        kept = alive & (data.current - data.top >= bound.unsqueeze(1))
+        few = kept.sum(1, keepdim=True) < least
+        fallback = torch.zeros_like(kept).scatter(1, data.order(), data.rank() < least.clamp(min=1))
+        active = self.get("active", step).unsqueeze(1)
+        data.keep(torch.where(few, fallback, kept) | ~active)

@@ -1,0 +1,39 @@
+"""Token mask on the device; the contract is in aleator.samplers.token_mask."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aleator.kernels.device.base import DeviceSampler, DeviceStep, Fields
+from aleator.kernels.device.candidates import DeviceCandidates
+
+
+def unpack(words: Tensor, n_vocab: int) -> Tensor:
+    """Bool [B, V] from int32 [B, ceil(V / 32)]: bit id % 32 of word id // 32."""
+    ids = torch.arange(n_vocab, device=words.device)
+    return words[:, ids // 32] >> (ids % 32).to(torch.int32) & 1 == 1
+
+
+class DeviceTokenMask(DeviceSampler):
+    """Keeps allowed tokens."""
+
+    fields: ClassVar[Fields] = {"words": (torch.int32, -1)}
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """One bit per token."""
+        return (-(-self.n_vocab // 32),)
+
+    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+        """The mask; tokens past its end are masked."""
+        words = np.zeros(self.shape("words"), np.uint32)
+        given = np.array(sampler.allowed, np.uint32)[: len(words)]
+        words[: len(given)] = given
+        return {"words": torch.from_numpy(words.view(np.int32))}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Mask."""
+        data.keep(unpack(self.get("words", step), self.n_vocab))

@@ -1,0 +1,37 @@
+"""Top-p on the device; the contract is in aleator.samplers.top_p."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from aleator.kernels.device.base import DeviceSampler, DeviceStep, Fields
+from aleator.kernels.device.candidates import DeviceCandidates
+from aleator.kernels.device.fixed import ceil_of_fraction, fraction_parts
+
+
+class DeviceTopP(DeviceSampler):
+    """Keeps the shortest prefix of the order that holds the mass."""
+
+    fields: ClassVar[Fields] = {
+        "m": (torch.int64, 0),
+        "s": (torch.int64, 24),
+        "min_keep": (torch.int64, 0),
+        "full": (torch.bool, False),
+    }
+
+    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+        """P as a fraction m / 2^s."""
+        m, s = fraction_parts(sampler.top_p)
+        return {"m": m, "s": s, "min_keep": sampler.min_keep, "full": sampler.mass == "full"}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Truncate."""
+        total = torch.where(self.get("full", step), data.full_mass, data.mass)
+        wanted = ceil_of_fraction(self.get("m", step), self.get("s", step), total)
+        weights = data.ranked(data.weights)
+        above = weights.cumsum(1) - weights
+        least = self.get("min_keep", step).clamp(min=1)
+        kept = (above < wanted.unsqueeze(1)) | (data.rank() < least.unsqueeze(1))
+        data.keep_ranked(kept | ~self.get("active", step).unsqueeze(1))

@@ -1,0 +1,113 @@
+"""What samplers share that keep only the tokens which a grammar allows next.
+
+Keeps      the tokens with which the generated text so far is still the beginning of a text that the grammar
+           describes; end-of-generation tokens where the text may end.  Tokens past the end of the
+           vocabulary are masked.
+State      a parser, which follows ``accept(token, generated=True)``, ``rollback``, ``reset`` and ``clone``.
+           Tokens of the prompt are not part of the constrained text.
+Place      before everything else as ``SamplerChain(..., grammar=...)``; in the list, where it stands.
+Masked     stay masked.  If nothing allowed is left, the step raises ``LogitsError``.
+Errors     a token that the grammar does not allow is refused by ``accept`` with ``ConstraintError``, and
+           nothing has changed.
+Elsewhere  llama.cpp draws first, tests the token that was drawn, and only if it is refused masks the row and
+           runs the chain again; ``numerics="llama.cpp"`` does the same with ``grammar=``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from aleator.core.errors import ParameterError
+from aleator.core.numerics import Row, Step
+from aleator.kernels import host
+from aleator.samplers.base import Place, Sampler
+
+
+class ConstraintSampler(Sampler):
+    """A sampler with a constraint: ``Grammar``, ``JSONSchema``, ``Regex``, ``Lark`` or ``MatcherGrammar``.
+
+    ``vocabulary`` is a tokenizer or a vocabulary: with ``len``, ``token_bytes(id)`` and ``eog``; or
+    ``None`` until the model is known.
+    """
+
+    vocabulary: Any
+    _compiled: ClassVar[host.Constraint | None] = None  # an instance's own, once there is one
+
+    @abstractmethod
+    def compile(self) -> host.Constraint:
+        """Make the constraint, at its beginning; ``vocabulary`` is there."""
+
+    @property
+    def constraint(self) -> host.Constraint:
+        """The constraint at its beginning, made once: take a ``clone()`` to go on from there.
+
+        Raises
+        ------
+        ParameterError
+            There is no vocabulary.
+
+        """
+        if self.vocabulary is None:
+            raise ParameterError(
+                "vocabulary",
+                f"{type(self).__name__} does not know the vocabulary: give vocabulary=model.tokenizer, or hand "
+                "it to model.generate(..., grammar=...), which knows it",
+            )
+        made = self._compiled
+        if made is None:
+            made = self.compile()
+            object.__setattr__(self, "_compiled", made)
+        return made
+
+    def bound(self, vocabulary: Any) -> ConstraintSampler:
+        """The same for this tokenizer or vocabulary, if it has none of its own."""
+        if self.vocabulary is not None or vocabulary is None:
+            return self
+        return dataclasses.replace(self, vocabulary=vocabulary)  # type: ignore[type-var]
+
+    def _check_vocabulary(self) -> None:
+        """Compile at once where that is possible, so that what is wrong is said at once."""
+        if self.vocabulary is not None:
+            _ = self.constraint
+
+    def _ends(self) -> list[int]:
+        return sorted(getattr(self.vocabulary, "vocab", self.vocabulary).eog)
+
+    def describe(self) -> str:
+        """The name: grammars are long."""
+        return self.name
+
+    def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
+        """How many tokens the constraint allows."""
+        constrained = kernel.constrained
+        if constrained.constraint.waiting:
+            return {"waiting": 1.0}
+        return {"allowed": float(constrained.count())}
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/constrained.cpp."""
+        return host.ConstraintSampler(self.constraint, self._ends())
+
+    def native_llama(self, place: Place) -> host.LlamaConstraintSampler:
+        """llama.cpp's numbers: native/llama/constrained.cpp."""
+        return host.LlamaConstraintSampler(self.constraint, self._ends())
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference: the parser, from its beginning over all generated tokens, then the mask."""
+        parser = self.constraint.clone()
+        for token, generated in zip(step.history, step.generated, strict=True):
+            if generated:
+                parser.accept(token)
+        if parser.waiting:
+            return
+        words = parser.mask()
+        inside = row.ids < len(words) * 32
+        at = np.where(inside, row.ids, 0)
+        kept = inside & (words[at // 32] >> (at % 32).astype(np.uint32) & 1).astype(np.bool_)
+        row.logits = np.where(kept, row.logits, np.float32(-np.inf)).astype(np.float32)
+        row.settle()

@@ -1,0 +1,77 @@
+"""Grammar: the text follows a grammar in GBNF, llama.cpp's notation.
+
+Keeps      see :mod:`aleator.samplers.constrained`; exactly the tokens that llama.cpp's grammar sampler keeps.
+Lazy       with triggers everything is allowed until a trigger token is accepted, or a trigger pattern is found
+           in the text; then the grammar begins there (docs/grammar.md).
+Elsewhere  llama.cpp aborts where a token is accepted that the grammar does not allow; here that is refused.  A
+           text that begins with ``%llguidance`` is a Lark grammar, as in llama.cpp built with llguidance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.grammar import compile_gbnf, llguidance
+from aleator.kernels import host
+from aleator.samplers.constrained import ConstraintSampler
+
+LLGUIDANCE = "%llguidance"
+
+
+@dataclass(frozen=True)
+class Grammar(ConstraintSampler):
+    """Keep what makes a text that a GBNF grammar describes.
+
+    Parameters
+    ----------
+    grammar
+        GBNF.
+    root
+        The rule to begin with.
+    vocabulary
+        A tokenizer or a vocabulary; ``None`` until the model is known.
+    trigger_patterns
+        Regular expressions; with these or trigger tokens the grammar is lazy.
+    trigger_tokens
+        Token ids.
+
+    Raises
+    ------
+    GrammarError
+        The grammar is wrong: names line, column and reason.
+
+    """
+
+    name = "grammar"
+    grammar: str
+    root: str = "root"
+    vocabulary: Any = field(default=None, repr=False, compare=False)
+    trigger_patterns: Sequence[str] = ()
+    trigger_tokens: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        """Check the grammar."""
+        if not isinstance(self.grammar, str):
+            raise ParameterError("grammar", f"grammar={self.grammar!r:.60} is not GBNF text")
+        object.__setattr__(self, "trigger_patterns", tuple(self.trigger_patterns))
+        object.__setattr__(self, "trigger_tokens", tuple(self.trigger_tokens))
+        if self.grammar.startswith(LLGUIDANCE):
+            if self.trigger_patterns or self.trigger_tokens:
+                raise ParameterError("trigger_patterns", "a Lark grammar cannot have triggers")
+            object.__setattr__(self, "_source", llguidance.lark_grammar(self.grammar))
+        self._check_vocabulary()
+
+    def compile(self) -> host.Constraint:
+        """Make the constraint."""
+        if self.grammar.startswith(LLGUIDANCE):
+            return llguidance.constraint(self._source, self.vocabulary)  # type: ignore[attr-defined]
+        return compile_gbnf(
+            self.grammar,
+            self.root,
+            self.vocabulary,
+            self.trigger_patterns,
+            self.trigger_tokens,
+        )

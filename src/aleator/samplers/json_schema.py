@@ -1,0 +1,54 @@
+"""JSON schema: the text is JSON, on one line, that the schema describes.
+
+Keeps      see :mod:`aleator.samplers.constrained`.  Written as Python's ``json.dumps`` does: ``", "`` and
+           ``": "`` between, no line breaks, properties in the schema's order; so white space cannot go on for
+           ever.  An ``x-guidance`` object in the schema chooses otherwise (llguidance's documentation).
+Schemas    what llguidance knows: references and recursion, enums, formats, patterns, lengths, ranges,
+           additionalProperties ...; a keyword that it does not know is refused by name.
+Forced     where only one text may follow, only that text's usual tokens are allowed.
+Elsewhere  llama.cpp turns a schema into GBNF and drops what does not fit; xgrammar ignores some keywords.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from aleator.grammar import llguidance
+from aleator.kernels import host
+from aleator.samplers.constrained import ConstraintSampler
+
+
+@dataclass(frozen=True)
+class JSONSchema(ConstraintSampler):
+    """Keep what makes JSON that a schema describes.
+
+    Parameters
+    ----------
+    schema
+        A mapping, or JSON text.
+    vocabulary
+        A tokenizer or a vocabulary; ``None`` until the model is known.
+
+    Raises
+    ------
+    GrammarError
+        The text is not JSON, or not a schema that is supported: names the keyword.
+    ImportError
+        llguidance is not installed.
+
+    """
+
+    name = "json_schema"
+    schema: Any
+    vocabulary: Any = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the schema."""
+        object.__setattr__(self, "schema", llguidance.schema_text(self.schema))
+        object.__setattr__(self, "_source", llguidance.schema_grammar(self.schema))
+        self._check_vocabulary()
+
+    def compile(self) -> host.Constraint:
+        """Make the constraint."""
+        return llguidance.constraint(self._source, self.vocabulary)  # type: ignore[attr-defined]

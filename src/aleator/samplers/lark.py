@@ -1,0 +1,51 @@
+"""Lark: the text follows a context-free grammar in Lark's notation, as llguidance reads it.
+
+Keeps      see :mod:`aleator.samplers.constrained`.
+Syntax     llguidance's (docs/syntax.md there): rules in lower case, terminals in upper case, regular
+           expressions, ``%json {...}`` for a JSON schema within.
+Elsewhere  llama.cpp built with llguidance takes the same text where it begins with ``%llguidance``, and so does
+           ``Grammar`` here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from aleator.grammar import llguidance
+from aleator.kernels import host
+from aleator.samplers.constrained import ConstraintSampler
+
+
+@dataclass(frozen=True)
+class Lark(ConstraintSampler):
+    """Keep what makes a text that a Lark grammar describes.
+
+    Parameters
+    ----------
+    grammar
+        The grammar; its first rule is ``start``.
+    vocabulary
+        A tokenizer or a vocabulary; ``None`` until the model is known.
+
+    Raises
+    ------
+    GrammarError
+        The grammar is wrong: names line, column and reason.
+    ImportError
+        llguidance is not installed.
+
+    """
+
+    name = "lark"
+    grammar: str
+    vocabulary: Any = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the grammar."""
+        object.__setattr__(self, "_source", llguidance.lark_grammar(self.grammar))
+        self._check_vocabulary()
+
+    def compile(self) -> host.Constraint:
+        """Make the constraint."""
+        return llguidance.constraint(self._source, self.vocabulary)  # type: ignore[attr-defined]

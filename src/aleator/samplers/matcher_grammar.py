@@ -1,0 +1,48 @@
+"""Matcher: the tokens that another grammar engine allows, through its bitmask.
+
+Keeps      see :mod:`aleator.samplers.constrained`.  The engine's object is called as xgrammar's
+           ``GrammarMatcher`` is (:class:`aleator.grammar.matcher.Matcher` lists the methods).
+Elsewhere  xgrammar leaves tokens past the end of its mask unmasked; here they are masked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from aleator.grammar.matcher import MatcherConstraint
+from aleator.kernels import host
+from aleator.samplers.constrained import ConstraintSampler
+
+
+@dataclass(frozen=True)
+class MatcherGrammar(ConstraintSampler):
+    """Keep what a matcher of another library allows.
+
+    Parameters
+    ----------
+    matcher
+        At its beginning; it is cloned for every chain if it can be, and serves one chain otherwise.
+    vocabulary
+        A tokenizer or a vocabulary; ``None`` until the model is known.
+
+    Raises
+    ------
+    ParameterError
+        The object lacks a method.
+
+    """
+
+    name = "matcher_grammar"
+    matcher: Any
+    vocabulary: Any = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check that the methods are there."""
+        MatcherConstraint.check(self.matcher)
+        self._check_vocabulary()
+
+    def compile(self) -> host.Constraint:
+        """Make the constraint."""
+        vocabulary = getattr(self.vocabulary, "vocab", self.vocabulary)
+        return host.PyConstraint(MatcherConstraint(self.matcher, len(vocabulary)))

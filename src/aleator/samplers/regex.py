@@ -1,0 +1,50 @@
+"""Regex: the whole text matches a regular expression.
+
+Keeps      see :mod:`aleator.samplers.constrained`.
+Syntax     that of Rust's ``regex`` crate, without look-around and back-references; the expression matches
+           the whole text, so ``^`` and ``$`` at its ends say nothing more and are dropped.
+Elsewhere  outlines-core has this alone; llama.cpp has no regular expressions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from aleator.grammar import llguidance
+from aleator.kernels import host
+from aleator.samplers.constrained import ConstraintSampler
+
+
+@dataclass(frozen=True)
+class Regex(ConstraintSampler):
+    """Keep what makes a text that a regular expression matches.
+
+    Parameters
+    ----------
+    pattern
+        The expression.
+    vocabulary
+        A tokenizer or a vocabulary; ``None`` until the model is known.
+
+    Raises
+    ------
+    GrammarError
+        The expression is wrong: names the column.
+    ImportError
+        llguidance is not installed.
+
+    """
+
+    name = "regex"
+    pattern: str
+    vocabulary: Any = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the expression."""
+        object.__setattr__(self, "_source", llguidance.regex_grammar(self.pattern))
+        self._check_vocabulary()
+
+    def compile(self) -> host.Constraint:
+        """Make the constraint."""
+        return llguidance.constraint(self._source, self.vocabulary)  # type: ignore[attr-defined]

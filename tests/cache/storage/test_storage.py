@@ -1,0 +1,99 @@
+"""What all ways of storing have in common."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aleator.cache import KVCache, LayerShape
+from aleator.cache.storage import Storage, make_storage
+from aleator.core.errors import ParameterError
+
+CPU = torch.device("cpu")
+SHAPES = [(2, 64), (1, 32), (3, 64)]
+KINDS = [
+    ("f32", "token"),
+    ("f16", "token"),
+    ("bf16", "token"),
+    ("q8_0", "token"),
+    ("q4_0", "token"),
+]
+KINDS += [("f32", "channel"), ("f16", "channel"), ("bf16", "channel")]
+TOLERANCE = {"f32": 0, "f16": 2e-3, "bf16": 2e-2, "q8_0": 0.02, "q4_0": 0.4}
+
+
+def make(kind: str, layout: str, shapes: list[tuple[int, int]] = SHAPES) -> Storage:
+    return make_storage("type_v", kind, shapes, 10, [CPU] * len(shapes), layout=layout)
+
+
+@pytest.mark.parametrize(("kind", "layout"), KINDS)
+@pytest.mark.parametrize("uniform", [False, True])
+def test_write_read_take_put_copy(kind: str, layout: str, uniform: bool) -> None:
+    shapes = [(2, 64)] * 3 if uniform else SHAPES
+    side = make(kind, layout, shapes)
+    assert side.rotation == (64 if uniform and kind in ("q8_0", "q4_0") else 0)
+    before = side.addresses()
+    rng = np.random.default_rng(1)
+    for layer, (heads, dim) in enumerate(shapes):
+        x = torch.from_numpy(rng.standard_normal((4, heads, dim)).astype(np.float32))
+        close: dict[str, Any] = {"atol": TOLERANCE[kind], "rtol": 0}
+        side.write(layer, slice(3, 7), x)
+        torch.testing.assert_close(side.read(layer, slice(3, 7)).float(), x, **close)
+        scattered = torch.tensor([9, 0, 2])
+        side.write(layer, scattered, x[:3])
+        assert torch.equal(side.read(layer, scattered), side.read(layer, slice(3, 6)))
+        assert not side.read(layer, slice(1, 2)).any()
+        taken = side.take(layer, scattered)
+        side.put(layer, torch.tensor([1, 8, 7]), taken)
+        assert torch.equal(side.read(layer, torch.tensor([1, 8, 7])), side.read(layer, scattered))
+    every = torch.arange(10)
+    rows = [side.read(i, every) for i in range(3)]
+    side.copy(np.array([3, 4, 5]), np.array([4, 5, 3]))  # a cycle
+    for i in range(3):
+        expected = rows[i].clone()
+        expected[[4, 5, 3]] = rows[i][[3, 4, 5]]
+        assert torch.equal(side.read(i, every), expected)
+    assert side.addresses() == before
+    assert side.nbytes == 10 * sum(side.row_bytes(i) for i in range(3))
+    side.zero()
+    assert not any(t.any() for t in side.layers)
+
+
+@pytest.mark.parametrize(
+    ("k", "v"), list(product(("f32", "q8_0", "q4_0"), ("f16", "q8_0", "q4_0")))
+)
+def test_bytes_for_is_what_is_allocated(k: str, v: str) -> None:
+    shapes = [LayerShape(2, 64, 32), LayerShape(1, 96, 64)]
+    cache = KVCache(shapes, 7, type_k=k, type_v=v)
+    got = cache.keys.nbytes, cache.values.nbytes
+    assert got == KVCache.bytes_for(shapes, 7, k, v)
+    per = {"f32": 4, "f16": 2, "q8_0": 34 / 32, "q4_0": 18 / 32}
+    assert got == (7 * (128 + 96) * per[k], 7 * (64 + 64) * per[v])
+
+
+def test_heads_that_fill_no_blocks_are_refused_by_name() -> None:
+    shapes = [LayerShape(4, 64, 64), LayerShape(4, 80, 48)]
+    for parameter, dim in (("type_k", 80), ("type_v", 48)):
+        types: dict[str, Any] = {parameter: "q8_0"}
+        match = rf"{parameter}=q8_0 .* layer 1 has {dim} per head, not a multiple: use f32"
+        with pytest.raises(ParameterError, match=match) as caught:
+            KVCache(shapes, 8, **types)
+        assert caught.value.parameter == parameter
+        with pytest.raises(ParameterError, match=match):
+            KVCache.bytes_for(shapes, 8, **types)
+
+
+def test_layouts_that_cannot_be() -> None:
+    shapes = [LayerShape(1, 64, 64)]
+    with pytest.raises(ParameterError, match="v_layout='channel' cannot hold type_v=q4_0"):
+        KVCache(shapes, 8, type_v="q4_0", v_layout="channel")
+    with pytest.raises(ParameterError, match="v_layout must be token or channel"):
+        KVCache(shapes, 8, v_layout="rows")
+    with pytest.raises(ParameterError, match="k_storage must be"):
+        KVCache(shapes, 8, k_storage="plain")
+    with pytest.raises(ParameterError, match="2 devices for 1 layers"):
+        KVCache(shapes, 8, device=["cpu", "cpu"])

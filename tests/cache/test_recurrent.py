@@ -1,0 +1,414 @@
+"""Recurrent states: llama.cpp's truth table where it is right, forks, rewinds, checkpoints, failures.
+
+Scenarios T21 to T23 are those of llama.cpp's own tests and of its defects: a rewind after a short
+micro-batch, a fork of a rewound sequence, a rewind of a sequence that shares its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from make_models import SPECS, write_model
+
+from aleator.cache.recurrent import RecurrentCache, RecurrentShape
+from aleator.core.errors import CannotRewind, InvalidBatch, ParameterError
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models.decoder import Decoder
+
+TEXT = [int(t) for t in np.random.default_rng(5).integers(0, 64, 60)]
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
+    path = write_model(tmp_path_factory.mktemp("mamba") / "m.gguf", SPECS["mamba"])
+    return build_decoder(open_weights(path))
+
+
+def context(decoder: Decoder, rollback: int = 0, n_ubatch: int = 512) -> Any:
+    return Context(decoder, n_seq_max=4, n_rollback=rollback, n_ubatch=n_ubatch)
+
+
+def feed(ctx: Any, seq: int, tokens: list[int]) -> torch.Tensor:
+    """Logits after the last token."""
+    logits: torch.Tensor = ctx.decode(Batch.one(tokens, None, seq))[-1]
+    ctx.cache.check()
+    return logits
+
+
+def fresh(decoder: Decoder, tokens: list[int]) -> torch.Tensor:
+    return feed(context(decoder), 0, tokens)
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return bool((a - b).abs().max() < 1e-5 * (b.max() - b.min()))
+
+
+def ranges(cache: RecurrentCache) -> list[tuple[int, int]]:
+    return [(cache.seq_pos_min(s), cache.seq_pos_max(s)) for s in range(4)]
+
+
+@pytest.fixture
+def nine_and_three(decoder: Decoder) -> Any:
+    """Sequence 0 at position 9, sequence 1 at 3."""
+    ctx = context(decoder)
+    feed(ctx, 0, TEXT[:10])
+    feed(ctx, 1, TEXT[10:14])
+    return ctx
+
+
+@pytest.mark.parametrize("removed", [(0, 5), (3, 6), (10, -1), (5, 5), (9, 3)])
+def test_ranges_without_the_newest_position_change_nothing(
+    nine_and_three: Any, removed: tuple[int, int]
+) -> None:
+    cache = nine_and_three.cache
+    assert cache.seq_rm(0, *removed) is True
+    assert ranges(cache)[:2] == [(9, 9), (3, 3)]
+
+
+@pytest.mark.parametrize("p0", [1, 5, 9])
+def test_rewinds_without_states_are_refused(nine_and_three: Any, p0: int) -> None:
+    cache = nine_and_three.cache
+    with pytest.raises(CannotRewind) as caught:
+        cache.seq_rm(0, p0, -1)
+    assert caught.value.oldest_legal == 10
+    assert ranges(cache)[:2] == [(9, 9), (3, 3)]
+
+
+def test_removing_everything(nine_and_three: Any) -> None:
+    cache = nine_and_three.cache
+    assert cache.seq_rm(0)
+    assert ranges(cache)[:2] == [(-1, -1), (3, 3)]
+    assert cache.seq_rm(-1)  # llama.cpp says no
+    assert ranges(cache) == [(-1, -1)] * 4
+    cache.check()
+
+
+def test_removal_for_everybody_is_all_or_none(nine_and_three: Any) -> None:
+    cache = nine_and_three.cache
+    with pytest.raises(CannotRewind):
+        cache.seq_rm(-1, 2, -1)
+    assert ranges(cache)[:2] == [(9, 9), (3, 3)]
+
+
+def test_sequences_that_share_a_state_move_together(decoder: Decoder) -> None:
+    ctx = context(decoder)
+    cache = ctx.cache
+    feed(ctx, 0, TEXT[:10])
+    cache.seq_cp(0, 2)
+    cache.seq_cp(0, 3, 0, 10)
+    cache.seq_add(0, 0, -1, -4)
+    assert ranges(cache) == [(5, 5), (-1, -1), (5, 5), (5, 5)]
+    logits = ctx.decode(Batch.one([TEXT[10]], 6, 2))[0]
+    assert ranges(cache) == [(5, 5), (-1, -1), (6, 6), (5, 5)]
+    assert same(logits, fresh(decoder, TEXT[:11]))
+    assert same(feed(ctx, 3, [TEXT[11]]), fresh(decoder, [*TEXT[:10], TEXT[11]]))
+    cache.seq_keep(2)
+    assert ranges(cache) == [(-1, -1), (-1, -1), (6, 6), (-1, -1)]
+    cache.check()
+
+
+def test_copies_replace_and_are_whole(nine_and_three: Any) -> None:
+    cache = nine_and_three.cache
+    with pytest.raises(ParameterError, match="part of sequence 0"):
+        cache.seq_cp(0, 3, 2, 5)
+    with pytest.raises(ParameterError, match="part of sequence 0"):
+        cache.seq_cp(0, 3, 0, 9)
+    assert ranges(cache)[3] == (-1, -1)
+    cache.seq_cp(0, 1)
+    assert ranges(cache)[1] == (9, 9)
+    cache.seq_cp(2, 1)  # an empty sequence
+    assert ranges(cache)[1] == (-1, -1)
+    cache.check()
+
+
+def test_positions_stay_in_range(nine_and_three: Any) -> None:
+    cache = nine_and_three.cache
+    for delta in (-10, 2**31 - 1):
+        with pytest.raises(ParameterError, match="position 9"):
+            cache.seq_add(0, 0, -1, delta)
+    cache.seq_add(0, 0, 9, -3)  # the newest position is not in the range
+    assert ranges(cache)[0] == (9, 9)
+    cache.seq_div(0, 0, -1, 2)
+    assert ranges(cache)[0] == (4, 4)
+    with pytest.raises(ParameterError):
+        cache.seq_div(0, 0, -1, 0)
+
+
+@pytest.mark.parametrize("call", [
+    lambda c: c.seq_rm(4), lambda c: c.seq_rm(-2), lambda c: c.seq_cp(0, 4), lambda c: c.seq_cp(-1, 0),
+    lambda c: c.seq_keep(7), lambda c: c.seq_add(9, 0, -1, 1), lambda c: c.seq_pos_max(-1),
+])  # fmt: skip
+def test_sequence_ids_are_checked(
+    nine_and_three: Any, call: Callable[[RecurrentCache], object]
+) -> None:
+    with pytest.raises(ParameterError, match="n_seq_max"):
+        call(nine_and_three.cache)
+
+
+# Rewinds (T22, T23)
+
+
+@pytest.mark.parametrize("parts", [[12], [11, 1], [1] * 12, [3, 9], [5, 2, 5], [10, 2]])
+@pytest.mark.parametrize("back", [1, 3, 4])
+def test_rewinds_are_exact_whatever_the_split(
+    decoder: Decoder, parts: list[int], back: int
+) -> None:
+    ctx, at = context(decoder, rollback=4), 0
+    for n in parts:
+        feed(ctx, 0, TEXT[at : at + n])
+        at += n
+    assert ctx.cache.oldest_rewind(0) == 8
+    assert ctx.cache.seq_rm(0, 12 - back, -1)
+    assert ctx.cache.seq_pos_max(0) == 11 - back
+    expected = fresh(decoder, [*TEXT[: 12 - back], TEXT[30]])
+    assert same(feed(ctx, 0, [TEXT[30]]), expected)
+
+
+def test_rewinds_past_the_ring_are_refused(decoder: Decoder) -> None:
+    ctx = context(decoder, rollback=4, n_ubatch=5)
+    feed(ctx, 0, TEXT[:12])
+    for p0 in (7, 3, 1):
+        with pytest.raises(CannotRewind) as caught:
+            ctx.cache.seq_rm(0, p0, -1)
+        assert caught.value.oldest_legal == 8
+    assert ctx.cache.seq_rm(0, 9, -1)
+    with pytest.raises(CannotRewind):  # three and three are more than four
+        ctx.cache.seq_rm(0, 6, -1)
+    assert ctx.cache.seq_rm(0, 8, -1)  # three and one are not
+    assert same(feed(ctx, 0, [TEXT[40]]), fresh(decoder, [*TEXT[:8], TEXT[40]]))
+    assert ctx.cache.seq_rm(0, 0, -1)
+    assert same(feed(ctx, 0, TEXT[:3]), fresh(decoder, TEXT[:3]))
+
+
+def test_fork_of_a_rewound_sequence(decoder: Decoder) -> None:
+    ctx = context(decoder, rollback=4)
+    feed(ctx, 0, TEXT[:12])
+    ctx.cache.seq_rm(0, 9, -1)
+    ctx.cache.seq_cp(0, 1)
+    expected = fresh(decoder, [*TEXT[:9], TEXT[50]])
+    assert same(feed(ctx, 0, [TEXT[50]]), expected)
+    assert same(feed(ctx, 1, [TEXT[50]]), expected)
+    ctx.cache.seq_rm(1, 8, -1)  # the fork has the older states too
+    assert same(feed(ctx, 1, [TEXT[51]]), fresh(decoder, [*TEXT[:8], TEXT[51]]))
+
+
+def test_rewind_of_a_sequence_that_shares_its_state(decoder: Decoder) -> None:
+    ctx = context(decoder, rollback=4)
+    feed(ctx, 0, TEXT[:12])
+    ctx.cache.seq_cp(0, 1)
+    ctx.cache.seq_rm(0, 9, -1)
+    assert ranges(ctx.cache)[:2] == [(8, 8), (11, 11)]
+    assert same(feed(ctx, 1, [TEXT[12]]), fresh(decoder, TEXT[:13]))
+    assert same(feed(ctx, 0, [TEXT[20]]), fresh(decoder, [*TEXT[:9], TEXT[20]]))
+
+
+def test_shifts_keep_only_states_whose_positions_fit(decoder: Decoder) -> None:
+    ctx = context(decoder, rollback=4)
+    feed(ctx, 0, TEXT[:12])
+    ctx.cache.seq_add(0, 10, -1, -5)
+    assert ctx.cache.seq_pos_max(0) == 6
+    assert ctx.cache.oldest_rewind(0) == 6  # after positions 5 and 6
+    ctx.cache.seq_rm(0, 6, -1)
+    assert same(feed(ctx, 0, [TEXT[20]]), fresh(decoder, [*TEXT[:11], TEXT[20]]))
+
+
+def test_checkpoints(decoder: Decoder) -> None:
+    ctx = context(decoder, rollback=2)
+    feed(ctx, 0, TEXT[:10])
+    kept = ctx.cache.checkpoint(0)
+    assert kept.position == 9
+    assert kept.nbytes * ctx.cache.n_rows == sum(t.nbytes for t in ctx.cache.conv + ctx.cache.ssm)
+    feed(ctx, 0, TEXT[10:40])
+    ctx.cache.restore(1, kept)
+    ctx.cache.restore(0, kept)
+    for seq in (0, 1):
+        assert same(feed(ctx, seq, [TEXT[10]]), fresh(decoder, TEXT[:11]))
+    with pytest.raises(ParameterError, match="empty"):
+        ctx.cache.checkpoint(3)
+    other = RecurrentCache([RecurrentShape(3, 2, 1)] * 2)
+    with pytest.raises(ParameterError, match="another shape"):
+        other.restore(0, kept)
+
+
+# Batches
+
+
+def test_coupled_tokens(decoder: Decoder) -> None:
+    ctx = context(decoder, rollback=1)
+    batch = Batch()
+    for i in range(4):
+        batch.add(TEXT[i], i, [0, 1, 2], logits=True)
+    batch.add(TEXT[4], 4, [0, 1], logits=True)
+    batch.add(TEXT[5], 4, [2], logits=True)
+    batch.add(TEXT[6], 5, [1], logits=True)
+    batch.add(TEXT[7], 5, [2], logits=True)
+    rows = ctx.decode(batch)
+    ctx.cache.check()
+    expected = {0: TEXT[:5], 1: [*TEXT[:5], TEXT[6]], 2: [*TEXT[:4], TEXT[5], TEXT[7]]}
+    assert same(rows[4], fresh(decoder, expected[0]))
+    assert same(rows[6], fresh(decoder, expected[1]))
+    assert same(rows[7], fresh(decoder, expected[2]))
+    for seq, text in expected.items():
+        assert same(feed(ctx, seq, [TEXT[9]]), fresh(decoder, [*text, TEXT[9]]))
+    batch = Batch()
+    batch.add(1, None, [0, 1])
+    with pytest.raises(InvalidBatch):  # their states differ
+        ctx.decode(batch)
+
+
+def test_a_failed_decode_changes_nothing(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = context(decoder, rollback=2, n_ubatch=4)
+    feed(ctx, 0, TEXT[:10])
+    ctx.cache.seq_cp(0, 1)
+    run, calls = ctx._native.run, 0
+
+    def failing(*args: object) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        out: torch.Tensor = run(*args)
+        if calls == 3:
+            raise KeyboardInterrupt
+        return out
+
+    monkeypatch.setattr(ctx._native, "run", failing)
+    batch = Batch.one(TEXT[10:20])
+    batch.add(7, None, [1])
+    batch.add(3, None, [3])
+    with pytest.raises(KeyboardInterrupt):
+        ctx.decode(batch)
+    monkeypatch.undo()
+    ctx.cache.check()
+    assert ranges(ctx.cache) == [(9, 9), (9, 9), (-1, -1), (-1, -1)]
+    ctx.cache.seq_rm(1, 8, -1)
+    assert same(feed(ctx, 0, [TEXT[10]]), fresh(decoder, TEXT[:11]))
+    assert same(feed(ctx, 1, [TEXT[20]]), fresh(decoder, [*TEXT[:8], TEXT[20]]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("n_seq_max", 0), ("n_seq_max", 5000), ("rollback", -1)]
+)
+def test_sizes_are_checked(name: str, value: int) -> None:
+    sizes: dict[str, Any] = {name: value}
+    with pytest.raises(ParameterError, match=name):
+        RecurrentCache([RecurrentShape(2, 1, 1)], **sizes)
+
+
+def test_bytes_for() -> None:
+    layers = [RecurrentShape(8, 3, 16), RecurrentShape(4, 2, 5)]
+    cache = RecurrentCache(layers, n_seq_max=3, rollback=2)
+    held = sum(t.nbytes for t in cache.conv + cache.ssm)
+    assert RecurrentCache.bytes_for(layers, n_seq_max=3, rollback=2) == held
+
+
+class Model(RuleBasedStateMachine):
+    """Random operations against texts: a row holds a number that tells the text it stands for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = RecurrentCache([RecurrentShape(1, 1, 1)], n_seq_max=3, rollback=2)
+        self.texts: dict[int, list[int]] = {}
+        self.held: dict[int, int] = {}  # how many states back from the newest
+        self.counter = 0
+
+    def _write(self, tokens: dict[int, list[int]], fail: bool) -> None:
+        """What a decode does: the state of a text is a hash of it."""
+        rows = [(s, t) for s, ts in tokens.items() for t in ts]
+        at = {s: len(self.texts.get(s, [])) for s in tokens}
+        positions = []
+        for s, _ in rows:
+            positions.append(at[s])
+            at[s] += 1
+        seqs = np.array([s for s, _ in rows], np.int32)
+        owners = (np.uint64(1) << seqs.astype(np.uint64))[:, None]
+        with self.cache.step() as step:
+            batch = step.place(np.array(positions, np.int32), owners)
+            for run in batch.runs:
+                value = 0.0 if run.source < 0 else float(batch.ssm[0][run.source, 0, 0])
+                stores = dict(run.stores)
+                for i, token in enumerate(run.tokens):
+                    value = (value * 31 + rows[token][1]) % 65521
+                    if i in stores:
+                        batch.ssm[0][stores[i], 0, 0] = value
+            if fail:
+                raise KeyboardInterrupt
+        for s, ts in tokens.items():
+            self.texts[s] = self.texts.get(s, []) + ts
+            self.held[s] = min(3, self.held.get(s, 0) + len(ts))
+
+    @rule(
+        lengths=st.dictionaries(st.integers(0, 2), st.integers(1, 5), min_size=1),
+        fail=st.booleans(),
+    )
+    def decode(self, lengths: dict[int, int], fail: bool) -> None:
+        tokens = {}
+        for seq, n in lengths.items():
+            tokens[seq] = [self.counter % 97 + 1 + i for i in range(n)]
+            self.counter += n
+        if fail:
+            with pytest.raises(KeyboardInterrupt):
+                self._write(tokens, fail)
+        else:
+            self._write(tokens, fail)
+
+    @rule(seq=st.integers(0, 2), back=st.integers(0, 6))
+    def rewind(self, seq: int, back: int) -> None:
+        text = self.texts.get(seq, [])
+        p0 = max(0, len(text) - back)
+        if p0 > 0 and back >= self.held.get(seq, 0) and back > 0:
+            with pytest.raises(CannotRewind) as caught:
+                self.cache.seq_rm(seq, p0, -1)
+            assert caught.value.oldest_legal == len(text) - self.held[seq] + 1
+            return
+        self.cache.seq_rm(seq, p0, -1)
+        if text:
+            self.texts[seq] = text[:p0]
+            self.held[seq] = max(0, self.held[seq] - back) if p0 else 0
+
+    @rule(src=st.integers(0, 2), dst=st.integers(0, 2))
+    def copy(self, src: int, dst: int) -> None:
+        self.cache.seq_cp(src, dst)
+        self.texts[dst] = list(self.texts.get(src, []))
+        self.held[dst] = self.held.get(src, 0)
+
+    @rule(src=st.integers(0, 2), dst=st.integers(0, 2))
+    def restore(self, src: int, dst: int) -> None:
+        if self.texts.get(src):
+            self.cache.restore(dst, self.cache.checkpoint(src))
+            self.texts[dst], self.held[dst] = list(self.texts[src]), 1
+
+    @invariant()
+    def agrees(self) -> None:
+        self.cache.check()
+        for seq in range(3):
+            text = self.texts.get(seq, [])
+            assert self.cache.seq_pos_max(seq) == len(text) - 1
+            if text:
+                value = 0
+                for token in text:
+                    value = (value * 31 + token) % 65521
+                row = self.cache._newest(seq)
+                assert float(self.cache.ssm[0][row, 0, 0]) == value
+                assert self.cache.oldest_rewind(seq) == len(text) - self.held[seq] + 1
+
+
+TestModel = Model.TestCase
+TestModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_types_of_paths(tmp_path: Path) -> None:
+    """Weights on the CPU in 16 bits take the torch layers, with the same states."""
+    weights = open_weights(write_model(tmp_path / "m.gguf", SPECS["mamba"]))
+    half = Context(build_decoder(weights, dtype=torch.bfloat16))
+    assert half._native is None
+    rows = half.decode(Batch.one(TEXT[:9], logits=True))
+    full = Context(build_decoder(weights)).decode(Batch.one(TEXT[:9], logits=True))
+    assert (rows - full).abs().max() < 0.05 * (full.max() - full.min())

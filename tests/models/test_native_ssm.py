@@ -1,0 +1,132 @@
+"""The native mamba step against the torch layers, which are compared with llama.cpp's logits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from make_models import SPECS, Spec, write_model
+
+from aleator import _native
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models.decoder import Decoder
+
+MAMBA = SPECS["mamba"]
+SHAPES = {
+    "plain": MAMBA,
+    "odd": Spec(arch="mamba", n_embd=37, d_state=11, d_conv=5, dt_rank=3, n_layers=3, seed=2),
+    "norms": replace(MAMBA, dt_b_c_norm=True, d_state=21),
+    "wide state": replace(MAMBA, d_state=40, n_embd=32),
+    "f16": replace(MAMBA, type="F16"),
+    "bf16": replace(MAMBA, type="BF16"),
+    "q8_0": replace(MAMBA, type="Q8_0"),
+    "q4_0": replace(MAMBA, type="Q4_0"),
+}
+
+
+def decoder_of(folder: Path, spec: Spec) -> Decoder:
+    return build_decoder(open_weights(write_model(folder / "m.gguf", spec)))
+
+
+def contexts(decoder: Decoder, **options: Any) -> tuple[Any, Any]:
+    """The same decoder in native code and in torch."""
+    native, plain = Context(decoder, **options), Context(decoder, **options)
+    assert native._native is not None
+    plain._native = None
+    return native, plain
+
+
+def sequences(decoder: Decoder) -> list[Batch]:
+    """Batches with several sequences that begin, mix, and share tokens."""
+    rng = np.random.default_rng(3)
+
+    def batch(*rows: tuple[int, list[int]]) -> Batch:
+        made = Batch()
+        for pos, seqs in rows:
+            made.add(int(rng.integers(decoder.config.n_vocab)), pos, seqs, logits=True)
+        return made
+
+    return [
+        batch(*[(i, [0, 1]) for i in range(5)]),
+        batch((5, [0]), (5, [1]), (6, [1]), (6, [0]), (0, [2])),
+        batch(*[(1 + i, [2]) for i in range(40)], *[(7 + i, [0]) for i in range(11)], (7, [1])),
+        batch((18, [0])),
+        batch((0, [3, 4]), (1, [3, 4]), (2, [4]), (2, [3]), (3, [3])),
+    ]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_against_torch(tmp_path: Path, name: str) -> None:
+    decoder = decoder_of(tmp_path, SHAPES[name])
+    native, plain = contexts(decoder, n_seq_max=6, n_ubatch=24)
+    for batch in sequences(decoder):
+        ours, theirs = native.decode(batch), plain.decode(batch)
+        assert (ours - theirs).abs().max() < 2e-5 * (theirs.max() - theirs.min())
+        native.cache.check()
+        for a, b in zip(native.cache.ssm, plain.cache.ssm, strict=True):
+            assert torch.allclose(a, b, rtol=1e-3, atol=1e-5)
+        for a, b in zip(native.cache.conv, plain.cache.conv, strict=True):
+            assert torch.allclose(a, b, rtol=1e-3, atol=1e-5)
+
+
+def test_bits_do_not_depend_on_threads_or_company(tmp_path: Path) -> None:
+    decoder = decoder_of(tmp_path, MAMBA)
+    torch.set_num_threads(1)
+    alone, company = Context(decoder), Context(decoder, n_seq_max=2, n_threads=3)
+    a = torch.cat([alone.decode(Batch.one([t])) for t in (5, 6, 7)])
+    for t, (other, row) in enumerate(zip((9, 8, 7), a, strict=True)):
+        batch = Batch()
+        batch.add(5 + t, t, [0], logits=True)
+        batch.add(other, t, [1], logits=True)
+        assert torch.equal(company.decode(batch)[0], row)
+    torch.set_num_threads(1)
+
+
+def test_embeddings_and_no_logits(tmp_path: Path) -> None:
+    decoder = decoder_of(tmp_path, MAMBA)
+    native, plain = contexts(decoder)
+    batch = Batch()
+    for vector in np.random.default_rng(1).normal(size=(4, MAMBA.n_embd)).astype(np.float32):
+        batch.add_embedding(vector)
+    assert torch.allclose(native.decode(batch), plain.decode(batch), atol=1e-4)
+    assert native.decode(Batch.one([1, 2], logits=False)).shape == (0, MAMBA.n_vocab)
+
+
+def test_indices_are_checked(tmp_path: Path) -> None:
+    native, _ = contexts(decoder_of(tmp_path, MAMBA))
+    step, pool = native._native._step, _native.ThreadPool(1)
+    good = {
+        "ids": [1, 2],
+        "starts": [0, 2],
+        "sources": [-1],
+        "order": [0, 1],
+        "stores": [-1, 1],
+        "out_rows": [1],
+    }
+    logits = np.zeros((1, MAMBA.n_vocab), np.float32)
+
+    def run(**changes: list[int]) -> None:
+        values = {k: np.array(v, np.int64) for k, v in (good | changes).items()}
+        step.run(pool, values.pop("ids"), None, *values.values(), logits)
+
+    run()
+    for bad in (
+        {"ids": [1, MAMBA.n_vocab]},
+        {"ids": [-1, 0]},
+        {"starts": [0, 3]},
+        {"starts": [1, 2]},
+        {"starts": [0, 0, 2], "sources": [-1, -1]},
+        {"sources": [2]},
+        {"sources": [-2]},
+        {"order": [0, 0]},
+        {"order": [0, 2]},
+        {"stores": [0, 2]},
+        {"out_rows": [2]},
+    ):
+        with pytest.raises(ValueError, match=r"row|order|run|outside"):
+            run(**bad)

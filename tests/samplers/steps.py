@@ -1,0 +1,66 @@
+"""One step of a short chain on rows small enough to check by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator import samplers as S
+
+Row = NDArray[np.float32]
+INF = float("inf")
+NAN = float("nan")
+
+
+def logs(probabilities: Sequence[float]) -> Row:
+    """Logits of these probabilities."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.array(probabilities)), np.float32)
+
+
+def f32(*logits: float | np.floating) -> Row:
+    return np.array(logits, np.float32)
+
+
+def applied(
+    logits: Row, *samplers: S.Sampler, history: Iterable[int] = (), seed: int = 1
+) -> S.Candidates:
+    """The candidates that a portable chain leaves; its reference leaves the same."""
+    chain = S.SamplerChain(samplers, seed=seed)
+    reference = S.ReferenceChain(chain)
+    for token in history:
+        chain.accept(token)
+        reference.accept(token)
+    candidates = S.Candidates(logits)
+    chain.apply(candidates)
+    row = reference.apply(logits)
+    assert (candidates.ids.tolist(), candidates.selected) == (row.ids.tolist(), row.selected)
+    row.materialise()
+    assert candidates.logits.tobytes() == row.logits.tobytes()
+    return candidates
+
+
+def kept(logits: Row, *samplers: S.Sampler, seed: int = 1) -> list[int]:
+    ids: list[int] = applied(logits, *samplers, seed=seed).ids.tolist()
+    return ids
+
+
+def kept_by_llama(logits: Row, *samplers: S.Sampler) -> list[int]:
+    """The tokens that a chain with llama.cpp's numbers does not mask, by id."""
+    candidates = S.Candidates(logits)
+    S.SamplerChain(samplers, numerics="llama.cpp", seed=1).apply(candidates)
+    ids: list[int] = sorted(candidates.ids[candidates.logits > -np.inf].tolist())
+    return ids
+
+
+def logits_after(sampler: S.Sampler, logits: Row, history: Iterable[int] = ()) -> list[float]:
+    values: list[float] = applied(logits, sampler, history=history).logits.tolist()
+    return values
+
+
+def draws(logits: Row, *samplers: S.Sampler, n: int, seed: int = 1) -> list[int]:
+    """Tokens of a portable chain, one after the other from the same row."""
+    chain = S.SamplerChain(samplers, seed=seed)
+    return [chain.sample(logits) for _ in range(n)]

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aleator import samplers as S
+from aleator.core.errors import ParameterError
+from aleator.core.philox import Purpose, stream, uniform64
+from tests.samplers.steps import INF, NAN, applied, draws, f32, logs
+
+
+def test_inverse_walks_the_mass_in_id_order() -> None:
+    row = f32(*[0.0] * 8)  # each an eighth: the token is the top three bits
+    for seed in range(40):
+        u = uniform64(seed, 0, 0, stream(Purpose.DIST))
+        assert applied(row, S.Dist(seed)).selected == u >> 61
+
+
+def test_the_key_is_seed_position_ordinal_and_completion() -> None:
+    row = f32(*[0.0] * 1024)
+    key = {"seed": 5, "position": 7, "completion": 3}
+    chain = S.SamplerChain([S.Dist()], seed=key["seed"], completion=key["completion"])
+    chain.position = key["position"]
+    u = uniform64(key["seed"], 0, key["position"], stream(Purpose.DIST, 0, key["completion"]))
+    assert chain.sample(row) == u >> 54
+    assert S.SamplerChain([S.Dist(5)], seed=99).sample(row) == draws(row, S.Dist(), n=1, seed=5)[0]
+
+
+def test_masked_and_weightless_tokens_are_never_drawn() -> None:
+    row = f32(-INF, 0, NAN, -200, 0)  # e^-200 is far below 2^-41
+    for draw in ("inverse", "gumbel"):
+        assert set(draws(row, S.Dist(draw=draw), n=200)) == {1, 4}
+
+
+@pytest.mark.parametrize("draw", ["inverse", "gumbel"])
+def test_draws_follow_the_probabilities(draw: str) -> None:
+    probabilities = np.array([0.5, 0.25, 0.125, 0.0625, 0.0625])
+    n = 40_000
+    counts = np.bincount(
+        draws(logs(probabilities.tolist()), S.Dist(draw=draw), n=n, seed=99), minlength=5
+    )
+    chi_square = float(((counts - n * probabilities) ** 2 / (n * probabilities)).sum())
+    assert chi_square < 23.5  # 4 degrees of freedom, alpha = 1e-4
+
+
+def test_in_the_race_removing_losers_does_not_change_the_winner() -> None:
+    row = np.random.default_rng(4).normal(size=300).astype(np.float32)
+    race = S.Dist(draw="gumbel")
+    tokens = draws(row, race, n=30)
+    for step, token in enumerate(tokens):
+        allowed = S.TokenMask({token, *range(step, 300, 3)})
+        chain = S.SamplerChain([allowed, race], seed=1)
+        chain.position = step
+        assert chain.sample(row) == token
+    assert len(set(tokens)) > 20
+
+
+def test_akunus_draw_is_its_formula() -> None:
+    def pcg(state: int) -> float:
+        state = (state * 747796405 + 2891336453) % 2**32
+        word = ((state >> ((state >> 28) + 4)) ^ state) * 277803737 % 2**32
+        return float(np.float32(word >> 22 ^ word) / np.float32(2**32))
+
+    row = np.random.default_rng(3).normal(size=50).astype(np.float32)
+    chain = S.SamplerChain([S.Dist(11, draw="gumbel-pcg")])
+    for position in range(20):
+        u = np.array([pcg(((position + 11) * 2654435761 + i) % 2**32) for i in range(50)])
+        noise = -np.log(-np.log(np.clip(u, 1e-7, 1 - 1e-7)))
+        z = (row + noise).astype(np.float16)
+        token = chain.sample(row)
+        assert z[token] >= z.max() - np.float16(0.01)  # half precision ties and rounds
+
+
+def test_what_is_no_rule_is_refused() -> None:
+    with pytest.raises(ParameterError, match="draw='coin'"):
+        S.Dist(draw="coin")
+    for draw in ("gumbel", "gumbel-pcg"):
+        with pytest.raises(ParameterError, match="draw"):
+            S.SamplerChain([S.Dist(1, draw=draw)], numerics="llama.cpp")

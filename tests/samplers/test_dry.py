@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aleator import samplers as S
+from aleator.core.errors import ParameterError
+from aleator.samplers.dry import prepare_breakers
+from tests.samplers.steps import INF, NAN, applied, f32, logits_after
+
+
+@pytest.mark.parametrize(
+    ("parameters", "history", "changed"),
+    [
+        ((1, 1.1, 2, 5, []), [0, 1, 2, 0, 1], {2: -1}),
+        ((0.8, 1.75, 2, 64, []), [0, 1, 2, 3, 4, 0, 1, 2, 3], {4: -2.45}),
+        ((1, 2, 2, 64, []), [5] * 6, {5: -8}),
+        ((1, 1.1, 2, 5, [(2,)]), [0, 1, 2, 0, 1], {}),
+        ((1, 1.1, 2, 4, []), [0, 1, 2, 0, 1], {}),
+        ((1, 2, 2, 64, [(3, 0)]), [0, 1, 2, 3, 0, 1], {}),  # the breaker is the join itself
+        ((1, 2, 0, 64, []), [0, 1, 0], {0: -1, 1: -2}),
+    ],
+)
+def test_what_would_go_on_is_penalised(
+    parameters: tuple[Any, ...], history: list[int], changed: dict[int, float]
+) -> None:
+    multiplier, base, allowed, window, breakers = parameters
+    sampler = S.DRY(multiplier, base, allowed, window, breakers)
+    after = logits_after(sampler, f32(*[0] * 6), history)
+    np.testing.assert_allclose(after, [changed.get(i, 0) for i in range(6)], rtol=1e-6)
+
+
+def test_the_penalty_stays_finite() -> None:
+    sampler = S.DRY(1.0, 1.75, 2, -1, [])
+    after = logits_after(sampler, f32(*[0.0] * 6), [5] * 300)
+    assert after[5] == float(np.float32(-3e38))
+
+
+class Tokenizer:
+    """Bytes as tokens, plus two that straddle a breaker."""
+
+    pieces: tuple[bytes, ...] = (*(bytes([i]) for i in range(128)), b"x\n", b"-=")
+
+    class vocab:
+        pass
+
+    def __init__(self) -> None:
+        outer = self
+
+        class Vocabulary:
+            def __len__(self) -> int:
+                return len(outer.pieces)
+
+            def token_bytes(self, token: int) -> bytes:
+                return outer.pieces[token]
+
+        self.vocab = Vocabulary()  # type: ignore[assignment,misc]
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        return list(text.encode())
+
+
+def test_dry_breakers_from_text_cover_tokens_that_straddle_them() -> None:
+    sampler = S.DRY(1.0, 2.0, 2, 64, ["\n", "=="], tokenizer=Tokenizer())
+    assert set(sampler.breakers) == {(10,), (128,), (61, 61), (129, 61)}
+    with pytest.raises(ParameterError, match="need a tokenizer"):
+        S.DRY(dry_multiplier=1.0)
+    assert S.DRY().breakers == ()  # off: nothing to prepare
+    for bad in ("\n", [()], [(-1,)], [1.5], 7):
+        with pytest.raises(ParameterError, match="dry_sequence_breakers"):
+            S.DRY(dry_sequence_breakers=bad)
+
+
+class Random(Tokenizer):
+    """Short tokens of few letters, among which breakers are often split."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(5)
+        self.pieces = tuple(
+            bytes(rng.choice([*b"ab\n", 0xC3, 0xA9], rng.integers(0, 5))) for _ in range(400)
+        )
+        super().__init__()
+
+
+@pytest.mark.parametrize("breaker", ["a", "ab", "abab", "\n\n", "é", "aé\n", "b" * 50])
+def test_breakers_are_found_in_every_token_and_at_every_end(breaker: str) -> None:
+    tokenizer, text = Random(), breaker.encode()[:40]
+    expected = set()
+    for token, piece in enumerate(tokenizer.pieces):
+        if text in piece:
+            expected.add((token,))
+            continue
+        for length in range(1, len(text)):
+            tail = text[length:].decode(errors="ignore").encode()[:20]
+            if piece.endswith(text[:length]) and tail:
+                expected.add((token, *tail))
+    found = prepare_breakers([breaker], tokenizer)
+    assert set(found) == expected
+    assert len(found) == len(expected)
+    both = prepare_breakers([breaker, "a", ""], tokenizer)
+    assert set(both) == expected | set(prepare_breakers(["a"], tokenizer))
+
+
+def test_breakers_are_prepared_once_per_tokenizer() -> None:
+    first, second = Tokenizer(), Tokenizer()
+    found = prepare_breakers(["\n"], first)
+    assert prepare_breakers(["\n"], first) is found
+    assert prepare_breakers(["\n"], second) == found
+    assert prepare_breakers(["=="], first) != found
+    gone = weakref.ref(first)
+    del first
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_vocabulary_that_grew_is_read_again() -> None:
+    tokenizer = Tokenizer()
+    before = prepare_breakers(["\n"], tokenizer)
+    tokenizer.pieces = (*tokenizer.pieces, b"\n!")
+    assert prepare_breakers(["\n"], tokenizer) == (*before, (len(tokenizer.pieces) - 1,))
+
+
+def test_a_tokenizer_that_cannot_be_remembered_works() -> None:
+    class Slotted:
+        __slots__ = ("encode", "vocab")
+
+    plain, slotted = Tokenizer(), Slotted()
+    slotted.vocab, slotted.encode = plain.vocab, plain.encode  # type: ignore[attr-defined]
+    assert prepare_breakers(["\n"], slotted) == prepare_breakers(["\n"], plain)  # type: ignore[arg-type]
+
+
+def test_the_longest_run_counts() -> None:
+    # 7 8 9 -> 1, and later only 8 9 -> 1: three tokens match, not two.
+    history = [7, 8, 9, 1, 5, 8, 9, 1, 7, 8, 9]
+    after = logits_after(S.DRY(1.0, 2.0, 2, 64, []), f32(*[0] * 10), history)
+    assert {i: z for i, z in enumerate(after) if z} == {1: -2}
+
+
+def test_a_negative_multiplier_rewards() -> None:
+    after = logits_after(S.DRY(-1.5, 2.0, 2, 64, []), f32(*[0] * 4), [0, 1, 2, 0, 1])
+    assert after == [0, 0, 1.5, 0]
+
+
+def test_masked_tokens_stay_masked_and_tokens_past_the_row_do_no_harm() -> None:
+    history = [0, 1, 2, 0, 1]
+    left = applied(f32(1, NAN, -INF, 0), S.DRY(1.0, 2.0, 2, 64, []), history=history)
+    assert (left.ids.tolist(), left.logits.tolist()) == ([0, 3], [1, 0])
+    assert logits_after(S.DRY(1.0, 2.0, 2, 64, []), f32(1, 1), history) == [1, 1]
+
+
+def test_a_pending_temperature_is_applied_first() -> None:
+    dry = S.DRY(1.0, 2.0, 2, 64, [])
+    left = applied(f32(0, 0, 3), S.Temperature(temperature=0.5), dry, history=[0, 1, 2, 0, 1])
+    assert left.logits.tolist() == [0, 0, 5]
+
+
+def test_neutral() -> None:
+    assert S.DRY().neutral
+    assert S.DRY(1.0, 2.0, 2, 0, []).neutral
+    assert not S.DRY(1.0, 2.0, 2, -1, []).neutral
+
+
+def test_going_back_is_exact() -> None:
+    chain = S.SamplerChain([S.DRY(1.0, 2.0, 1, 4, [(3,)])])
+    rng = np.random.default_rng(0)
+    seen = []
+    for token in rng.integers(0, 4, 40).tolist():
+        candidates = S.Candidates(np.zeros(4, np.float32))
+        chain.apply(candidates)
+        seen.append(candidates.logits.tolist())
+        chain.accept(token)
+    assert len({tuple(z) for z in seen}) > 5
+    for expected in reversed(seen):
+        chain.rollback(1)
+        candidates = S.Candidates(np.zeros(4, np.float32))
+        chain.apply(candidates)
+        assert candidates.logits.tolist() == expected

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aleator import samplers as S
+from aleator.core.errors import LogitsError, ParameterError
+from tests.samplers.steps import INF, NAN, applied, f32, kept, logs
+
+
+class Pieces:
+    """A vocabulary for infill: texts, the last two of which end generation."""
+
+    eot: int | None
+    eos: int | None
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = [t.encode() for t in texts]
+        self.eot, self.eos = len(texts) - 2, len(texts) - 1
+        self.eog = frozenset({self.eot, self.eos})
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.texts[token]
+
+
+@pytest.mark.parametrize(
+    ("texts", "probabilities", "expected"),
+    [
+        (("hel", "hell", "hello", "dummy"), [0.5, 0.2, 0.1, 0.1, 0.02, 0.02], [0, 4, 5]),
+        (("a", "b", "c", "d", "e", "f"), [0.165] * 6 + [1e-4, 1e-4], [6]),  # nothing clear: the end
+        (("a", "b", "c"), [0.45, 0.4, 0.149, 1e-4, 1e-4], [0, 1, 3, 4]),
+        (("a", "b"), [0.3, 0.3, 0.2, 0.2], [2, 3]),  # likely enough to end
+    ],
+)
+def test_what_stays(
+    texts: tuple[str, ...], probabilities: list[float], expected: list[int]
+) -> None:
+    assert kept(logs(probabilities), S.Infill(Pieces(*texts, "<eot>", "<eos>"))) == expected
+
+
+def test_it_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(ParameterError, match="vocabulary"):
+        S.SamplingParams(samplers="top_k;infill").chain()
+    endless = Pieces("a", "b", "c")
+    endless.eot = endless.eos = None
+    with pytest.raises(ParameterError, match="EOT or EOS"):
+        S.Infill(endless)
+    with pytest.raises(LogitsError, match="4,096"):
+        S.SamplerChain([S.Infill(Pieces("a", "b", "c"))]).apply(
+            S.Candidates(np.zeros(4097, np.float32))
+        )
+
+
+def test_the_heavier_of_two_takes_over_and_of_equals_the_shorter_text() -> None:
+    equal = Pieces("ab", "abc", "x", "<eot>", "<eos>")
+    assert kept(logs([0.35, 0.35, 0.28, 0.01, 0.01]), S.Infill(equal)) == [0, 3, 4]
+    assert kept(logs([0.34, 0.36, 0.28, 0.01, 0.01]), S.Infill(equal)) == [1, 3, 4]
+
+
+def test_logits_do_not_change() -> None:
+    row = logs([0.5, 0.2, 0.1, 0.1, 0.05, 0.05])
+    left = applied(row, S.Infill(Pieces("hel", "hell", "hello", "dummy", "<eot>", "<eos>")))
+    assert left.logits.tolist() == row[left.ids].tolist()
+
+
+def test_nothing_clear_leaves_the_end_of_turn_with_logit_one() -> None:
+    pieces = Pieces(*"abcdef", "<eot>", "<eos>")
+    left = applied(logs([0.165] * 6 + [5e-5] * 2), S.Infill(pieces))
+    assert (left.ids.tolist(), left.logits.tolist()) == ([6], [1])
+    masked = applied(logs([0.165] * 6 + [0.0, 1e-4]), S.Infill(pieces))  # also where it was masked
+    assert (masked.ids.tolist(), masked.logits.tolist()) == ([6], [1])
+
+
+def test_masked_tokens_are_no_candidates() -> None:
+    pieces = Pieces("hel", "hell", "x", "<eot>", "<eos>")
+    assert kept(logs([0.0, 0.7, 0.28, 0.02, 0.0]), S.Infill(pieces)) == [1, 3]
+    row = f32(NAN, 3, -INF, -9, -INF)
+    assert kept(row, S.Infill(pieces)) == [1, 3]

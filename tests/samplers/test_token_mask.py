@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aleator import samplers as S
+from aleator.core.errors import LogitsError, ParameterError
+from tests.samplers.steps import INF, NAN, f32, kept
+
+ALLOWED = [0, 5, 31, 32, 40]
+
+
+def forms() -> list[object]:
+    flags = np.zeros(50, np.bool_)
+    flags[ALLOWED] = True
+    words = np.array([1 | 1 << 5 | 1 << 31, 1 | 1 << 8], np.uint32)
+    return [ALLOWED, set(ALLOWED), flags, words, words.view(np.int32), np.array(ALLOWED)]
+
+
+@pytest.mark.parametrize("form", forms(), ids=range(6))
+def test_all_forms_mean_the_same(form: object) -> None:
+    assert kept(np.zeros(60, np.float32), S.TokenMask(form)) == ALLOWED
+
+
+def test_tokens_past_the_end_of_the_mask_are_masked() -> None:
+    assert kept(np.zeros(300, np.float32), S.TokenMask([1, 299])) == [1, 299]
+    assert kept(np.zeros(300, np.float32), S.TokenMask(np.ones(130, np.bool_))) == [*range(130)]
+
+
+def test_allowed_tokens_past_the_row_do_no_harm() -> None:
+    assert kept(f32(1, 2, 3), S.TokenMask([2, 70, 10**6])) == [2]
+
+
+def test_masked_tokens_stay_masked() -> None:
+    assert kept(f32(-INF, 1, NAN, 2), S.TokenMask([0, 2, 3])) == [3]
+    assert kept(f32(1, 2, 3, 4), S.TopK(top_k=2), S.TokenMask([0, 1, 3])) == [3]
+
+
+def test_what_cannot_be_is_refused() -> None:
+    assert S.TokenMask().neutral
+    for bad in ([], [[1]], [-1], [0.5], [2**24]):
+        with pytest.raises(ParameterError, match="allowed"):
+            S.TokenMask(bad)
+
+
+def test_nothing_left_is_an_error() -> None:
+    for mask, row in (([70], np.zeros(60, np.float32)), ([1], f32(3, -INF))):
+        chain = S.SamplerChain([S.TokenMask(mask), S.Greedy()])
+        with pytest.raises(LogitsError, match="finite"):
+            chain.sample(row)
+        assert chain.history == []
