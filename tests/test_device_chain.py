@@ -302,8 +302,8 @@ def test_memory_is_known_and_tensors_stay() -> None:
 @pytest.mark.parametrize(
     ("logits", "allowed", "message"),
     [
-        (torch.zeros(5, 64), None, "1 to 4 rows of 64"),
-        (torch.zeros(0, 64), None, "1 to 4 rows"),
+        (torch.zeros(5, 64), None, "have 5 rows: this chain takes 1 to 4"),
+        (torch.zeros(0, 64), None, "have 0 rows"),
         (torch.zeros(1, 63), None, "rows of 64"),
         (torch.zeros(64), None, "must be"),
         (torch.zeros(1, 64, dtype=torch.float64), None, "float16"),

@@ -1,4 +1,4 @@
-"""The README's Python blocks run, and print what their comments say; its commands exist."""
+"""Python blocks of the documentation run, and print what their comments say; the README's commands exist."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ import pytest
 
 from aleator.cli import COMMANDS
 
-README = Path(__file__).parent.parent / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+BLOCKS = [
+    block
+    for name in ("README.md", "docs/kv-cache.md")
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))

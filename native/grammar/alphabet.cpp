@@ -9,9 +9,9 @@ namespace {
 
 constexpr size_t kMostWordsBelow = 4;
 
-// What a set contains, as sorted and disjoint ranges [first, end).
-std::vector<std::pair<uint64_t, uint64_t>> contents(const CharacterSet& set) {
-  std::vector<std::pair<uint64_t, uint64_t>> ranges, merged, inverse;
+// The ranges of a set, negated or not, sorted and disjoint: [first, end).
+std::vector<std::pair<uint64_t, uint64_t>> sorted_ranges(const CharacterSet& set) {
+  std::vector<std::pair<uint64_t, uint64_t>> ranges, merged;
   for (const auto& r : set.ranges)
     if (r.first <= r.last) ranges.emplace_back(r.first, uint64_t{r.last} + 1);
   std::sort(ranges.begin(), ranges.end());
@@ -21,14 +21,7 @@ std::vector<std::pair<uint64_t, uint64_t>> contents(const CharacterSet& set) {
     else
       merged.push_back(r);
   }
-  if (!set.negated) return merged;
-  uint64_t at = 0;
-  for (const auto& [first, end] : merged) {
-    if (at < first) inverse.emplace_back(at, first);
-    at = end;
-  }
-  if (at < uint64_t{1} << 32) inverse.emplace_back(at, uint64_t{1} << 32);
-  return inverse;
+  return merged;
 }
 
 }  // namespace
@@ -39,7 +32,7 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
   std::vector<std::vector<std::pair<uint64_t, uint64_t>>> all;
   std::vector<uint64_t> starts{0};
   for (const auto& set : grammar.sets) {
-    all.push_back(contents(set));
+    all.push_back(sorted_ranges(set));
     for (const auto& [first, end] : all.back()) {
       starts.push_back(first);
       starts.push_back(end);
@@ -91,14 +84,22 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
   size_ = n;
   words_ = (static_cast<size_t>(n) + 63) / 64;
   members_.assign(grammar.sets.size() * words_, 0);
-  const auto add = [&](size_t set, int32_t letter) {
-    members_[set * words_ + static_cast<size_t>(letter) / 64] |= uint64_t{1} << (letter % 64);
+  const auto flip = [&](size_t set, int32_t letter) {
+    members_[set * words_ + static_cast<size_t>(letter) / 64] ^= uint64_t{1} << (letter % 64);
   };
+  std::vector<size_t> seen(static_cast<size_t>(n), all.size());
   for (size_t set = 0; set < all.size(); ++set) {
-    for (const auto& [first, end] : all[set])
-      for (size_t i = place(first), stop = place(end); i < stop; ++i) add(set, letters_[i]);
+    if (grammar.sets[set].negated)
+      for (int32_t l = 0; l < n_characters_; ++l) flip(set, l);
+    for (const auto& [first, end] : all[set]) {
+      for (size_t i = place(first), stop = place(end); i < stop; ++i) {
+        auto& last_seen = seen[static_cast<size_t>(letters_[i])];
+        if (last_seen != set) flip(set, letters_[i]);
+        last_seen = set;
+      }
+    }
     for (size_t t = 0; t < tail_sets.size(); ++t)
-      if (tail_sets[t][set]) add(set, n_characters_ + static_cast<int32_t>(t));
+      if (tail_sets[t][set]) flip(set, n_characters_ + static_cast<int32_t>(t));
   }
   for (uint32_t c = 0; c < 128; ++c)
     ascii_.push_back(letters_[static_cast<size_t>(
@@ -111,6 +112,7 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
   root_children_.resize(static_cast<size_t>(n));
   std::vector<uint32_t> path{0};
   std::vector<uint32_t> parent(n_nodes, 0);
+  std::vector<uint32_t> frequency(static_cast<size_t>(n), 0);
   for (uint32_t node = 1; node < n_nodes; ++node) {
     const auto& at = trie.nodes()[node];
     path.resize(at.depth);
@@ -118,12 +120,17 @@ Alphabet::Alphabet(const Gbnf& grammar, const TokenTrie& trie) {
     path.push_back(node);
     const int32_t l = at.label & TokenTrie::kTail ? tails[at.label] : letter(at.label);
     node_letter_[node] = l;
+    ++frequency[static_cast<size_t>(l)];
     if (at.depth == 1) {
       auto& children = root_children_[static_cast<size_t>(l)];
       children.nodes.push_back(node);
       children.n_tokens += trie.nodes()[at.end].first_token - at.first_token;
     }
   }
+  for (int32_t l = 0; l < n_characters_; ++l) by_frequency_.push_back(l);
+  std::stable_sort(by_frequency_.begin(), by_frequency_.end(), [&](int32_t a, int32_t b) {
+    return frequency[static_cast<size_t>(a)] > frequency[static_cast<size_t>(b)];
+  });
   for (uint32_t node = n_nodes - 1; node > 0; --node) {
     uint64_t* up = &below_[parent[node] * words_below_];
     for (size_t w = 0; w < words_below_; ++w) up[w] |= below_[node * words_below_ + w];

@@ -26,6 +26,9 @@ class Alphabet {
   }
   int32_t letter_of_node(uint32_t node) const { return node_letter_[node]; }
 
+  // Letters of characters, those first that most nodes have.
+  const std::vector<int32_t>& by_frequency() const { return by_frequency_; }
+
   // Letters below a node as bits: bit letter % (64 * words_below()).
   size_t words_below() const { return words_below_; }
   const uint64_t* below(uint32_t node) const { return &below_[node * words_below_]; }
@@ -46,6 +49,7 @@ class Alphabet {
   std::vector<uint64_t> members_;  // per set, its letters
   std::vector<int32_t> node_letter_;
   std::vector<uint64_t> below_;
+  std::vector<int32_t> by_frequency_;
   std::vector<RootChildren> root_children_;
 };
 

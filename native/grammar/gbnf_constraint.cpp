@@ -10,11 +10,14 @@ namespace {
 
 constexpr size_t kMaskCacheBytes = size_t{16} << 20;
 constexpr size_t kMostForcedBytes = 4096;
+constexpr uint64_t kMostForcedWork = 200'000;
 
 // The code points that a sequence may become of which n_remain bytes are missing.
 std::pair<uint32_t, uint32_t> completions(PartialUtf8 p) {
   const uint32_t low = p.value << (6 * p.n_remain);
-  return {low, low | ((uint32_t{1} << (6 * p.n_remain)) - 1)};
+  const uint32_t shortest = p.n_remain == 1 ? 0x80 : p.n_remain == 2 ? 0x800 : 0x10000;
+  const uint32_t high = low | ((uint32_t{1} << (6 * p.n_remain)) - 1);
+  return {std::max(low, shortest), std::min(high, 0x10FFFFu)};
 }
 
 void set_bit(uint32_t* words, int32_t token) {
@@ -292,7 +295,7 @@ void GbnfConstraint::walk(uint32_t node, uint32_t end, uint32_t* words) {
       node = at.end;
       continue;
     }
-    const bool whole = at.end == node + 1 || stacks_.all_stay(set, alphabet.below(node));
+    const bool whole = stacks_.all_allowed(set, alphabet.below(node), at.height);
     if (whole) {
       if (!kClear) change(at.first_token, nodes[at.end].first_token);
       node = at.end;
@@ -368,7 +371,7 @@ std::string GbnfConstraint::jump_forward() {
   begin();
   std::string text;
   State at = state();
-  while (text.size() < kMostForcedBytes) {
+  while (text.size() < kMostForcedBytes && stacks_.work_done() < kMostForcedWork) {
     const auto c = only_character(at.set, at.partial);
     if (!c) break;
     std::string bytes;

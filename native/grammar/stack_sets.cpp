@@ -11,7 +11,7 @@ namespace aleator {
 namespace {
 
 // A mask or a token of an ordinary grammar takes some thousand steps.
-constexpr uint64_t kMostWork = 20'000'000;
+constexpr uint64_t kMostWork = 50'000'000;
 constexpr int kMostDepth = 4000;
 constexpr size_t kMostBytes = size_t{1} << 30;
 constexpr size_t kTidyBytes = size_t{64} << 20;
@@ -42,7 +42,7 @@ void StackSets::clear() {
   entries_.clear();
   united_.clear();
   rows_.clear();
-  stays_.clear();
+  runs_.clear();
   index_.assign(256, -1);
   begin_operation();
   intern(false, {});
@@ -50,6 +50,8 @@ void StackSets::clear() {
 }
 
 void StackSets::begin_operation() { budget_ = kMostWork; }
+
+uint64_t StackSets::work_done() const { return kMostWork - budget_; }
 
 void StackSets::work(size_t n) {
   if (n > budget_)
@@ -179,28 +181,41 @@ int32_t StackSets::find_after(int32_t set, int32_t letter) {
   return result;
 }
 
-bool StackSets::all_stay(int32_t set, const uint64_t* letters) {
-  const size_t words = alphabet_.words_below();
-  auto& at = sets_[static_cast<size_t>(set)].stays;
-  if (at < 0) {
-    at = static_cast<int32_t>(stays_.size());
-    stays_.resize(stays_.size() + 2 * words);
+bool StackSets::all_allowed(int32_t set, const uint64_t* letters, uint32_t length) {
+  for (; length > 0; --length) {
+    if (!all_usual(set, letters)) return false;
+    const int32_t next = sets_[static_cast<size_t>(set)].usual;
+    if (next == set) return true;
+    set = next;
   }
-  const auto first = static_cast<size_t>(at);
+  return true;
+}
+
+bool StackSets::all_usual(int32_t set, const uint64_t* letters) {
+  const size_t words = alphabet_.words_below();
+  if (sets_[static_cast<size_t>(set)].run < 0) {
+    int32_t usual = kNone;
+    for (size_t i = 0; i < alphabet_.by_frequency().size() && usual == kNone; ++i)
+      usual = after(set, alphabet_.by_frequency()[i]);
+    sets_[static_cast<size_t>(set)].usual = usual;
+    sets_[static_cast<size_t>(set)].run = static_cast<int32_t>(runs_.size());
+    runs_.resize(runs_.size() + 2 * words);
+  }
+  const auto first = static_cast<size_t>(sets_[static_cast<size_t>(set)].run);
+  const int32_t usual = sets_[static_cast<size_t>(set)].usual;
   for (size_t w = 0; w < words; ++w)
-    if (letters[w] & stays_[first + words + w]) return false;
+    if (letters[w] & runs_[first + words + w]) return false;
   for (size_t w = 0; w < words; ++w) {
-    uint64_t unknown = letters[w] & ~stays_[first + w];
-    for (; unknown; unknown &= unknown - 1) {
+    for (uint64_t unknown = letters[w] & ~runs_[first + w]; unknown; unknown &= unknown - 1) {
       const size_t bit = 64 * w + static_cast<size_t>(std::countr_zero(unknown));
-      bool stays = true;
-      for (size_t letter = bit; letter < n_letters_ && stays; letter += 64 * words) {
+      bool same = true;
+      for (size_t letter = bit; letter < n_letters_ && same; letter += 64 * words) {
         const int32_t next = after(set, static_cast<int32_t>(letter));
         const bool tail = static_cast<int32_t>(letter) >= alphabet_.n_characters();
-        stays = tail ? next != kNone : next == set;
+        same = next != kNone && (tail || next == usual);
       }
-      stays_[first + (stays ? 0 : words) + w] |= unknown & -unknown;
-      if (!stays) return false;
+      runs_[first + (same ? 0 : words) + w] |= unknown & -unknown;
+      if (!same) return false;
     }
   }
   return true;
@@ -263,7 +278,7 @@ int32_t StackSets::start() {
 
 size_t StackSets::bytes() const {
   return sets_.size() * (sizeof(Set) + 16) + entries_.size() * sizeof(Entry) +
-         (rows_.size() + united_.size() * 12) * sizeof(int32_t) + stays_.size() * sizeof(uint64_t);
+         (rows_.size() + united_.size() * 12) * sizeof(int32_t) + runs_.size() * sizeof(uint64_t);
 }
 
 void StackSets::tidy(const std::vector<int32_t*>& live) {

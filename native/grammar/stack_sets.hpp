@@ -38,9 +38,10 @@ class StackSets {
     }
     return find_after(set, letter);
   }
-  // Whether each of these letters (bits as in Alphabet::below) leads from the set to itself, or is
-  // a tail that the set allows: then every word of them is allowed.
-  bool all_stay(int32_t set, const uint64_t* letters);
+  // True only if every word of up to `length` of these letters (bits as in Alphabet::below) is
+  // allowed: all of them lead from the set to one and the same, or are tails that it allows, and so
+  // on from there.
+  bool all_allowed(int32_t set, const uint64_t* letters, uint32_t length);
 
   bool empty(int32_t set) const { return sets_[static_cast<size_t>(set)].empty; }
   bool tokens(int32_t set) const { return sets_[static_cast<size_t>(set)].tokens; }
@@ -56,6 +57,7 @@ class StackSets {
 
   // Starts an operation, which may do so much work and no more: GrammarError.
   void begin_operation();
+  uint64_t work_done() const;
   // Once memory is short, between operations: forgets what none of `live` needs and renumbers
   // `live`.
   bool untidy() const { return bytes() > tidy_at_; }
@@ -67,10 +69,12 @@ class StackSets {
     size_t begin;
     uint32_t size;
     bool empty, tokens;
-    int32_t closed = -1, row = -1, stays = -1;
+    int32_t closed = -1, row = -1, run = -1;
+    int32_t usual = kNone;  // the set after the most frequent letter that is allowed
   };
 
   int32_t find_after(int32_t set, int32_t letter);
+  bool all_usual(int32_t set, const uint64_t* letters);
   int32_t intern(bool empty, const std::vector<Entry>& entries);
   int32_t unite(int32_t a, int32_t b, int depth);
   int32_t close(int32_t set);
@@ -87,7 +91,7 @@ class StackSets {
   std::vector<int32_t> index_;  // open addressing over sets_
   std::unordered_map<uint64_t, int32_t> united_;
   std::vector<int32_t> rows_;
-  std::vector<uint64_t> stays_;  // per set that was asked: letters that stay, letters that do not
+  std::vector<uint64_t> runs_;  // per run: letters that lead to the usual set, letters that do not
   uint64_t budget_ = 0;
   size_t tidy_at_;
 };

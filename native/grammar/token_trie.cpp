@@ -88,7 +88,7 @@ TokenTrie::TokenTrie(std::vector<std::string> pieces, const std::vector<int32_t>
     if (x.size() != y.size()) return x.size() < y.size();
     return a.token < b.token;
   });
-  nodes_.push_back({0, 0, 0, 0});
+  nodes_.push_back({0, 0, 0, 0, 0});
   std::vector<uint32_t> path{0};
   std::span<const uint32_t> last;
   for (const Key& key : keys) {
@@ -101,7 +101,7 @@ TokenTrie::TokenTrie(std::vector<std::string> pieces, const std::vector<int32_t>
         nodes_[path.back()].end = static_cast<uint32_t>(nodes_.size());
       for (size_t i = common; i < text.size(); ++i) {
         path.push_back(static_cast<uint32_t>(nodes_.size()));
-        nodes_.push_back({text[i], 0, static_cast<uint32_t>(i + 1), here});
+        nodes_.push_back({text[i], 0, static_cast<uint32_t>(i + 1), here, 0});
       }
       depth_ = std::max(depth_, static_cast<uint32_t>(text.size()));
     }
@@ -110,8 +110,17 @@ TokenTrie::TokenTrie(std::vector<std::string> pieces, const std::vector<int32_t>
     last = text;
   }
   for (const uint32_t node : path) nodes_[node].end = static_cast<uint32_t>(nodes_.size());
-  nodes_.push_back(
-      {0, static_cast<uint32_t>(nodes_.size() + 1), 0, static_cast<uint32_t>(order_.size())});
+  std::vector<uint32_t> parents(nodes_.size());
+  path.clear();
+  for (uint32_t node = 0; node < nodes_.size(); ++node) {
+    path.resize(nodes_[node].depth);
+    parents[node] = path.empty() ? 0 : path.back();
+    path.push_back(node);
+  }
+  for (auto node = static_cast<uint32_t>(nodes_.size() - 1); node > 0; --node)
+    nodes_[parents[node]].height = std::max(nodes_[parents[node]].height, nodes_[node].height + 1);
+  const auto end = static_cast<uint32_t>(nodes_.size() + 1);
+  nodes_.push_back({0, end, 0, static_cast<uint32_t>(order_.size()), 0});
   text_tokens_.assign(static_cast<size_t>(mask_words(n_vocab())), 0);
   for (const int32_t token : order_)
     text_tokens_[static_cast<size_t>(token) / 32] |= 1u << (token % 32);

@@ -39,6 +39,7 @@ class TokenTrie {
     uint32_t end;    // the node after the subtree
     uint32_t depth;
     uint32_t first_token;  // in `order`; its own tokens come before its children's
+    uint32_t height;       // of the subtree: 0 for a leaf
   };
 
   TokenTrie(std::vector<std::string> pieces, const std::vector<int32_t>& end_of_generation);

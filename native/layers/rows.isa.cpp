@@ -147,9 +147,16 @@ static inline void dot_four(const float* q, const uint8_t* const (&rows)[side_by
   }
 }
 
+// The rows of one head lie apart from each other, so the processor does not guess the next ones.
+constexpr int64_t rows_ahead = 16;
+static inline void expect(const uint8_t* row, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(row + i, 0, 3);
+}
+
 template <class Read>
 static void dot_rows(const Attended& seen, const CacheSide& keys, int64_t head, float scale,
                      float* scores) {
+  const int64_t row_bytes = keys.row_bytes();
   int64_t j = 0;
   for (const Attended::Part* part = seen.parts; j < seen.n; part++) {
     const int64_t end = part->end < seen.n ? part->end : seen.n;
@@ -158,6 +165,9 @@ static void dot_rows(const Attended& seen, const CacheSide& keys, int64_t head, 
       float dots[side_by_side];
       for (int r = 0; r < side_by_side; r++)
         rows[r] = keys.row(seen.cells[j + r < end ? j + r : j], head);
+      if (j + rows_ahead + side_by_side <= seen.n)
+        for (int r = 0; r < side_by_side; r++)
+          expect(keys.row(seen.cells[j + rows_ahead + r], head), row_bytes);
       dot_four<Read>(part->q, rows, keys.dim, dots);
       for (int r = 0; r < side_by_side; r++) scores[j + r] = dots[r] * scale;
     }
@@ -165,25 +175,36 @@ static void dot_rows(const Attended& seen, const CacheSide& keys, int64_t head, 
   }
 }
 
-// Columns i to i + k * lanes of `out = factor * sum over the cells of weights[j] * row j`.
+// Columns i to i + k * lanes of `out = factor * sum over the cells of weights[j] * row j`, every
+// other row in sums of its own, so that their chains of additions do not wait for each other.
 template <class Read, int k>
 static void mix_columns(const float* weights, const CacheSide& values, int64_t head,
                         const int32_t* cells, int64_t n, float factor, int64_t i, float* out) {
-  vf total[k] = {};
-  for (int64_t j = 0; j < n; j++) {
+  vf total[2][k] = {};
+  const int64_t offset = stored_bytes(values.type, i), bytes = stored_bytes(values.type, k * lanes);
+  const auto add = [&](int64_t j, vf(&sums)[k]) {
     const uint8_t* row = values.row(cells[j], head);
     if constexpr (blocks<Read>) {
       constexpr int per_block = block_elements / lanes;
       for (int c = 0; c < k; c += per_block) {
         vf v[per_block];
         const float w = weights[j] * block_of<Read>(row + Read::bytes(i + c * lanes), v);
-        for (int b = 0; b < per_block; b++) total[c + b] += v[b] * w;
+        for (int b = 0; b < per_block; b++) sums[c + b] += v[b] * w;
       }
     } else {
-      for (int c = 0; c < k; c++) total[c] += cached<Read>(row, i + c * lanes) * weights[j];
+      for (int c = 0; c < k; c++) sums[c] += cached<Read>(row, i + c * lanes) * weights[j];
     }
+  };
+  int64_t j = 0;
+  for (; j + 2 <= n; j += 2) {
+    if (j + rows_ahead + 2 <= n)
+      for (int r = 0; r < 2; r++)
+        expect(values.row(cells[j + rows_ahead + r], head) + offset, bytes);
+    add(j, total[0]);
+    add(j + 1, total[1]);
   }
-  for (int c = 0; c < k; c++) store(out + i + c * lanes, total[c] * factor);
+  if (j < n) add(j, total[0]);
+  for (int c = 0; c < k; c++) store(out + i + c * lanes, (total[0][c] + total[1][c]) * factor);
 }
 
 template <class Read>

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
+    from aleator.sharded_chain import ShardedChain
 
 __version__ = "0.1.0"
 
@@ -53,16 +54,21 @@ __all__ = [
     "DeviceChain",
     "FileFormatError",
     "Generation",
+    "Grammar",
     "GrammarError",
     "Incompatible",
     "InvalidBatch",
+    "JSONSchema",
     "LanguageModel",
+    "Lark",
     "LogitsError",
     "ModelNotFound",
     "ParameterError",
+    "Regex",
     "SamplerChain",
     "SamplingParams",
     "Session",
+    "ShardedChain",
     "TemplateError",
     "TokenizerError",
     "UnsupportedModel",
@@ -77,10 +83,15 @@ __all__ = [
 _LAZY = {
     "Candidates": "aleator.samplers",
     "DeviceChain": "aleator.device_chain",
+    "Grammar": "aleator.samplers",
+    "JSONSchema": "aleator.samplers",
+    "Lark": "aleator.samplers",
+    "Regex": "aleator.samplers",
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
     "Generation": "aleator.generate.request",
     "Session": "aleator.generate.session",
+    "ShardedChain": "aleator.sharded_chain",
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",
     "generate": None,

@@ -31,6 +31,7 @@ class _Row:
     chain: SamplerChain
     tail: host.Chain | None = None  # the samplers that run on the host
     top_k: int = 0  # candidates that cross to the tail at most; 0: all
+    slots: tuple[Sampler | None, ...] = ()  # what it does at each place
     used: int = 0  # tokens in its history, or more: a row that could not draw has accepted nothing
 
 
@@ -169,6 +170,9 @@ class DeviceChain:
         if tail:
             made.tail = host.Chain([s.native(p) for s, p in tail], chain.completion)
             made.top_k = self._bound([s for s, _ in filter(None, slots)])
+        made.slots = tuple(
+            None if found is None or found[0].neutral else found[0] for found in slots
+        )
         history = chain.history
         if len(history) > self.max_tokens:
             raise ParameterError(
@@ -317,7 +321,8 @@ class DeviceChain:
         """The same by the native kernels, several rows at once."""
         logits = logits.detach()
         if allowed is not None:
-            logits = logits.masked_fill(~unpack(allowed, self.n_vocab), float("-inf"))
+            ids = torch.arange(self.n_vocab).unsqueeze(0)
+            logits = logits.masked_fill(~unpack(allowed, ids), float("-inf"))
         chains = [state.chain for state in self._rows[:batch]]
         if logits.stride(1) != 1:
             logits = logits.contiguous()
@@ -330,13 +335,16 @@ class DeviceChain:
 
     def _launch(self, logits: Tensor, allowed: Tensor | None, batch: int) -> DeviceCandidates:
         """What runs on the device: static shapes, no synchronisation."""
-        data = self.candidates = DeviceCandidates(logits)
+        data = self.candidates = self._candidates(logits, batch)
         if allowed is not None:
-            data.keep(unpack(allowed, self.n_vocab))
+            data.keep(unpack(allowed, data.ids))
         step = self._step(batch)
         for place in self._places:
             place.apply(data, step)
         return data
+
+    def _candidates(self, logits: Tensor, batch: int) -> DeviceCandidates:
+        return DeviceCandidates(logits)
 
     def _step(self, batch: int) -> DeviceStep:
         return DeviceStep(
@@ -367,7 +375,8 @@ class DeviceChain:
         temperatures = data.temperature[rows].tolist()
         bound = max(self._rows[row].top_k or self.n_vocab for row in rows)
         order = data.order()[rows][:, :bound]
-        columns, left = order.cpu().numpy(), data.current[rows].gather(1, order).cpu().numpy()
+        ids = data.ids.expand_as(data.current)[rows].gather(1, order)
+        columns, left = ids.cpu().numpy(), data.current[rows].gather(1, order).cpu().numpy()
         for i, row in enumerate(rows):
             z = np.full(self.n_vocab, -np.inf, np.float32)
             z[columns[i]] = left[i]
@@ -422,6 +431,12 @@ class DeviceChain:
                 "row", f"row={row} is out of range: the chain has rows 0 to {self.max_batch - 1}"
             )
 
+    def _check_width(self, width: int) -> None:
+        if width != self.n_vocab:
+            raise LogitsError(
+                f"logits are of {width} tokens: this chain takes rows of {self.n_vocab}"
+            )
+
     def _check_logits(self, logits: Tensor, allowed: Tensor | None) -> int:
         if not isinstance(logits, Tensor) or logits.dtype not in FLOATS or logits.dim() != 2:
             described = (
@@ -431,10 +446,9 @@ class DeviceChain:
                 f"logits ({described}) must be [B, V] of float32, float16 or bfloat16"
             )
         batch, width = logits.shape
-        if not 1 <= batch <= self.max_batch or width != self.n_vocab:
-            raise LogitsError(
-                f"logits are [{batch}, {width}]: this chain takes 1 to {self.max_batch} rows of {self.n_vocab}"
-            )
+        if not 1 <= batch <= self.max_batch:
+            raise LogitsError(f"logits have {batch} rows: this chain takes 1 to {self.max_batch}")
+        self._check_width(width)
         if logits.device.type != self.device.type:
             raise LogitsError(f"logits are on {logits.device}, the chain on {self.device}")
         if allowed is not None:

@@ -91,3 +91,91 @@ def test_faults_have_a_place(
 def test_a_root_is_needed(vocabulary: Vocabulary, text: str) -> None:
     with pytest.raises(GrammarError, match=r"root"):
         compile_gbnf(text, "root", vocabulary)
+
+
+def accept(constraint: Any, *tokens: int) -> None:
+    for token in tokens:
+        constraint.accept(token)
+
+
+def test_token_terminals(vocabulary: Vocabulary) -> None:
+    text = f'root ::= <think> "a" !<think> | <[{YES}]> "yes"'
+    c = compile_gbnf(text, "root", vocabulary)
+    assert allowed(c) == {THINK, YES}
+    c.accept(THINK)
+    assert allowed(c) == {ord("a"), 256, 257}  # "ab": a, and then any token but <think>
+    copy = c.clone()
+    c.accept(ord("a"))
+    assert allowed(c) == {t for t in range(256) if 0 < t < 128} | {256, 257, YES, NO}
+    # llama.cpp's mask allows "abc" here and its accept then throws: the terminal takes the rest.
+    copy.accept(257)
+    assert allowed(copy) == {END}
+    c.reset()
+    accept(c, YES, YES)
+    assert allowed(c) == {END}
+
+
+def test_characters_that_tokens_cut_in_two(vocabulary: Vocabulary) -> None:
+    c = compile_gbnf('root ::= [é中] "." | "\\U0001F600"', "root", vocabulary)
+    assert allowed(c) == {0xC3, 0xE4, 0xF0}
+    c.accept(0xE4)
+    assert c.jump_forward() == b"\xb8\xad."
+    assert allowed(c) == {0xB8}
+    accept(c, 0xB8, 0xAD)
+    assert allowed(c) == {ord(".")}
+    c.rollback(3)
+    accept(c, 0xF0, 0x9F, 0x98)
+    assert allowed(c) == {0x80}
+    c.accept(0x80)
+    assert allowed(c) == {END}
+    # A negated set refuses a beginning that could become what it names; 0xC0 and 0xC1 begin nothing.
+    c = compile_gbnf("root ::= [^é]", "root", vocabulary)
+    leading = set(range(0xC2, 0x100)) - {0xC3}
+    assert allowed(c) == set(range(1, 128)) | leading
+
+
+def test_the_text_may_go_on_after_its_end_was_offered(vocabulary: Vocabulary) -> None:
+    c = compile_gbnf('root ::= "a"*', "root", vocabulary)
+    for _ in range(3):
+        assert c.complete
+        assert allowed(c) == {ord("a"), END}
+        c.accept(ord("a"))
+    c.accept(END)
+    assert allowed(c) == {ord("a"), END}
+    with pytest.raises(ParameterError, match="outside the vocabulary"):
+        c.accept(1 << 20)
+    with pytest.raises(ParameterError, match="n"):
+        c.rollback(-1)
+
+
+def test_repetition_limits_are_llamas(vocabulary: Vocabulary) -> None:
+    c = compile_gbnf('root ::= "a"{2000} "b"', "root", vocabulary)
+    accept(c, *[ord("a")] * 2000)
+    assert allowed(c) == {ord("b")}
+    c = compile_gbnf('root ::= "a"{1,2001}', "root", vocabulary)  # without end
+    accept(c, *[ord("a")] * 2500)
+    assert allowed(c) == {ord("a"), 256 + 2}
+    c = compile_gbnf('root ::= "a"{1,2000}', "root", vocabulary)
+    accept(c, *[ord("a")] * 2000)
+    assert allowed(c) == {END}
+
+
+def test_a_line_ends_a_rule_but_not_a_group(vocabulary: Vocabulary) -> None:
+    text = '# first\nroot ::=\n  "a" ( # here\n "b"\n |\n [c] ) |\n other\nother ::= "d" # last'
+    c = compile_gbnf(text.replace("\n", "\r\n"), "root", vocabulary)
+    assert allowed(c) == {ord("a"), ord("d"), 256}
+    c.accept(ord("a"))
+    assert allowed(c) == {ord("b"), ord("c")}
+    c = compile_gbnf('root ::= "a"\nroot ::= "b"', "root", vocabulary)  # the last one counts
+    assert allowed(c) == {ord("b")}
+    c = compile_gbnf('root ::= "a"\nother ::= "b"', "other", vocabulary)
+    assert allowed(c) == {ord("b")}
+
+
+def test_masks_into_an_array(vocabulary: Vocabulary) -> None:
+    c = compile_gbnf('root ::= "a"', "root", vocabulary)
+    words = np.full(9, 0xFFFFFFFF, np.uint32)
+    c.mask_into(words)
+    assert (words == c.mask()).all()
+    with pytest.raises(ParameterError, match="9 elements"):
+        c.mask_into(np.zeros(8, np.uint32))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -276,6 +277,20 @@ class KVCache:
         """Where each layer's keys and then values begin in memory; never changes."""
         return self.keys.addresses() + self.values.addresses()
 
+    def oldest_rewind(self, seq: int) -> int:
+        """The lowest position, but 0, from which ``seq_rm(seq, position, -1)`` works: any."""
+        self._check("seq", seq)
+        return 0
+
+    def checkpoint(self, seq: int) -> Any:
+        """What must be copied of a sequence to rewind it later: nothing, here."""
+        self._check("seq", seq)
+        return None
+
+    def restore(self, seq: int, checkpoint: Any) -> None:
+        """Rewind a sequence to what :meth:`checkpoint` copied."""
+        raise CacheError("this cache makes no checkpoints: every rewind is possible without")
+
     @property
     def rewindable(self) -> int:
         """Tokens by which a sequence can be rewound: any number."""
@@ -437,10 +452,11 @@ class KVCache:
         Args:
             seq: one sequence; -1: everything.
             format: "llama", llama.cpp's own layout (``llama_state_get_data``,
-                ``llama_state_seq_get_data``).  Pending shifts are applied in what is written.
+                ``llama_state_seq_get_data``); "rows", the same of all layers alike, for models whose
+                state llama.cpp cuts in two.  Pending shifts are applied in what is written.
 
         """
-        _format(format)
+        self._format(format)
         if seq != -1:
             self._check("seq", seq)
         return llama.write(self, seq)
@@ -452,7 +468,7 @@ class KVCache:
             blob: the bytes.
             seq: the sequence that a sequence's state replaces, which need not be the one it was; -1: a
                 whole state, which replaces everything.
-            format: "llama".
+            format: "llama" or "rows", as it was written.
 
         Raises:
             Corrupt: the bytes are damaged or no state; says where.
@@ -460,7 +476,7 @@ class KVCache:
             CacheFull: it has more cells than are free.
 
         """
-        _format(format)
+        self._format(format)
         if seq != -1:
             self._check("seq", seq)
         cells = llama.read(self, blob, seq)
@@ -474,7 +490,7 @@ class KVCache:
 
         As ``llama_state_save_file`` and ``llama_state_seq_save_file`` write them.
         """
-        _format(format)
+        self._format(format)
         if seq != -1:
             self._check("seq", seq)
         return llama.write_session(self, tokens, seq)
@@ -483,7 +499,7 @@ class KVCache:
         self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
     ) -> list[int]:
         """Restore a session file's bytes as :meth:`state_read` does; returns its tokens."""
-        _format(format)
+        self._format(format)
         if seq != -1:
             self._check("seq", seq)
         tokens = llama.read_session(self, data, seq)[0]
@@ -690,7 +706,11 @@ class KVCache:
         if self.rotate is None:
             raise CannotShift("this model's keys cannot be turned to new positions")
 
-
-def _format(name: str) -> None:
-    if name != "llama":
-        raise ParameterError("format", f"format must be llama, not {name!r}")
+    def _format(self, name: str) -> None:
+        if name not in ("llama", "rows"):
+            raise ParameterError("format", f"format must be llama or rows, not {name!r}")
+        if name == "llama" and any(shape.rope for shape in self.shapes):
+            raise CacheError(
+                "llama.cpp keeps layers with a window in a cache of their own, whose states are not "
+                "supported: use format='rows', which is for aleator only"
+            )

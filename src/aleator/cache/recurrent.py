@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 
 from aleator.cache.plan import Tokens, checked_positions, owner_bits
+from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
 from aleator.core.errors import CacheError, CannotRewind, InvalidBatch, ParameterError
 
 log = logging.getLogger(__name__)
@@ -139,6 +140,8 @@ class RecurrentCache:
         n_seq_max: sequence ids lie in [0, n_seq_max).
         rollback: tokens that every sequence can be rewound by.
         device: where the states are.
+        prefix: keep the states after texts (:meth:`keep`); None: do not.
+        architecture: the model's, as state files name it.
 
     """
 
@@ -149,6 +152,8 @@ class RecurrentCache:
         n_seq_max: int = 1,
         rollback: int = 0,
         device: torch.device | str = "cpu",
+        prefix: PrefixConfig | None = None,
+        architecture: str = "",
     ) -> None:
         if not 1 <= n_seq_max <= 4096:
             raise ParameterError("n_seq_max", f"n_seq_max must lie in [1, 4096], not {n_seq_max}")
@@ -157,8 +162,11 @@ class RecurrentCache:
         self.device = torch.device(device)
         self.n_seq_max, self.rollback = n_seq_max, rollback
         # What is committed and what a step is writing, each with at most rollback + 1 rows a sequence.
-        self.n_rows = 2 * n_seq_max * (rollback + 1)
-        needed = self.bytes_for(layers, n_seq_max=n_seq_max, rollback=rollback)
+        texts = prefix.texts if prefix else 0
+        self.n_rows = 2 * n_seq_max * (rollback + 1) + texts
+        self.architecture = architecture
+        self.prefix = PrefixIndex(prefix, KeptStates(self), n_seq_max) if prefix else None
+        needed = self.bytes_for(layers, n_seq_max=n_seq_max, rollback=rollback, texts=texts)
         try:
             self.conv = [
                 torch.zeros(self.n_rows, s.channels, s.conv, device=self.device) for s in layers
@@ -188,10 +196,15 @@ class RecurrentCache:
 
     @staticmethod
     def bytes_for(
-        layers: Iterable[RecurrentShape], *, n_seq_max: int = 1, rollback: int = 0
+        layers: Iterable[RecurrentShape],
+        *,
+        n_seq_max: int = 1,
+        rollback: int = 0,
+        texts: int = 0,
     ) -> int:
-        """Bytes that the states will take, without allocating them."""
-        return sum(8 * n_seq_max * (rollback + 1) * s.channels * (s.conv + s.state) for s in layers)
+        """Bytes that the states will take, without allocating them; ``texts``: those of PrefixConfig."""
+        rows = 2 * n_seq_max * (rollback + 1) + texts
+        return sum(4 * rows * s.channels * (s.conv + s.state) for s in layers)
 
     def __repr__(self) -> str:
         return f"RecurrentCache({self.used}/{self.n_seq_max} sequences used)"
@@ -224,7 +237,7 @@ class RecurrentCache:
     @property
     def used(self) -> int:
         """How many sequences are held."""
-        return len(self._histories)
+        return sum(seq < self.n_seq_max for seq in self._histories)
 
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are allowed: always, positions are labels."""
@@ -284,13 +297,71 @@ class RecurrentCache:
         if any(not 1 <= len(h) <= self.rollback + 1 for h in self._histories.values()):
             raise AssertionError("a history is empty or too long")
 
+    # Kept texts; see aleator.cache.prefix.  Kept is the state after a text's last token, and nothing before.
+
+    def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
+        """Find the longest kept text that ``tokens`` begin with, and why it is not longer."""
+        if self.prefix is None:
+            return Match(0, 0, ("this cache keeps no texts: create it with prefix",), namespace)
+        found = self.prefix.match(tokens, namespace)
+        if found.text is None:
+            return found
+        length = self.kept_length(found.text.seq, found.length)
+        if length == found.length:
+            return found
+        why = f"the state is kept after the text's {len(found.text.tokens)} tokens only"
+        block = self.prefix.config.block
+        return Match(length, length // block, (*found.why_not, why), namespace, found.text)
+
+    def adopt(self, seq: int, match: Match) -> None:
+        """Let an empty sequence continue from what was found."""
+        self._check("seq", seq)
+        if seq in self._histories:
+            raise CacheError(f"sequence {seq} is not empty: remove it with seq_rm first")
+        if match.length == 0:
+            return
+        if self.prefix is None or match.text is None or not self.prefix.holds(match):
+            raise CacheError("what was matched is not kept any more: match again")
+        self.adopt_kept(match.text.seq, seq, match.length)
+
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
-        """Tokens that need not be computed: none, no texts are kept here."""
-        return 0
+        """:meth:`match` and :meth:`adopt`; returns how many tokens need not be computed."""
+        match = self.match(tokens, namespace)
+        self.adopt(seq, match)
+        return match.length
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
-        """Whether the text is kept: no."""
-        return False
+        """Keep the state after a text, which the sequence holds, for later texts that begin with it.
+
+        Returns:
+            Whether it is kept: not without ``prefix``, nor if the state after just these tokens is not held.
+
+        """
+        self._check("seq", seq)
+        held = {position for _, position in self._histories.get(seq, ())}
+        if self.prefix is None or len(tokens) == 0 or len(tokens) - 1 not in held:
+            return False
+        return self.prefix.keep(seq, tokens, namespace)
+
+    def keep_state(self, seq: int, text: int, length: int) -> None:
+        """Let the kept text ``text`` hold the state that ``seq`` had after ``length`` tokens."""
+        history = self._histories.get(seq, ())
+        self._change({text: tuple(each for each in history if each[1] == length - 1)[-1:]})
+
+    def kept_length(self, text: int, length: int) -> int:
+        """How many of a kept text's first ``length`` tokens its state stands for: all it has, or 0."""
+        history = self._histories.get(text, ())
+        return history[-1][1] + 1 if history and history[-1][1] < length else 0
+
+    def adopt_kept(self, text: int, seq: int, length: int) -> None:
+        """Let a sequence continue from a kept text's state."""
+        self._change({seq: self._histories.get(text, ())})
+
+    def shorten_kept(self, text: int, length: int) -> None:
+        """Drop a kept text's state, unless the text still has all it stands for."""
+        history = self._histories.get(text, ())
+        if history and history[-1][1] >= length:
+            self._change({text: ()})
 
     # llama.cpp's verbs
 
@@ -305,7 +376,8 @@ class RecurrentCache:
             self._check("seq", seq)
         p0, p1 = _range(p0, p1)
         changes: dict[int, History] = {}
-        for each in [seq] if seq != -1 else list(self._histories):
+        numbered = [each for each in self._histories if each < self.n_seq_max]
+        for each in [seq] if seq != -1 else numbered:
             history = self._histories.get(each, ())
             if history and p0 <= history[-1][1] < p1:
                 changes[each] = self._rewound(each, history, p0)
@@ -341,6 +413,8 @@ class RecurrentCache:
     def seq_keep(self, seq: int) -> None:
         """Remove every other sequence."""
         self._check("seq", seq)
+        if self.prefix is not None:
+            self.prefix.clear()
         self._change({each: () for each in self._histories if each != seq})
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
@@ -367,6 +441,8 @@ class RecurrentCache:
 
     def clear(self, data: bool = True) -> None:
         """Drop every sequence; with ``data`` also zero what is stored."""
+        if self.prefix is not None:
+            self.prefix.clear()
         self._change(dict.fromkeys(self._histories, ()))
         if data:
             for t in self.conv + self.ssm:
@@ -430,7 +506,7 @@ class RecurrentCache:
             return
         changes: dict[int, History] = {}
         for each, history in self._histories.items():
-            if history[-1][0] != row:
+            if history[-1][0] != row or each >= self.n_seq_max:
                 continue
             if not 0 <= move(history[-1][1]) < END:
                 raise ParameterError(
@@ -553,7 +629,10 @@ class RecurrentStep:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._cache._end(keep=kind is None)
+        self._close(keep=kind is None)
+
+    def _close(self, keep: bool) -> None:
+        self._cache._end(keep)
 
     def place(
         self,
@@ -574,15 +653,15 @@ class RecurrentStep:
             run = open_runs.get(group[0])
             if run is None or run.owners != group:
                 # What these sequences have read so far in this micro-batch ends here.
-                self._close([r for s in group if (r := open_runs.get(s))], open_runs, runs)
+                self._finish([r for s in group if (r := open_runs.get(s))], open_runs, runs)
                 run = Run(self._cache._newest(group[0]), group, [], [], [])
                 open_runs.update(dict.fromkeys(group, run))
             run.tokens.append(token)
             run.positions.append(position)
-        self._close(list(open_runs.values()), open_runs, runs)
+        self._finish(list(open_runs.values()), open_runs, runs)
         return RecurrentBatch(self._cache, runs, positions, tokens, wanted)
 
-    def _close(self, ended: list[Run], open_runs: dict[int, Run], runs: list[Run]) -> None:
+    def _finish(self, ended: list[Run], open_runs: dict[int, Run], runs: list[Run]) -> None:
         """Keep the states after the runs' last tokens, in rows that no history needs.
 
         A row that is free now is one that only runs closed before have read, so in the order of closing
@@ -602,6 +681,21 @@ class RecurrentStep:
             cache._change({seq: history + new for seq, history in histories.items()})
             run.stores.extend((first + i, row) for i, row in enumerate(rows))
             runs.append(run)
+
+
+class KeptStates:
+    """Sequences beyond the numbered ones, which keep the states after texts."""
+
+    def __init__(self, cache: RecurrentCache) -> None:
+        self._cache = cache
+
+    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
+        """Keep what ``src`` had after ``p1`` tokens."""
+        self._cache.keep_state(src, dst, p1)
+
+    def seq_rm(self, seq: int, p0: int, p1: int) -> None:
+        """Give up what stands for more than ``p0`` tokens."""
+        self._cache.shorten_kept(seq, p0)
 
 
 def _owner_sets(owners: npt.NDArray[np.uint64]) -> list[tuple[int, ...]]:

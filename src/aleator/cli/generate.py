@@ -45,7 +45,8 @@ exit codes:
   1    something failed while running
   2    wrong usage, parameter or input
   3    model missing, not a model, or of an unsupported kind
-  4    context full: the prompt, or the tokens asked for with -n, do not fit
+  4    context full: the prompt, or the tokens asked for with -n, do not fit; or -n
+       or the context too small for what the grammar asks for
   130  interrupted with Ctrl-C
 
 examples:
@@ -53,6 +54,8 @@ examples:
   aleator generate -m model.gguf -f prompt.txt --temp 0.7 --stop "\\n\\n"
   aleator generate -p "To be" -n 40 --samplers "top_k;temperature" --num 3
   aleator generate -p "To be" -n 5 --logprobs 3 --json | python -m json.tool
+  aleator generate -p "Ages:" --regex "[A-Z][a-z]+, [0-9]{2}"
+  aleator generate -p "JULIET:" --grammar 'root ::= "yes" | "no"'
   echo "ROMEO:" | aleator generate --preset greedy -n 50
   aleator generate -p "ROMEO:" -n 50 --session scene.state
   aleator generate -n 50 --session scene.state     (goes on)
@@ -125,6 +128,17 @@ def add_arguments(parser: Parser) -> None:
     )
     add_sampling_options(parser)
     add_grammar_options(parser)
+    grammar = parser.group("how a grammar is obeyed")
+    grammar.option(
+        "--no-finish",
+        action="store_true",
+        help="let -n or the context cut the text off; otherwise it is brought to its end before that",
+    )
+    grammar.option(
+        "--no-jump-forward",
+        action="store_true",
+        help="decode tokens one by one even where the grammar forces them: the same text, slower",
+    )
     add_model_options(parser)
 
 
@@ -151,6 +165,8 @@ def run(arguments: argparse.Namespace) -> int:
             echo=arguments.echo,
             context_shift=arguments.context_shift,
             n_keep=arguments.keep,
+            finish=False if arguments.no_finish else None,
+            jump_forward=not arguments.no_jump_forward,
             progress=bar,
             **sampling,
         )
@@ -231,7 +247,19 @@ def exit_code(model: LanguageModel, generations: Sequence[Generation], n_predict
     reasons = {generation.stop_reason for generation in generations}
     if "interrupted" in reasons:
         return 130
-    if "context" not in reasons:
+    cut = [g for g in generations if g.stop_reason in ("length", "context") and not g.complete]
+    if any(generation.complete is False for generation in cut):
+        finished = (
+            ""
+            if cut[0].request.ending
+            else " (portable numerics finish it in time, unless --no-finish)"
+        )
+        complain(
+            "the text was cut off before it was all that the grammar asks for: give a larger -n or -c"
+            f"{finished}"
+        )
+        return 4
+    if "context" not in {generation.stop_reason for generation in cut}:
         return 0
     message = (
         f"the context is full: {model.n_ctx} positions hold the prompt's "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 
 import numpy as np
@@ -11,13 +12,18 @@ from aleator.grammar.spelling import Spelling
 from aleator.kernels import host
 from aleator.samplers import SamplerChain
 
-RESERVE = 256
-"""From so many tokens before the last one on, an ending is looked for after every token."""
+GROWTH = 64
+"""By so many tokens, or by the length of the first ending, a token lengthens the ending at most: by how much
+an ending is shorter than what is left, tells for how many tokens it need not be looked for again."""
 TRIALS = 12000
 """Tokens that are tried at most in a search."""
 
 BREADTH = 3000
 """Of these at most for the way out of a string or a number."""
+
+ATTEMPTS = 12
+"""Searches at most for one ending: from the fourth on, choices between few branches are random."""
+FEW = 16
 
 Words = npt.NDArray[np.uint32]
 
@@ -62,7 +68,7 @@ class Shortest:
         self._commas = tokens(b",")
         self._values, self._letters = tokens(b"ntf"), tokens(b"ax")
         self._digits = [tokens(order) for order in _DIGITS]
-        self._printable = tokens(bytes([*b"1aAfTzZ", *range(0x20, 0x7F)]))
+        self._printable = tokens(bytes([*b"1aAfTzZ", *range(0x20, 0x5C), *range(0x5D, 0x7F)]))
 
     @property
     def ends(self) -> list[int]:
@@ -74,15 +80,19 @@ class Shortest:
         self._prepare()
         best: list[int] | None = None
         self._trials = TRIALS
-        for digits in self._digits:
-            found = self._descend(constraint.clone(), limit, digits)
+        for attempt in range(ATTEMPTS):
+            rng = random.Random(attempt) if attempt >= len(self._digits) else None
+            digits = self._digits[attempt % len(self._digits)]
+            found = self._descend(constraint.clone(), limit, digits, rng)
             if found is not None and (best is None or len(found) < len(best)):
                 best, limit = found, len(found) - 1
-            if found is not None and not set(found) & set(digits):
+            if best is not None and (rng is not None or not set(best) & set(digits)):
                 break  # another order of digits makes no difference
         return best
 
-    def _descend(self, at: host.Constraint, limit: int, digits: list[int]) -> list[int] | None:
+    def _descend(
+        self, at: host.Constraint, limit: int, digits: list[int], rng: random.Random | None
+    ) -> list[int] | None:
         tokens: list[int] = []
         lost: set[bytes] = set()  # masks from which no way out was found
         while not at.complete:
@@ -90,8 +100,7 @@ class Shortest:
             taken = self._take(at, forced[: limit - len(tokens) + 1])
             tokens += taken
             if not taken:
-                words = at.mask()
-                token = self._next(at, words, lost, digits)
+                token = self._next(at, at.mask(), lost, digits, rng)
                 if token is None:
                     return None
                 at.accept(token)
@@ -111,7 +120,12 @@ class Shortest:
         return taken
 
     def _next(
-        self, at: host.Constraint, words: Words, lost: set[bytes], digits: list[int]
+        self,
+        at: host.Constraint,
+        words: Words,
+        lost: set[bytes],
+        digits: list[int],
+        rng: random.Random | None,
     ) -> int | None:
         def allowed(tokens: Iterable[int]) -> list[int]:
             return [t for t in tokens if words[t // 32] >> np.uint32(t % 32) & 1]
@@ -128,6 +142,9 @@ class Shortest:
         numbers, values = allowed(digits), allowed(self._values)
         if allowed(self._openers) and not letters:  # where a JSON value begins
             return [*values[:1], *numbers, *values, *allowed(self._openers)][0]
+        branches = allowed(self._printable)
+        if rng is not None and 1 < len(branches) <= FEW:  # such as names of properties
+            return rng.choice(branches)
         key = words.tobytes()
         if key not in lost:
             steps = self._way_out(at)
@@ -165,7 +182,7 @@ class Shortest:
         """
         seen = {at.mask().tobytes()}
         paths: list[list[int]] = [[]]
-        budget = min(self._trials, BREADTH)
+        budget = start = max(0, min(self._trials, BREADTH))
         for path in paths:
             for token in path:
                 at.accept(token)
@@ -188,9 +205,9 @@ class Shortest:
                     break
             at.rollback(len(path))
             if found or budget <= 0:
-                self._trials -= BREADTH - budget
+                self._trials -= start - budget
                 return found
-        self._trials -= BREADTH - budget
+        self._trials -= start - budget
         return []
 
 
@@ -206,6 +223,7 @@ class Ending:
         self._chain, self._shortest = chain, shortest
         self._plan: list[int] | None = None  # an ending of the present text, if one is known
         self._closing = False
+        self._growth = 0
         self._wait = 0  # tokens for which the last one found fits without looking again
         self._off = False
 
@@ -224,12 +242,13 @@ class Ending:
         if self._plan and token == self._plan[0]:
             del self._plan[0]
             return token
-        if self._off or (left > RESERVE and self._wait > 0) or token in self._shortest.ends:
+        if self._off or self._wait > 0 or token in self._shortest.ends:
             self._plan = None
             return token
         found = self._shortest.search(self._constraint, left - 1)
         if found is not None:
-            self._plan, self._wait = found, (left - len(found)) // 32
+            self._growth = self._growth or max(GROWTH, len(found))
+            self._plan, self._wait = found, (left - len(found)) // self._growth
             return token
         chain.rollback(1)
         if self._plan is None:

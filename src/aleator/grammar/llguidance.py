@@ -58,8 +58,10 @@ def schema_text(schema: Any) -> str:
         raise GrammarError(
             f"a JSON schema is an object or a boolean, not {type(schema).__name__}: {schema!r:.80}"
         )
+    if schema is False:
+        raise GrammarError("the JSON schema is false, which no text obeys")
     try:
-        return json.dumps(schema, ensure_ascii=False, allow_nan=False)
+        return json.dumps({} if schema is True else schema, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise GrammarError(f"the JSON schema cannot be written as JSON: {error}") from None
 
@@ -79,9 +81,10 @@ def schema_grammar(text: str) -> str:
     except ValueError as error:
         raise GrammarError(f"the JSON schema is not supported: {error}") from None
     message = _complaint(module, grammar)
-    if message is None:
-        return grammar
     schema = json.loads(text)
+    if message is None:
+        _check_limits(schema, "#")
+        return grammar
     names = re.search(r"Unimplemented keys: (\[.*\])", message)
     if names:
         places = [
@@ -186,6 +189,9 @@ class LLGuidanceConstraint:
 
     def mask(self) -> npt.NDArray[np.int32]:
         """Words of 32 tokens."""
+        if self._ended:
+            words: npt.NDArray[np.int32] = self._tokenizer.end_mask
+            return words
         if self._mask is None:
             made = np.frombuffer(self._matcher.compute_bitmask(), np.int32)
             self.check()
@@ -198,26 +204,32 @@ class LLGuidanceConstraint:
 
     def accept(self, token: int) -> None:
         """Go on with a token, or refuse it."""
-        matcher = self._matcher
-        if token in self._tokenizer.ends:
+        matcher, ends = self._matcher, self._tokenizer.ends
+        if token in ends or self._ended:
             possible = self.allows(token)
         else:
             possible = 0 <= token < self.n_vocab and matcher.validate_tokens([token]) == 1
         if not possible:
             raise ConstraintError(token, f"token {token} is not allowed by the grammar here")
-        if not matcher.consume_token(token):
+        if token not in ends and not matcher.consume_token(token):
             message = _first_line(matcher.get_error())
             self._replay(self._tokens)
             raise ConstraintError(token, f"token {token}: the grammar gave up: {message}")
         self._tokens.append(token)
         self._mask = None
 
+    @property
+    def _ended(self) -> bool:
+        """Whether an end was accepted; the matcher, whose rollback does not count ends, is not told."""
+        return bool(self._tokens) and self._tokens[-1] in self._tokenizer.ends
+
     def rollback(self, n: int) -> None:
         """Take back tokens."""
         if not n:
             return
-        kept = self._tokens[:-n]
-        if not self._matcher.rollback(n) or self._matcher.is_error():
+        kept, gone = self._tokens[:-n], self._tokens[-n:]
+        told = sum(token not in self._tokenizer.ends for token in gone)
+        if told and (not self._matcher.rollback(told) or self._matcher.is_error()):
             self._replay(kept)
         self._tokens, self._mask = kept, None
 
@@ -228,8 +240,9 @@ class LLGuidanceConstraint:
 
     def _replay(self, tokens: list[int]) -> None:
         self._matcher, self._mask = self._begin(), None
-        if tokens:
-            self._matcher.consume_tokens(tokens)
+        told = [token for token in tokens if token not in self._tokenizer.ends]
+        if told:
+            self._matcher.consume_tokens(told)
 
     def complete(self) -> bool:
         """Whether the text may end here."""
@@ -237,7 +250,11 @@ class LLGuidanceConstraint:
 
     def jump_forward(self) -> bytes:
         """The text that is forced next."""
-        return b"" if self._matcher.is_stopped() else bytes(self._matcher.compute_ff_bytes())
+        return (
+            b""
+            if self._ended or self._matcher.is_stopped()
+            else bytes(self._matcher.compute_ff_bytes())
+        )
 
     def clone(self) -> LLGuidanceConstraint:
         """A copy with its own state."""
@@ -258,7 +275,10 @@ class _Tokenizer:
         if not ends:  # llguidance must have one: a token past the end, which no mask shows
             ends = [len(self.tokens)]
             self.tokens.append(b"")
-        self.ends = ends
+        self.ends = frozenset(ends)
+        bits = np.zeros(-(-self.n_vocab // 32) * 32, np.bool_)
+        bits[[end for end in ends if end < self.n_vocab]] = True
+        self.end_mask: npt.NDArray[np.int32] = np.packbits(bits, bitorder="little").view(np.int32)
         self.eos_token_id, self.bos_token_id = ends[0], None
         self.special_token_ids = [i for i, piece in enumerate(self.tokens) if not piece]
         self.is_tokenizer_wrapper = True
@@ -302,6 +322,46 @@ def _places(schema: Any, key: str, path: str = "#") -> Iterator[str]:
     elif isinstance(schema, list):
         for index, each in enumerate(schema):
             yield from _places(each, key, f"{path}/{index}")
+
+
+def _check_limits(schema: Any, path: str) -> None:
+    """Refuse what llguidance (1.9) accepts, but whose texts would not always be valid.
+
+    A bound that is excluded, a whole number, and less than 1 away from the other bound: it lets 0 through for
+    exclusiveMinimum 0 and maximum 0.5.  And a number of properties that it counts, but not as different ones.
+    """
+    if isinstance(schema, list):
+        for index, each in enumerate(schema):
+            _check_limits(each, f"{path}/{index}")
+        return
+    if not isinstance(schema, dict):
+        return
+    low, high = (
+        [v for n in names if isinstance(v := schema.get(n), int | float)]
+        for names in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
+    )
+    for name in ("exclusiveMinimum", "exclusiveMaximum"):
+        bound = schema.get(name)
+        excluded = isinstance(bound, int | float) and bound == int(bound) and low and high
+        if excluded and schema.get("type") != "integer" and min(high) - max(low) < 1:
+            raise GrammarError(
+                f"the JSON schema has {name} {bound} (at {path}) less than 1 from the other bound, which is "
+                "not supported, as the excluded number would be let through: move the bound a little"
+            )
+    least, required = schema.get("minProperties", 0), schema.get("required", [])
+    if (
+        isinstance(least, int)
+        and isinstance(required, list)
+        and least > len(required) + 1
+        and schema.get("additionalProperties") is not False
+    ):
+        raise GrammarError(
+            f"the JSON schema has minProperties {least} (at {path}) where properties may have any name, which "
+            "is not supported, as the same name could be drawn twice: name the properties, and give "
+            "additionalProperties false"
+        )
+    for name, each in schema.items():
+        _check_limits(each, f"{path}/{name}")
 
 
 def _no_constant(name: str) -> Any:

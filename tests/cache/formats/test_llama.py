@@ -17,10 +17,18 @@ import pytest
 import torch
 from make_models import SPECS, write_model
 
+from aleator.cache import KVCache, LayerShape
 from aleator.cache.formats import llama
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.storage import Storage
-from aleator.core.errors import AleatorError, CacheFull, Corrupt, Incompatible, ParameterError
+from aleator.core.errors import (
+    AleatorError,
+    CacheError,
+    CacheFull,
+    Corrupt,
+    Incompatible,
+    ParameterError,
+)
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
@@ -272,7 +280,7 @@ def test_an_empty_sequence_and_an_empty_cache() -> None:
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "q8_0"])
 def test_raw_keys_are_exchanged(kind: str) -> None:
-    case = {**CASES[1], "type_k": kind, "type_v": "f16"}
+    case = {**CASES[1], "type_k": kind, "type_v": "f32"}
     plain, raw = context(case), context(case, k_storage="raw")
     for ctx in (plain, raw):
         decode(ctx, *((t, i, [0]) for i, t in enumerate(text_of(12))))
@@ -444,3 +452,53 @@ def test_write_refuses_nothing_that_read_accepts() -> None:
     other.state_read(blob)
     assert other.state_write() == blob
     assert llama.read(ctx.cache, memoryview(blob), -1) == ctx.cache.used
+
+
+def test_streams_are_exchanged_with_streams_only() -> None:
+    decoder = decoder_of("llama", 64)
+
+    def cache(policy: str) -> KVCache:
+        return KVCache(
+            decoder.cache_shapes,
+            64,
+            n_seq_max=4,
+            rotate=decoder.shift_keys,
+            policy=policy,
+            architecture="llama",
+        )
+
+    streams = cache("streams")
+    with streams.step() as step:
+        for seq, n in ((0, 5), (2, 3)):
+            owners = np.full((n, 1), 1 << seq, np.uint64)
+            slots = step.find(np.arange(n, dtype=np.int32), owners)
+            streams.key_positions[slots] = np.arange(n)
+            rows = torch.randn(n, 1, 64)
+            streams.keys.write(0, torch.from_numpy(slots), rows)
+    whole, one = streams.state_write(), streams.state_write(2)
+    assert struct.unpack_from("<5i", one, 8) == (4, 0, 0, 3, 0)
+    other = cache("streams")
+    assert other.state_read(whole) == 8
+    assert other.state_write() == whole
+    assert other.cells.heads == [0, 16, 32, 48]
+    assert other.state_read(one, 1) == 3  # into another stream
+    assert other.state_write() != whole
+    assert other.map()[16:19] == "111"
+    other.check()
+    before = other.state_write()
+    long = cache("unified")
+    with pytest.raises(Incompatible, match="n_stream is 4, not 1"):
+        long.state_read(whole)
+    with pytest.raises(Incompatible, match="n_stream is 1, not 4"):
+        other.state_read(long.state_write(0), 0)
+    assert other.state_write() == before
+
+
+def test_window_layers_are_not_taken_for_llama_cpp() -> None:
+    shapes = [LayerShape(1, 32, 32), LayerShape(1, 32, 32, rope=1)]
+    cache = KVCache(shapes, 8)
+    with pytest.raises(CacheError, match="cache of their own"):
+        cache.state_write()
+    with pytest.raises(CacheError, match="cache of their own"):
+        cache.state_read(b"")
+    assert cache.state_read(cache.state_write(format="rows"), format="rows") == 0

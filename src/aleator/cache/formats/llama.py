@@ -322,7 +322,7 @@ def _restore(cache: KVCache, sections: list[Section], seq: int) -> int:
             if n == 0:
                 continue
             step.make_room(n)
-            cells = cache.cells.place(section.positions, section.owners)
+            cells = step.find(section.positions, section.owners)
             step.preserve(cells)
             raw = cache.k_storage == "raw"
             cache.key_positions[cells] = section.positions
@@ -335,7 +335,8 @@ def _restore(cache: KVCache, sections: list[Section], seq: int) -> int:
             if raw:
                 cache.key_positions[cells] = 0
         if seq < 0:
-            cache.cells.seq_add(0, 1, 0, 1)  # an empty range: it only sets the head to 0
+            for stream in range(cache.n_streams):
+                cache.cells.seq_add(stream, 1, 0, 1)  # an empty range: it only sets the head to 0
     if seq < 0 and cache.prefix is not None:
         cache.prefix.clear()  # their cells are gone
     return total

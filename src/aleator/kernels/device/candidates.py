@@ -24,6 +24,7 @@ _EXP2 = (
 )
 _ROUND = 12582912.0
 _NEG_INF = float("-inf")
+_NO_TOKEN = 2**62
 
 
 class DeviceCandidates:
@@ -32,7 +33,7 @@ class DeviceCandidates:
     Samplers read and assign these; shapes never change.
 
     Attributes:
-        ids: int64 [V], the token of each column.
+        ids: int64 [1, V], the token of each column, ascending; [B, V] where rows differ.
         logits: float32 [B, V], -inf where a token is masked.  Reading applies a pending temperature;
             assigning takes the canonical form: NaN masks, -0 becomes +0, +inf leaves only itself.
         probs: float32 [B, V], 0 where masked.
@@ -44,8 +45,10 @@ class DeviceCandidates:
 
     sorted = False
 
-    def __init__(self, logits: Tensor) -> None:
-        self.ids = torch.arange(logits.shape[1], device=logits.device)
+    def __init__(self, logits: Tensor, ids: Tensor | None = None) -> None:
+        if ids is None:
+            ids = torch.arange(logits.shape[1], device=logits.device).unsqueeze(0)
+        self.ids = ids
         self._temperature = torch.ones(logits.shape[0], dtype=torch.float64, device=logits.device)
         self.full_mass = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)
         self.selected = torch.full_like(self.full_mass, NOTHING)
@@ -56,10 +59,28 @@ class DeviceCandidates:
     def _take(self, z: Tensor) -> None:
         """Canonical form; masked tokens are those at -inf."""
         z = torch.where(z.isnan(), _NEG_INF, z) + 0.0
-        top = z.amax(1, keepdim=True)
+        top = self.most(z).unsqueeze(1)
         infinite = torch.where(z == top, 0.0, _NEG_INF)
         self._z = torch.where(top == float("inf"), infinite, z)
         self._order = self._weights = None
+
+    # What looks at all columns goes through these, which a vocabulary in parts (sharded.py) overrides.
+
+    def most(self, x: Tensor) -> Tensor:
+        """The largest of each row, [B]."""
+        return x.amax(1)
+
+    def total(self, x: Tensor) -> Tensor:
+        """The sum of each row, [B]."""
+        return x.sum(1)
+
+    def per_part(self, x: Tensor) -> Tensor:
+        """[B] of every part of the vocabulary, side by side; there is one."""
+        return x.unsqueeze(1)
+
+    def at_ids(self, dense: Tensor) -> Tensor:
+        """[B, V] out of values for all tokens of the vocabulary, [B, n_vocab]."""
+        return dense
 
     @property
     def alive(self) -> Tensor:
@@ -69,12 +90,12 @@ class DeviceCandidates:
     @property
     def size(self) -> Tensor:
         """How many candidates a row has."""
-        return self.alive.sum(1)
+        return self.total(self.alive.to(torch.int64))
 
     @property
     def top(self) -> Tensor:
         """float32 [B, 1], each row's largest logit; 0 where there is none."""
-        top = self._z.amax(1, keepdim=True)
+        top = self.most(self._z).unsqueeze(1)
         return torch.where(top > _NEG_INF, top, 0.0)
 
     @property
@@ -151,7 +172,7 @@ class DeviceCandidates:
     @property
     def mass(self) -> Tensor:
         """int64 [B]: the sum of the weights."""
-        return self.weights.sum(1)
+        return self.total(self.weights)
 
     @property
     def probs(self) -> Tensor:
@@ -166,8 +187,14 @@ class DeviceCandidates:
     def mean_bits(self) -> Tensor:
         """int64 [B]: their mean by weight, rounded down."""
         w = self.weights >> 20
-        total = w.sum(1).clamp(min=1)
-        return torch.div((w * self.bits()).sum(1), total, rounding_mode="floor")
+        mass = self.total(w).clamp(min=1)
+        return torch.div(self.total(w * self.bits()), mass, rounding_mode="floor")
+
+    def keys(self) -> Tensor:
+        """int64 [B, V]: greater the earlier a token stands in the order; all differ."""
+        bits = self._z.view(torch.int32).to(torch.int64)
+        ordered = torch.where(bits < 0, -1 - (bits & 0x7FFFFFFF), bits)
+        return (ordered << 32) + (MASK32 - self.ids)
 
     def order(self) -> Tensor:
         """int64 [B, V]: columns by logit descending, then token id ascending; masked ones last.
@@ -175,18 +202,14 @@ class DeviceCandidates:
         Made once and kept until logits are written: what is masked later stays where it was.
         """
         if self._order is None:
-            bits = self._z.view(torch.int32).to(torch.int64)
-            ordered = torch.where(bits < 0, -1 - (bits & 0x7FFFFFFF), bits)
-            # One key per token, so that the sort has no ties to break.
-            key = (ordered << 32) + (MASK32 - self.ids)
-            self._order = key.argsort(1, descending=True)
+            self._order = self.keys().argsort(1, descending=True)
         return self._order
 
     def first(self) -> Tensor:
         """int64 [B]: the first token of the order; -1 in a row without candidates."""
-        top = self._z.amax(1, keepdim=True)
-        at_top = torch.where((self._z == top) & self.alive, self.ids, len(self.ids)).amin(1)
-        return torch.where(at_top < len(self.ids), at_top, NOTHING)
+        at_top = (self._z == self.most(self._z).unsqueeze(1)) & self.alive
+        lowest = -self.most(torch.where(at_top, -self.ids, -_NO_TOKEN))
+        return torch.where(lowest < _NO_TOKEN, lowest, NOTHING)
 
     def ranked(self, values: Tensor) -> Tensor:
         """[B, V] columns in the order."""
@@ -196,6 +219,16 @@ class DeviceCandidates:
         """int64 [B, V] in the order: how many candidates come before."""
         alive = self.ranked(self.alive).to(torch.int64)
         return alive.cumsum(1) - alive
+
+    def keep_first(self, k: Tensor) -> None:
+        """Keep the first ``k`` of the order, int64 [B]."""
+        self.keep_ranked(self.rank() < k.unsqueeze(1))
+
+    def keep_mass(self, wanted: Tensor, least: Tensor) -> None:
+        """Keep the shortest beginning of the order with mass ``wanted`` and ``least`` tokens, int64 [B]."""
+        weights = self.ranked(self.weights)
+        above = weights.cumsum(1) - weights
+        self.keep_ranked((above < wanted.unsqueeze(1)) | (self.rank() < least.unsqueeze(1)))
 
     def keep_ranked(self, kept: Tensor) -> None:
         """Keep by a mask in the order, bool [B, V]."""
@@ -213,13 +246,20 @@ class DeviceCandidates:
 
     def draw(self, u: Tensor, rows: Tensor) -> None:
         """Choose by inverse cumulative mass in the order of ids, from 64-bit uniforms [B]."""
-        target = mul_high(u, self.mass).unsqueeze(1)
-        token = (self.weights.cumsum(1) <= target).sum(1)
-        self.select(token, rows)
+        mass = self.per_part(self.weights.sum(1))
+        target = mul_high(u, mass.sum(1))
+        # The part in which the target lies, and what of it is left there.
+        before = mass.cumsum(1) - mass
+        part = (mass.cumsum(1) <= target.unsqueeze(1)).sum(1, keepdim=True)
+        rest = target.unsqueeze(1) - before.gather(1, part.clamp(max=mass.shape[1] - 1))
+        column = (self.weights.cumsum(1) <= rest).sum(1, keepdim=True)
+        column = column.clamp(max=self.weights.shape[1] - 1)
+        found = self.per_part(self.ids.expand_as(self.weights).gather(1, column).squeeze(1))
+        self.select(found.gather(1, part.clamp(max=mass.shape[1] - 1)).squeeze(1), rows)
 
     def select(self, tokens: Tensor, rows: Tensor) -> None:
         """Choose tokens int64 [B] in some rows, bool [B]; -1 where a row has no candidates."""
-        chosen = torch.where(self.alive.any(1), tokens, NOTHING)
+        chosen = torch.where(self.size > 0, tokens, NOTHING)
         self.selected = torch.where(rows, chosen, self.selected)
 
     def snapshot(self) -> tuple[Tensor, ...]:

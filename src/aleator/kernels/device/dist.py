@@ -44,17 +44,21 @@ class DeviceGumbel(DeviceDist):
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Race."""
         u = philox(
-            data.ids.unsqueeze(0),
+            data.ids,
             step.position.unsqueeze(1),
             self.get("stream", step).unsqueeze(1),
             self.get("seed", step).unsqueeze(1),
         )
         e = (64 << 32) - log2_q32(torch.where(u == 0, 1, u))
-        data.select(_smallest_quotient(e, data.weights), self.get("active", step))
+        ids = data.ids.expand_as(e)
+        best = _smallest_quotient(e, data.weights)
+        e, w, ids = (data.per_part(x.gather(1, best).squeeze(1)) for x in (e, data.weights, ids))
+        winner = ids.gather(1, _smallest_quotient(e, w)).squeeze(1)
+        data.select(winner, self.get("active", step))
 
 
 def _smallest_quotient(e: Tensor, w: Tensor) -> Tensor:
-    """int64 [B]: the first column with the smallest e / w, exactly; w = 0 never wins.
+    """int64 [B, 1]: the first column with the smallest e / w, exactly; w = 0 never wins.
 
     e is at most 2^38 and w at most 2^40, so quotients that differ do so by at least 2^-80: they are
     compared digit by digit, 24 + 22 + 22 + 22 bits after the point.
@@ -65,4 +69,4 @@ def _smallest_quotient(e: Tensor, w: Tensor) -> Tensor:
         digit = torch.where(left, (remainder << bits) // divisor, 2**63 - 1)
         remainder = (remainder << bits) % divisor
         left = left & (digit == digit.amin(1, keepdim=True))
-    return left.to(torch.int8).argmax(1)
+    return left.to(torch.int8).argmax(1, keepdim=True)

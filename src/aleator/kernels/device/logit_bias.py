@@ -52,4 +52,4 @@ class DeviceLogitBias(DeviceSampler):
         added = torch.zeros(
             step.batch, self.n_vocab + 1, dtype=torch.float32, device=self.device
         ).scatter(1, tokens, self.get("biases", step))
-        data.write(active, lambda z: z + added[:, :-1])
+        data.write(active, lambda z: z + data.at_ids(added[:, :-1]))

@@ -24,10 +24,9 @@ class DeviceMinP(DeviceSampler):
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""
         bound = (data.temperature * self.get("log", step)).to(torch.float32)
-        least = self.get("min_keep", step).unsqueeze(1)
-        alive = data.alive
-        kept = alive & (data.current - data.top >= bound.unsqueeze(1))
-        few = kept.sum(1, keepdim=True) < least
-        fallback = torch.zeros_like(kept).scatter(1, data.order(), data.rank() < least.clamp(min=1))
-        active = self.get("active", step).unsqueeze(1)
-        data.keep(torch.where(few, fallback, kept) | ~active)
+        kept = data.alive & (data.current - data.top >= bound.unsqueeze(1))
+        few = data.total(kept.to(torch.int64)) < self.get("min_keep", step)
+        active = self.get("active", step)
+        data.keep(kept | (few | ~active).unsqueeze(1))
+        least = torch.where(few & active, self.get("min_keep", step), 2**62)
+        data.keep_mass(torch.zeros_like(least), least)

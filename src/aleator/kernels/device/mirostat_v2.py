@@ -47,7 +47,8 @@ class DeviceMirostatV2(DeviceSampler):
         kept = run | (data.rank() < 1) | (level <= 0).unsqueeze(1) | ~active.unsqueeze(1)
         data.keep_ranked(kept)
         data.draw(uniform(self, step), active)
-        chosen = data.weights.gather(1, data.selected.clamp(min=0).unsqueeze(1)).squeeze(1)
+        at_selected = data.ids == data.selected.unsqueeze(1)
+        chosen = data.total(torch.where(at_selected, data.weights, 0))
         bits = log2_q32(data.mass.clamp(min=1)) - log2_q32(chosen.clamp(min=1))
         surprise = bits.to(torch.float64) / 2.0**32
         moved = mu - self.get("eta", step) * (surprise - self.get("tau", step))

@@ -40,8 +40,8 @@ class DevicePenalties(DeviceSampler):
         length = step.length.unsqueeze(1)
         inside = (at < length) & (at >= length - self.get("window", step).unsqueeze(1))
         active = self.get("active", step) & inside.any(1)
-        every = self._counts(step, inside)
-        generated = self._counts(step, inside & step.generated)
+        every = data.at_ids(self._counts(step, inside))
+        generated = data.at_ids(self._counts(step, inside & step.generated))
         repeated = torch.where(self.get("repeat_all", step).unsqueeze(1), every, generated) > 0
         counted = torch.where(self.get("count_all", step).unsqueeze(1), every, generated)
         repetition = self.get("repetition", step).unsqueeze(1)

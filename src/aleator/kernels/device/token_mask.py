@@ -12,10 +12,10 @@ from aleator.kernels.device.base import DeviceSampler, DeviceStep, Fields
 from aleator.kernels.device.candidates import DeviceCandidates
 
 
-def unpack(words: Tensor, n_vocab: int) -> Tensor:
-    """Bool [B, V] from int32 [B, ceil(V / 32)]: bit id % 32 of word id // 32."""
-    ids = torch.arange(n_vocab, device=words.device)
-    return words[:, ids // 32] >> (ids % 32).to(torch.int32) & 1 == 1
+def unpack(words: Tensor, ids: Tensor) -> Tensor:
+    """Bool [B, V] from int32 [B, ceil(n_vocab / 32)]: bit id % 32 of word id // 32."""
+    word = words.gather(1, (ids // 32).expand(len(words), -1))
+    return word >> (ids % 32).to(torch.int32) & 1 == 1
 
 
 class DeviceTokenMask(DeviceSampler):
@@ -36,4 +36,4 @@ class DeviceTokenMask(DeviceSampler):
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Mask."""
-        data.keep(unpack(self.get("words", step), self.n_vocab))
+        data.keep(unpack(self.get("words", step), data.ids))

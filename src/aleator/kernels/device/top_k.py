@@ -21,4 +21,4 @@ class DeviceTopK(DeviceSampler):
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""
-        data.keep_ranked(data.rank() < self.get("k", step).unsqueeze(1))
+        data.keep_first(self.get("k", step))

@@ -27,8 +27,8 @@ class DeviceTopNSigma(DeviceSampler):
         d = data.current - data.top
         q = torch.round(d.clamp(min=-256.0) * 4096.0).to(torch.int64)
         q = torch.where(alive, q, 0)
-        count = alive.sum(1)
-        spread = variance(count, q.sum(1), (q * q).sum(1))
+        count = data.size
+        spread = variance(count, data.total(q), data.total(q * q))
         sigma = spread.sqrt() / count.clamp(min=1).to(torch.float64) / 4096.0
         bound = (-(self.get("n", step) * sigma)).to(torch.float32)
         data.keep((d >= bound.unsqueeze(1)) | ~self.get("active", step).unsqueeze(1))

@@ -30,8 +30,5 @@ class DeviceTopP(DeviceSampler):
         """Truncate."""
         total = torch.where(self.get("full", step), data.full_mass, data.mass)
         wanted = ceil_of_fraction(self.get("m", step), self.get("s", step), total)
-        weights = data.ranked(data.weights)
-        above = weights.cumsum(1) - weights
-        least = self.get("min_keep", step).clamp(min=1)
-        kept = (above < wanted.unsqueeze(1)) | (data.rank() < least.unsqueeze(1))
-        data.keep_ranked(kept | ~self.get("active", step).unsqueeze(1))
+        active = self.get("active", step)
+        data.keep_mass(torch.where(active, wanted, 2**62), self.get("min_keep", step).clamp(min=1))

@@ -1,0 +1,137 @@
+"""Sampling from a vocabulary whose logits lie in parts on the ranks of torch.distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from aleator.core.errors import LogitsError, ParameterError
+from aleator.device_chain import DeviceChain
+from aleator.kernels.device.base import DeviceStep
+from aleator.kernels.device.candidates import DeviceCandidates
+from aleator.kernels.device.sharded import ShardedCandidates
+from aleator.kernels.device.token_mask import unpack
+from aleator.samplers.chain import SamplerChain
+
+# They look at the order of all candidates.
+_ORDERED = ("typical_p", "xtc", "mirostat_v2")
+
+
+class ShardedChain(DeviceChain):
+    """A :class:`~aleator.DeviceChain` over logits that are split by tokens: tensor-parallel output layers.
+
+    Every rank makes the same chain, with the same rows, and calls :meth:`sample` with its own part of
+    the same rows' logits; every rank gets the tokens that one device would have drawn from all of them.
+    Where all rows keep at most ``max_top_k`` at their top-k, so many candidates of each rank are exchanged
+    (8 bytes each) and nothing after that; else maxima and sums.  ``exchanged`` says how many bytes per row
+    a rank sent in the last step.
+
+    Args:
+        template: as for DeviceChain; all of its samplers must have a device form.
+        max_batch: rows.
+        n_vocab: tokens of the whole vocabulary.
+        first: this rank's first token; ranks hold consecutive runs, in the order of their numbers.
+        max_top_k: candidates of a rank that are exchanged.
+        group: the ranks; None: all.
+        device, max_tokens: as for DeviceChain.
+
+    """
+
+    def __init__(
+        self,
+        template: SamplerChain | Iterable[Any],
+        max_batch: int,
+        n_vocab: int,
+        *,
+        first: int,
+        max_top_k: int = 64,
+        group: dist.ProcessGroup | None = None,
+        device: torch.device | str = "cpu",
+        max_tokens: int = 4096,
+    ) -> None:
+        if not 0 <= first <= n_vocab:
+            raise ParameterError("first", f"first={first} is out of range: give 0 to {n_vocab}")
+        if not 1 <= max_top_k <= n_vocab:
+            raise ParameterError(
+                "max_top_k", f"max_top_k={max_top_k} is out of range: give 1 to {n_vocab}"
+            )
+        self.first, self.max_top_k, self.group = first, max_top_k, group
+        self.exchanged = 0
+        super().__init__(
+            template,
+            max_batch,
+            n_vocab,
+            device=device,
+            max_tokens=max_tokens,
+            kernels="torch",
+        )
+        if len(self._kinds) < len(self._template):
+            name = self._template[len(self._kinds)].name
+            raise ParameterError("template", f"{name} has no device form: leave it out")
+
+    def sample(self, logits: Tensor, allowed: Tensor | None = None) -> Tensor:
+        """Choose and accept a token for each of the first B rows.
+
+        Args:
+            logits: ``[B, this rank's tokens]``.
+            allowed: as for DeviceChain, over the whole vocabulary.
+
+        Raises:
+            LogitsError: wrong shape, type or device.
+            ParameterError: a sampler that needs the order of all candidates, without a top-k before it.
+
+        """
+        if isinstance(logits, Tensor) and logits.dim() == 2:
+            self._check_order(len(logits))
+        tokens = super().sample(logits, allowed)
+        if isinstance(self.candidates, ShardedCandidates):
+            self.exchanged = self.candidates.exchanged
+        return tokens
+
+    def _check_order(self, batch: int) -> None:
+        for row, state in enumerate(self._rows[:batch]):
+            names = [s.name for s in state.slots if s is not None]
+            before = names[: names.index("top_k")] if "top_k" in names else names
+            bad = [
+                name
+                for name in _ORDERED
+                if name in before or (name in names and not self._bound_of(batch))
+            ]
+            if bad:
+                raise ParameterError(
+                    "samplers",
+                    f"{bad[0]} of row {row} needs the order of all candidates, which lie on several ranks: "
+                    f"put a top_k of 1 to max_top_k={self.max_top_k} before it in every row",
+                )
+
+    def _bound_of(self, batch: int) -> int:
+        """How many candidates each rank must send so that all rows' top-k are exact; 0: more than allowed."""
+        ks = []
+        for state in self._rows[:batch]:
+            found = [s.top_k for s in state.slots if s is not None and s.name == "top_k"]  # type: ignore[attr-defined]
+            ks.append(found[0] if found else self.n_vocab)
+        return max(ks) if max(ks) <= self.max_top_k else 0
+
+    def _candidates(self, logits: Tensor, batch: int) -> DeviceCandidates:
+        return ShardedCandidates(logits, self.first, self._bound_of(batch), self.group)
+
+    def _launch(self, logits: Tensor, allowed: Tensor | None, batch: int) -> DeviceCandidates:
+        data = self.candidates = self._candidates(logits, batch)
+        if allowed is not None:
+            data.keep(unpack(allowed, data.ids))
+        step: DeviceStep = self._step(batch)
+        for number, place in enumerate(self._places):
+            if any(state.slots[number] is not None for state in self._rows[:batch]):
+                place.apply(data, step)
+        return data
+
+    def _check_width(self, width: int) -> None:
+        if not 1 <= width <= self.n_vocab - self.first:
+            raise LogitsError(
+                f"logits have {width} tokens from {self.first} on, the vocabulary {self.n_vocab}: every rank "
+                "has at least one"
+            )

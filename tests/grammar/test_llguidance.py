@@ -1,0 +1,169 @@
+"""JSON schema, regular expressions and Lark grammars: what they refuse, and how they follow tokens."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aleator
+from aleator import samplers as S
+from aleator.core.errors import ConstraintError, GrammarError
+from aleator.grammar import llguidance
+from aleator.grammar.spelling import spelling
+from aleator.text import Tokenizer, Vocabulary
+from tests.text.vocabularies import byte_level
+
+
+@pytest.mark.parametrize(
+    ("schema", "wanted"),
+    [
+        ('{"type": }', "line 1, column 10"),
+        ('{\n  "a": [}', "line 2, column 9"),
+        ('{"a": NaN}', "NaN is not JSON"),
+        (False, "which no text obeys"),
+        ("[1]", "an object or a boolean, not list"),
+        ({"a": {1, 2}}, "cannot be written as JSON"),
+        ({"uniqueItems": True}, "uniqueItems (at #), which is not supported"),
+        (
+            {"properties": {"x": {"not": {}, "uniqueItems": True}}},
+            "not (at #/properties/x), uniqueItems (at #/properties/x), which are not",
+        ),
+        ({"if": {}, "then": {}}, "if (at #), then (at #)"),
+        ({"oneOf": [{"type": "string"}, {"minLength": 1}]}, "oneOf (at #) with branches"),
+        ({"type": "strin"}, "strin"),
+        ({"$ref": "#/nowhere"}, "/nowhere"),
+        ({"type": "string", "format": "colour"}, "colour"),
+        ({"type": "string", "pattern": "(?=a)"}, "look-around"),
+        ({"type": "array", "minItems": 3, "maxItems": 2}, "minItems"),
+        ({"enum": []}, "Unsatisfiable"),
+        (
+            {"items": {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}},
+            "exclusiveMinimum 0 (at #/items) less than 1 from",
+        ),
+        ({"type": "object", "minProperties": 3}, "minProperties 3 (at #)"),
+    ],
+)
+def test_schemas_that_are_refused(schema: Any, wanted: str) -> None:
+    with pytest.raises(GrammarError) as error:
+        S.JSONSchema(schema)
+    assert wanted in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "text", "line", "column", "reason"),
+    [
+        (S.Regex, "a(b", 1, 2, "unclosed group"),
+        (S.Regex, "^a(b", 1, 3, "unclosed group"),
+        (S.Regex, "(?=a)b", 1, 1, "look-around"),
+        (S.Lark, 'start: "a" !!', 1, 13, "lexer error"),
+        (S.Lark, 'start: "a"\n  | "b" !!', 2, 10, "lexer error"),
+    ],
+)
+def test_the_place_of_a_mistake_is_shown(
+    make: Any, text: str, line: int, column: int, reason: str
+) -> None:
+    with pytest.raises(GrammarError, match=reason) as error:
+        make(text)
+    assert (error.value.line, error.value.column) == (line, column)
+    shown, caret = str(error.value).splitlines()[-2:]
+    assert shown.strip() == text.splitlines()[line - 1].strip()
+    assert len(caret) - 2 == column
+
+
+def test_true_is_any_json() -> None:
+    assert S.JSONSchema(True) == S.JSONSchema("true") == S.JSONSchema({})
+
+
+def test_without_llguidance(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(ImportError, match=r"pip install 'aleator\[grammar\]'"):
+        S.JSONSchema({})
+
+
+def words(constraint: Any) -> set[int]:
+    bits = np.unpackbits(constraint.mask().view(np.uint8), bitorder="little")
+    return set(np.flatnonzero(bits).tolist())
+
+
+@pytest.fixture(scope="module")
+def small() -> Vocabulary:
+    """Byte b is token b, then "ab" (256), "abc" (257), two ends of generation."""
+    made = Vocabulary.from_metadata(
+        byte_level(("<|end|>", "<|eot_id|>"), eos_token_id=258, eot_token_id=259)
+    )
+    assert made.eog == {258, 259}
+    return made
+
+
+def test_masks_and_ends(small: Vocabulary) -> None:
+    c = S.Regex("(abc|b)+d?", small).constraint.clone()
+    assert words(c) == {ord("a"), ord("b"), 256, 257}
+    for token in b"ab":
+        c.accept(token)
+    assert words(c) == {ord("c")}
+    assert c.jump_forward() == b"c"
+    with pytest.raises(ConstraintError):
+        c.accept(258)
+    c.accept(ord("c"))
+    assert c.complete
+    assert words(c) == {ord("a"), ord("b"), ord("d"), 256, 257, 258, 259}
+    c.accept(ord("d"))
+    assert words(c) == {258, 259}
+    c.accept(259)
+    c.rollback(3)
+    assert words(c) == {ord("c")}
+    copy = c.clone()
+    c.reset()
+    assert words(c) == {ord("a"), ord("b"), 256, 257}
+    assert words(copy) == {ord("c")}
+    for wrong in (-1, 260, 5000, 0):
+        with pytest.raises(ConstraintError):
+            copy.accept(wrong)
+    assert words(copy) == {ord("c")}
+
+
+def test_a_vocabulary_without_an_end() -> None:
+    vocabulary = Vocabulary.from_metadata(byte_level())
+    assert not vocabulary.eog
+    chain = S.SamplerChain([S.Greedy()], grammar=S.Regex("ab", vocabulary))
+    row = np.zeros(258, np.float32)
+    chain.sample(row)
+    while not chain.finished:
+        chain.sample(row)
+    assert vocabulary.token_bytes(256) == b"ab"
+    assert b"".join(map(vocabulary.token_bytes, chain.history)) == b"ab"
+
+
+def test_forced_text_is_written_as_the_tokenizer_writes_it(small: Vocabulary) -> None:
+    c = S.Regex("abcab", Tokenizer(small)).constraint.clone()
+    assert words(c) == {257}
+    c.accept(ord("a"))  # others that spell it are taken too
+    assert c.jump_forward() == b"bcab"
+
+
+def test_one_tokenizer_for_each_vocabulary_and_none_is_kept() -> None:
+    vocabulary = Vocabulary.from_metadata(byte_level())
+    first, second = (llguidance._tokenizer(vocabulary) for _ in range(2))
+    assert first is second
+    assert spelling(vocabulary) is spelling(vocabulary)
+    del first, second
+    gone = weakref.ref(vocabulary)
+    del vocabulary
+    gc.collect()
+    assert gone() is None
+
+
+def test_spelling(model: aleator.LanguageModel, small: Vocabulary) -> None:
+    for given in (model.tokenizer, model.vocab):
+        made = spelling(given)
+        for text in (b"", b"abc", b"O Romeo, Romeo!", "é ü".encode(), b"\xff\xfe", b'{"name": "'):
+            assert b"".join(made.pieces[t] for t in made.tokens(text)) == text
+    assert spelling(small).tokens(b"abcab") == [257, 256]
+    assert model.tokenizer.encode("To be", add_special=False) == spelling(model.tokenizer).tokens(
+        b"To be"
+    )

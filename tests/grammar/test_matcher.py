@@ -1,0 +1,105 @@
+"""Matchers of other packages: a toy one, and xgrammar's where it is installed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aleator
+from aleator import samplers as S
+from aleator.core.errors import ConstraintError, ParameterError
+
+
+class Counting:
+    """Allows a token if it is a multiple of how many there were before, plus one; ends after four."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.tokens: list[int] = []
+
+    def fill_next_token_bitmask(self, bitmask: Any, index: int = 0) -> bool:
+        bits = np.zeros(bitmask.shape[1] * 32, np.bool_)
+        if len(self.tokens) == 4:
+            bits[0] = True
+        else:
+            bits[1 : self.n : len(self.tokens) + 1] = True
+        bitmask[index] = np.packbits(bits, bitorder="little").view(np.int32)
+        return True
+
+    def accept_token(self, token: int) -> bool:
+        self.tokens.append(token)
+        return True
+
+    def rollback(self, num_tokens: int) -> None:
+        del self.tokens[len(self.tokens) - num_tokens :]
+
+    def reset(self) -> None:
+        self.tokens = []
+
+    def is_terminated(self) -> bool:
+        return self.tokens[-1:] == [0]
+
+    def is_completed(self) -> bool:
+        return len(self.tokens) >= 4
+
+
+def test_a_matcher_in_a_chain(model: aleator.LanguageModel) -> None:
+    sampler = S.MatcherGrammar(Counting(2048), model.vocab)
+    chain = S.SamplerChain([S.Temperature(temperature=9.0), S.Dist(seed=2)], grammar=sampler)
+    row = np.random.default_rng(0).normal(size=2048).astype(np.float32)
+    tokens = [chain.sample(row) for _ in range(4)]
+    assert all((t - 1) % (i + 1) == 0 for i, t in enumerate(tokens))
+    states = [chain.finished]
+    assert chain.clone().sample(row) == 0
+    chain.rollback(2)
+    states.append(chain.finished)
+    assert states == [True, False]
+    assert [chain.sample(row) for _ in range(2)] == tokens[2:]
+    with pytest.raises(ConstraintError):
+        chain.accept(5, generated=True)
+    assert S.SamplerChain([S.Dist(seed=2)], grammar=sampler).history == []  # each has its own state
+
+
+def test_what_a_matcher_lacks_is_named(model: aleator.LanguageModel) -> None:
+    class Half:
+        def accept_token(self, token: int) -> bool:
+            return True
+
+    with pytest.raises(
+        ParameterError, match="fill_next_token_bitmask, rollback, reset, is_terminated"
+    ):
+        S.MatcherGrammar(Half(), model.vocab)
+
+
+def test_xgrammar(model: aleator.LanguageModel) -> None:
+    xgrammar = pytest.importorskip("xgrammar")
+    vocab = model.vocab
+    info = xgrammar.TokenizerInfo(
+        [b"" if vocab.is_special(i) else vocab.token_bytes(i) for i in range(len(vocab))],
+        xgrammar.VocabType.RAW,
+        vocab_size=len(vocab),
+        stop_token_ids=sorted(vocab.eog),
+    )
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 5}, "n": {"enum": [1, 25]}},
+        "required": ["name", "n"],
+        "additionalProperties": False,
+    }
+    compiled = xgrammar.GrammarCompiler(info).compile_json_schema(
+        json.dumps(schema), any_whitespace=False
+    )
+    matcher = xgrammar.GrammarMatcher(compiled)
+    sampler = S.MatcherGrammar(copy.copy(matcher), model.tokenizer)
+    for jump_forward in (True, False):
+        made = model.generate(
+            "ROMEO:", grammar=sampler, temperature=2.0, seed=4, jump_forward=jump_forward
+        )
+        value = json.loads(made.text)
+        assert made.complete
+        assert len(value["name"]) <= 5
+        assert value["n"] in (1, 25)

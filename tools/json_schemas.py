@@ -1,0 +1,221 @@
+"""Random JSON schemas, and texts of the bundled model at high temperature that must obey them.
+
+    python tools/json_schemas.py            1,000 schemas: minutes
+    python tools/json_schemas.py 20 7       20 schemas from number 7 on
+
+Each text is parsed and validated with jsonschema; the exit code is 1 if one is not valid.  Every schema has its
+number as its seed, so what fails can be run again alone.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aleator import LanguageModel
+
+Schema = dict[str, Any]
+FORMATS = ("date", "time", "date-time", "uuid", "ipv4", "email", "hostname", "duration", "uri")
+PATTERNS = (
+    "^[a-z]{2,5}$",
+    "^(ab|cd)*ef$",
+    "[0-9]{3}",
+    "^[A-Z][a-z]*( [A-Z][a-z]*){0,3}$",
+    "^a+b?$",
+)
+TOKENS = 400
+"""Of one text at most: many reach it and must end there."""
+
+
+def schema(number: int) -> Schema:
+    """The schema of a number: objects, arrays, strings, numbers, enums, unions, references to themselves."""
+    rng = random.Random(number)
+    made = any_of_depth(rng, rng.randint(1, 4))
+    if rng.random() < 0.25:
+        made = recursive(rng)
+    return made
+
+
+def any_of_depth(rng: random.Random, depth: int) -> Schema:
+    """A schema nested at most so deep."""
+    makers = [text, number, integer, enumeration, constant, boolean]
+    if depth > 0:
+        makers += [thing, thing, array, array, union]
+    return rng.choice(makers)(rng, depth - 1)
+
+
+def text(rng: random.Random, depth: int) -> Schema:
+    """Free strings, and such with a length, a pattern or a format."""
+    kind = rng.randrange(5)
+    made: Schema = {"type": "string"}
+    if kind == 1:
+        made["maxLength"] = rng.randint(0, 30)
+    elif kind == 2:
+        made["minLength"] = rng.randint(1, 10)
+        made["maxLength"] = made["minLength"] + rng.randint(0, 10)
+    elif kind == 3:
+        made["pattern"] = rng.choice(PATTERNS)
+    elif kind == 4:
+        made["format"] = rng.choice(FORMATS)
+    return made
+
+
+def integer(rng: random.Random, depth: int) -> Schema:
+    """Integers, with and without bounds."""
+    made: Schema = {"type": "integer"}
+    low = rng.randint(-2000, 2000)
+    if rng.random() < 0.5:
+        made[rng.choice(("minimum", "exclusiveMinimum"))] = low
+    if rng.random() < 0.5:
+        made[rng.choice(("maximum", "exclusiveMaximum"))] = low + rng.randint(20, 3000)
+    if rng.random() < 0.2:
+        made["multipleOf"] = rng.randint(2, 9)
+    return made
+
+
+def number(rng: random.Random, depth: int) -> Schema:
+    """Numbers, with and without bounds."""
+    made: Schema = {"type": "number"}
+    low = round(rng.uniform(-50, 50), rng.randint(0, 3))
+    if rng.random() < 0.5:
+        made[rng.choice(("minimum", "exclusiveMinimum"))] = low
+    if rng.random() < 0.5:
+        made[rng.choice(("maximum", "exclusiveMaximum"))] = low + rng.randint(1, 90)
+    return made
+
+
+def enumeration(rng: random.Random, depth: int) -> Schema:
+    """One of several values of any kind."""
+    pool = [
+        1,
+        -3.5,
+        True,
+        None,
+        "",
+        "yes",
+        'a "b" \\ c',
+        "né",
+        [1, "x"],
+        {"k": [None]},
+        "two words",
+    ]
+    return {"enum": rng.sample(pool, rng.randint(1, 5))}
+
+
+def constant(rng: random.Random, depth: int) -> Schema:
+    """One value."""
+    return {"const": rng.choice(["fixed", 7, None, False, ["a", {"b": 1}]])}
+
+
+def boolean(rng: random.Random, depth: int) -> Schema:
+    """True, false or null."""
+    return {"type": rng.choice(["boolean", "null", ["boolean", "null"], ["string", "integer"]])}
+
+
+def names(rng: random.Random, count: int) -> list[str]:
+    """Different names of properties, some odd ones among them."""
+    pool = ["name", "id", "tags", "é", "with space", 'quo"te', "a/b", "x1", "value", "$kind", "列"]
+    pool += ["".join(rng.choices(string.ascii_lowercase, k=5)) for _ in range(3)]
+    return rng.sample(pool, count)
+
+
+def thing(rng: random.Random, depth: int) -> Schema:
+    """Objects: required and optional properties, others forbidden, free, or of some kind."""
+    properties = {name: any_of_depth(rng, depth) for name in names(rng, rng.randint(0, 5))}
+    made: Schema = {"type": "object", "properties": properties}
+    required = [name for name in properties if rng.random() < 0.6]
+    if required:
+        made["required"] = required
+    others = rng.randrange(3)
+    if others == 0:
+        made["additionalProperties"] = False
+    elif others == 1:
+        made["additionalProperties"] = any_of_depth(rng, min(depth, 1))
+    return made
+
+
+def array(rng: random.Random, depth: int) -> Schema:
+    """Arrays: of one kind, of so many, with the first few of their own kinds."""
+    made: Schema = {"type": "array", "items": any_of_depth(rng, depth)}
+    if rng.random() < 0.4:
+        made["minItems"] = rng.randint(0, 3)
+    if rng.random() < 0.5:
+        made["maxItems"] = made.get("minItems", 0) + rng.randint(0, 4)
+    if rng.random() < 0.2:
+        made["prefixItems"] = [any_of_depth(rng, min(depth, 1)) for _ in range(rng.randint(1, 2))]
+    return made
+
+
+def union(rng: random.Random, depth: int) -> Schema:
+    """Any of several; one of several that differ in type; all of two."""
+    kind = rng.randrange(3)
+    if kind == 0:
+        return {"anyOf": [any_of_depth(rng, depth) for _ in range(rng.randint(2, 3))]}
+    if kind == 1:
+        branches = [text, integer, array, thing]
+        return {"oneOf": [make(rng, depth) for make in rng.sample(branches, rng.randint(2, 3))]}
+    return {"allOf": [{"type": "integer"}, {"minimum": rng.randint(-9, 9)}]}
+
+
+def recursive(rng: random.Random) -> Schema:
+    """Trees, lists, and objects that may hold themselves."""
+    node = {"$ref": "#/$defs/node"}
+    value = any_of_depth(rng, 1)
+    shapes: list[Schema] = [
+        {"value": value, "children": {"type": "array", "items": node}},
+        {"value": value, "next": {"anyOf": [node, {"type": "null"}]}},
+        {"left": node, "right": node, "value": value},
+    ]
+    index = rng.randrange(3)
+    made: Schema = {"type": "object", "properties": shapes[index], "additionalProperties": False}
+    made["required"] = [key for key in shapes[index] if index < 2 or key == "value"]
+    return {"$ref": "#/$defs/node", "$defs": {"node": made}}
+
+
+def check(model: LanguageModel, number: int, max_tokens: int = TOKENS) -> str | None:
+    """Generate a text for the schema of a number; what is wrong with it, or None."""
+    import jsonschema
+
+    wanted = schema(number)
+    temperature = random.Random(-number).choice((1.0, 2.0, 5.0))
+    made = model.generate(
+        "JULIET:\n",
+        json_schema=wanted,
+        max_tokens=max_tokens,
+        preset="neutral",
+        temperature=temperature,
+        seed=number,
+    )
+    try:
+        jsonschema.Draft202012Validator(wanted).validate(json.loads(made.text))
+    except (ValueError, jsonschema.ValidationError) as error:
+        message = str(error).splitlines()[0]
+        return f"{number}: {message}\n  {json.dumps(wanted)}\n  {made.text!r} ({made.stop_reason})"
+    return None if made.complete else f"{number}: valid, but reported as incomplete"
+
+
+def main() -> int:
+    """Check a range of numbers."""
+    import aleator
+
+    given = [int(word) for word in sys.argv[1:3]]
+    count, first = [*given, *(1000, 0)[len(given) :]]
+    model = aleator.load(n_threads=1)
+    began, wrong = time.perf_counter(), 0
+    for number in range(first, first + count):
+        message = check(model, number)
+        if message:
+            wrong += 1
+            print(message)
+    seconds = time.perf_counter() - began
+    print(f"{count} schemas, {count - wrong} valid, {wrong} not; {seconds:.1f} s")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
