@@ -4,6 +4,7 @@
 #   make test      the test suite
 #   make check     format, lint, types, tests: what CI runs
 #   make sanitize  tests of the native code under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make count     instructions of the host chains against the recorded ones (needs valgrind)
 #   make bench     the benchmarks (compiles llama.cpp the first time: about ten minutes)
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: demo test check sanitize setup build format lint types stubs docs bench clean help
+.PHONY: demo test check sanitize setup build format lint types stubs docs bench count clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -71,6 +72,10 @@ stubs: setup
 bench: setup
 	$(PIP) install --quiet --constraint requirements/constraints.txt --no-build-isolation ".[bench]"
 	$(BIN)/python benchmarks/bench_generate.py
+	$(BIN)/python benchmarks/bench_host_chain.py --quick
+
+count: setup
+	$(BIN)/python benchmarks/count_instructions.py
 
 clean:
 	rm -rf build dist $(VENV) src/aleator/_native*.so

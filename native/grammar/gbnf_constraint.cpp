@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kMaskCacheBytes = size_t{16} << 20;
 constexpr size_t kMostForcedBytes = 4096;
+constexpr uint64_t kMostForcedWork = 200'000;
 
 // The code points that a sequence may become of which n_remain bytes are missing.
 std::pair<uint32_t, uint32_t> completions(PartialUtf8 p) {
@@ -370,7 +371,7 @@ std::string GbnfConstraint::jump_forward() {
   begin();
   std::string text;
   State at = state();
-  while (text.size() < kMostForcedBytes) {
+  while (text.size() < kMostForcedBytes && stacks_.work_done() < kMostForcedWork) {
     const auto c = only_character(at.set, at.partial);
     if (!c) break;
     std::string bytes;

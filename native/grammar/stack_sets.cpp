@@ -51,6 +51,8 @@ void StackSets::clear() {
 
 void StackSets::begin_operation() { budget_ = kMostWork; }
 
+uint64_t StackSets::work_done() const { return kMostWork - budget_; }
+
 void StackSets::work(size_t n) {
   if (n > budget_)
     throw GrammarError("the grammar is too ambiguous here: one step takes more than " +

@@ -57,6 +57,7 @@ class StackSets {
 
   // Starts an operation, which may do so much work and no more: GrammarError.
   void begin_operation();
+  uint64_t work_done() const;
   // Once memory is short, between operations: forgets what none of `live` needs and renumbers
   // `live`.
   bool untidy() const { return bytes() > tidy_at_; }

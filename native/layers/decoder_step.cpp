@@ -2,243 +2,211 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <initializer_list>
+
+#include "layers/gelu.hpp"
 
 namespace aleator {
 
-static const auto linear_rows_ = ALEATOR_PICK(linear_rows);
-static const auto pack_ = ALEATOR_PICK(pack);
 static const auto read_row_ = ALEATOR_PICK(read_row);
 static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
 static const auto rotate_ = ALEATOR_PICK(rotate);
 static const auto swiglu_ = ALEATOR_PICK(swiglu);
+static const auto geglu_ = ALEATOR_PICK(geglu);
+static const auto geglu_rounded_ = ALEATOR_PICK(geglu_rounded);
 static const auto store_head_ = ALEATOR_PICK(store_head);
 static const auto hadamard_ = ALEATOR_PICK(hadamard);
 static const auto attend_ = ALEATOR_PICK(attend);
 
 void DecoderStep::run(Pool& pool, const MicroBatch& batch) {
   std::lock_guard lock(turn_);
-  pool_ = &pool;
-  prepare(batch);
-  pool_->run([&](int thread) {
+  prepare(pool, batch);
+  pool.run([&](int thread) {
     for (const DecoderLayer& l : layers_) layer(thread, l, batch);
-    logits(thread, batch);
+    products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
+                     batch.n_out, batch.logits);
   });
 }
 
+static void angles(const Rotation& r, const int32_t* positions, int64_t n, double sign,
+                   double magnitude, std::vector<float>& cos_sin) {
+  cos_sin.resize(n * r.pairs * 2);
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t p = 0; p < r.pairs; p++) {
+      const double angle = sign * positions[i] * r.frequencies[p];
+      cos_sin[(i * r.pairs + p) * 2] = float(magnitude * std::cos(angle));
+      cos_sin[(i * r.pairs + p) * 2 + 1] = float(magnitude * std::sin(angle));
+    }
+}
+
 // Buffers, embeddings, angles and lists of cells: little enough for one thread.
-void DecoderStep::prepare(const MicroBatch& batch) {
+void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   const int64_t t = batch.tokens, e = shape_.n_embd();
   int64_t q = 0, k = 0, v = 0, attended = 0, ff = 0;
   for (const DecoderLayer& l : layers_) {
     q = std::max(q, l.q.out), k = std::max(k, l.k.out), v = std::max(v, l.v.out);
     attended = std::max(attended, l.o.in), ff = std::max(ff, l.gate.out);
   }
-  x_.resize(t * e), sum_.resize(t * e);
+  products_.prepare(pool, t, e, std::max(attended, ff));
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
-  packed_.resize(packed_size(t, std::max({e, attended, ff})));
-  scratch_.resize(pool_->size());
-  for (Scratch& s : scratch_) {
-    s.normed.resize(t * e);
-  }
-  if (batch.embeddings)
-    std::copy_n(batch.embeddings, t * e, x_.data());
-  else
-    for (int64_t i = 0; i < t; i++) read_row_(shape_.embedding, batch.ids[i], &x_[i * e]);
-  angles(batch.positions, t, 1, shape_.rotation_magnitude, cos_sin_);
-  find_parts(batch);
-}
-
-void DecoderStep::angles(const int32_t* positions, int64_t n, double sign, double magnitude,
-                         std::vector<float>& cos_sin) {
-  const int64_t pairs = shape_.rotated_pairs;
-  cos_sin.resize(n * pairs * 2);
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t p = 0; p < pairs; p++) {
-      const double angle = sign * positions[i] * shape_.frequencies[p];
-      cos_sin[(i * pairs + p) * 2] = float(magnitude * std::cos(angle));
-      cos_sin[(i * pairs + p) * 2 + 1] = float(magnitude * std::sin(angle));
+  scratch_.resize(pool.size());
+  for (int64_t i = 0; i < t; i++) {
+    float* x = products_.x(i);
+    if (batch.embeddings) {
+      std::copy_n(batch.embeddings + i * e, e, x);
+      continue;
     }
+    read_row_(shape_.embedding, batch.ids[i], x);
+    if (shape_.embedding_scale != 1)
+      for (int64_t j = 0; j < e; j++) x[j] *= shape_.embedding_scale;
+  }
+  for (int64_t g = 0; g < batch.n_groups; g++) {
+    const Rotation& r = shape_.rotation[g];
+    angles(r, batch.positions, t, 1, r.magnitude, turned_[g].cos_sin);
+    find_parts(batch.groups[g], r, turned_[g]);
+  }
 }
 
 // A key behind its position by d meets the query turned back by d instead of being turned itself:
 // nothing stored is written, so shifts add no rounding however many there are.
-void DecoderStep::find_parts(const MicroBatch& batch) {
-  deltas_.assign(1, 0);
-  parts_.clear();
-  part_start_.assign(1, 0);
-  for (int64_t list = 0; list < batch.n_lists; list++) {
-    const int64_t start = batch.list_start[list], n = batch.list_start[list + 1] - start;
-    const int32_t* delta = batch.seen_deltas ? batch.seen_deltas + start : nullptr;
+void DecoderStep::find_parts(const Seen& seen, const Rotation& rotation, Turned& turned) {
+  auto& deltas = turned.deltas;
+  deltas.assign(1, 0);
+  turned.parts.clear();
+  turned.part_start.assign(1, 0);
+  for (int64_t list = 0; list < seen.n_lists; list++) {
+    const int64_t start = seen.list_start[list], n = seen.list_start[list + 1] - start;
+    const int32_t* delta = seen.seen_deltas ? seen.seen_deltas + start : nullptr;
     for (int64_t j = 0; j < n;) {
       int64_t end = delta ? j + 1 : n;
       while (end < n && delta[end] == delta[j]) end++;
       const int32_t d = delta ? delta[j] : 0;
-      const auto known = std::find(deltas_.begin(), deltas_.end(), d);
-      parts_.push_back({end, known - deltas_.begin()});
-      if (known == deltas_.end()) deltas_.push_back(d);
+      const auto known = std::find(deltas.begin(), deltas.end(), d);
+      turned.parts.push_back({end, known - deltas.begin()});
+      if (known == deltas.end()) deltas.push_back(d);
       j = end;
     }
-    part_start_.push_back(int64_t(parts_.size()));
+    turned.part_start.push_back(int64_t(turned.parts.size()));
   }
-  angles(deltas_.data(), int64_t(deltas_.size()), -1, 1, delta_cos_sin_);
-}
-
-// Rows of x [tokens, in] for a product; every thread must call it.
-Input DecoderStep::input(int thread, const float* x, int64_t in, int64_t tokens) {
-  if (tokens <= few_tokens) return {x, in, tokens};
-  pool_->split(thread, packs(tokens),
-               [&](int64_t unit) { pack_(x, in, tokens, in, unit * pack_tokens, packed_.data()); });
-  pool_->barrier();
-  return {packed_.data(), 0, tokens, true};
-}
-
-// x_ normalised.  Few tokens each thread normalises for itself: less work than waiting for another.
-Input DecoderStep::normed(int thread, const float* weight, int64_t tokens) {
-  const int64_t e = shape_.n_embd();
-  float* y = scratch_[thread].normed.data();
-  const auto norm = [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; t++) rms_norm_(&x_[t * e], weight, e, shape_.eps, y + t * e);
-  };
-  if (tokens <= few_tokens) {
-    norm(0, tokens);
-    return {y, e, tokens};
-  }
-  pool_->split(thread, packs(tokens), [&](int64_t unit) {
-    const int64_t first = unit * pack_tokens;
-    norm(first, std::min(tokens, first + pack_tokens));
-    pack_(y, e, tokens, e, first, packed_.data());
-  });
-  pool_->barrier();
-  return {packed_.data(), 0, tokens, true};
-}
-
-// Several matrices with one input, as one list of units.
-void DecoderStep::products(int thread, const Input& x, std::initializer_list<Product> list) {
-  int64_t n = 0;
-  for (const Product& p : list) n += units(*p.weights, x.tokens);
-  pool_->split(thread, n, [&](int64_t unit) {
-    const Product* p = list.begin();
-    for (; unit >= units(*p->weights, x.tokens); p++) unit -= units(*p->weights, x.tokens);
-    const Weights& w = *p->weights;
-    const int64_t rows = rows_per_unit(w, x.tokens), begin = unit * rows;
-    linear_rows_(w, begin, std::min(w.out, begin + rows), x, p->out, w.out);
-  });
-}
-
-// x_ += W x, with each thread adding the rows it has computed.
-void DecoderStep::add_product(int thread, const Weights& w, const Input& x) {
-  const int64_t rows = rows_per_unit(w, x.tokens);
-  pool_->split(thread, units(w, x.tokens), [&](int64_t unit) {
-    const int64_t begin = unit * rows, end = std::min(w.out, begin + rows);
-    linear_rows_(w, begin, end, x, sum_.data(), w.out);
-    for (int64_t t = 0; t < x.tokens; t++)
-      for (int64_t row = begin; row < end; row++) x_[t * w.out + row] += sum_[t * w.out + row];
-  });
+  angles(rotation, deltas.data(), int64_t(deltas.size()), -1, 1, turned.delta_cos_sin);
 }
 
 void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   const int64_t tokens = batch.tokens;
-  products(thread, normed(thread, l.attention_norm, tokens),
-           {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
-  pool_->barrier();
+  Pool& pool = products_.pool();
+  const auto add = [&](const Weights& w, const float* from, const float* norm) {
+    const Input in = products_.input(thread, from, w.in, w.in, tokens);
+    if (norm)
+      products_.add_normed(thread, w, in, norm, shape_.eps);
+    else
+      products_.add(thread, w, in);
+    pool.barrier();
+  };
+  products_.run(thread, products_.normed(thread, l.attention_norm, shape_.eps),
+                {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
+  pool.barrier();
   place_keys(thread, l, batch);
-  pool_->barrier();
+  pool.barrier();
   attention(thread, l, batch);
-  pool_->barrier();
-  add_product(thread, l.o, input(thread, attended_.data(), l.o.in, tokens));
-  pool_->barrier();
+  pool.barrier();
+  add(l.o, attended_.data(), l.attention_post_norm);
   feed_forward(thread, l, tokens);
-  pool_->barrier();
-  add_product(thread, l.down, input(thread, gate_.data(), l.down.in, tokens));
-  pool_->barrier();
+  pool.barrier();
+  add(l.down, gate_.data(), l.ffn_post_norm);
 }
 
 void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch) {
-  const int64_t dim = l.keys.dim, dim_v = l.values.dim, pairs = shape_.rotated_pairs;
+  const Rotation& r = shape_.rotation[l.group];
+  const int64_t dim = l.keys.dim, dim_v = l.values.dim;
+  const float* cos_sin = turned_[l.group].cos_sin.data();
   const auto turn = [&](float* head, const float* norm, int64_t t) {
     if (norm) rms_norm_(head, norm, dim, shape_.eps, head);
-    rotate_(head, &cos_sin_[t * pairs * 2], pairs, shape_.rotation_interleaved);
+    rotate_(head, cos_sin + t * r.pairs * 2, r.pairs, r.interleaved);
   };
-  pool_->split(thread, batch.tokens * (l.heads() + l.keys.heads), [&](int64_t unit) {
+  products_.pool().split(thread, batch.tokens * (l.heads() + l.keys.heads), [&](int64_t unit) {
     const int64_t t = unit % batch.tokens, head = unit / batch.tokens - l.heads();
     if (head < 0) return turn(&q_[t * l.q.out + (head + l.heads()) * dim], l.q_norm, t);
+    const int64_t cell = batch.groups[l.group].cells[t];
     float* key = &k_[t * l.k.out + head * dim];
     turn(key, l.k_norm, t);
     float* value = &v_[t * l.v.out + head * dim_v];
     if (l.keys.rotation) hadamard_(key, dim, l.keys.rotation);
     if (l.values.rotation) hadamard_(value, dim_v, l.values.rotation);
-    store_head_(key, l.keys, batch.cells[t], head);
-    store_head_(value, l.values, batch.cells[t], head);
+    store_head_(key, l.keys, cell, head);
+    store_head_(value, l.values, cell, head);
   });
 }
 
 // One token's queries of one key-value head at a time, unless that leaves threads idle: then fewer.
 void DecoderStep::attention(int thread, const DecoderLayer& l, const MicroBatch& batch) {
+  const Rotation& r = shape_.rotation[l.group];
+  const Turned& turned = turned_[l.group];
+  const Seen& seen = batch.groups[l.group];
   const int64_t heads = l.heads(), group = heads / l.keys.heads, dim = l.keys.dim;
-  const int64_t pairs = shape_.rotated_pairs, variants = int64_t(deltas_.size());
+  const int64_t variants = int64_t(turned.deltas.size());
   int64_t together = std::min(group, max_group);
-  while (group % together || (together > 1 && heads / together * batch.tokens < pool_->size()))
+  while (group % together ||
+         (together > 1 && heads / together * batch.tokens < products_.pool().size()))
     together--;
-  const bool turned = variants > 1 || l.keys.rotation;
   Scratch& own = scratch_[thread];
-  pool_->split(thread, heads / together * batch.tokens, [&](int64_t unit) {
-    const int64_t first = unit / batch.tokens * together, t = unit % batch.tokens;
-    const int64_t list = batch.seen_list[t], n = batch.seen_count[t];
-    float* out = &attended_[t * l.o.in + first * l.values.dim];
-    if (n == 0) return void(std::fill_n(out, together * l.values.dim, 0.0f));
+  products_.pool().split(thread, heads / together * batch.tokens, [&](int64_t unit) {
+    const int64_t head = unit / batch.tokens * together, t = unit % batch.tokens;
+    const int64_t list = seen.seen_list[t], first = seen.seen_first ? seen.seen_first[t] : 0;
+    const int64_t n = seen.seen_count[t] - first;
+    float* out = &attended_[t * l.o.in + head * l.values.dim];
+    if (n <= 0) return void(std::fill_n(out, together * l.values.dim, 0.0f));
     const int64_t stride = (n + attention_slack + 15) / 16 * 16;
     if (int64_t(own.scores.size()) < together * stride) own.scores.resize(2 * together * stride);
-    const float* q = &q_[t * l.q.out + first * dim];
+    const float* q = &q_[t * l.q.out + head * dim];
     int64_t apart = dim;  // from one head's queries to the next's
-    if (turned) {
+    if (variants > 1 || l.keys.rotation) {
       apart = variants * dim;
       own.queries.resize(together * apart);
       for (int64_t i = 0; i < together; i++)
         for (int64_t v = 0; v < variants; v++) {
-          float* to = &own.queries[i * apart + v * dim];
-          std::copy_n(q + i * dim, dim, to);
-          if (v) rotate_(to, &delta_cos_sin_[v * pairs * 2], pairs, shape_.rotation_interleaved);
-          if (l.keys.rotation) hadamard_(to, dim, l.keys.rotation);
+          float* form = &own.queries[i * apart + v * dim];
+          std::copy_n(q + i * dim, dim, form);
+          if (v) rotate_(form, &turned.delta_cos_sin[v * r.pairs * 2], r.pairs, r.interleaved);
+          if (l.keys.rotation) hadamard_(form, dim, l.keys.rotation);
         }
       q = own.queries.data();
     }
-    const int64_t begin = part_start_[list], n_parts = part_start_[list + 1] - begin;
     own.parts.clear();
     for (int64_t i = 0; i < together; i++)
-      for (int64_t p = begin; p < begin + n_parts; p++)
-        own.parts.push_back({parts_[p].end, q + i * apart + parts_[p].variant * dim});
-    Attended seen[max_group];
+      for (int64_t p = turned.part_start[list]; p < turned.part_start[list + 1]; p++)
+        if (turned.parts[p].end > first)
+          own.parts.push_back(
+              {turned.parts[p].end - first, q + i * apart + turned.parts[p].variant * dim});
+    const int64_t n_parts = int64_t(own.parts.size()) / together;
+    Attended queries[max_group];
     for (int64_t i = 0; i < together; i++)
-      seen[i] = {batch.seen + batch.list_start[list], n, &own.parts[i * n_parts]};
-    attend_(seen, together, l.keys, l.values, first / group, shape_.attention_scale,
+      queries[i] = {seen.seen + seen.list_start[list] + first, n, &own.parts[i * n_parts]};
+    attend_(queries, together, l.keys, l.values, head / group, shape_.attention_scale,
             own.scores.data(), stride, out, l.values.dim);
     if (l.values.rotation) hadamard_(out, together * l.values.dim, l.values.rotation);
   });
 }
 
 void DecoderStep::feed_forward(int thread, const DecoderLayer& l, int64_t tokens) {
-  const Input x = normed(thread, l.ffn_norm, tokens);
+  const Input x = products_.normed(thread, l.ffn_norm, shape_.eps);
   const int64_t rows = std::min(rows_per_unit(l.gate, tokens), rows_per_unit(l.up, tokens)),
                 ff = l.gate.out;
-  pool_->split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
-    const int64_t begin = unit * rows, end = std::min(ff, begin + rows);
-    linear_rows_(l.gate, begin, end, x, gate_.data(), ff);
-    linear_rows_(l.up, begin, end, x, up_.data(), ff);
-    for (int64_t t = 0; t < tokens; t++)
-      swiglu_(&gate_[t * ff + begin], &up_[t * ff + begin], end - begin);
+  const uint16_t* table = shape_.gate == Gate::gelu_rounded ? gelu_table() : nullptr;
+  products_.pool().split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
+    const int64_t begin = unit * rows, end = std::min(ff, begin + rows), n = end - begin;
+    Products::multiply(l.gate, begin, end, x, gate_.data());
+    Products::multiply(l.up, begin, end, x, up_.data());
+    for (int64_t t = 0; t < tokens; t++) {
+      float* gate = &gate_[t * ff + begin];
+      const float* up = &up_[t * ff + begin];
+      if (shape_.gate == Gate::silu)
+        swiglu_(gate, up, n);
+      else if (table)
+        geglu_rounded_(gate, up, n, table);
+      else
+        geglu_(gate, up, n);
+    }
   });
-}
-
-void DecoderStep::logits(int thread, const MicroBatch& batch) {
-  const int64_t e = shape_.n_embd();
-  float* y = scratch_[thread].normed.data();
-  for (int64_t i = 0; i < batch.n_out; i++)
-    rms_norm_(&x_[batch.out_rows[i] * e], shape_.output_norm, e, shape_.eps, y + i * e);
-  if (batch.n_out)
-    products(thread, input(thread, y, e, batch.n_out), {{&shape_.output, batch.logits}});
 }
 
 }  // namespace aleator

@@ -1,4 +1,4 @@
-// One micro-batch of a few tokens through a whole decoder of the llama, qwen2 or qwen3 kind, on the
+// One micro-batch through a whole decoder of the llama, qwen2, qwen3 or gemma3 kind, on the
 // processor.
 //
 // One call does everything from the embedding's rows to the logits, on all threads of the pool,
@@ -10,9 +10,8 @@
 #include <mutex>
 #include <vector>
 
-#include "layers/linear.hpp"
+#include "layers/products.hpp"
 #include "layers/rows.hpp"
-#include "threads/pool.hpp"
 
 namespace aleator {
 
@@ -21,18 +20,46 @@ struct DecoderLayer {
   const float *attention_norm = nullptr, *ffn_norm = nullptr;  // [n_embd]
   const float *q_norm = nullptr, *k_norm = nullptr;            // [head_dim] or none
   CacheSide keys, values;
+  // Of what attention and feed-forward give, [n_embd] or none.
+  const float *attention_post_norm = nullptr, *ffn_post_norm = nullptr;
+  int64_t group = 0;  // of layers that share a pool of cells and a rotation: see DecoderShape
   int64_t heads() const { return q.out / keys.dim; }
 };
 
-struct DecoderShape {
-  Weights embedding, output;            // [n_vocab, n_embd]
-  const float* output_norm = nullptr;   // [n_embd]
+enum class Gate : int { silu, gelu, gelu_rounded };
+
+// Rotary position embedding.
+struct Rotation {
   const double* frequencies = nullptr;  // radians per position of each rotated pair
-  int64_t rotated_pairs = 0;            // at most head_dim / 2
-  double rotation_magnitude = 1;
-  bool rotation_interleaved = false;  // channels (2i, 2i + 1), else (i, i + pairs)
+  int64_t pairs = 0;                    // at most head_dim / 2
+  double magnitude = 1;
+  bool interleaved = false;  // channels (2i, 2i + 1), else (i, i + pairs)
+};
+
+constexpr int64_t most_groups = 2;
+
+struct DecoderShape {
+  Weights embedding, output;           // [n_vocab, n_embd]
+  const float* output_norm = nullptr;  // [n_embd]
+  Rotation rotation[most_groups];
   float eps = 0, attention_scale = 0;
+  float embedding_scale = 1;
+  Gate gate = Gate::silu;
   int64_t n_embd() const { return output.in; }
+};
+
+// What T tokens store and see in one group's pool of cells.
+struct Seen {
+  const int64_t* cells = nullptr;  // [T] where each token's key and value go
+  // Token t attends to cells seen_first[t] to seen_count[t] of list seen_list[t]; none give zeros.
+  const int32_t* seen = nullptr;        // the lists one after the other
+  const int64_t* list_start = nullptr;  // [n_lists + 1]
+  int64_t n_lists = 0;
+  const int32_t* seen_list = nullptr;    // [T]
+  const int64_t* seen_count = nullptr;   // [T]
+  const int32_t* seen_deltas = nullptr;  // how far each listed cell's stored key is behind its
+                                         // position; none: nowhere
+  const int64_t* seen_first = nullptr;   // [T]; none: 0
 };
 
 // T tokens.  All pointers are to arrays that outlive the call.
@@ -41,16 +68,9 @@ struct MicroBatch {
   const int64_t* ids = nullptr;        // [T], or
   const float* embeddings = nullptr;   // [T, n_embd]
   const int32_t* positions = nullptr;  // [T]
-  const int64_t* cells = nullptr;      // [T] where each token's key and value go
-  // Token t attends to the first seen_count[t] cells of list seen_list[t]; 0 cells give zeros.
-  const int32_t* seen = nullptr;        // the lists one after the other
-  const int64_t* list_start = nullptr;  // [n_lists + 1]
-  int64_t n_lists = 0;
-  const int32_t* seen_list = nullptr;    // [T]
-  const int64_t* seen_count = nullptr;   // [T]
-  const int32_t* seen_deltas = nullptr;  // how far each listed cell's stored key is behind its
-                                         // position; none: nowhere
-  const int64_t* out_rows = nullptr;     // [n_out] the tokens whose logits are wanted
+  int64_t n_groups = 1;
+  Seen groups[most_groups];
+  const int64_t* out_rows = nullptr;  // [n_out] the tokens whose logits are wanted
   int64_t n_out = 0;
   float* logits = nullptr;  // [n_out, n_vocab]
 };
@@ -64,41 +84,34 @@ class DecoderStep {
 
  private:
   struct Scratch {  // one thread's own
-    std::vector<float> normed, scores, queries;
+    std::vector<float> scores, queries;
     std::vector<Attended::Part> parts;
   };
   // Neighbours in a list of cells whose keys are equally far behind.
   struct Part {
     int64_t end;      // counted from the list's start
-    int64_t variant;  // index into deltas_
+    int64_t variant;  // index into deltas
   };
-  struct Product {
-    const Weights* weights;
-    float* out;
+  struct Turned {  // what a group's rotation and lists come to
+    std::vector<float> cos_sin;
+    std::vector<int32_t> deltas;  // the distinct ones, 0 first
+    std::vector<float> delta_cos_sin;
+    std::vector<Part> parts;          // of list 0, of list 1, ...
+    std::vector<int64_t> part_start;  // [n_lists + 1]
   };
-  void prepare(const MicroBatch& batch);
-  void angles(const int32_t* positions, int64_t n, double sign, double magnitude,
-              std::vector<float>& cos_sin);
-  void find_parts(const MicroBatch& batch);
-  Input input(int thread, const float* x, int64_t in, int64_t tokens);
-  Input normed(int thread, const float* weight, int64_t tokens);
-  void products(int thread, const Input& x, std::initializer_list<Product> list);
-  void add_product(int thread, const Weights& w, const Input& x);
+  void prepare(Pool& pool, const MicroBatch& batch);
+  void find_parts(const Seen& seen, const Rotation& rotation, Turned& turned);
   void layer(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void attention(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void feed_forward(int thread, const DecoderLayer& l, int64_t tokens);
-  void logits(int thread, const MicroBatch& batch);
 
-  Pool* pool_ = nullptr;  // of the run under way
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;
   std::mutex turn_;
-  std::vector<float> x_, q_, k_, v_, attended_, gate_, up_, sum_, cos_sin_, packed_;
-  std::vector<int32_t> deltas_;  // the distinct ones, 0 first
-  std::vector<float> delta_cos_sin_;
-  std::vector<Part> parts_;          // of list 0, of list 1, ...
-  std::vector<int64_t> part_start_;  // [n_lists + 1]
+  Products products_;
+  std::vector<float> q_, k_, v_, attended_, gate_, up_;
+  Turned turned_[most_groups];
   std::vector<Scratch> scratch_;
 };
 

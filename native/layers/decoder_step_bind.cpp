@@ -51,20 +51,26 @@ class BoundDecoderStep {
  public:
   BoundDecoderStep(const StoredMatrix& embedding, const StoredMatrix& output, Floats output_norm,
                    float eps, float attention_scale, Array<const double, 1> frequencies,
-                   double magnitude, bool interleaved)
+                   double magnitude, bool interleaved, float embedding_scale,
+                   const std::string& gate,
+                   std::optional<Array<const double, 1>> window_frequencies,
+                   double window_magnitude)
       : embedding_(embedding),
         output_(output),
         output_norm_(std::move(output_norm)),
         frequencies_(std::move(frequencies)),
+        window_frequencies_(std::move(window_frequencies)),
         shape_{embedding_.weights,
                output_.weights,
                output_norm_.data(),
-               frequencies_.data(),
-               int64_t(frequencies_.size()),
-               magnitude,
-               interleaved,
+               {{frequencies_.data(), int64_t(frequencies_.size()), magnitude, interleaved},
+                {window_frequencies_ ? window_frequencies_->data() : nullptr,
+                 window_frequencies_ ? int64_t(window_frequencies_->size()) : 0, window_magnitude,
+                 interleaved}},
                eps,
-               attention_scale},
+               attention_scale,
+               embedding_scale,
+               gate_named(gate)},
         step_(shape_) {
     require(embedding_.weights.in == output_.weights.in, "token_embd and output differ in width");
     norm(output_norm_, shape_.n_embd(), "output_norm");
@@ -74,7 +80,9 @@ class BoundDecoderStep {
                  const StoredMatrix& o, const StoredMatrix& gate, const StoredMatrix& up,
                  const StoredMatrix& down, Floats attention_norm, Floats ffn_norm,
                  std::optional<Floats> q_norm, std::optional<Floats> k_norm,
-                 const CacheMemory& keys, const CacheMemory& values) {
+                 const CacheMemory& keys, const CacheMemory& values,
+                 std::optional<Floats> attention_post_norm, std::optional<Floats> ffn_post_norm,
+                 bool window) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
     const int64_t groups = keys.side.heads, heads = q.weights.out / dim;
@@ -89,10 +97,12 @@ class BoundDecoderStep {
                 " key-value heads");
     require(values.side.heads == groups && values.side.n_cells == keys.side.n_cells,
             at + "keys and values differ in heads or cells");
-    require(n_layers_ == 0 || keys.side.n_cells == n_cells_,
-            at + "number of cells differs from layer 0");
+    int64_t& n_cells = n_cells_[window];
+    require(n_cells == 0 || keys.side.n_cells == n_cells,
+            at + "number of cells differs from the layers before");
     require(!keys.side.by_channel, at + "keys by channels");
-    require(shape_.rotated_pairs * 2 <= dim, at + "more rotated channels than a head has");
+    require(!window || window_frequencies_, at + "a window layer without frequencies for it");
+    require(shape_.rotation[window].pairs * 2 <= dim, at + "more rotated channels than a head has");
     matrix(q, heads * dim, e, "attn_q");
     matrix(k, groups * dim, e, "attn_k");
     matrix(v, groups * dim_v, e, "attn_v");
@@ -104,28 +114,42 @@ class BoundDecoderStep {
     norm(ffn_norm, e, at + "ffn_norm");
     if (q_norm) norm(*q_norm, dim, at + "attn_q_norm");
     if (k_norm) norm(*k_norm, dim, at + "attn_k_norm");
+    if (attention_post_norm) norm(*attention_post_norm, e, at + "post_attention_norm");
+    if (ffn_post_norm) norm(*ffn_post_norm, e, at + "post_ffw_norm");
 
     n_layers_++;
-    n_cells_ = keys.side.n_cells;
+    n_cells = keys.side.n_cells;
     kept_.push_back({{q, k, v, o, gate, up, down},
                      attention_norm,
                      ffn_norm,
-                     q_norm,
-                     k_norm,
+                     {q_norm, k_norm, attention_post_norm, ffn_post_norm},
                      keys.data,
                      values.data});
     step_.add_layer({q.weights, k.weights, v.weights, o.weights, gate.weights, up.weights,
-                     down.weights, attention_norm.data(), ffn_norm.data(),
-                     q_norm ? q_norm->data() : nullptr, k_norm ? k_norm->data() : nullptr,
-                     keys.side, values.side});
+                     down.weights, attention_norm.data(), ffn_norm.data(), pointer(q_norm),
+                     pointer(k_norm), keys.side, values.side, pointer(attention_post_norm),
+                     pointer(ffn_post_norm), window});
   }
+
+  // What one group of layers stores and sees: cells, seen, list_start, seen_list, seen_count,
+  // seen_deltas or None, and seen_first or None.
+  struct Pooled {
+    Array<const int64_t, 1> cells;
+    Array<const int32_t, 1> seen;
+    Array<const int64_t, 1> list_start;
+    Array<const int32_t, 1> seen_list;
+    Array<const int64_t, 1> seen_count;
+    std::optional<Array<const int32_t, 1>> seen_deltas;
+    std::optional<Array<const int64_t, 1>> seen_first;
+  };
 
   void run(Pool& pool, std::optional<Array<const int64_t, 1>> ids,
            std::optional<Array<const float, 2>> embeddings, Array<const int32_t, 1> positions,
            Array<const int64_t, 1> cells, Array<const int32_t, 1> seen,
            Array<const int64_t, 1> list_start, Array<const int32_t, 1> seen_list,
            Array<const int64_t, 1> seen_count, std::optional<Array<const int32_t, 1>> seen_deltas,
-           Array<const int64_t, 1> out_rows, Array<float, 2> logits) {
+           Array<const int64_t, 1> out_rows, Array<float, 2> logits,
+           std::optional<nb::tuple> window) {
     MicroBatch b;
     b.tokens = int64_t(positions.size());
     require(bool(ids) != bool(embeddings), "either token ids or embeddings");
@@ -134,45 +158,34 @@ class BoundDecoderStep {
                 : int64_t(embeddings->shape(0)) == b.tokens &&
                       int64_t(embeddings->shape(1)) == shape_.n_embd(),
             "tokens or embeddings do not match the positions");
-    b.n_lists = int64_t(list_start.size()) - 1;
     b.n_out = int64_t(out_rows.size());
-    require(int64_t(cells.size()) == b.tokens && int64_t(seen_list.size()) == b.tokens &&
-                int64_t(seen_count.size()) == b.tokens,
-            "cells, seen_list or seen_count do not match the tokens");
-    require(b.n_lists >= 0 && list_start(0) == 0 && list_start(b.n_lists) == int64_t(seen.size()) &&
-                (!seen_deltas || seen_deltas->size() == seen.size()),
-            "list_start or seen_deltas do not match seen");
-    for (int64_t i = 0; i < b.n_lists; i++)
-      require(list_start(i) <= list_start(i + 1), "list_start must ascend");
-    int32_t worst = 0;  // as unsigned, the largest: one comparison for both ends
-    for (size_t i = 0; i < seen.size(); i++)
-      worst = uint32_t(seen(i)) > uint32_t(worst) ? seen(i) : worst;
-    require(seen.size() == 0 || uint32_t(worst) < uint64_t(n_cells_),
-            "seen cell " + std::to_string(worst));
     require(int64_t(logits.shape(0)) == b.n_out &&
                 int64_t(logits.shape(1)) == output_.weights.out && b.n_out <= b.tokens,
             "logits must be [out_rows, n_vocab]");
-    for (int64_t i = 0; i < b.tokens; i++) {
-      require(cells(i) >= 0 && cells(i) < n_cells_, "cell " + std::to_string(cells(i)));
-      const int64_t list = seen_list(i);
-      require(
-          list >= 0 && list < b.n_lists && seen_count(i) >= 0 &&
-              seen_count(i) <= list_start(list + 1) - list_start(list),
-          "token " + std::to_string(i) + " sees more than list " + std::to_string(list) + " holds");
+    Pooled pools[most_groups] = {
+        {cells, seen, list_start, seen_list, seen_count, seen_deltas, std::nullopt}};
+    require(bool(window) == (n_cells_[1] > 0), "window is for a decoder with window layers");
+    if (window) {
+      require(window->size() == 7, "window must have seven parts");
+      const auto get = [&](size_t i) { return (*window)[i]; };
+      pools[1] = {nb::cast<Array<const int64_t, 1>>(get(0)),
+                  nb::cast<Array<const int32_t, 1>>(get(1)),
+                  nb::cast<Array<const int64_t, 1>>(get(2)),
+                  nb::cast<Array<const int32_t, 1>>(get(3)),
+                  nb::cast<Array<const int64_t, 1>>(get(4)),
+                  nb::cast<std::optional<Array<const int32_t, 1>>>(get(5)),
+                  nb::cast<std::optional<Array<const int64_t, 1>>>(get(6))};
+      b.n_groups = 2;
+    }
+    for (int64_t g = 0; g < b.n_groups; g++) b.groups[g] = checked(pools[g], b.tokens, n_cells_[g]);
+    for (int64_t i = 0; i < b.tokens; i++)
       require(!ids || ((*ids)(i) >= 0 && (*ids)(i) < embedding_.weights.out),
               "token " + std::to_string(ids ? (*ids)(i) : 0) + " is outside the vocabulary");
-    }
     for (int64_t i = 0; i < b.n_out; i++)
       require(out_rows(i) >= 0 && out_rows(i) < b.tokens, "row " + std::to_string(out_rows(i)));
     b.ids = ids ? ids->data() : nullptr;
     b.embeddings = embeddings ? embeddings->data() : nullptr;
     b.positions = positions.data();
-    b.cells = cells.data();
-    b.seen = seen.data();
-    b.list_start = list_start.data();
-    b.seen_list = seen_list.data();
-    b.seen_count = seen_count.data();
-    b.seen_deltas = seen_deltas ? seen_deltas->data() : nullptr;
     b.out_rows = out_rows.data();
     b.logits = logits.data();
     nb::gil_scoped_release nogil;
@@ -183,9 +196,55 @@ class BoundDecoderStep {
   struct Kept {
     std::vector<StoredMatrix> matrices;
     Floats attention_norm, ffn_norm;
-    std::optional<Floats> q_norm, k_norm;
+    std::vector<std::optional<Floats>> norms;
     CacheBytes keys, values;
   };
+  static Gate gate_named(const std::string& name) {
+    if (name == "silu") return Gate::silu;
+    if (name == "gelu") return Gate::gelu;
+    require(name == "gelu_rounded", "gate must be silu, gelu or gelu_rounded, not " + name);
+    return Gate::gelu_rounded;
+  }
+  static const float* pointer(const std::optional<Floats>& v) { return v ? v->data() : nullptr; }
+  // n_cells of no layers is 0: then nothing is stored, and nothing may be seen.
+  static Seen checked(const Pooled& p, int64_t tokens, int64_t n_cells) {
+    const int64_t n_lists = int64_t(p.list_start.size()) - 1;
+    require(int64_t(p.cells.size()) == tokens && int64_t(p.seen_list.size()) == tokens &&
+                int64_t(p.seen_count.size()) == tokens &&
+                (!p.seen_first || int64_t(p.seen_first->size()) == tokens),
+            "cells, seen_list, seen_count or seen_first do not match the tokens");
+    require(n_lists >= 0 && p.list_start(0) == 0 &&
+                p.list_start(n_lists) == int64_t(p.seen.size()) &&
+                (!p.seen_deltas || p.seen_deltas->size() == p.seen.size()),
+            "list_start or seen_deltas do not match seen");
+    for (int64_t i = 0; i < n_lists; i++)
+      require(p.list_start(i) <= p.list_start(i + 1), "list_start must ascend");
+    for (int64_t i = 0; i < tokens; i++) {
+      const int64_t list = p.seen_list(i);
+      require(
+          list >= 0 && list < n_lists && p.seen_count(i) >= 0 &&
+              p.seen_count(i) <= p.list_start(list + 1) - p.list_start(list) &&
+              (!p.seen_first || (*p.seen_first)(i) >= 0),
+          "token " + std::to_string(i) + " sees more than list " + std::to_string(list) + " holds");
+    }
+    if (n_cells > 0) {
+      int32_t worst = 0;  // as unsigned, the largest: one comparison for both ends
+      for (size_t i = 0; i < p.seen.size(); i++)
+        worst = uint32_t(p.seen(i)) > uint32_t(worst) ? p.seen(i) : worst;
+      require(p.seen.size() == 0 || uint32_t(worst) < uint64_t(n_cells),
+              "seen cell " + std::to_string(worst));
+      for (int64_t i = 0; i < tokens; i++)
+        require(p.cells(i) >= 0 && p.cells(i) < n_cells, "cell " + std::to_string(p.cells(i)));
+    }
+    return {p.cells.data(),
+            p.seen.data(),
+            p.list_start.data(),
+            n_lists,
+            p.seen_list.data(),
+            p.seen_count.data(),
+            p.seen_deltas ? p.seen_deltas->data() : nullptr,
+            p.seen_first ? p.seen_first->data() : nullptr};
+  }
   static void norm(const Floats& weight, int64_t n, const std::string& name) {
     require(int64_t(weight.size()) == n, name + ".weight has " + std::to_string(weight.size()) +
                                              " elements, not " + std::to_string(n));
@@ -194,10 +253,11 @@ class BoundDecoderStep {
   StoredMatrix embedding_, output_;
   Floats output_norm_;
   Array<const double, 1> frequencies_;
+  std::optional<Array<const double, 1>> window_frequencies_;
   DecoderShape shape_;
   DecoderStep step_;
   std::list<Kept> kept_;
-  int64_t n_layers_ = 0, n_cells_ = 0;
+  int64_t n_layers_ = 0, n_cells_[most_groups] = {};
 };
 
 }  // namespace aleator
@@ -213,28 +273,34 @@ ALEATOR_BIND(decoder_step) {
            "rotation: heads are stored turned by a Hadamard matrix in blocks of so many. "
            "ValueError when sizes disagree.");
   nb::class_<BoundDecoderStep>(m, "DecoderStep",
-                               "A decoder of the llama, qwen2 or qwen3 kind, run for a few tokens "
-                               "at a time on the processor.")
+                               "A decoder of the llama, qwen2, qwen3 or gemma3 kind, run for a "
+                               "micro-batch at a time on the processor.")
       .def(nb::init<const StoredMatrix&, const StoredMatrix&, Floats, float, float,
-                    Array<const double, 1>, double, bool>(),
+                    Array<const double, 1>, double, bool, float, const std::string&,
+                    std::optional<Array<const double, 1>>, double>(),
            nb::arg("embedding"), nb::arg("output"), nb::arg("output_norm"), nb::arg("eps"),
            nb::arg("attention_scale"), nb::arg("frequencies"), nb::arg("magnitude"),
-           nb::arg("interleaved"),
-           "frequencies: float64, radians per position of each rotated pair of channels.")
+           nb::arg("interleaved"), nb::arg("embedding_scale") = 1.0f, nb::arg("gate") = "silu",
+           nb::arg("window_frequencies").none() = nb::none(), nb::arg("window_magnitude") = 1.0,
+           "frequencies: float64, radians per position of each rotated pair of channels, in window "
+           "layers window_frequencies; gate: 'silu', 'gelu', or 'gelu_rounded' as llama.cpp does.")
       .def("add_layer", &BoundDecoderStep::add_layer, nb::arg("q"), nb::arg("k"), nb::arg("v"),
            nb::arg("o"), nb::arg("gate"), nb::arg("up"), nb::arg("down"), nb::arg("attention_norm"),
            nb::arg("ffn_norm"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("keys"),
-           nb::arg("values"),
+           nb::arg("values"), nb::arg("attention_post_norm").none() = nb::none(),
+           nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
            "Appends a layer; ValueError, naming the tensor, when shapes disagree.")
       .def("run", &BoundDecoderStep::run, nb::arg("pool"), nb::arg("ids").none(),
            nb::arg("embeddings").none(), nb::arg("positions"), nb::arg("cells"), nb::arg("seen"),
            nb::arg("list_start"), nb::arg("seen_list"), nb::arg("seen_count"),
            nb::arg("seen_deltas").none(), nb::arg("out_rows"), nb::arg("logits").noconvert(),
+           nb::arg("window").none() = nb::none(),
            "T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "
            "int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being "
            "seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] "
            "(int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: "
            "positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes "
-           "logits float32 [R, n_vocab]. ValueError, with nothing changed, for an index out of "
-           "range.");
+           "logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells "
+           "of window layers, and seen_first int64 [T], how many leading cells of its list a token "
+           "does not see. ValueError, with nothing changed, for an index out of range.");
 }

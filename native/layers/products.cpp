@@ -58,6 +58,17 @@ void Products::add(int thread, const Weights& w, const Input& input) {
   });
 }
 
+void Products::add_normed(int thread, const Weights& w, const Input& input, const float* norm,
+                          float eps) {
+  run(thread, input, {{&w, sum_.data()}});
+  pool_->barrier();
+  pool_->split(thread, input.tokens, [&](int64_t t) {
+    float *y = &sum_[t * w.out], *to = x(t);
+    rms_norm_(y, norm, w.out, eps, y);
+    for (int64_t i = 0; i < w.out; i++) to[i] += y[i];
+  });
+}
+
 void Products::logits(int thread, const Weights& w, const float* norm, float eps,
                       const int64_t* rows, int64_t n, float* out) {
   if (n == 0) return;

@@ -48,8 +48,9 @@ class Products {
   void run(int thread, const Input& x, std::initializer_list<Product> list) {
     run(thread, x, list, [](int64_t, int64_t, int64_t) {});
   }
-  // The running sum += W input.
+  // The running sum += W input, or += rms_norm(W input).
   void add(int thread, const Weights& w, const Input& input);
+  void add_normed(int thread, const Weights& w, const Input& input, const float* norm, float eps);
   // Rows `rows` of the running sum, normalised, times W: out [n, W.out].
   void logits(int thread, const Weights& w, const float* norm, float eps, const int64_t* rows,
               int64_t n, float* out);

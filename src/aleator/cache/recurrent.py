@@ -12,13 +12,20 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.formats.source import require_format
 from aleator.cache.plan import Tokens, checked_positions, owner_bits
-from aleator.core.errors import CacheError, CannotRewind, InvalidBatch, ParameterError
+from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
+from aleator.core.errors import CacheError, CacheFull, CannotRewind, InvalidBatch, ParameterError
+
+if TYPE_CHECKING:
+    from aleator.cache.recurrent_sequence import RecurrentSequence
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +146,8 @@ class RecurrentCache:
         n_seq_max: sequence ids lie in [0, n_seq_max).
         rollback: tokens that every sequence can be rewound by.
         device: where the states are.
+        prefix: keep the states after texts (:meth:`keep`); None: do not.
+        architecture: the model's, as state files name it.
 
     """
 
@@ -149,6 +158,8 @@ class RecurrentCache:
         n_seq_max: int = 1,
         rollback: int = 0,
         device: torch.device | str = "cpu",
+        prefix: PrefixConfig | None = None,
+        architecture: str = "",
     ) -> None:
         if not 1 <= n_seq_max <= 4096:
             raise ParameterError("n_seq_max", f"n_seq_max must lie in [1, 4096], not {n_seq_max}")
@@ -157,8 +168,11 @@ class RecurrentCache:
         self.device = torch.device(device)
         self.n_seq_max, self.rollback = n_seq_max, rollback
         # What is committed and what a step is writing, each with at most rollback + 1 rows a sequence.
-        self.n_rows = 2 * n_seq_max * (rollback + 1)
-        needed = self.bytes_for(layers, n_seq_max=n_seq_max, rollback=rollback)
+        texts = prefix.texts if prefix else 0
+        self.n_rows = 2 * n_seq_max * (rollback + 1) + texts
+        self.architecture = architecture
+        self.prefix = PrefixIndex(prefix, KeptStates(self), n_seq_max) if prefix else None
+        needed = self.bytes_for(layers, n_seq_max=n_seq_max, rollback=rollback, texts=texts)
         try:
             self.conv = [
                 torch.zeros(self.n_rows, s.channels, s.conv, device=self.device) for s in layers
@@ -178,6 +192,7 @@ class RecurrentCache:
         # Of each step under way, innermost last: what the sequences that it changed held before.
         self._before: list[dict[int, History]] = []
         self.version = 0  # changes with every change
+        self._handles: dict[int, ref[Any]] = {}
         log.info(
             "recurrent states: %d sequences, %d layers, %s: %.2f MiB",
             n_seq_max,
@@ -188,10 +203,15 @@ class RecurrentCache:
 
     @staticmethod
     def bytes_for(
-        layers: Iterable[RecurrentShape], *, n_seq_max: int = 1, rollback: int = 0
+        layers: Iterable[RecurrentShape],
+        *,
+        n_seq_max: int = 1,
+        rollback: int = 0,
+        texts: int = 0,
     ) -> int:
-        """Bytes that the states will take, without allocating them."""
-        return sum(8 * n_seq_max * (rollback + 1) * s.channels * (s.conv + s.state) for s in layers)
+        """Bytes that the states will take, without allocating them; ``texts``: those of PrefixConfig."""
+        rows = 2 * n_seq_max * (rollback + 1) + texts
+        return sum(4 * rows * s.channels * (s.conv + s.state) for s in layers)
 
     def __repr__(self) -> str:
         return f"RecurrentCache({self.used}/{self.n_seq_max} sequences used)"
@@ -200,6 +220,9 @@ class RecurrentCache:
     def cells(self) -> RecurrentCache:
         """What knows the sequences' positions: this."""
         return self
+
+    do_defrag = False
+    """Whether holes are to be filled: there are none."""
 
     @property
     def n_streams(self) -> int:
@@ -224,7 +247,7 @@ class RecurrentCache:
     @property
     def used(self) -> int:
         """How many sequences are held."""
-        return len(self._histories)
+        return sum(seq < self.n_seq_max for seq in self._histories)
 
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are allowed: always, positions are labels."""
@@ -265,6 +288,46 @@ class RecurrentCache:
         parts = tuple(slice(at, min(at + size, n)) for at in range(0, n, size))
         return RecurrentPlan(positions, owners, wanted, parts, self.version)
 
+    def sequence(self, id: int | None = None) -> RecurrentSequence:
+        """A handle on a sequence; see :class:`RecurrentSequence`.
+
+        Args:
+            id: which; None is the lowest that is empty and has no handle.
+
+        Raises:
+            CacheFull: every sequence is in use.
+
+        """
+        from aleator.cache.recurrent_sequence import RecurrentSequence
+
+        def has_handle(seq: int) -> bool:
+            handle = self._handles.get(seq)
+            return handle is not None and handle() is not None
+
+        if id is None:
+            ids = (
+                s for s in range(self.n_seq_max) if s not in self._histories and not has_handle(s)
+            )
+            id = next(ids, None)
+            if id is None:
+                raise CacheFull(
+                    0,
+                    0,
+                    message=f"all {self.n_seq_max} sequences are in use: close one, or create the context "
+                    "with a larger n_seq_max",
+                )
+        self._check("id", id)
+        if has_handle(id):
+            raise CacheError(f"sequence {id} has a handle already: use that, or close it")
+        made = RecurrentSequence(self, id)
+        self._handles[id] = ref(made)
+        return made
+
+    def history(self, seq: int) -> History:
+        """(row, position) of the states that are held of a sequence, oldest first."""
+        self._check("seq", seq)
+        return self._histories.get(seq, ())
+
     def step(self, plan: RecurrentPlan | None = None) -> RecurrentStep:
         """A block that changes the states, and changes nothing if it raises."""
         return RecurrentStep(self, plan)
@@ -284,13 +347,125 @@ class RecurrentCache:
         if any(not 1 <= len(h) <= self.rollback + 1 for h in self._histories.values()):
             raise AssertionError("a history is empty or too long")
 
+    # Kept texts; see aleator.cache.prefix.  Kept is the state after a text's last token, and nothing before.
+
+    def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
+        """Find the longest kept text that ``tokens`` begin with, and why it is not longer."""
+        if self.prefix is None:
+            return Match(0, 0, ("this cache keeps no texts: create it with prefix",), namespace)
+        found = self.prefix.match(tokens, namespace)
+        if found.text is None:
+            return found
+        length = self.kept_length(found.text.seq, found.length)
+        if length == found.length:
+            return found
+        why = f"the state is kept after the text's {len(found.text.tokens)} tokens only"
+        block = self.prefix.config.block
+        return Match(length, length // block, (*found.why_not, why), namespace, found.text)
+
+    def adopt(self, seq: int, match: Match) -> None:
+        """Let an empty sequence continue from what was found."""
+        self._check("seq", seq)
+        if seq in self._histories:
+            raise CacheError(f"sequence {seq} is not empty: remove it with seq_rm first")
+        if match.length == 0:
+            return
+        if self.prefix is None or match.text is None or not self.prefix.holds(match):
+            raise CacheError("what was matched is not kept any more: match again")
+        self.adopt_kept(match.text.seq, seq, match.length)
+
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
-        """Tokens that need not be computed: none, no texts are kept here."""
-        return 0
+        """:meth:`match` and :meth:`adopt`; returns how many tokens need not be computed."""
+        match = self.match(tokens, namespace)
+        self.adopt(seq, match)
+        return match.length
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
-        """Whether the text is kept: no."""
-        return False
+        """Keep the state after a text, which the sequence holds, for later texts that begin with it.
+
+        Returns:
+            Whether it is kept: not without ``prefix``, nor if the state after just these tokens is not held.
+
+        """
+        self._check("seq", seq)
+        held = {position for _, position in self._histories.get(seq, ())}
+        if self.prefix is None or len(tokens) == 0 or len(tokens) - 1 not in held:
+            return False
+        return self.prefix.keep(seq, tokens, namespace)
+
+    def keep_state(self, seq: int, text: int, length: int) -> None:
+        """Let the kept text ``text`` hold the state that ``seq`` had after ``length`` tokens."""
+        history = self._histories.get(seq, ())
+        self._change({text: tuple(each for each in history if each[1] == length - 1)[-1:]})
+
+    def kept_length(self, text: int, length: int) -> int:
+        """How many of a kept text's first ``length`` tokens its state stands for: all it has, or 0."""
+        history = self._histories.get(text, ())
+        return history[-1][1] + 1 if history and history[-1][1] < length else 0
+
+    def adopt_kept(self, text: int, seq: int, length: int) -> None:
+        """Let a sequence continue from a kept text's state."""
+        self._change({seq: self._histories.get(text, ())})
+
+    def shorten_kept(self, text: int, length: int) -> None:
+        """Drop a kept text's state, unless the text still has all it stands for."""
+        history = self._histories.get(text, ())
+        if history and history[-1][1] >= length:
+            self._change({text: ()})
+
+    # State; see aleator.cache.formats
+
+    @property
+    def pools(self) -> list[Any]:
+        """The pools whose states make up this one's."""
+        return [self]
+
+    def require_complete(self) -> None:
+        """Nothing: there is one pool."""
+
+    def stands_for(self, seq: int, n: int) -> bool:
+        """Whether a sequence is at position ``n`` - 1."""
+        return self.seq_pos_max(seq) == n - 1
+
+    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
+        """As :meth:`KVCache.state_write`: the newest state of everything (-1) or of one sequence."""
+        from aleator.cache.formats import llama
+
+        require_format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.write(cast(Any, self), seq)
+
+    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+        """As :meth:`KVCache.state_read`; returns how many states there were."""
+        from aleator.cache.formats import llama
+
+        require_format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.read(cast(Any, self), blob, seq)
+
+    def session_write(
+        self, tokens: Sequence[int], seq: int = -1, *, format: str = "llama"
+    ) -> bytes:
+        """As :meth:`KVCache.session_write`."""
+        from aleator.cache.formats import llama
+
+        require_format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.write_session(cast(Any, self), tokens, seq)
+
+    def session_read(
+        self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
+    ) -> list[int]:
+        """As :meth:`KVCache.session_read`."""
+        from aleator.cache.formats import llama
+
+        require_format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.read_session(cast(Any, self), data, seq)[0]
 
     # llama.cpp's verbs
 
@@ -305,7 +480,8 @@ class RecurrentCache:
             self._check("seq", seq)
         p0, p1 = _range(p0, p1)
         changes: dict[int, History] = {}
-        for each in [seq] if seq != -1 else list(self._histories):
+        numbered = [each for each in self._histories if each < self.n_seq_max]
+        for each in [seq] if seq != -1 else numbered:
             history = self._histories.get(each, ())
             if history and p0 <= history[-1][1] < p1:
                 changes[each] = self._rewound(each, history, p0)
@@ -341,6 +517,8 @@ class RecurrentCache:
     def seq_keep(self, seq: int) -> None:
         """Remove every other sequence."""
         self._check("seq", seq)
+        if self.prefix is not None:
+            self.prefix.clear()
         self._change({each: () for each in self._histories if each != seq})
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
@@ -367,6 +545,8 @@ class RecurrentCache:
 
     def clear(self, data: bool = True) -> None:
         """Drop every sequence; with ``data`` also zero what is stored."""
+        if self.prefix is not None:
+            self.prefix.clear()
         self._change(dict.fromkeys(self._histories, ()))
         if data:
             for t in self.conv + self.ssm:
@@ -396,14 +576,30 @@ class RecurrentCache:
         ]
         if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
             raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
+        self.put((seq,), checkpoint.position, checkpoint.conv, checkpoint.ssm)
+
+    def put(
+        self,
+        seqs: Sequence[int],
+        position: int,
+        conv: Sequence[torch.Tensor],
+        ssm: Sequence[torch.Tensor],
+    ) -> None:
+        """Let sequences share a state that is given: per layer [channels, conv] and [channels, state]."""
         if not self._free:  # a step that has changed everything; its old rows are kept
-            self._change({seq: ()})
+            self._change(dict.fromkeys(seqs, ()))
         row = self._free[-1]
-        for ours, theirs in pairs:
-            ours[row] = theirs
-        self._change({seq: ((row, checkpoint.position),)})
+        for tensors, values in ((self.conv, conv), (self.ssm, ssm)):
+            for ours, theirs in zip(tensors, values, strict=True):
+                ours[row] = theirs
+        self._change(dict.fromkeys(seqs, ((row, position),)))
 
     # Bookkeeping
+
+    def newest(self, seq: int) -> tuple[int, int] | None:
+        """(row, position) of the state that a sequence continues from; None if it is empty."""
+        history = self._histories.get(seq, ())
+        return history[-1] if history else None
 
     def _newest(self, seq: int) -> int:
         history = self._histories.get(seq, ())
@@ -422,7 +618,19 @@ class RecurrentCache:
             )
         return kept
 
-    def _relabel(self, name: str, seq: int, p0: int, p1: int, move: Callable[[int], int]) -> None:
+    def relabel(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        """``seq_add`` for one sequence alone, whoever shares its state."""
+        self._relabel("delta", seq, p0, p1, lambda position: position + delta, alone=True)
+
+    def _relabel(
+        self,
+        name: str,
+        seq: int,
+        p0: int,
+        p1: int,
+        move: Callable[[int], int],
+        alone: bool = False,
+    ) -> None:
         self._check("seq", seq)
         p0, p1 = _range(p0, p1)
         row = self._newest(seq)
@@ -430,7 +638,7 @@ class RecurrentCache:
             return
         changes: dict[int, History] = {}
         for each, history in self._histories.items():
-            if history[-1][0] != row:
+            if history[-1][0] != row or each >= self.n_seq_max or (alone and each != seq):
                 continue
             if not 0 <= move(history[-1][1]) < END:
                 raise ParameterError(
@@ -553,7 +761,10 @@ class RecurrentStep:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._cache._end(keep=kind is None)
+        self._close(keep=kind is None)
+
+    def _close(self, keep: bool) -> None:
+        self._cache._end(keep)
 
     def place(
         self,
@@ -574,15 +785,15 @@ class RecurrentStep:
             run = open_runs.get(group[0])
             if run is None or run.owners != group:
                 # What these sequences have read so far in this micro-batch ends here.
-                self._close([r for s in group if (r := open_runs.get(s))], open_runs, runs)
+                self._finish([r for s in group if (r := open_runs.get(s))], open_runs, runs)
                 run = Run(self._cache._newest(group[0]), group, [], [], [])
                 open_runs.update(dict.fromkeys(group, run))
             run.tokens.append(token)
             run.positions.append(position)
-        self._close(list(open_runs.values()), open_runs, runs)
+        self._finish(list(open_runs.values()), open_runs, runs)
         return RecurrentBatch(self._cache, runs, positions, tokens, wanted)
 
-    def _close(self, ended: list[Run], open_runs: dict[int, Run], runs: list[Run]) -> None:
+    def _finish(self, ended: list[Run], open_runs: dict[int, Run], runs: list[Run]) -> None:
         """Keep the states after the runs' last tokens, in rows that no history needs.
 
         A row that is free now is one that only runs closed before have read, so in the order of closing
@@ -602,6 +813,21 @@ class RecurrentStep:
             cache._change({seq: history + new for seq, history in histories.items()})
             run.stores.extend((first + i, row) for i, row in enumerate(rows))
             runs.append(run)
+
+
+class KeptStates:
+    """Sequences beyond the numbered ones, which keep the states after texts."""
+
+    def __init__(self, cache: RecurrentCache) -> None:
+        self._cache = cache
+
+    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
+        """Keep what ``src`` had after ``p1`` tokens."""
+        self._cache.keep_state(src, dst, p1)
+
+    def seq_rm(self, seq: int, p0: int, p1: int) -> None:
+        """Give up what stands for more than ``p0`` tokens."""
+        self._cache.shorten_kept(seq, p0)
 
 
 def _owner_sets(owners: npt.NDArray[np.uint64]) -> list[tuple[int, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +29,19 @@ class Checkpoint:
         seq: the sequence.
         length: its next position then.
         valid_to: positions from here on have changed since.
+        copy: what layers with windows or states held then; None where no layer forgets.
 
     """
 
-    __slots__ = ("__weakref__", "length", "seq", "valid_to")
+    __slots__ = ("__weakref__", "copy", "length", "seq", "valid_to")
 
-    def __init__(self, seq: int, length: int) -> None:
-        self.seq, self.length, self.valid_to = seq, length, length
+    def __init__(self, seq: int, length: int, copy: Any = None) -> None:
+        self.seq, self.length, self.valid_to, self.copy = seq, length, length, copy
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds."""
+        return 0 if self.copy is None else int(self.copy.nbytes)
 
 
 class Sequence:
@@ -134,18 +140,19 @@ class Sequence:
     # Going back
 
     def oldest_rewind(self) -> int:
-        """The lowest n that :meth:`truncate` accepts: 0, since attention keeps every position."""
-        return 0
+        """The lowest n above 0 that :meth:`truncate` accepts: 0 if any, where no layer forgets."""
+        return self.cache.oldest_rewind(self.id)
 
     def can_truncate(self, n: int) -> bool:
         """Whether :meth:`truncate` would work."""
-        return n >= self.oldest_rewind()
+        return n == 0 or n >= min(self.oldest_rewind(), self.next)
 
     def truncate(self, n: int) -> None:
         """Remove every position from ``n`` on, so that ``n`` is the next one.
 
         Raises:
             ParameterError: ``n`` is negative.
+            CannotRewind: a layer with a window or a state has forgotten what came before ``n``.
 
         """
         if n < 0:
@@ -155,9 +162,11 @@ class Sequence:
     def checkpoint(self) -> Checkpoint:
         """Mark this point, for :meth:`restore`.
 
-        Attention forgets nothing, so the mark is only the next position; no cells are held by it.
+        Attention forgets nothing, so the mark is only the next position; no cells are held by it.  What
+        layers with windows or states hold is copied.
         """
-        mark = Checkpoint(self.id, self.next)
+        copy = self.cache.checkpoint(self.id) if self.next else None
+        mark = Checkpoint(self.id, self.next, copy)
         self.cache._marks.add(mark)
         return mark
 
@@ -175,7 +184,10 @@ class Sequence:
                 f"positions from {mark.valid_to} on have changed since the checkpoint at {mark.length}: "
                 f"truncate({mark.valid_to}) and decode the rest again"
             )
-        self.truncate(mark.length)
+        if mark.copy is None or self.can_truncate(mark.length):
+            self.truncate(mark.length)
+        else:
+            self.cache.restore(self.id, mark.copy)
 
     # Editing
 

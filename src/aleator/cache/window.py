@@ -1,25 +1,196 @@
-"""Attention of layers that see only a window of positions."""
+"""The cache of layers that see only a window of positions: cells that have left it are used again.
+
+A token at position p sees positions p - window + 1 to p (and the first ``sinks``).  Cells below that are
+kept until their room is needed, so a sequence can be rewound as far as they go; a cell that several
+sequences own goes when it has left the window of each.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from aleator.cache.cell_tensors import CellTensors
-from aleator.cache.step import MicroBatch
+from aleator.cache.kv_cache import KVCache, LayerShape
+from aleator.cache.step import MicroBatch, Step
+from aleator.core.errors import CacheFull, ParameterError
+
+SLACK = 0
+"""Cells beyond the capacity: steps of so many tokens overwrite nothing that a failure would need."""
+_PAD = 256
+
+Cells = npt.NDArray[np.int64]
+
+
+def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int) -> int:
+    """Cells of a window pool, as many as llama.cpp gives it: a multiple of 256, at most ``n_ctx``.
+
+    A whole micro-batch is stored before it attends, next to every sequence's window.  A context in which a
+    shift could bring back what has left the window keeps everything.
+    """
+    if n_ctx <= 2 * window:
+        return n_ctx
+    needed = window * n_seq_max + n_ubatch
+    return min(n_ctx, -(-needed // _PAD) * _PAD)
+
+
+@dataclass(frozen=True)
+class WindowCheckpoint:
+    """What a sequence's window holds, copied: cells at ``positions``, per layer keys and values."""
+
+    positions: npt.NDArray[np.int32]
+    key_positions: npt.NDArray[np.int32]
+    keys: tuple[torch.Tensor, ...]
+    values: tuple[torch.Tensor, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return sum(t.nbytes for t in self.keys + self.values)
+
+
+class WindowCache(KVCache):
+    """Keys and values of window layers.
+
+    Args:
+        layers: what each layer stores.
+        capacity: cells in use at most between steps; see :func:`window_capacity`.
+        window: positions that a token sees, its own included.
+        sinks: first positions that every token sees too.
+        slack: cells beyond the capacity, filled during a step.
+        expendable: sequences from this id on may be dropped altogether when there is no room.
+        options: those of :class:`KVCache`.
+
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerShape],
+        capacity: int,
+        *,
+        window: int,
+        sinks: int = 0,
+        slack: int = SLACK,
+        expendable: int | None = None,
+        **options: Any,
+    ) -> None:
+        for name, value, low in (("window", window, 1), ("sinks", sinks, 0), ("slack", slack, 0)):
+            if not low <= value < 2**31:
+                raise ParameterError(name, f"{name} must lie in [{low}, 2^31), not {value}")
+        super().__init__(layers, capacity + slack, **options)
+        self.window, self.sinks, self.capacity = window, sinks, capacity
+        if expendable is not None:  # beyond those that are numbered
+            self.n_seq_max = expendable
+
+    def step(self, plan: Any = None) -> WindowStep:
+        """A block that changes the cache, and changes nothing if it raises."""
+        return WindowStep(self, plan)
+
+    def seen_after(self, seq: int) -> int:
+        """The lowest position that a sequence's last token sees; sinks are not part of states."""
+        return self.seen_from(self.cells.seq_pos_max(seq))
+
+    def seen_from(self, position: int) -> int:
+        """The lowest position, sinks aside, that a token at ``position`` sees."""
+        return max(0, position - self.window + 1)
+
+    def missing(self, whole: KVCache, seq: int) -> int:
+        """The highest position that ``whole`` holds of a sequence and this does not; -1 if none."""
+        gone = np.setdiff1d(_positions(whole, seq, 0), _positions(self, seq, 0))
+        return int(gone[-1]) if len(gone) else -1
+
+    def complete(self, whole: KVCache, seq: int, position: int) -> bool:
+        """Whether a token at ``position`` of a sequence would see here what it should."""
+        low = self.seen_from(position)
+        ranges = [(low, position), (0, min(self.sinks, low))]
+        return position == 0 or all(
+            np.array_equal(_positions(whole, seq, *r), _positions(self, seq, *r)) for r in ranges
+        )
+
+    def checkpoint(self, seq: int) -> WindowCheckpoint:
+        """A copy of what a sequence's last token sees."""
+        low = self.seen_from(self.cells.seq_pos_max(seq))
+        cells = self.cells.seq_cell_list(seq, low)
+        if self.sinks and low:
+            first = self.cells.seq_cell_list(seq, 0, min(self.sinks, low))
+            cells = np.concatenate((first, cells))
+        index = [torch.from_numpy(cells).to(device) for device in self.devices]
+        return WindowCheckpoint(
+            self.cells.positions[cells].copy(),
+            self.key_positions[cells].copy(),
+            tuple(self.keys.take(layer, rows) for layer, rows in enumerate(index)),
+            tuple(self.values.take(layer, rows) for layer, rows in enumerate(index)),
+        )
+
+    def check_checkpoint(self, checkpoint: WindowCheckpoint) -> None:
+        """Raise ParameterError unless it is of a cache like this."""
+        fits = len(checkpoint.keys) == len(checkpoint.values) == len(self.shapes)
+        for side, taken in ((self.keys, checkpoint.keys), (self.values, checkpoint.values)):
+            for ours, theirs in zip(side.layers, taken, strict=False):
+                like = list(ours.shape)
+                like[-1 if side.by_channel else 0] = len(checkpoint.positions)
+                fits = fits and list(theirs.shape) == like and theirs.dtype == ours.dtype
+        if not fits:
+            raise ParameterError(
+                "checkpoint", "checkpoint: it is of a cache of another shape or type"
+            )
+
+
+def _positions(cache: KVCache, seq: int, p0: int, p1: int = -1) -> npt.NDArray[np.int64]:
+    """A sequence's positions in a range, ascending."""
+    runs = cache.cells.seq_runs(seq, p0, p1) if p1 < 0 or p0 < p1 else []
+    parts = [np.arange(start, start + n) for start, _, n in runs]
+    return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+
+
+class WindowBatch(MicroBatch):
+    """The cells of one micro-batch in a window pool.
+
+    Attributes:
+        first: int64 [T], how many cells at the beginning of its list a token does not see, sinks aside.
+
+    """
+
+    __slots__ = ("first",)
+
+    def __init__(
+        self,
+        cache: WindowCache,
+        slots: Cells,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+    ) -> None:
+        super().__init__(cache, slots, positions, seqs)
+        seen, held = self.seen, cache.cells.positions
+        self.first = np.zeros(len(slots), np.int64)
+        low = positions.astype(np.int64) - cache.window + 1
+        for i in range(len(seen.start) - 1):
+            listed = held[seen.cells[seen.start[i] : seen.start[i + 1]]]
+            if len(listed) and int(listed[0]) < int(low.max()):
+                own = seen.list == i
+                self.first[own] = np.searchsorted(listed, low[own])
+
+    def tensors(self) -> WindowTensors:
+        """The same for layers that compute with torch."""
+        return WindowTensors(self)
 
 
 class WindowTensors(CellTensors):
-    """The cells of a micro-batch as layers with a window of ``size`` positions use them.
-
-    A token at position p sees what it would see without a window, from position p - size + 1 on.
-    """
+    """The cells of a micro-batch as layers with a window use them with torch."""
 
     __slots__ = ("_far", "_triangle")
 
-    def __init__(self, batch: MicroBatch, size: int) -> None:
-        super().__init__(batch._cache, batch)
-        held = torch.from_numpy(batch._cache.cells.positions[self._rows])
-        far = torch.from_numpy(batch.positions)[:, None] - held[None, :] >= size
+    def __init__(self, batch: WindowBatch) -> None:
+        cache: Any = batch._cache
+        super().__init__(cache, batch)
+        held = torch.from_numpy(cache.cells.positions[self._rows])
+        far = torch.from_numpy(batch.positions)[:, None] - held[None, :] >= cache.window
+        far &= held[None, :] >= cache.sinks
         self._far = far if bool(far.any()) else None
         self._triangle = self.causal
         self.causal = self.causal and self._far is None
@@ -33,3 +204,123 @@ class WindowTensors(CellTensors):
             if self._triangle:
                 mask.fill_(-torch.inf).triu_(1)
         return mask.masked_fill_(self._far.to(device), -torch.inf)
+
+
+class WindowStep(Step):
+    """A change of a window pool that is taken back exactly if it fails.
+
+    Cells that the step freed still hold what they held before it, and are kept aside when they are filled.
+    """
+
+    def __init__(self, cache: WindowCache, plan: Any = None) -> None:
+        super().__init__(cache, plan)
+        self._pool = cache
+
+    def place(
+        self,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        causal: bool = True,
+    ) -> WindowBatch:
+        """Give T tokens cells, of which those that the windows have left are freed for them."""
+        if not causal:
+            raise ParameterError("causal_attn", "causal_attn=False: windows are of earlier tokens")
+        pool, following = self._pool, _following(positions, owners)
+        self._make_fit(len(positions), pool.cells.size, following)
+        slots = self.find(positions, owners)
+        self.keep_rows(slots)
+        return WindowBatch(pool, slots, positions, seqs)
+
+    def _close(self, keep: bool) -> None:
+        if keep and self._outer is None:
+            self._make_fit(0, self._pool.capacity, {}, strict=False)
+        super()._close(keep)
+
+    def restore(self, seq: int, checkpoint: WindowCheckpoint) -> None:
+        """Give a sequence the cells of a checkpoint instead of its own."""
+        pool, n = self._pool, len(checkpoint.positions)
+        self._free(seq, 0, -1)
+        if n == 0:
+            return
+        owners = np.zeros((n, pool.cells.words), np.uint64)
+        owners[:, seq // 64] = np.uint64(1 << seq % 64)
+        self._make_fit(n, pool.capacity, {seq: int(checkpoint.positions[-1]) + 1})
+        slots = self.find(checkpoint.positions, owners)
+        self.preserve(slots)
+        pool.key_positions[slots] = checkpoint.key_positions
+        for layer, device in enumerate(pool.devices):
+            index = torch.from_numpy(slots).to(device)
+            pool.keys.put(layer, index, checkpoint.keys[layer].to(device))
+            pool.values.put(layer, index, checkpoint.values[layer].to(device))
+
+    def _make_fit(
+        self, needed: int, limit: int, following: dict[int, int], strict: bool = True
+    ) -> None:
+        """Free cells that have left every window until ``needed`` more fit into ``limit``.
+
+        ``following``: sequence -> the position of its next token; others go on after their highest.
+        """
+        pool, cells = self._pool, self._pool.cells
+        while (excess := cells.used + needed - limit) > 0:
+            runs: list[tuple[int, int, int]] = []
+            most, longest = -1, 0
+            for seq in range(pool.cells.n_seq_max):
+                if cells.seq_cells(seq) > longest:
+                    left = self._left(seq, following)
+                    n = sum(each[2] for each in left)
+                    if n > longest:
+                        most, longest, runs = seq, n, left
+            if most < 0:
+                break
+            end = 0
+            for start, _, n in runs:
+                end = start + min(n, excess)
+                excess -= end - start
+                if excess == 0:
+                    break
+            self._free(most, pool.sinks, end)
+        for seq in range(pool.n_seq_max, pool.cells.n_seq_max):
+            if cells.used + needed <= limit:
+                return
+            self._free(seq, 0, -1)
+        if strict and cells.used + needed > limit:
+            free = limit - cells.used
+            raise CacheFull(
+                needed,
+                free,
+                message=f"{needed} tokens and the windows of the sequences need more than the {limit} cells of "
+                f"window layers, of which {free} can be freed: decode fewer tokens at once, or create the "
+                "context with a larger n_seq_max or n_ubatch",
+            )
+
+    def _left(self, seq: int, following: dict[int, int]) -> list[tuple[int, int, int]]:
+        """Runs of the sequence's cells that have left its window."""
+        position = following.get(seq)
+        if position is None:
+            position = self._pool.cells.seq_pos_max(seq) + 1
+        low = self._pool.seen_from(position)
+        return (
+            self._pool.cells.seq_runs(seq, self._pool.sinks, low) if low > self._pool.sinks else []
+        )
+
+    def _free(self, seq: int, p0: int, p1: int) -> None:
+        cells = self._pool.cells
+        listed = cells.seq_cell_list(seq, p0, p1)
+        cells.seq_rm(seq, p0, p1)
+        self.emptied(listed[cells.positions[listed] < 0])
+
+
+def _following(positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]) -> dict[int, int]:
+    """Each sequence's first position in the micro-batch."""
+    first = owners[0]
+    if len(first) == 1 and (len(owners) == 1 or bool((owners == first).all())):
+        word = int(first[0])
+        return dict.fromkeys(
+            (s for s in range(word.bit_length()) if word >> s & 1), int(positions[0])
+        )
+    bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
+    following: dict[int, int] = {}
+    for token, seq in zip(*np.nonzero(bits), strict=True):
+        following.setdefault(int(seq), int(positions[token]))
+    return following

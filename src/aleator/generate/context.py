@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import KVCache
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.split import RULES
 from aleator.cache.storage import storage_type
+from aleator.cache.window import SLACK, WindowCache, window_capacity
 from aleator.core.errors import Aborted, ParameterError
 from aleator.generate.batch import Batch, checked_inputs
 from aleator.models.decoder import Decoder
@@ -22,6 +26,10 @@ from aleator.models.layers.native_ssm import NativeSSM
 from aleator.models.layers.native_step import NativeStep
 
 log = logging.getLogger(__name__)
+
+
+KEPT_STATES = 8
+"""Texts that the cache of a recurrent model keeps at most: each takes as much memory as a sequence."""
 
 
 class Context:
@@ -49,6 +57,7 @@ class Context:
             batch must fit ``n_ubatch``.
         prefix: keep texts, so that others which begin like them need not compute the beginning again
             (``cache.keep``, ``cache.reuse``); None: do not.
+        swa_full: window layers keep every position, so that any rewind is possible.
         n_rollback: tokens by which a sequence of a recurrent model can be rewound (others: any number).
         policy: "unified" or "streams": see :class:`KVCache`.
         compat: None or "llama-2024": see :class:`KVCache`; ``cache.n`` is then padded to 32, or with
@@ -84,6 +93,7 @@ class Context:
         causal_attn: bool = True,
         prefix: PrefixConfig | None = None,
         n_rollback: int = 0,
+        swa_full: bool = False,
         policy: str = "unified",
         compat: str | None = None,
         split: str | None = None,
@@ -122,34 +132,62 @@ class Context:
                 n_seq_max=n_seq_max,
                 rollback=n_rollback,
                 device=decoder.device,
+                prefix=replace(prefix, texts=min(prefix.texts, KEPT_STATES)) if prefix else None,
+                architecture=decoder.config.architecture,
             )
             if NativeSSM.supports(decoder, states):
                 self._native = NativeSSM(decoder, states)
             self.cache = cast(Any, states)  # with the same verbs
         else:
-            self.cache = KVCache(
-                decoder.cache_shapes,
-                n_ctx,
-                n_seq_max=n_seq_max,
-                type_k=type_k,
-                type_v=type_v,
-                device=decoder.device if offload_kqv else "cpu",
-                rotate=decoder.shift_keys,
-                v_layout=v_layout
-                or (
-                    "token" if flash_attn or storage_type("type_v", type_v).block > 1 else "channel"
-                ),
-                k_storage=k_storage,
-                prefix=prefix,
-                policy=policy,
-                compat=compat,
-                pad=256 if flash_attn or compat is None else 32,
-                architecture=decoder.config.architecture,
-            )
+            by_token = flash_attn or storage_type("type_v", type_v).block > 1
+            options: dict[str, Any] = {
+                "n_seq_max": n_seq_max,
+                "type_k": type_k,
+                "type_v": type_v,
+                "device": decoder.device if offload_kqv else "cpu",
+                "rotate": decoder.shift_keys,
+                "v_layout": v_layout or ("token" if by_token else "channel"),
+                "k_storage": k_storage,
+                "policy": policy,
+                "compat": compat,
+                "pad": 256 if flash_attn or compat is None else 32,
+                "architecture": decoder.config.architecture,
+            }
+            if decoder.config.window is None:
+                self.cache = KVCache(decoder.cache_shapes, n_ctx, prefix=prefix, **options)
+            else:
+                self.cache = self._hybrid(decoder, prefix, swa_full, options)
             if NativeStep.supports(decoder, self.cache):
                 self._native = NativeStep(decoder, self.cache)
         self.rows: torch.Tensor | None = None  # also for SamplerChain.sample(ctx)
         self._wanted: list[int] = []  # batch indices of the rows
+
+    def _hybrid(
+        self, decoder: Decoder, prefix: PrefixConfig | None, full: bool, options: dict[str, Any]
+    ) -> HybridCache:
+        """Layers that see everything, and beside them those with a window."""
+        window = decoder.config.window
+        assert window is not None  # noqa: S101  the caller has looked
+        capacity, slack = self.n_ctx, 0
+        if not full:
+            capacity = window_capacity(window.size, self.n_ctx, self.n_seq_max, self.n_ubatch)
+            slack = SLACK if capacity < self.n_ctx else 0
+        own = {
+            "rotate": decoder.shift_window_keys,
+            "n_seq_max": self.n_seq_max + (prefix.texts if prefix else 0),
+            "policy": "unified",
+            "compat": None,
+        }
+        pool = WindowCache(
+            decoder.window_shapes,
+            capacity,
+            window=window.size,
+            slack=slack,
+            expendable=self.n_seq_max,
+            **(options | own),
+        )
+        shapes = decoder.cache_shapes
+        return HybridCache(shapes, self.n_ctx, window=pool, prefix=prefix, **options)
 
     def decode(self, batch: Batch) -> torch.Tensor:
         """Run a batch of any length and store its tokens in the cache.
@@ -165,6 +203,12 @@ class Context:
             Aborted: ``abort_callback`` said so.
 
         """
+        with torch.inference_mode(), ExitStack() as stack:
+            if self.cache.do_defrag:
+                stack.enter_context(self.cache.step()).defrag_if_asked()
+            return self._decode(batch)
+
+    def _decode(self, batch: Batch) -> torch.Tensor:
         config = self.decoder.config
         plan = self.cache.plan(
             batch,
@@ -176,7 +220,7 @@ class Context:
         inputs = checked_inputs(batch, config.n_vocab, config.n_embd)
         self._set_threads(len(plan))
         rows: list[torch.Tensor] = []
-        with torch.inference_mode(), self.cache.step(plan) as step:
+        with self.cache.step(plan) as step:
             for part in step:
                 if self.abort_callback is not None and self.abort_callback():
                     raise Aborted(len(rows))

@@ -19,7 +19,6 @@ from aleator.cache.cell_tensors import CellTensors
 from aleator.cache.kv_cache import LayerShape
 from aleator.cache.recurrent import RecurrentBatch, RecurrentShape
 from aleator.cache.step import MicroBatch
-from aleator.cache.window import WindowTensors
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.layers.attention import attend
 from aleator.models.layers.geglu import GeGLU
@@ -87,7 +86,7 @@ class Pass:
         self._positions, self._highest = positions, highest
         self.cells, self.fused = cells, fused
         self._angles: dict[int, torch.Tensor] = {}
-        self._tensors: dict[int, CellTensors] = {}
+        self._tensors: dict[bool, CellTensors] = {}
 
     def angles(self, rotary: Rotary) -> torch.Tensor:
         """The rotations of the micro-batch's positions."""
@@ -95,13 +94,12 @@ class Pass:
             self._angles[id(rotary)] = rotary.angles(self._positions, self._highest)
         return self._angles[id(rotary)]
 
-    def tensors(self, window: int) -> CellTensors:
-        """The cells as layers see them, through a window unless it is 0."""
-        if window not in self._tensors:
-            self._tensors[window] = (
-                WindowTensors(self.cells, window) if window else self.cells.tensors()
-            )
-        return self._tensors[window]
+    def tensors(self, windowed: bool) -> CellTensors:
+        """The cells of layers that see everything, or of those with a window."""
+        if windowed not in self._tensors:
+            cells = self.cells.window if windowed else self.cells
+            self._tensors[windowed] = cells.tensors()
+        return self._tensors[windowed]
 
 
 class Block:
@@ -111,8 +109,9 @@ class Block:
         config, device, dtype = decoder.config, decoder.device, decoder.dtype
         architecture = decoder.architecture
         windowed = config.window is not None and config.window.layers[layer]
-        self.layer = layer
-        self.window = config.window.size if config.window is not None and windowed else 0
+        # Layers with a window and those without are counted apart: each kind has a cache of its own.
+        same_kind = (config.window.layers if config.window else (False,) * layer)[:layer]
+        self.windowed, self.layer = windowed, sum(each == windowed for each in same_kind)
         self.rotary = decoder.window_rotary if windowed else decoder.rotary
         self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
         self.head_dim, self.head_dim_v = config.head_dim, config.head_dim_v
@@ -161,10 +160,15 @@ class Block:
             else GeGLU(gate_up, down, n_ff, rounded=weights.kind == "gguf")
         )
 
+    @property
+    def shape(self) -> LayerShape:
+        """What the layer stores per cell."""
+        return LayerShape(self.n_kv_heads, self.head_dim, self.head_dim_v)
+
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """X [T, n_embd] -> [T, n_embd], or only ``rows`` of it; stores all T keys and values."""
         t = x.shape[0]
-        cells = batch.tensors(self.window)
+        cells = batch.tensors(self.windowed)
         qkv = self.qkv(self.attn_norm(x))
         n_qk = self.n_turned * self.head_dim
         qk = qkv[:, :n_qk].view(t, self.n_turned, self.head_dim)
@@ -254,11 +258,13 @@ class Decoder:
 
     @property
     def cache_shapes(self) -> list[LayerShape]:
-        """What each layer stores in the KV cache."""
-        return [
-            LayerShape(b.n_kv_heads, b.head_dim, b.head_dim_v, rope=int(b.window > 0))
-            for b in self.blocks
-        ]
+        """What each layer that sees everything stores in the KV cache."""
+        return [block.shape for block in self.blocks if not block.windowed]
+
+    @property
+    def window_shapes(self) -> list[LayerShape]:
+        """What each layer with a window stores in its own."""
+        return [block.shape for block in self.blocks if block.windowed]
 
     @property
     def recurrent_shapes(self) -> list[RecurrentShape]:
@@ -266,8 +272,14 @@ class Decoder:
         return [layer.shape for layer in self.recurrent]
 
     def shift_keys(self, layer: int, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
-        """Stored keys of a layer (float32 [n, G, D], overwritten) turned by ``deltas``."""
-        return self.blocks[layer].rotary.shift(keys, deltas)
+        """Stored keys of layers that see everything (float32 [n, G, D], overwritten) turned by ``deltas``."""
+        return self.rotary.shift(keys, deltas)
+
+    def shift_window_keys(
+        self, layer: int, keys: torch.Tensor, deltas: torch.Tensor
+    ) -> torch.Tensor:
+        """The same for layers with a window."""
+        return self.window_rotary.shift(keys, deltas)
 
     def forward(
         self,

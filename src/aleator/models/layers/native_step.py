@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from aleator import _native
+from aleator.cache.hybrid import HybridBatch
 from aleator.cache.threads import torch_pool
+from aleator.models.layers.geglu import GeGLU
 from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear
+from aleator.models.layers.swiglu import SwiGLU
 
 if TYPE_CHECKING:
     from aleator.cache.kv_cache import KVCache
@@ -44,8 +47,15 @@ class NativeStep:
             rotary.frequencies,
             rotary.magnitude,
             rotary.interleaved,
+            decoder.embedding_scale,
+            _gate(decoder.blocks[0].ffn),
+            decoder.window_rotary.frequencies,
+            decoder.window_rotary.magnitude,
         )
-        for layer, block in enumerate(decoder.blocks):
+        self._softcap = config.logit_softcap
+        for block in decoder.blocks:
+            pool: Any = cache.window if block.windowed else cache  # type: ignore[attr-defined]
+            post = block.post_norms
             heads = block.head_weights
             (q, k, v), (o,) = _matrices(block.qkv), _matrices(block.output)
             (gate, up), (down,) = _matrices(block.ffn.gate_up), _matrices(block.ffn.down)
@@ -61,8 +71,11 @@ class NativeStep:
                 block.ffn_norm.weight.numpy(),
                 None if heads is None else heads[0].numpy(),
                 None if heads is None else heads[block.n_heads].numpy(),
-                _memory(cache.keys, layer),
-                _memory(cache.values, layer),
+                _memory(pool.keys, block.layer),
+                _memory(pool.values, block.layer),
+                None if post is None else post[0].weight.numpy(),
+                None if post is None else post[1].weight.numpy(),
+                block.windowed,
             )
 
     @staticmethod
@@ -70,7 +83,7 @@ class NativeStep:
         """Whether weights (in float32 arithmetic) and cache are where native code can use them."""
         return (
             isinstance(decoder.embedding, StoredEmbedding)
-            and decoder.architecture.name in ("llama", "qwen2", "qwen3")
+            and getattr(getattr(cache, "window", None), "sinks", 0) == 0
             and all(device.type == "cpu" for device in cache.devices)
             and cache.k_storage == "rotated"
         )
@@ -79,7 +92,7 @@ class NativeStep:
         self,
         inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32],
         positions: npt.NDArray[np.int32],
-        cells: MicroBatch,
+        cells: MicroBatch | HybridBatch,
         wanted: npt.NDArray[np.int64],
     ) -> torch.Tensor:
         """One micro-batch of T tokens, on as many threads as torch uses.
@@ -96,17 +109,28 @@ class NativeStep:
         """
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2
+        window = cells.window if isinstance(cells, HybridBatch) else None
+        base = cells.base if isinstance(cells, HybridBatch) else cells
         self._step.run(
             torch_pool(),
             None if vectors else inputs.astype(np.int64, copy=False),
             inputs.astype(np.float32, copy=False) if vectors else None,
             positions,
-            cells.slots,
-            *cells.seen,
+            base.slots,
+            *base.seen,
             wanted,
             logits,
+            None if window is None else (window.slots, *window.seen, window.first),
         )
-        return torch.from_numpy(logits)
+        rows = torch.from_numpy(logits)
+        cap = self._softcap
+        return rows.div_(cap).tanh_().mul_(cap) if cap else rows
+
+
+def _gate(ffn: SwiGLU | GeGLU) -> str:
+    if isinstance(ffn, SwiGLU):
+        return "silu"
+    return "gelu_rounded" if ffn.rounded else "gelu"
 
 
 def _matrices(linear: Linear) -> list[_native.StoredMatrix]:

@@ -1,0 +1,16 @@
+#include "layers/gelu.hpp"
+
+#include <vector>
+
+namespace aleator {
+
+const uint16_t* gelu_table() {
+  static const std::vector<uint16_t> table = [] {
+    std::vector<uint16_t> values(1 << 16);
+    ALEATOR_PICK(fill_gelu_table)(values.data());
+    return values;
+  }();
+  return table.data();
+}
+
+}  // namespace aleator

@@ -1,0 +1,432 @@
+"""A cache in parts: one pool of cells for layers that see everything, and pools that follow it.
+
+The first pool knows every position of every sequence; beside it stand a pool of window layers, or one of
+recurrent states, or both.  A sequence lives in all of them, and an operation changes all or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator.cache.cell_tensors import CellTensors
+from aleator.cache.kv_cache import KVCache, LayerShape
+from aleator.cache.plan import Part, Plan
+from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
+from aleator.cache.recurrent import RecurrentBatch, RecurrentCache, RecurrentCheckpoint
+from aleator.cache.step import MicroBatch, Step
+from aleator.cache.window import WindowBatch, WindowCache, WindowCheckpoint
+from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
+
+
+@dataclass(frozen=True)
+class HybridCheckpoint:
+    """What a sequence's followers held when its next position was ``length``, copied."""
+
+    seq: int
+    length: int
+    window: WindowCheckpoint | None
+    recurrent: RecurrentCheckpoint | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return sum(part.nbytes for part in (self.window, self.recurrent) if part is not None)
+
+
+class HybridBatch:
+    """One micro-batch in every pool.
+
+    Attributes:
+        base: its cells in the first pool.
+        window: its cells in the window pool, if there is one.
+        recurrent: its states, if there are any.
+
+    """
+
+    __slots__ = ("base", "recurrent", "window")
+
+    def __init__(
+        self, base: MicroBatch, window: WindowBatch | None, recurrent: RecurrentBatch | None
+    ) -> None:
+        self.base, self.window, self.recurrent = base, window, recurrent
+
+    @property
+    def positions(self) -> npt.NDArray[np.int32]:
+        """int32 [T]."""
+        return self.base.positions
+
+    @property
+    def tokens(self) -> slice | npt.NDArray[np.int64]:
+        """Which tokens of the batch these are."""
+        return self.base.tokens
+
+    @property
+    def wanted(self) -> npt.NDArray[np.int64]:
+        """Which of them want logits, counted from the start of the micro-batch."""
+        return self.base.wanted
+
+    def tensors(self) -> CellTensors:
+        """The first pool's cells for layers that compute with torch."""
+        return self.base.tensors()
+
+
+class HybridStep(Step):
+    """A change of all pools, taken back exactly in each if the block raises."""
+
+    def __init__(self, cache: HybridCache, plan: Plan | None = None) -> None:
+        super().__init__(cache, plan)
+        self._pools = cache
+        self._followers: list[Any] = []
+
+    def __enter__(self) -> HybridStep:
+        self._followers = [pool.step().__enter__() for pool in self._pools.followers]
+        try:
+            super().__enter__()
+        except BaseException:
+            self._close_followers(keep=False)
+            raise
+        return self
+
+    def _close(self, keep: bool) -> None:
+        super()._close(keep)
+        self._close_followers(keep)
+
+    def _close_followers(self, keep: bool) -> None:
+        followers, self._followers = self._followers, []
+        for step in followers:
+            step._close(keep)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The micro-batches, each a :class:`HybridBatch`."""
+        plan = self._plan
+        if plan is None:
+            return
+        for part in plan.parts:
+            yield self._everywhere(plan, part)
+
+    def _everywhere(self, plan: Plan, part: Part) -> HybridBatch:
+        base = self._apply(plan, part)
+        seqs, owners = plan.seqs[part.tokens], plan.owners[part.tokens]
+        window = recurrent = None
+        for pool, step in zip(self._pools.followers, self._followers, strict=True):
+            if isinstance(pool, WindowCache):
+                window = step.place(base.positions, seqs, owners, plan.causal)
+            else:
+                recurrent = step.place(base.positions, owners)
+        return HybridBatch(base, window, recurrent)
+
+    def follower(self, pool: object) -> Any:
+        """The step of one of the pools beside the first."""
+        return self._followers[self._pools.followers.index(pool)]
+
+
+class HybridCache(KVCache):
+    """A KV cache and the pools that follow it, with the same verbs and handles.
+
+    What would leave a window layer without a key that the next token must see, or a recurrent layer without
+    its state, is refused: CannotRewind, with the oldest legal position, or CannotShift.
+
+    Args:
+        layers: layers that see everything; there may be none.
+        n_cells: capacity in tokens, of the first pool.
+        window: the pool of window layers; its ``n_seq_max`` is this one's plus ``prefix.texts``.
+        recurrent: the pool of recurrent layers.
+        prefix: see :class:`KVCache`; a text is found where every pool can go on from it.
+        options: the others of :class:`KVCache`.
+
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerShape],
+        n_cells: int,
+        *,
+        window: WindowCache | None = None,
+        recurrent: RecurrentCache | None = None,
+        prefix: PrefixConfig | None = None,
+        **options: Any,
+    ) -> None:
+        if options.get("policy", "unified") != "unified":
+            raise ParameterError("policy", "policy='streams' is not for caches of several pools")
+        super().__init__(layers, n_cells, prefix=prefix, **options)
+        self.window, self.recurrent = window, recurrent
+        self.followers: list[Any] = [pool for pool in (window, recurrent) if pool is not None]
+        if prefix is not None:
+            self.prefix = PrefixIndex(prefix, _Owners(self), self.n_seq_max)
+
+    def step(self, plan: Plan | None = None) -> HybridStep:
+        """A block that changes the cache, and changes nothing if it raises; see :class:`Step`."""
+        return HybridStep(self, plan)
+
+    @property
+    def rewindable(self) -> int:
+        """Tokens by which a sequence can be rewound at least, once it has so many."""
+        least: int = super().rewindable
+        if self.window is not None and self.window.capacity < self.size:
+            least = 0
+        return least if self.recurrent is None else min(least, self.recurrent.rewindable)
+
+    @property
+    def pools(self) -> list[Any]:
+        """The pools whose states make up this one's."""
+        return [self, *self.followers]
+
+    def require_complete(self) -> None:
+        """Raise Corrupt, of a state that was read, unless every pool holds what the next tokens see."""
+        try:
+            self._require_complete()
+        except _Forgotten as error:
+            raise Corrupt(0, f"window layers lack what follows from the others: {error}") from None
+
+    def check(self) -> None:
+        """Raise an error if the bookkeeping of a pool contradicts itself, or that of another."""
+        super().check()
+        for pool in self.followers:
+            pool.check()
+        self._require_complete()
+
+    def oldest_rewind(self, seq: int) -> int:
+        """The lowest position, but 0, that ``seq_rm(seq, position, -1)`` can rewind to."""
+        self._check("seq", seq)
+        oldest = 0
+        if self.window is not None and (gone := self.window.missing(self, seq)) >= 0:
+            oldest = gone + self.window.window
+        if self.recurrent is not None:
+            oldest = max(oldest, self.recurrent.oldest_rewind(seq))
+        return oldest
+
+    def checkpoint(self, seq: int) -> HybridCheckpoint:
+        """Copy what the window and recurrent layers hold of a sequence: little, beside the rest."""
+        self._check("seq", seq)
+        length = self.cells.seq_pos_max(seq) + 1
+        if length == 0:
+            raise ParameterError("seq", f"sequence {seq} is empty: there is nothing to keep")
+        return HybridCheckpoint(
+            seq,
+            length,
+            None if self.window is None else self.window.checkpoint(seq),
+            None if self.recurrent is None else self.recurrent.checkpoint(seq),
+        )
+
+    def restore(self, seq: int, checkpoint: HybridCheckpoint) -> None:
+        """Rewind a sequence to a checkpoint of it, however far that is.
+
+        Positions up to the checkpoint must be as they were then.
+
+        Raises:
+            CannotRewind: the first pool does not hold them any more.
+            ParameterError: a checkpoint of another kind of cache.
+
+        """
+        self._check("seq", seq)
+        if (checkpoint.window is None) != (self.window is None) or (
+            checkpoint.recurrent is None
+        ) != (self.recurrent is None):
+            raise ParameterError("checkpoint", "checkpoint: it is of a cache with other pools")
+        if self.window is not None and checkpoint.window is not None:
+            self.window.check_checkpoint(checkpoint.window)
+        if not self.cells.seq_runs(seq, checkpoint.length - 1, checkpoint.length):
+            raise CannotRewind(
+                f"sequence {seq} does not hold position {checkpoint.length - 1}, at which the checkpoint was "
+                "taken, any more"
+            )
+
+        def change() -> None:
+            step = self.current_step
+            assert isinstance(step, HybridStep)  # noqa: S101  _all_or_none makes it
+            listed = self.cells.seq_cell_list(seq, checkpoint.length)
+            self.cells.seq_rm(seq, checkpoint.length, -1)
+            step.emptied(listed[self.cells.positions[listed] < 0])
+            if self.window is not None:
+                step.follower(self.window).restore(seq, checkpoint.window)
+            if self.recurrent is not None and checkpoint.recurrent is not None:
+                self.recurrent.restore(seq, checkpoint.recurrent)
+
+        with torch.inference_mode():
+            self._all_or_none(change)
+        self._edited([seq], checkpoint.length)
+
+    # llama.cpp's verbs
+
+    def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
+        """Remove positions of a sequence (-1: of every one) in every pool; True.
+
+        Raises:
+            CannotRewind: the next token would miss what has left a window, or a state that is not held.
+
+        """
+        self._all_or_none(
+            lambda: super(HybridCache, self).seq_rm(seq, p0, p1),
+            lambda: [pool.seq_rm(seq, p0, p1) for pool in self.followers],
+        )
+        return True
+
+    def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
+        """Let ``dst`` own what ``src`` has in a range too, in every pool.
+
+        Raises:
+            CannotRewind: the next token of ``dst`` would miss what has left a window.
+            ParameterError: a recurrent pool copies whole sequences only, into empty ones.
+
+        """
+        if self.recurrent is not None and src != dst:
+            self._check("dst", dst)
+            if self.cells.seq_cells(dst):
+                raise ParameterError(
+                    "dst",
+                    f"sequence {dst} is not empty, and states cannot be mixed: seq_rm it first",
+                )
+        self._all_or_none(
+            lambda: super(HybridCache, self).seq_cp(src, dst, p0, p1),
+            lambda: [pool.seq_cp(src, dst, p0, p1) for pool in self.followers],
+            source=src,
+        )
+
+    def seq_keep(self, seq: int) -> None:
+        """Remove every other sequence, and what is kept."""
+        self._all_or_none(
+            lambda: super(HybridCache, self).seq_keep(seq),
+            lambda: [pool.seq_keep(seq) for pool in self.followers],
+        )
+
+    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        """Add ``delta`` to the positions in a range, in every pool.
+
+        Raises:
+            CannotShift: the next token would see positions that have left a window.
+
+        """
+        self._all_or_none(
+            lambda: super(HybridCache, self).seq_add(seq, p0, p1, delta),
+            lambda: [pool.seq_add(seq, p0, p1, delta) for pool in self.followers],
+            shift=True,
+        )
+
+    def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
+        """Divide the positions in a range by ``divisor``, in every pool; CannotShift as ``seq_add``."""
+        self._all_or_none(
+            lambda: super(HybridCache, self).seq_div(seq, p0, p1, divisor),
+            lambda: [pool.seq_div(seq, p0, p1, divisor) for pool in self.followers],
+            shift=True,
+        )
+
+    def seq_pos_min(self, seq: int) -> int:
+        """The lowest position that every pool holds, or -1 if the sequence is empty."""
+        lowest = super().seq_pos_min(seq)
+        return max([lowest, *(int(pool.seq_pos_min(seq)) for pool in self.followers)])
+
+    def clear(self, data: bool = True) -> None:
+        """Free every cell; with ``data`` also zero what is stored."""
+        super().clear(data)
+        for pool in self.followers:
+            pool.clear(data)
+
+    def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
+        """Find the longest kept beginning of ``tokens`` that every pool can go on from."""
+        found = super().match(tokens, namespace)
+        if found.text is None or found.length == 0:
+            return found
+        length, why = found.length, ""
+        if self.window is not None and not self._window_serves(found.text.seq, length):
+            length, why = 0, "window layers do not hold what came before its end any more"
+        if self.recurrent is not None:
+            held = self.recurrent.kept_length(found.text.seq, length)
+            if held < length:
+                length, why = held, f"recurrent layers hold a state after {held} tokens only"
+        if length == found.length:
+            return found
+        block = self.prefix.config.block if self.prefix is not None else 1
+        return Match(length, length // block, (*found.why_not, why), namespace, found.text)
+
+    def _window_serves(self, text: int, length: int) -> bool:
+        return self.window is not None and self.window.complete(self, text, length)
+
+    def adopt(self, seq: int, match: Match) -> None:
+        """Let an empty sequence own what was found, at positions 0 to ``match.length`` - 1."""
+        with self.step():
+            super().adopt(seq, match)
+            if match.length and match.text is not None:
+                if self.window is not None:
+                    self.window.cells.seq_cp(match.text.seq, seq, 0, match.length)
+                if self.recurrent is not None:
+                    self.recurrent.adopt_kept(match.text.seq, seq, match.length)
+
+    def _all_or_none(
+        self, *changes: Callable[[], object], shift: bool = False, source: int | None = None
+    ) -> None:
+        """Make changes in all pools; refuse them if a next token would not see what it should.
+
+        ``source``: the sequence whose oldest position to report, if not the one that would miss something.
+        """
+        marks = [(mark, mark.valid_to) for mark in self._marks]
+        try:
+            with self.step():
+                for change in changes:
+                    change()
+                self._require_complete()
+        except BaseException as error:
+            for mark, valid_to in marks:
+                mark.valid_to = valid_to
+            if not isinstance(error, _Forgotten):
+                raise
+            raise self._refused(error, shift, source) from None
+
+    def _require_complete(self) -> None:
+        if self.window is None:
+            return
+        for seq in range(self.n_seq_max):
+            position = self.cells.seq_pos_max(seq) + 1
+            if position and not self.window.complete(self, seq, position):
+                raise _Forgotten(seq, position)
+
+    def _refused(self, error: _Forgotten, shift: bool, source: int | None) -> CacheError:
+        window = 0 if self.window is None else self.window.window
+        what = (
+            f"the next token of sequence {error.seq}, at position {error.position}, sees {window} positions "
+            "in window layers, and not all of them are held there any more"
+        )
+        if shift:
+            return CannotShift(
+                f"{what}: shift more at once, or create the context with swa_full=True"
+            )
+        oldest = self.oldest_rewind(error.seq if source is None else source)
+        return CannotRewind(
+            f"{what}: the oldest legal position is {oldest}, or 0 to remove all of it", oldest
+        )
+
+
+class _Forgotten(CacheError):
+    """What the next token of a sequence sees is not held."""
+
+    def __init__(self, seq: int, position: int) -> None:
+        super().__init__(f"sequence {seq} cannot go on at position {position}")
+        self.seq, self.position = seq, position
+
+
+class _Owners:
+    """Sequences beyond the numbered ones, which keep texts in every pool."""
+
+    def __init__(self, cache: HybridCache) -> None:
+        self._cache = cache
+
+    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
+        """Let ``dst`` own what ``src`` has."""
+        self._cache.cells.seq_cp(src, dst, p0, p1)
+        if self._cache.window is not None:
+            self._cache.window.cells.seq_cp(src, dst, p0, p1)
+        if self._cache.recurrent is not None:
+            self._cache.recurrent.keep_state(src, dst, p1)
+
+    def seq_rm(self, seq: int, p0: int, p1: int) -> None:
+        """Let ``seq`` leave."""
+        self._cache.cells.seq_rm(seq, p0, p1)
+        if self._cache.window is not None:
+            self._cache.window.cells.seq_rm(seq, p0, p1)
+        if self._cache.recurrent is not None:
+            self._cache.recurrent.shorten_kept(seq, p0)

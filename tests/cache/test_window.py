@@ -1,0 +1,439 @@
+"""Window pools: reuse of cells, rewinds, checkpoints, shifts, forks, failures, kept texts.
+
+Scenarios T18 to T20 are llama.cpp's own numbers (window 8, pool of 256 cells), with its wrong answers refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from make_models import SPECS, write_model
+
+from aleator.cache.hybrid import HybridCache
+from aleator.cache.kv_cache import LayerShape
+from aleator.cache.prefix import PrefixConfig
+from aleator.cache.recurrent import RecurrentCache, RecurrentShape
+from aleator.cache.window import WindowCache, window_capacity
+from aleator.core.errors import CacheFull, CannotRewind, CannotShift, ParameterError
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models.decoder import Decoder
+
+# Three layers, windows of 8 in the first and the last; all in f32.
+SPEC = replace(SPECS["gemma3"], n_layers=3, pattern=2, context=2048)
+TEXT = [int(t) for t in np.random.default_rng(5).integers(0, 64, 1200)]
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
+    path = write_model(tmp_path_factory.mktemp("gemma3") / "m.gguf", SPEC)
+    decoder = build_decoder(open_weights(path))
+    for block in decoder.blocks:
+        ffn: Any = block.ffn
+        ffn.rounded = False  # exact, so that small differences stay small
+    return decoder
+
+
+def context(decoder: Decoder, **options: Any) -> Any:
+    defaults: dict[str, Any] = {
+        "n_ctx": 1024,
+        "n_ubatch": 16,
+        "n_seq_max": 4,
+        "type_k": "f32",
+        "type_v": "f32",
+    }
+    return Context(decoder, **(defaults | options))
+
+
+def feed(ctx: Any, seq: int, tokens: list[int]) -> torch.Tensor:
+    """Logits after the last token."""
+    logits: torch.Tensor = ctx.decode(Batch.one(tokens, None, seq))[-1]
+    return logits
+
+
+def fresh(decoder: Decoder, tokens: list[int]) -> torch.Tensor:
+    return feed(context(decoder), 0, tokens)
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return bool((a - b).abs().max() < 1e-5 * (b.max() - b.min()))
+
+
+def held(cache: Any, seq: int = 0) -> tuple[int, int]:
+    return cache.window.seq_pos_min(seq), cache.window.seq_pos_max(seq)
+
+
+@pytest.fixture
+def three_hundred(decoder: Decoder) -> Any:
+    ctx = context(decoder)
+    for start in range(0, 300, 16):
+        feed(ctx, 0, TEXT[start : min(start + 16, 300)])
+    return ctx
+
+
+def test_capacity() -> None:
+    assert window_capacity(8, 1024, 4, 16) == 256
+    assert window_capacity(512, 4096, 1, 512) == 1024
+    assert window_capacity(512, 600, 1, 512) == 600
+    assert window_capacity(512, 1024, 1, 512) == 1024
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_ring(decoder: Decoder, native: bool) -> None:
+    ctx, at = context(decoder), 0
+    if not native:
+        ctx._native = None
+    for end, expected in ((240, 0), (256, 0), (257, 1), (260, 4), (300, 44)):
+        while at < end:
+            step = min(16, end - at)
+            logits = feed(ctx, 0, TEXT[at : at + step])
+            at += step
+        assert held(ctx.cache) == (expected, end - 1)
+        assert (ctx.cache.seq_pos_min(0), ctx.cache.seq_pos_max(0)) == (expected, end - 1)
+        ctx.cache.check()
+    assert ctx.cache.used == 300
+    assert ctx.cache.window.used == 256
+    full = context(decoder, swa_full=True)
+    assert same(logits, feed(full, 0, TEXT[:300]))
+    assert full.cache.window.used == 300
+
+
+@pytest.mark.parametrize("n", [51, 52, 290, 300])
+def test_rewinds_that_are_held_are_exact(decoder: Decoder, three_hundred: Any, n: int) -> None:
+    three_hundred.cache.seq_rm(0, n, -1)
+    assert three_hundred.cache.seq_pos_max(0) == n - 1
+    logits = feed(three_hundred, 0, [TEXT[700]])
+    assert same(logits, fresh(decoder, [*TEXT[:n], TEXT[700]]))
+
+
+@pytest.mark.parametrize("n", [50, 49, 30, 1])
+def test_rewinds_past_the_window_are_refused(three_hundred: Any, n: int) -> None:
+    cache = three_hundred.cache
+    before = cache.cells.map(), cache.window.cells.map()
+    with pytest.raises(CannotRewind, match="oldest legal position is 51") as caught:
+        cache.seq_rm(0, n, -1)
+    assert caught.value.oldest_legal == cache.oldest_rewind(0) == 51
+    assert (cache.cells.map(), cache.window.cells.map()) == before
+    handle = cache.sequence(0)
+    assert (handle.oldest_rewind(), handle.can_truncate(50), handle.can_truncate(51)) == (
+        51,
+        False,
+        True,
+    )
+    with pytest.raises(CannotRewind):
+        handle.truncate(n)
+    handle.truncate(0)
+    assert (cache.used, cache.window.used) == (0, 0)
+
+
+def test_checkpoint(decoder: Decoder) -> None:
+    ctx = context(decoder)
+    feed(ctx, 0, TEXT[:100])
+    handle = ctx.cache.sequence(0)
+    mark = handle.checkpoint()
+    assert mark.nbytes == 8 * 2 * 2 * 2 * 16 * 4  # positions, layers, K and V, heads, channels
+    feed(ctx, 0, TEXT[100:400])
+    assert not handle.can_truncate(100)
+    handle.restore(mark)
+    assert (held(ctx.cache), handle.next) == ((92, 99), 100)
+    ctx.cache.check()
+    assert same(feed(ctx, 0, [TEXT[100]]), fresh(decoder, TEXT[:101]))
+    handle.restore(mark)  # again, now with what is held
+    assert same(feed(ctx, 0, [TEXT[100]]), fresh(decoder, TEXT[:101]))
+    handle.truncate(0)
+    with pytest.raises(CannotRewind):
+        handle.restore(mark)
+
+
+def test_shift_of_what_is_held(decoder: Decoder, three_hundred: Any) -> None:
+    cache = three_hundred.cache
+    assert cache.can_shift()
+    full = context(decoder, swa_full=True)
+    feed(full, 0, TEXT[:300])
+    for each in (cache, full.cache):
+        each.seq_rm(0, 4, 152)
+        each.seq_add(0, 152, -1, -148)
+    assert held(cache) == (4, 151)
+    assert same(feed(three_hundred, 0, TEXT[300:310]), feed(full, 0, TEXT[300:310]))
+    cache.check()
+
+
+def test_shift_that_brings_the_forgotten_into_view_is_refused(three_hundred: Any) -> None:
+    cache = three_hundred.cache
+    cache.seq_rm(0, 30, 297)  # a token at 300 sees 293 on: 297 to 299
+    before = cache.cells.map(), cache.window.cells.map()
+    with pytest.raises(CannotShift, match="swa_full"):  # then it would see 25 to 29, which are gone
+        cache.seq_add(0, 297, -1, -267)
+    assert (cache.cells.map(), cache.window.cells.map()) == before
+    assert cache.seq_pos_max(0) == 299
+
+
+def test_forks(decoder: Decoder, three_hundred: Any) -> None:
+    cache = three_hundred.cache
+    cache.seq_cp(0, 1)
+    for seq in (0, 1):
+        logits = feed(three_hundred, seq, [TEXT[400 + seq]])
+        assert same(logits, fresh(decoder, [*TEXT[:300], TEXT[400 + seq]]))
+    with pytest.raises(CannotRewind):  # its window would be empty
+        cache.seq_cp(0, 2, 0, 40)
+    assert cache.seq_pos_max(2) == -1
+    cache.seq_keep(1)
+    assert cache.seq_pos_max(0) == -1
+    cache.check()
+
+
+def test_cells_of_several_go_when_each_has_left_them(decoder: Decoder) -> None:
+    ctx = context(decoder)
+    batch = Batch()
+    for i in range(200):
+        batch.add(TEXT[i], i, [0, 1, 2, 3])
+    ctx.decode(batch)
+    for at in range(200, 500, 10):
+        logits = feed(ctx, 0, TEXT[at : at + 10])
+        assert ctx.cache.window.used <= 256
+        ctx.cache.check()
+    assert same(logits, fresh(decoder, TEXT[:500]))
+    assert same(feed(ctx, 3, [TEXT[200]]), fresh(decoder, TEXT[:201]))
+
+
+def test_many_sequences(decoder: Decoder) -> None:
+    ctx = context(decoder)
+    for at in range(0, 240, 4):
+        batch = Batch()
+        for seq in range(4):
+            for i in range(4):
+                batch.add(TEXT[seq * 240 + at + i], None, [seq], logits=i == 3)
+        rows = ctx.decode(batch)
+    ctx.cache.check()
+    assert ctx.cache.window.used == 256
+    for seq in range(4):
+        assert same(rows[seq], fresh(decoder, TEXT[seq * 240 : seq * 240 + 240]))
+
+
+def test_a_failed_decode_restores_what_was_overwritten(
+    decoder: Decoder, three_hundred: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx, cache = three_hundred, three_hundred.cache
+    before = cache.cells.map(), cache.window.cells.positions.copy()
+    run, calls = ctx._native.run, 0
+
+    def failing(*args: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        out: torch.Tensor = run(*args)
+        if calls == 20:
+            raise KeyboardInterrupt
+        return out
+
+    monkeypatch.setattr(ctx._native, "run", failing)
+    with pytest.raises(KeyboardInterrupt):
+        ctx.decode(Batch.one(TEXT[300:640]))
+    monkeypatch.undo()
+    assert cache.cells.map() == before[0]
+    assert np.array_equal(cache.window.cells.positions, before[1])
+    cache.check()
+    cache.seq_rm(0, 51, -1)  # the very first that is held
+    assert same(feed(ctx, 0, [TEXT[51]]), fresh(decoder, TEXT[:52]))
+
+
+def test_a_full_cache_changes_nothing(decoder: Decoder) -> None:
+    ctx = context(decoder, n_ctx=600)
+    feed(ctx, 0, TEXT[:590])
+    before = ctx.cache.cells.map(), ctx.cache.window.cells.positions.copy()
+    with pytest.raises(CacheFull):
+        feed(ctx, 0, TEXT[590:605])
+    assert ctx.cache.cells.map() == before[0]
+    assert np.array_equal(ctx.cache.window.cells.positions, before[1])
+
+
+def test_windows_that_do_not_fit(decoder: Decoder) -> None:
+    pool = WindowCache([LayerShape(1, 4, 4)], 12, window=8, n_seq_max=2, slack=0)
+    cache = HybridCache([], 64, window=pool, n_seq_max=2)
+    _place(cache, [(i, 0) for i in range(8)])
+    with pytest.raises(CacheFull, match="12 cells"):
+        _place(cache, [(i, 1) for i in range(8)])
+    assert (cache.seq_pos_max(1), pool.seq_pos_max(1), pool.used) == (-1, -1, 8)
+
+
+def test_kept_texts(decoder: Decoder) -> None:
+    ctx = context(decoder, prefix=PrefixConfig(block=4, texts=3))
+    feed(ctx, 0, TEXT[:120])
+    assert ctx.cache.keep(0, TEXT[:120])
+    ctx.cache.seq_rm(0)
+    assert ctx.cache.reuse(0, TEXT[:130]) == 120
+    assert same(feed(ctx, 0, TEXT[120:130]), fresh(decoder, TEXT[:130]))
+    ctx.cache.seq_rm(0)
+    assert ctx.cache.reuse(0, TEXT[:60]) == 59  # all of it is still held
+    ctx.cache.seq_rm(0)
+    for seq in (1, 2, 3):  # what is kept leaves the windows
+        feed(ctx, seq, TEXT[seq * 200 : seq * 200 + 200])
+    match = ctx.cache.match(TEXT[:40])
+    assert match.length == 0
+    assert "window" in match.why_not[-1]
+    ctx.cache.check()
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"window": 0}, "window"),
+        ({"window": 4, "sinks": -1}, "sinks"),
+        ({"window": 4, "slack": -1}, "slack"),
+    ],
+)
+def test_sizes_are_checked(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(ParameterError, match=name):
+        WindowCache([LayerShape(1, 4, 4)], 16, **options)
+
+
+def test_streams_are_refused(decoder: Decoder) -> None:
+    with pytest.raises(ParameterError, match="policy"):
+        context(decoder, policy="streams")
+
+
+def _place(cache: HybridCache, tokens: list[tuple[int, int]]) -> Any:
+    """Tokens (position, sequence) as a decode would place them; the last's positions of cells, and mask."""
+    batch = Batch()
+    for pos, seq in tokens:
+        batch.add(0, pos, [seq])
+    tensors: Any = None
+    with cache.step(cache.plan(batch, n_ubatch=4)) as step:
+        for part in step:
+            if part.window is not None:
+                tensors = part.window.tensors()
+                assert cache.window is not None
+                positions = cache.window.cells.positions[tensors._rows]
+                tensors = positions, tensors.mask(0)
+    return tensors
+
+
+def test_sinks() -> None:
+    pool = WindowCache([LayerShape(1, 4, 4)], 12, window=4, sinks=2, slack=2)
+    cache = HybridCache([], 64, window=pool)
+    for start in range(0, 40, 4):
+        seen, mask = _place(cache, [(start + i, 0) for i in range(4)])
+    held_positions = sorted(int(p) for p in pool.cells.positions if p >= 0)
+    assert held_positions == [0, 1, *range(30, 40)]
+    for row, pos in enumerate(range(36, 40)):
+        visible = seen[(mask[row] == 0).numpy()]
+        assert sorted(visible) == [0, 1, *range(pos - 3, pos + 1)]
+    with pytest.raises(CannotRewind) as caught:
+        cache.seq_rm(0, 32, -1)
+    assert caught.value.oldest_legal == 33
+
+
+def test_recurrent_layers_beside_attention() -> None:
+    """A sequence lives in both pools; what one refuses the other does not do."""
+    states = RecurrentCache([RecurrentShape(2, 1, 1)], n_seq_max=3, rollback=2)
+    cache = HybridCache([LayerShape(1, 4, 4)], 32, recurrent=states, n_seq_max=3)
+    _place(cache, [(i, 0) for i in range(10)])
+    assert (cache.seq_pos_max(0), states.seq_pos_max(0)) == (9, 9)
+    with pytest.raises(CannotRewind) as caught:
+        cache.seq_rm(0, 5, -1)
+    assert caught.value.oldest_legal == 8
+    assert cache.oldest_rewind(0) == 8
+    with pytest.raises(ParameterError, match="part of sequence"):
+        cache.seq_cp(0, 1, 0, 4)
+    assert (cache.used, cache.seq_pos_max(1), states.seq_pos_max(1)) == (10, -1, -1)
+    cache.seq_rm(0, 8, -1)
+    cache.seq_cp(0, 1)
+    assert [pool.seq_pos_max(1) for pool in (cache, states)] == [7, 7]
+    with pytest.raises(ParameterError, match="not empty"):
+        cache.seq_cp(0, 1)
+    mark = cache.checkpoint(1)
+    _place(cache, [(8 + i, 1) for i in range(5)])
+    cache.restore(1, mark)
+    assert [pool.seq_pos_max(1) for pool in (cache, states)] == [7, 7]
+    assert cache.seq_pos_min(0) == 7
+    cache.seq_rm(0, 2, 4)  # the state keeps what it has read
+    assert cache.cells.seq_cells(0) == 6
+    cache.clear()
+    assert (cache.used, states.used) == (0, 0)
+    states.check()
+
+
+class Model(RuleBasedStateMachine):
+    """Random operations in two pools against the sets of positions that each must hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window = WindowCache(
+            [LayerShape(1, 1, 1)], 14, window=4, slack=3, n_seq_max=3, type_k="f32"
+        )
+        self.cache = HybridCache([], 60, window=self.window, n_seq_max=3)
+        self.texts: dict[int, list[int]] = {s: [] for s in range(3)}
+        self.counter = 0
+
+    @rule(
+        lengths=st.dictionaries(st.integers(0, 2), st.integers(1, 6), min_size=1),
+        fail=st.booleans(),
+    )
+    def decode(self, lengths: dict[int, int], fail: bool) -> None:
+        batch, new = Batch(), {s: list(t) for s, t in self.texts.items()}
+        for seq, n in lengths.items():
+            for _ in range(n):
+                self.counter += 1
+                batch.add(0, None, [seq])
+                new[seq].append(self.counter)
+        try:
+            with self.cache.step(self.cache.plan(batch, n_ubatch=4)) as step:
+                index = 0
+                order = [x for s, n in lengths.items() for x in new[s][-n:]]
+                for part in step:
+                    t = len(part.positions)
+                    values = torch.tensor(order[index : index + t], dtype=torch.float32)
+                    part.window.tensors().write(0, values.view(-1, 1, 1), values.view(-1, 1, 1))
+                    index += t
+                if fail:
+                    raise KeyboardInterrupt
+        except (KeyboardInterrupt, CacheFull):
+            return
+        self.texts = new
+
+    def _try(self, change: Callable[[], object], texts: dict[int, list[int]]) -> None:
+        before = self.cache.cells.map(), self.window.cells.positions.tolist()
+        try:
+            change()
+        except CannotRewind:
+            assert (self.cache.cells.map(), self.window.cells.positions.tolist()) == before
+        else:
+            self.texts = texts
+
+    @rule(seq=st.integers(0, 2), back=st.integers(0, 12))
+    def rewind(self, seq: int, back: int) -> None:
+        n = max(0, len(self.texts[seq]) - back)
+        self._try(lambda: self.cache.seq_rm(seq, n, -1), self.texts | {seq: self.texts[seq][:n]})
+
+    @rule(src=st.integers(0, 2), dst=st.integers(0, 2))
+    def fork(self, src: int, dst: int) -> None:
+        if src != dst:
+            self.cache.seq_rm(dst)
+            self.texts[dst] = []
+            self._try(
+                lambda: self.cache.seq_cp(src, dst), self.texts | {dst: list(self.texts[src])}
+            )
+
+    @invariant()
+    def agrees(self) -> None:
+        self.cache.check()
+        self.window.cells.check()
+        assert self.window.used <= self.window.capacity
+        keys = self.window.keys.layers[0].view(-1)
+        for seq, text in self.texts.items():
+            assert self.cache.cells.seq_pos_max(seq) == len(text) - 1
+            cells = self.window.cells.seq_cell_list(seq)
+            positions = self.window.cells.positions[cells]
+            assert [float(k) for k in keys[torch.from_numpy(cells)]] == [text[p] for p in positions]
+            assert set(range(max(0, len(text) - 3), len(text))) <= set(positions.tolist())
+
+
+TestModel = Model.TestCase
+TestModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
