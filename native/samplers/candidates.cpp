@@ -48,12 +48,21 @@ void Candidates::load(const void* data, int64_t n, Dtype dtype) {
   maxima_.assign((n_tiles_ + 15) / 16 * 16, -infinity);
   state_.assign(n_tiles_, 0);
   copies_.resize(n_tiles_ * tile_size);  // reserved whole: pointers into it stay valid
+  has_nan_.resize(n_tiles_);
   const float* source = static_cast<const float*>(data);
-  if (dtype != Dtype::f32) {
+  if (dtype == Dtype::f32) {
+    if (whole) scan(source, whole, maxima_.data(), has_nan_.data());
+  } else {
+    const auto widen = dtype == Dtype::f16 ? widen_f16_ : widen_bf16_;
     widened_.resize(n);
-    (dtype == Dtype::f16 ? widen_f16_ : widen_bf16_)(static_cast<const uint16_t*>(data), n,
-                                                     widened_.data());
     source = widened_.data();
+    // In pieces, so that the scan finds them in the cache.
+    for (int64_t t = 0; t < n_tiles_; t += 32) {
+      const int64_t from = t * tile_size, to = std::min(n, (t + 32) * tile_size);
+      widen(static_cast<const uint16_t*>(data) + from, to - from, widened_.data() + from);
+      if (const int64_t tiles = (to - from) / tile_size)
+        scan(source + from, tiles, &maxima_[t], &has_nan_[t]);
+    }
   }
   for (int64_t t = 0; t < whole; ++t) tiles_[t] = source + t * tile_size;
   if (whole < n_tiles_) {  // the rest, padded with masked tokens to a whole tile
@@ -62,8 +71,6 @@ void Candidates::load(const void* data, int64_t n, Dtype dtype) {
     tiles_[whole] = rest;
     state_[whole] = 1;
   }
-  has_nan_.resize(n_tiles_);
-  if (whole) scan(source, whole, maxima_.data(), has_nan_.data());
   if (whole < n_tiles_) scan(tiles_[whole], 1, &maxima_[whole], &has_nan_[whole]);
   if (std::memchr(has_nan_.data(), 1, n_tiles_))
     for (int64_t t = 0; t < n_tiles_; ++t)
@@ -153,11 +160,15 @@ void Candidates::keep_infinite() {
 }
 
 void Candidates::set_compact(Buffer<int32_t>& ids, Buffer<float>& logits) {
+  set_compact(ids, logits, maximum_(logits.data(), static_cast<int64_t>(logits.size())));
+}
+
+void Candidates::set_compact(Buffer<int32_t>& ids, Buffer<float>& logits, float top) {
   ids_.swap(ids);
   logits_.swap(logits);
   dense_ = false;
   mass_ = 0;
-  top_ = maximum_(logits_.data(), static_cast<int64_t>(logits_.size()));
+  top_ = top;
 }
 
 void Candidates::list(std::vector<int32_t>& ids, std::vector<float>& logits) const {
@@ -646,7 +657,7 @@ int Candidates::find_bin_in_part_of_row(int32_t mean, uint64_t wanted, uint64_t*
   if (depth <= mean) return n_bins;
   collect_near(depth_threshold(depth), spare_ids_, spare_logits_);
   const uint64_t whole = mass_;
-  set_compact(spare_ids_, spare_logits_);
+  set_compact(spare_ids_, spare_logits_, top_);
   find_tiles(-infinity);
   const int bin = find_bin(mean, depth - mean, Measure::mass, wanted, above);
   if (bin == n_bins) {  // the row is as it was
@@ -714,8 +725,9 @@ void Candidates::collect_prefix(int32_t mean, const Ranked& last) {
   std::sort(excluded_.begin(), excluded_.end());
   size_t from = 0, to = 0;
   const auto move_until = [&](size_t end) {
-    std::memmove(&spare_ids_[to], &spare_ids_[from], (end - from) * sizeof(int32_t));
-    std::memmove(&spare_logits_[to], &spare_logits_[from], (end - from) * sizeof(float));
+    std::memmove(spare_ids_.data() + to, spare_ids_.data() + from, (end - from) * sizeof(int32_t));
+    std::memmove(spare_logits_.data() + to, spare_logits_.data() + from,
+                 (end - from) * sizeof(float));
     to += end - from;
     from = end + 1;
   };

@@ -143,6 +143,7 @@ class Candidates {
   enum class Measure { mass, count };
 
   void set_compact(Buffer<int32_t>& ids, Buffer<float>& logits);
+  void set_compact(Buffer<int32_t>& ids, Buffer<float>& logits, float top);  // the largest of them
   void weigh_part();
   const Part& near_top(double bits);
   uint64_t first_below(uint64_t bound);

@@ -137,11 +137,15 @@ inline Weight weight(Floats t) {
   return {high, __builtin_convertvector(rest, Ints)};
 }
 
-// -t in Q16, rounded to nearest, ties to even: adding 2^23 leaves the integer in the mantissa.
-inline Ints depth_of(Floats t) {
-  const Floats r = add_exact_product(t, Floats{} + 65536.0f, Floats{} - 8388608.0f);
+// rint(-x * unit), a power of two, ties to even, for a product of at most 2^23: adding 2^23 leaves
+// the integer in the mantissa.
+inline Ints round_magnitude(Floats x, float unit) {
+  const Floats r = add_exact_product(x, Floats{} + unit, Floats{} - 8388608.0f);
   return reinterpret_cast<Ints>(r) & 0x7FFFFF;
 }
+
+// -t in Q16.
+inline Ints depth_of(Floats t) { return round_magnitude(t, 65536.0f); }
 
 inline Ints score_of(Ints depth, int32_t mean) {
   const Ints away = depth - mean;
@@ -401,20 +405,23 @@ int64_t find_tiles(const float* maxima, int64_t n, float zmax, float threshold, 
 }
 
 void add_moments(const float* x, int64_t n, float zmax, Moments* moments) {
-  uint64_t squares = 0;
-  int64_t sum = 0, count = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const float d = x[i] - zmax;
-    const float scaled = (d > -256.0f ? d : -256.0f) * 4096.0f;
-    const auto q = static_cast<int64_t>(static_cast<int32_t>(__builtin_rintf(scaled)));
-    const bool in = x[i] > minus_infinity;
-    sum += in ? q : 0;
-    squares += in ? static_cast<uint64_t>(q * q) : 0;
-    count += in;
-  }
-  moments->count += static_cast<uint64_t>(count);
-  moments->sum += sum;
-  moments->squares += squares;
+  each_tile(x, n, [=](int64_t, const float* tile, int) {
+    uint32_t q[tile_size];  // without their sign, 0 for masked tokens; a tile's sum is below 2^28
+    Ints sum{}, count{};
+    for (int i = 0; i < tile_size; i += lanes) {
+      const Floats v = load(tile + i);
+      const Ints in = v > minus_infinity;
+      const Ints rounded = round_magnitude(larger(v - zmax, Floats{} - 256.0f), 4096.0f) & in;
+      store(q + i, rounded);
+      sum += rounded;
+      count -= in;
+    }
+    uint64_t squares = 0;
+    for (int i = 0; i < tile_size; ++i) squares += uint64_t{q[i]} * q[i];
+    moments->count += static_cast<uint64_t>(sum_of(count));
+    moments->sum -= sum_of(sum);
+    moments->squares += squares;
+  });
 }
 
 int collect(const float* x, const int32_t* listed, int32_t first_id, float zmax, float threshold,

@@ -80,6 +80,8 @@ def test_stop_strings_and_limits_count(model: aleator.LanguageModel) -> None:
             short = model.generate("A", grammar=DIALOGUE, max_tokens=n, **options)
             assert short.tokens == plain.tokens[:n]
             assert short.stop_reason == "length"
+    ended = model.generate("A", grammar=DIALOGUE, stop="pity.", seed=2)
+    assert (ended.stop_reason, ended.complete) == ("stop", False)  # the text lacks its end
     again = model.generate("A", grammar=DIALOGUE, seed=2)  # kept texts are those that were decoded
     assert again.tokens == plain.tokens
 

@@ -25,6 +25,7 @@ from tests.text.vocabularies import byte_level
         ('{"type": }', "line 1, column 10"),
         ('{\n  "a": [}', "line 2, column 9"),
         ('{"a": NaN}', "NaN is not JSON"),
+        (False, "which no text obeys"),
         ("[1]", "an object or a boolean, not list"),
         ({"a": {1, 2}}, "cannot be written as JSON"),
         ({"uniqueItems": True}, "uniqueItems (at #), which is not supported"),
@@ -72,6 +73,10 @@ def test_the_place_of_a_mistake_is_shown(
     shown, caret = str(error.value).splitlines()[-2:]
     assert shown.strip() == text.splitlines()[line - 1].strip()
     assert len(caret) - 2 == column
+
+
+def test_true_is_any_json() -> None:
+    assert S.JSONSchema(True) == S.JSONSchema("true") == S.JSONSchema({})
 
 
 def test_without_llguidance(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,8 @@ class Stats:
     ``prompt`` is the prefill, ``decode`` everything after the first token of each completion (model,
     sampling and detokenising; not what the caller does between two pieces), ``sampler`` the calls of the
     chains within both.  ``reused_tokens`` are prompt tokens that the cache held already: they are not
-    among the ``prompt_tokens``, which were computed.
+    among the ``prompt_tokens``, which were computed.  ``forced_tokens`` are those of the sampled tokens that
+    were decoded together with the one before, because a grammar forced their text.
     """
 
     prompt_tokens: int = 0
@@ -202,7 +203,8 @@ class Completion:
         self.stop_reason = reason
         states = [c.constraint for c in self.request.chain.constraints]
         if states:
-            self.complete = reason == "eog" or all(c.complete for c in states)
+            whole = reason != "stop" and all(c.complete for c in states)
+            self.complete = reason == "eog" or whole
 
 
 class Generation(Iterator[str]):

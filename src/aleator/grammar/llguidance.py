@@ -58,8 +58,10 @@ def schema_text(schema: Any) -> str:
         raise GrammarError(
             f"a JSON schema is an object or a boolean, not {type(schema).__name__}: {schema!r:.80}"
         )
+    if schema is False:
+        raise GrammarError("the JSON schema is false, which no text obeys")
     try:
-        return json.dumps(schema, ensure_ascii=False, allow_nan=False)
+        return json.dumps({} if schema is True else schema, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise GrammarError(f"the JSON schema cannot be written as JSON: {error}") from None
 
