@@ -16,13 +16,14 @@ from native_module import ROOT, build, environment
 BUILD = ROOT / "build" / "sanitize"
 TESTS = [
     "tests/core", "tests/samplers", "tests/threads", "tests/cache/test_cells.py",
+    "tests/cache/test_cells_state_machine.py",
     "tests/models/test_gguf.py", "tests/models/test_native_linear.py",
     "tests/models/test_native_step.py",
     "tests/grammar/test_gbnf.py", "tests/grammar/test_gbnf_lazy.py", "tests/grammar/test_gbnf_robust.py",
     # Large rows and many draws: slow here, and nothing in them that smaller ones have not.
     "--deselect=tests/samplers/test_conformance.py::test_large_vocabularies_equal_reference",
     "--ignore=tests/samplers/test_statistics.py", "--ignore=tests/samplers/test_mutations.py",
-    "--ignore=tests/samplers/test_adding.py",
+    "--ignore=tests/samplers/test_adding.py", "--ignore=tests/samplers/test_token_first.py",
 ]  # fmt: skip
 PROBES = {
     "write_past_end(1000)": "heap-buffer-overflow",

@@ -160,6 +160,18 @@ ALEATOR_BIND(cells) {
           },
           "cell"_a, "Ascending ids of the sequences that own a cell.")
       .def(
+          "census",
+          [](const Cells& c) {
+            std::vector<int32_t> first(static_cast<size_t>(c.size()), -1), count(first.size());
+            for (int64_t i = 0; i < c.size(); ++i) {
+              const auto ids = c.owners(i);
+              count[static_cast<size_t>(i)] = static_cast<int32_t>(ids.size());
+              if (!ids.empty()) first[static_cast<size_t>(i)] = ids[0];
+            }
+            return nb::make_tuple(owned_array(std::move(first)), owned_array(std::move(count)));
+          },
+          "Each cell's lowest owner (-1: none) and how many it has, int32 [size] each.")
+      .def(
           "used_in",
           [](const Cells& c, int32_t stream) {
             if (stream < 0 || stream >= c.n_streams())

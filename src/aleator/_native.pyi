@@ -126,6 +126,11 @@ class Cells:
     def owners_of(self, cell: int) -> list[int]:
         """Ascending ids of the sequences that own a cell."""
 
+    def census(self) -> tuple:
+        """
+        Each cell's lowest owner (-1: none) and how many it has, int32 [size] each.
+        """
+
     def used_in(self, stream: int) -> int: ...
 
     def find(self, n: int, contiguous: bool = False, stream: int = 0) -> NDArray[numpy.int64]:

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from make_models import SPECS, write_model
 
+from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
-from aleator.core.errors import CannotRewind, InvalidBatch, ParameterError
+from aleator.core.errors import CannotRewind, CannotShift, InvalidBatch, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
@@ -237,6 +238,67 @@ def test_checkpoints(decoder: Decoder) -> None:
     other = RecurrentCache([RecurrentShape(3, 2, 1)] * 2)
     with pytest.raises(ParameterError, match="another shape"):
         other.restore(0, kept)
+
+
+def test_handles(decoder: Decoder) -> None:
+    ctx = context(decoder, rollback=3)
+    text = ctx.cache.sequence()
+    feed(ctx, text.id, TEXT[:12])
+    assert (len(text), text.pos_min, text.pos_max, text.next) == (12, 11, 11, 12)
+    assert text.positions.tolist() == [8, 9, 10, 11]
+    assert len(set(text.cells.tolist())) == 4
+    assert (text.oldest_rewind(), text.can_truncate(8), text.can_truncate(9)) == (9, False, True)
+    mark = text.checkpoint()
+    fork = text.fork(10)
+    assert (fork.next, text.next) == (10, 12)
+    with pytest.raises(CannotRewind):
+        text.fork(3)
+    assert ctx.cache.used == 2
+    fork.shift(0, 99, 20)
+    assert (fork.next, text.next) == (30, 12)
+    fork.divide(0, 99, 3)
+    assert fork.next == 10
+    assert same(feed(ctx, fork.id, [TEXT[20]]), fresh(decoder, [*TEXT[:10], TEXT[20]]))
+    feed(ctx, text.id, TEXT[12:30])
+    with pytest.raises(CannotRewind):
+        text.truncate(12)
+    text.restore(mark)
+    assert same(feed(ctx, text.id, [TEXT[12]]), fresh(decoder, TEXT[:13]))
+    with pytest.raises(CannotRewind, match="middle"):
+        text.drop(3, 6)
+    text.drop(12, 99)
+    assert text.next == 12
+    with pytest.raises(CannotShift):
+        text.slide()
+    text.close()
+    fork.close()
+    assert ctx.cache.used == 0
+
+
+def test_kept_texts(decoder: Decoder) -> None:
+    ctx = Context(decoder, n_seq_max=2, prefix=PrefixConfig(texts=2))
+    cache: Any = ctx.cache
+    feed(ctx, 0, TEXT[:20])
+    assert cache.keep(0, TEXT[:20])
+    assert not cache.keep(0, TEXT[:10])  # that state is not held
+    cache.seq_rm(0)
+    assert cache.reuse(0, TEXT[:30]) == 20
+    assert same(feed(ctx, 0, TEXT[20:30]), fresh(decoder, TEXT[:30]))
+    cache.seq_rm(0)
+    match = cache.match([*TEXT[:15], 1, 2, 3])
+    assert match.length == 0
+    assert "20 tokens" in match.why_not[-1]
+    assert cache.used == 0
+    for i in range(3):  # the oldest goes
+        feed(ctx, 1, TEXT[i : i + 8])
+        cache.keep(1, TEXT[i : i + 8])
+        cache.seq_rm(1)
+    assert cache.match(TEXT[:30]).length == 0
+    assert cache.match(TEXT[2:30]).length == 8
+    cache.check()
+    cache.clear()
+    assert cache.match(TEXT[2:30]).length == 0
+    cache.check()
 
 
 # Batches

@@ -141,5 +141,5 @@ def test_the_context_ends_a_text_too(model: aleator.LanguageModel) -> None:
 
 @pytest.mark.parametrize("number", range(24))
 def test_random_schemas(number: int, model: aleator.LanguageModel) -> None:
-    """The first of those that tools/json_schemas.py goes through; at most 120 tokens each."""
+    """The first of those that tools/json_schemas.py goes through; at most 160 tokens each."""
     assert check(model, number, 160) is None

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from aleator.cache.prefix import Match, PrefixConfig
     from aleator.cache.sequence import Checkpoint, Sequence, Slid
     from aleator.cache.step import MicroBatch, Step
+    from aleator.cache.view import Frame
 
 _MODULES = {
     "CellTensors": "cell_tensors",
     "Checkpoint": "sequence",
     "Defragmented": "kv_cache",
+    "Frame": "view",
     "KVCache": "kv_cache",
     "LayerShape": "kv_cache",
     "Match": "prefix",
@@ -39,6 +41,7 @@ __all__ = [
     "Cells",
     "Checkpoint",
     "Defragmented",
+    "Frame",
     "KVCache",
     "LayerShape",
     "Match",

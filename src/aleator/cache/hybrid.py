@@ -21,7 +21,7 @@ from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
 from aleator.cache.recurrent import RecurrentBatch, RecurrentCache, RecurrentCheckpoint
 from aleator.cache.step import MicroBatch, Step
 from aleator.cache.window import WindowBatch, WindowCache, WindowCheckpoint
-from aleator.core.errors import CacheError, CannotRewind, CannotShift, ParameterError
+from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
 
 
 @dataclass(frozen=True)
@@ -171,6 +171,18 @@ class HybridCache(KVCache):
         if self.window is not None and self.window.capacity < self.size:
             least = 0
         return least if self.recurrent is None else min(least, self.recurrent.rewindable)
+
+    @property
+    def pools(self) -> list[Any]:
+        """The pools whose states make up this one's."""
+        return [self, *self.followers]
+
+    def require_complete(self) -> None:
+        """Raise Corrupt, of a state that was read, unless every pool holds what the next tokens see."""
+        try:
+            self._require_complete()
+        except _Forgotten as error:
+            raise Corrupt(0, f"window layers lack what follows from the others: {error}") from None
 
     def check(self) -> None:
         """Raise an error if the bookkeeping of a pool contradicts itself, or that of another."""

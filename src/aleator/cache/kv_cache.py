@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -14,6 +15,7 @@ import torch
 
 from aleator._native import Cells
 from aleator.cache.formats import llama
+from aleator.cache.formats.source import require_format
 from aleator.cache.plan import Plan, Tokens, make_plan
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
 from aleator.cache.sequence import Checkpoint
@@ -21,6 +23,7 @@ from aleator.cache.sequence import Sequence as Sequence_
 from aleator.cache.shift import turned_keys
 from aleator.cache.step import Step
 from aleator.cache.storage import make_storage, side_bytes
+from aleator.cache.view import Frame, take_frame
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
 
 log = logging.getLogger(__name__)
@@ -400,7 +403,8 @@ class KVCache:
         """Do pending work now instead of at the next decode; whether there was any."""
         pending = self.has_shift or self.do_defrag
         with torch.inference_mode(), self.step() as step:
-            step.settle()
+            step.apply_shifts()
+            step.defrag_if_asked()
         return pending
 
     def defrag(self, threshold: float | None = None, max_moves: int | None = None) -> Defragmented:
@@ -439,7 +443,40 @@ class KVCache:
         """
         return self.cells.map()
 
+    def frame(self, label: str = "") -> Frame:
+        """What the cells hold now, to be shown; see aleator.cache.view."""
+        return take_frame(self.cells, label)
+
+    def plot(self, path: str | PathLike[str], frames: Sequence[Frame] = ()) -> None:
+        """Draw cells by owner and position as PNG; needs matplotlib.
+
+        Args:
+            path: the file.
+            frames: what :meth:`frame` gave over time, oldest first; without any, what the cells hold now.
+
+        """
+        from aleator.cache.view_plot import plot_frames
+
+        plot_frames(frames or [self.frame()], path)
+
     # State; see aleator.cache.formats
+
+    @property
+    def pools(self) -> list[Any]:
+        """The pools whose states make up this one's."""
+        return [self]
+
+    def require_complete(self) -> None:
+        """Raise unless every pool holds what the next tokens see: there is one, which does."""
+
+    def seen_after(self, seq: int) -> int:
+        """The lowest position of a sequence that its state must hold: any."""
+        return 0
+
+    def stands_for(self, seq: int, n: int) -> bool:
+        """Whether a sequence holds positions 0 to ``n`` - 1, and no others."""
+        low, high = self.cells.seq_pos_min(seq), self.cells.seq_pos_max(seq)
+        return (low, high, self.cells.seq_cells(seq)) == (0, n - 1, n)
 
     @property
     def n_streams(self) -> int:
@@ -452,11 +489,10 @@ class KVCache:
         Args:
             seq: one sequence; -1: everything.
             format: "llama", llama.cpp's own layout (``llama_state_get_data``,
-                ``llama_state_seq_get_data``); "rows", the same of all layers alike, for models whose
-                state llama.cpp cuts in two.  Pending shifts are applied in what is written.
+                ``llama_state_seq_get_data``).  Pending shifts are applied in what is written.
 
         """
-        self._format(format)
+        require_format(format)
         if seq != -1:
             self._check("seq", seq)
         return llama.write(self, seq)
@@ -468,7 +504,7 @@ class KVCache:
             blob: the bytes.
             seq: the sequence that a sequence's state replaces, which need not be the one it was; -1: a
                 whole state, which replaces everything.
-            format: "llama" or "rows", as it was written.
+            format: "llama".
 
         Raises:
             Corrupt: the bytes are damaged or no state; says where.
@@ -476,7 +512,7 @@ class KVCache:
             CacheFull: it has more cells than are free.
 
         """
-        self._format(format)
+        require_format(format)
         if seq != -1:
             self._check("seq", seq)
         cells = llama.read(self, blob, seq)
@@ -490,7 +526,7 @@ class KVCache:
 
         As ``llama_state_save_file`` and ``llama_state_seq_save_file`` write them.
         """
-        self._format(format)
+        require_format(format)
         if seq != -1:
             self._check("seq", seq)
         return llama.write_session(self, tokens, seq)
@@ -499,7 +535,7 @@ class KVCache:
         self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
     ) -> list[int]:
         """Restore a session file's bytes as :meth:`state_read` does; returns its tokens."""
-        self._format(format)
+        require_format(format)
         if seq != -1:
             self._check("seq", seq)
         tokens = llama.read_session(self, data, seq)[0]
@@ -705,12 +741,3 @@ class KVCache:
     def _require_shift(self) -> None:
         if self.rotate is None:
             raise CannotShift("this model's keys cannot be turned to new positions")
-
-    def _format(self, name: str) -> None:
-        if name not in ("llama", "rows"):
-            raise ParameterError("format", f"format must be llama or rows, not {name!r}")
-        if name == "llama" and any(shape.rope for shape in self.shapes):
-            raise CacheError(
-                "llama.cpp keeps layers with a window in a cache of their own, whose states are not "
-                "supported: use format='rows', which is for aleator only"
-            )

@@ -12,14 +12,20 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.formats.source import require_format
 from aleator.cache.plan import Tokens, checked_positions, owner_bits
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
-from aleator.core.errors import CacheError, CannotRewind, InvalidBatch, ParameterError
+from aleator.core.errors import CacheError, CacheFull, CannotRewind, InvalidBatch, ParameterError
+
+if TYPE_CHECKING:
+    from aleator.cache.recurrent_sequence import RecurrentSequence
 
 log = logging.getLogger(__name__)
 
@@ -186,6 +192,7 @@ class RecurrentCache:
         # Of each step under way, innermost last: what the sequences that it changed held before.
         self._before: list[dict[int, History]] = []
         self.version = 0  # changes with every change
+        self._handles: dict[int, ref[Any]] = {}
         log.info(
             "recurrent states: %d sequences, %d layers, %s: %.2f MiB",
             n_seq_max,
@@ -213,6 +220,9 @@ class RecurrentCache:
     def cells(self) -> RecurrentCache:
         """What knows the sequences' positions: this."""
         return self
+
+    do_defrag = False
+    """Whether holes are to be filled: there are none."""
 
     @property
     def n_streams(self) -> int:
@@ -277,6 +287,46 @@ class RecurrentCache:
         size = min(n_ubatch, n_batch or n_ubatch)
         parts = tuple(slice(at, min(at + size, n)) for at in range(0, n, size))
         return RecurrentPlan(positions, owners, wanted, parts, self.version)
+
+    def sequence(self, id: int | None = None) -> RecurrentSequence:
+        """A handle on a sequence; see :class:`RecurrentSequence`.
+
+        Args:
+            id: which; None is the lowest that is empty and has no handle.
+
+        Raises:
+            CacheFull: every sequence is in use.
+
+        """
+        from aleator.cache.recurrent_sequence import RecurrentSequence
+
+        def has_handle(seq: int) -> bool:
+            handle = self._handles.get(seq)
+            return handle is not None and handle() is not None
+
+        if id is None:
+            ids = (
+                s for s in range(self.n_seq_max) if s not in self._histories and not has_handle(s)
+            )
+            id = next(ids, None)
+            if id is None:
+                raise CacheFull(
+                    0,
+                    0,
+                    message=f"all {self.n_seq_max} sequences are in use: close one, or create the context "
+                    "with a larger n_seq_max",
+                )
+        self._check("id", id)
+        if has_handle(id):
+            raise CacheError(f"sequence {id} has a handle already: use that, or close it")
+        made = RecurrentSequence(self, id)
+        self._handles[id] = ref(made)
+        return made
+
+    def history(self, seq: int) -> History:
+        """(row, position) of the states that are held of a sequence, oldest first."""
+        self._check("seq", seq)
+        return self._histories.get(seq, ())
 
     def step(self, plan: RecurrentPlan | None = None) -> RecurrentStep:
         """A block that changes the states, and changes nothing if it raises."""
@@ -362,6 +412,60 @@ class RecurrentCache:
         history = self._histories.get(text, ())
         if history and history[-1][1] >= length:
             self._change({text: ()})
+
+    # State; see aleator.cache.formats
+
+    @property
+    def pools(self) -> list[Any]:
+        """The pools whose states make up this one's."""
+        return [self]
+
+    def require_complete(self) -> None:
+        """Nothing: there is one pool."""
+
+    def stands_for(self, seq: int, n: int) -> bool:
+        """Whether a sequence is at position ``n`` - 1."""
+        return self.seq_pos_max(seq) == n - 1
+
+    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
+        """As :meth:`KVCache.state_write`: the newest state of everything (-1) or of one sequence."""
+        from aleator.cache.formats import llama
+
+        require_format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.write(cast(Any, self), seq)
+
+    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+        """As :meth:`KVCache.state_read`; returns how many states there were."""
+        from aleator.cache.formats import llama
+
+        require_format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.read(cast(Any, self), blob, seq)
+
+    def session_write(
+        self, tokens: Sequence[int], seq: int = -1, *, format: str = "llama"
+    ) -> bytes:
+        """As :meth:`KVCache.session_write`."""
+        from aleator.cache.formats import llama
+
+        require_format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.write_session(cast(Any, self), tokens, seq)
+
+    def session_read(
+        self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
+    ) -> list[int]:
+        """As :meth:`KVCache.session_read`."""
+        from aleator.cache.formats import llama
+
+        require_format(format)
+        if seq != -1:
+            self._check("seq", seq)
+        return llama.read_session(cast(Any, self), data, seq)[0]
 
     # llama.cpp's verbs
 
@@ -472,14 +576,30 @@ class RecurrentCache:
         ]
         if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
             raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
+        self.put((seq,), checkpoint.position, checkpoint.conv, checkpoint.ssm)
+
+    def put(
+        self,
+        seqs: Sequence[int],
+        position: int,
+        conv: Sequence[torch.Tensor],
+        ssm: Sequence[torch.Tensor],
+    ) -> None:
+        """Let sequences share a state that is given: per layer [channels, conv] and [channels, state]."""
         if not self._free:  # a step that has changed everything; its old rows are kept
-            self._change({seq: ()})
+            self._change(dict.fromkeys(seqs, ()))
         row = self._free[-1]
-        for ours, theirs in pairs:
-            ours[row] = theirs
-        self._change({seq: ((row, checkpoint.position),)})
+        for tensors, values in ((self.conv, conv), (self.ssm, ssm)):
+            for ours, theirs in zip(tensors, values, strict=True):
+                ours[row] = theirs
+        self._change(dict.fromkeys(seqs, ((row, position),)))
 
     # Bookkeeping
+
+    def newest(self, seq: int) -> tuple[int, int] | None:
+        """(row, position) of the state that a sequence continues from; None if it is empty."""
+        history = self._histories.get(seq, ())
+        return history[-1] if history else None
 
     def _newest(self, seq: int) -> int:
         history = self._histories.get(seq, ())
@@ -498,7 +618,19 @@ class RecurrentCache:
             )
         return kept
 
-    def _relabel(self, name: str, seq: int, p0: int, p1: int, move: Callable[[int], int]) -> None:
+    def relabel(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        """``seq_add`` for one sequence alone, whoever shares its state."""
+        self._relabel("delta", seq, p0, p1, lambda position: position + delta, alone=True)
+
+    def _relabel(
+        self,
+        name: str,
+        seq: int,
+        p0: int,
+        p1: int,
+        move: Callable[[int], int],
+        alone: bool = False,
+    ) -> None:
         self._check("seq", seq)
         p0, p1 = _range(p0, p1)
         row = self._newest(seq)
@@ -506,7 +638,7 @@ class RecurrentCache:
             return
         changes: dict[int, History] = {}
         for each, history in self._histories.items():
-            if history[-1][0] != row or each >= self.n_seq_max:
+            if history[-1][0] != row or each >= self.n_seq_max or (alone and each != seq):
                 continue
             if not 0 <= move(history[-1][1]) < END:
                 raise ParameterError(

@@ -107,7 +107,7 @@ class Step:
                 cache.prefix.begin()
             if plan is not None:
                 self.make_room(len(plan))
-                self.settle()
+                self.apply_shifts()
         except BaseException:
             self._close(keep=False)
             raise
@@ -161,9 +161,8 @@ class Step:
                 return
         raise CacheFull(needed, free, cache.free - free)
 
-    def settle(self) -> None:
-        """Do pending work that must come before a decode: shifts, and defragmentation if asked for."""
-        self.apply_shifts()
+    def defrag_if_asked(self) -> None:
+        """Fill the holes if ``do_defrag`` says so."""
         if self._cache.do_defrag:
             self._cache.do_defrag = False
             self._undo.append(lambda: setattr(self._cache, "do_defrag", True))

@@ -20,7 +20,7 @@ from aleator.cache.kv_cache import KVCache, LayerShape
 from aleator.cache.step import MicroBatch, Step
 from aleator.core.errors import CacheFull, ParameterError
 
-SLACK = 32
+SLACK = 0
 """Cells beyond the capacity: steps of so many tokens overwrite nothing that a failure would need."""
 _PAD = 256
 
@@ -84,11 +84,16 @@ class WindowCache(KVCache):
                 raise ParameterError(name, f"{name} must lie in [{low}, 2^31), not {value}")
         super().__init__(layers, capacity + slack, **options)
         self.window, self.sinks, self.capacity = window, sinks, capacity
-        self.expendable = self.n_seq_max if expendable is None else expendable
+        if expendable is not None:  # beyond those that are numbered
+            self.n_seq_max = expendable
 
     def step(self, plan: Any = None) -> WindowStep:
         """A block that changes the cache, and changes nothing if it raises."""
         return WindowStep(self, plan)
+
+    def seen_after(self, seq: int) -> int:
+        """The lowest position that a sequence's last token sees; sinks are not part of states."""
+        return self.seen_from(self.cells.seq_pos_max(seq))
 
     def seen_from(self, position: int) -> int:
         """The lowest position, sinks aside, that a token at ``position`` sees."""
@@ -275,7 +280,7 @@ class WindowStep(Step):
                 if excess == 0:
                     break
             self._free(most, pool.sinks, end)
-        for seq in range(pool.expendable, pool.cells.n_seq_max):
+        for seq in range(pool.n_seq_max, pool.cells.n_seq_max):
             if cells.used + needed <= limit:
                 return
             self._free(seq, 0, -1)

@@ -26,6 +26,7 @@ COMMANDS = {
     "generate": "write text that continues a prompt",
     "chat": "talk with a model; the conversation stays in the cache",
     "explain": "show what every sampler does to the next token's probabilities",
+    "cache-view": "show which cells of the KV cache hold what while sequences come and go",
     "samplers": "all samplers, their parameters and ranges",
     "tokenize": "show the tokens of a text",
     "model-info": "what is in a model file",

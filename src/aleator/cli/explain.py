@@ -73,7 +73,7 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the explanations; returns the exit code."""
     if arguments.png is not None:
-        from aleator.samplers.explain_plot import require_matplotlib
+        from aleator.core.pictures import require_matplotlib
 
         require_matplotlib()
     prompt = read_text(arguments)

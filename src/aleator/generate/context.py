@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, cast
 
@@ -202,6 +203,12 @@ class Context:
             Aborted: ``abort_callback`` said so.
 
         """
+        with torch.inference_mode(), ExitStack() as stack:
+            if self.cache.do_defrag:
+                stack.enter_context(self.cache.step()).defrag_if_asked()
+            return self._decode(batch)
+
+    def _decode(self, batch: Batch) -> torch.Tensor:
         config = self.decoder.config
         plan = self.cache.plan(
             batch,
@@ -213,7 +220,7 @@ class Context:
         inputs = checked_inputs(batch, config.n_vocab, config.n_embd)
         self._set_threads(len(plan))
         rows: list[torch.Tensor] = []
-        with torch.inference_mode(), self.cache.step(plan) as step:
+        with self.cache.step(plan) as step:
             for part in step:
                 if self.abort_callback is not None and self.abort_callback():
                     raise Aborted(len(rows))

@@ -54,7 +54,7 @@ def save_session(
     # What is asked for is one token longer: a match leaves the last one to be computed.
     held = cache.reuse(0, [*session.tokens, 0])
     try:
-        rows = cache.state_write(0, format="rows") if held else b""
+        rows = cache.state_write(0, format="llama") if held else b""
     finally:
         cache.seq_rm(0, -1, -1)
     header = {
@@ -90,9 +90,8 @@ def load_session(path: str | os.PathLike[str], context: Context, fingerprint: st
     held, why_not = state.header["held"], ""
     if held:
         try:
-            filled = context.cache.state_read(state.sections["rows"], 0, format="rows")
-            last = context.cache.seq_pos_max(0)
-            if filled != held or context.cache.seq_pos_min(0) != 0 or last != held - 1:
+            context.cache.state_read(state.sections["rows"], 0, format="llama")
+            if not context.cache.stands_for(0, held):
                 raise CacheError(f"its rows are not those of positions 0 to {held - 1}")
             context.cache.keep(0, session.tokens[:held])
         except CacheError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aleator.core.errors import ParameterError
+from aleator.core.pictures import require_matplotlib
 from aleator.samplers.explain_text import mass_cuts, percent, states
 
 if TYPE_CHECKING:
@@ -21,26 +22,6 @@ ROWS = 10
 LABELLED = 48
 """Steps up to which every one has its token written below it."""
 KEPT, GHOST, CUT, DRAWN = "#3568a8", "#d5dce6", "#d9694a", "#e0a100"
-
-
-def require_matplotlib() -> Any:
-    """matplotlib, without a window system.
-
-    Raises
-    ------
-    ImportError
-        It is not installed; says how to.
-
-    """
-    try:
-        import matplotlib
-        from matplotlib.backends import backend_agg  # noqa: F401
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"pictures need matplotlib ({error.name} is missing): pip install 'aleator[plot]'"
-        ) from None
-    return matplotlib, Figure
 
 
 def plot_step(e: Explanation, path: str | PathLike[str]) -> None:

@@ -17,13 +17,12 @@ import pytest
 import torch
 from make_models import SPECS, write_model
 
-from aleator.cache import KVCache, LayerShape
+from aleator.cache import KVCache
 from aleator.cache.formats import llama
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.storage import Storage
 from aleator.core.errors import (
     AleatorError,
-    CacheError,
     CacheFull,
     Corrupt,
     Incompatible,
@@ -492,13 +491,3 @@ def test_streams_are_exchanged_with_streams_only() -> None:
     with pytest.raises(Incompatible, match="n_stream is 1, not 4"):
         other.state_read(long.state_write(0), 0)
     assert other.state_write() == before
-
-
-def test_window_layers_are_not_taken_for_llama_cpp() -> None:
-    shapes = [LayerShape(1, 32, 32), LayerShape(1, 32, 32, rope=1)]
-    cache = KVCache(shapes, 8)
-    with pytest.raises(CacheError, match="cache of their own"):
-        cache.state_write()
-    with pytest.raises(CacheError, match="cache of their own"):
-        cache.state_read(b"")
-    assert cache.state_read(cache.state_write(format="rows"), format="rows") == 0

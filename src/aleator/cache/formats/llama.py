@@ -3,7 +3,9 @@
 Little endian, without padding.  A memory is: u32 streams; for each stream u32 cells, and if there are
 any, per cell i32 position, u32 owners, i32 each owner; u32 whether values lie by channel; u32 layers; for
 each layer i32 type of K, u64 bytes of a row, the rows; then for each layer the same for V, or by channel
-i32 type, u32 bytes of an element, u32 channels, each channel's elements.
+i32 type, u32 bytes of an element, u32 channels, each channel's elements.  A model with window layers has two
+memories: that of the layers that see everything, and that of the others, with a sequence's window only.  A
+recurrent model's: see :mod:`aleator.cache.formats.recurrent`.
 
 A whole state is u32 length and name of the architecture, then the memory.  A sequence's is u32 magic, i32
 its id, then a memory whose cells have one owner.  A session file is u32 "ggsn", u32 version 10, u32
@@ -18,12 +20,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.formats import recurrent
+from aleator.cache.formats.source import Source
+from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.shift import turned_keys
 from aleator.cache.storage.storage import Storage
 from aleator.core.errors import Corrupt, Incompatible
@@ -64,9 +69,9 @@ class Section:
 def write(cache: KVCache, seq: int) -> bytes:
     """The state of everything (-1) or of one sequence, shifts applied."""
     if seq >= 0:
-        return struct.pack("<Ii", SEQUENCE_MAGIC, seq) + _memory(cache, seq)
+        return struct.pack("<Ii", SEQUENCE_MAGIC, seq) + _memories(cache, seq)
     name = cache.architecture.encode()
-    return struct.pack("<I", len(name)) + name + _memory(cache, -1)
+    return struct.pack("<I", len(name)) + name + _memories(cache, -1)
 
 
 def write_session(cache: KVCache, tokens: Sequence[int], seq: int) -> bytes:
@@ -74,9 +79,17 @@ def write_session(cache: KVCache, tokens: Sequence[int], seq: int) -> bytes:
     ids = np.asarray(tokens, "<i4")
     if seq >= 0:
         head = struct.pack("<III", SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION, len(ids))
-        return head + ids.tobytes() + _memory(cache, seq)
+        return head + ids.tobytes() + _memories(cache, seq)
     head = struct.pack("<III", SESSION_MAGIC, SESSION_VERSION, len(ids))
     return head + ids.tobytes() + write(cache, -1)
+
+
+def _memories(cache: Any, seq: int) -> bytes:
+    """A cache of one pool, or of several one after the other."""
+    return b"".join(
+        recurrent.write(pool, seq) if isinstance(pool, RecurrentCache) else _memory(pool, seq)
+        for pool in cache.pools
+    )
 
 
 def _memory(cache: KVCache, seq: int) -> bytes:
@@ -86,6 +99,8 @@ def _memory(cache: KVCache, seq: int) -> bytes:
     bits = np.unpackbits(np.ascontiguousarray(rows).view(np.uint8), axis=1, bitorder="little")
     bits = bits[:, : cache.n_seq_max]  # kept texts are not part of the state
     own = bits[:, seq] if seq >= 0 else bits.any(1)
+    if seq >= 0:
+        own = own & (cache.cells.positions[: len(bits)] >= cache.seen_after(seq))
     used = np.flatnonzero(own)
     for stream in range(cache.n_streams):
         cells = used[(used >= stream * share) & (used < (stream + 1) * share)]
@@ -146,7 +161,7 @@ def read(cache: KVCache, blob: bytes | memoryview, seq: int) -> int:
     """
     source = Source(blob)
     _head(cache, source, seq)
-    return _restore(cache, _sections(cache, source, seq), seq)
+    return _read_memories(cache, source, seq)
 
 
 def read_session(cache: KVCache, data: bytes | memoryview, seq: int) -> tuple[list[int], int]:
@@ -169,48 +184,24 @@ def read_session(cache: KVCache, data: bytes | memoryview, seq: int) -> tuple[li
     tokens = source.array("<i4", n, "tokens").tolist()
     if seq < 0:
         _head(cache, source, seq)
-    return tokens, _restore(cache, _sections(cache, source, seq), seq)
+    return tokens, _read_memories(cache, source, seq)
 
 
-class Source:
-    """Bytes read from their beginning; Corrupt where they end too early."""
-
-    def __init__(self, data: bytes | memoryview) -> None:
-        self._data = memoryview(data).cast("B")
-        self.offset = 0
-
-    @property
-    def left(self) -> int:
-        """Bytes not yet read."""
-        return len(self._data) - self.offset
-
-    def take(self, n: int, field: str) -> memoryview:
-        """The next n bytes."""
-        if n > self.left:
-            raise Corrupt(self.offset, f"{field} needs {n} bytes, and {self.left} are left")
-        self.offset += n
-        return self._data[self.offset - n : self.offset]
-
-    def array(self, dtype: str, n: int, field: str) -> npt.NDArray[np.int32]:
-        """The next n numbers; a view."""
-        return np.frombuffer(self.take(n * np.dtype(dtype).itemsize, field), dtype)
-
-    def rows(self, n: int, row: int, field: str) -> Bytes:
-        """The next n rows of bytes; a view."""
-        return np.frombuffer(self.take(n * row, field), np.uint8).reshape(n, row)
-
-    def u32(self, field: str) -> int:
-        """The next number."""
-        return int(struct.unpack("<I", self.take(4, field))[0])
-
-    def u64(self, field: str) -> int:
-        """The next number."""
-        return int(struct.unpack("<Q", self.take(8, field))[0])
-
-    def expect(self, field: str, have: int, want: int) -> None:
-        """Incompatible unless they are equal."""
-        if have != want:
-            raise Incompatible(field, have, want)
+def _read_memories(cache: Any, source: Source, seq: int) -> int:
+    """Check the states of all pools, and then replace them all or none; returns the first's cells."""
+    found: list[tuple[Any, Any]] = []
+    for pool in cache.pools:
+        read_one = recurrent.read if isinstance(pool, RecurrentCache) else _sections
+        found.append((pool, read_one(pool, source, seq)))
+    if source.left:
+        raise Corrupt(source.offset, f"{source.left} bytes follow the end of the state")
+    cells = []
+    with torch.inference_mode(), cache.step():
+        for pool, sections in found:
+            restore = recurrent.restore if isinstance(pool, RecurrentCache) else _restore
+            cells.append(restore(pool, sections, seq))
+        cache.require_complete()
+    return cells[0]
 
 
 def _head(cache: KVCache, source: Source, seq: int) -> None:
@@ -242,8 +233,6 @@ def _sections(cache: KVCache, source: Source, seq: int) -> list[Section]:
             continue
         positions, owners = _read_cells(cache, source, n, seq)
         sections.append(Section(positions, owners, *_read_data(cache, source, n)))
-    if source.left:
-        raise Corrupt(source.offset, f"{source.left} bytes follow the end of the state")
     return sections
 
 

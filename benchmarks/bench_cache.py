@@ -1,0 +1,417 @@
+"""Bookkeeping of the KV cache at 4,096 to 1,048,576 cells, against llama.cpp; and what a cache costs per token.
+
+    python benchmarks/bench_cache.py                     everything, results into benchmarks/results/
+    python benchmarks/bench_cache.py --sizes 4096 --no-write
+
+Both caches are made the same: aleator's is filled and written in llama.cpp's format, llama.cpp reads that.  The
+model has one tiny layer, so that little but bookkeeping is left.  Contents: one sequence in order
+("whole"), and four whose tokens alternate ("alternating": runs of one cell, the worst case).
+Operations are called through the C interface (ctypes) and the extension module; the two take turns,
+and the best of several is reported, with the median.  llama.cpp has no call that finds a slot: its
+time is that of a decode that has to search past all used cells, less that of one that need not.
+
+The second table is a decode step's cost of the cache alone, without the model: aleator's placing, what
+tokens see, writing and reading of every layer, against `update` of transformers' caches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+from make_models import Spec, write_model  # noqa: E402
+
+from aleator.cache import KVCache, LayerShape  # noqa: E402
+
+SIZES = (4096, 16384, 65536, 262144, 1048576)
+CONTENTS = ("whole", "alternating")
+SPEC = Spec(n_layers=1, n_embd=32, n_heads=1, n_kv_heads=1, head_dim=32, n_ff=32, context=1 << 21)
+TARGETS = {"seq_rm": 1.0, "seq_cp": 1000.0, "seq_add": 1000.0, "find_slot": 1.0}
+
+
+def fill(cache: KVCache, n: int, content: str) -> None:
+    """Give ``n`` tokens cells, in order."""
+    cache.clear(data=False)
+    i = np.arange(n)
+    if content == "whole":
+        positions, seqs = i, np.zeros(n, np.int64)
+    else:
+        positions, seqs = i // 4, i % 4
+    owners = (np.uint64(1) << seqs.astype(np.uint64)).reshape(-1, 1)
+    cache.cells.place(positions.astype(np.int32), owners)
+    cache.key_positions[:n] = positions
+
+
+class LlamaCpp:
+    """llama.cpp's memory, by its C interface."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        import llama_cpp
+
+        self.lib = llama_cpp
+        # Kept: the library calls it for as long as the process lives.
+        self._log = llama_cpp.llama_log_callback(lambda level, text, data: None)
+        llama_cpp.llama_log_set(self._log, ctypes.c_void_p(0))
+        llama_cpp.llama_backend_init()
+        self.model = llama_cpp.llama_model_load_from_file(
+            str(path).encode(), llama_cpp.llama_model_default_params()
+        )
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch = size, 8, 8
+        params.n_seq_max, params.kv_unified = 8, True
+        params.type_k = params.type_v = 1
+        params.flash_attn_type = 1
+        params.n_threads = params.n_threads_batch = 1
+        self.context = llama_cpp.llama_init_from_model(self.model, params)
+        if not self.context:
+            raise RuntimeError("llama.cpp cannot make the context")
+        self.memory = llama_cpp.llama_get_memory(self.context)
+        self._batch = llama_cpp.llama_batch_init(1, 0, 1)
+
+    def load(self, blob: bytes) -> None:
+        data = (ctypes.c_uint8 * len(blob)).from_buffer_copy(blob)
+        if self.lib.llama_state_set_data(self.context, data, len(blob)) != len(blob):
+            raise RuntimeError("llama.cpp refused the state")
+
+    def decode(self, pos: int, seq: int) -> None:
+        b = self._batch
+        b.n_tokens, b.token[0], b.pos[0], b.n_seq_id[0], b.logits[0] = 1, 1, pos, 1, 0
+        b.seq_id[0][0] = seq
+        if self.lib.llama_decode(self.context, b):
+            raise RuntimeError("llama_decode failed")
+
+    def close(self) -> None:
+        self.lib.llama_batch_free(self._batch)
+        self.lib.llama_free(self.context)
+        self.lib.llama_model_free(self.model)
+
+
+@dataclass
+class Times:
+    """Microseconds of one operation."""
+
+    operation: str
+    ours: list[float]
+    theirs: list[float]
+
+    def row(self, size: int, content: str) -> dict[str, Any]:
+        best, peer = min(self.ours), min(self.theirs)
+        return {
+            "cells": size,
+            "content": content,
+            "operation": self.operation,
+            "aleator_us": best,
+            "aleator_median_us": statistics.median(self.ours),
+            "llama_us": peer,
+            "llama_median_us": statistics.median(self.theirs),
+            "ratio": peer / best,
+        }
+
+
+def timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return (time.perf_counter() - start) * 1e6
+
+
+def operations(size: int, content: str, path: Path, reps: int) -> Iterator[Times]:
+    """Every operation's times; the caches are as full as they can be but for one cell."""
+    cache = KVCache([LayerShape(1, 32, 32)], size, n_seq_max=8, architecture="llama")
+    n = size - 1
+    fill(cache, n, content)
+    blob = cache.state_write(-1)
+    peer = LlamaCpp(path, size)
+    lib, memory, cells = peer.lib, peer.memory, cache.cells
+    length = n if content == "whole" else cells.seq_pos_max(0) + 1
+
+    def reset() -> None:
+        fill(cache, n, content)
+        peer.load(blob)
+
+    def pair(name: str, ours: Callable[[int], object], theirs: Callable[[int], object]) -> Times:
+        times = Times(name, [], [])
+        for i in range(reps):
+            times.ours.append(timed(lambda i=i: ours(i)))  # type: ignore[misc]
+            times.theirs.append(timed(lambda i=i: theirs(i)))  # type: ignore[misc]
+        return times
+
+    reset()
+    yield pair(
+        "seq_pos_max",
+        lambda i: cells.seq_pos_max(0),
+        lambda i: lib.llama_memory_seq_pos_max(memory, 0),
+    )
+    yield pair(
+        "seq_rm, nothing there",
+        lambda i: cells.seq_rm(5, 7, 8),
+        lambda i: lib.llama_memory_seq_rm(memory, 5, 7, 8),
+    )
+    at = [length // 2 + 3 * i for i in range(reps)]
+    yield pair(
+        "seq_rm",
+        lambda i: cells.seq_rm(0, at[i], at[i] + 1),
+        lambda i: lib.llama_memory_seq_rm(memory, 0, at[i], at[i] + 1),
+    )
+    reset()
+    cp, rm = Times("seq_cp", [], []), Times("seq_rm of the copy", [], [])
+    add = Times("seq_add", [], [])
+
+    def remove_copy() -> None:  # and see that it is gone: an index put off would show
+        cells.seq_rm(5)
+        cells.seq_pos_max(5)
+
+    def move(step: int) -> None:
+        cells.seq_add(0, 0, -1, step)
+        cells.seq_pos_max(0)
+
+    for _ in range(2 if size > 1 << 17 else 5):
+        # Twice each, since the other's work empties the processor's caches.
+        for _ in range(2):
+            cp.ours.append(timed(lambda: cells.seq_cp(0, 5)))
+            rm.ours.append(timed(remove_copy))
+        for _ in range(2):
+            cp.theirs.append(timed(lambda: lib.llama_memory_seq_cp(memory, 0, 5, -1, -1)))
+            rm.theirs.append(timed(lambda: lib.llama_memory_seq_rm(memory, 5, -1, -1)))
+        for step in (1, -1):
+            add.ours.append(timed(lambda s=step: move(s)))  # type: ignore[misc]
+        for step in (1, -1):
+            add.theirs.append(
+                timed(lambda s=step: lib.llama_memory_seq_add(memory, 0, 0, -1, s))  # type: ignore[misc]
+            )
+    yield from (cp, rm, add)
+    half = Times("seq_rm of half", [], [])
+    clear = Times("clear", [], [])
+    for _ in range(2):
+        reset()
+        half.ours.append(timed(lambda: cells.seq_rm(0, 0, length // 2)))
+        half.theirs.append(timed(lambda: lib.llama_memory_seq_rm(memory, 0, 0, length // 2)))
+        clear.ours.append(timed(cells.clear))
+        clear.theirs.append(timed(lambda: lib.llama_memory_clear(memory, False)))
+    yield from (half, clear)
+    # The one free cell is the last, and the search starts at the first.
+    find = Times("find_slot", [], [])
+    reset()
+    peer.decode(0, 6)
+    for _ in range(2):
+        cells.seq_add(7, 0, -1, 1)  # moves nothing, and sets the head to 0
+        find.ours.append(min(timed(lambda: cells.find(1)) for _ in range(5)))
+        near, far = [], []
+        for _ in range(3):
+            lib.llama_memory_seq_rm(memory, 6, -1, -1)  # sets the head to the cell it frees
+            near.append(timed(lambda: peer.decode(0, 6)))
+            lib.llama_memory_seq_rm(memory, 6, -1, -1)
+            lib.llama_memory_seq_add(memory, 7, 0, -1, 1)  # and this to 0
+            far.append(timed(lambda: peer.decode(0, 6)))
+        find.theirs.append(max(0.0, min(far) - min(near)))
+    yield find
+    peer.close()
+
+
+# What a cache costs in a decode step
+
+
+def steps(
+    layers: int, heads: int, dim: int, lengths: tuple[int, ...], reps: int
+) -> list[dict[str, Any]]:
+    """Microseconds per token and layer, and bytes per token, at several lengths."""
+    from transformers import DynamicCache, LlamaConfig, StaticCache
+
+    rows = []
+    for length in lengths:
+        size = length + 512
+        times: dict[str, list[float]] = {"aleator": [], "DynamicCache": [], "StaticCache": []}
+        shapes = [LayerShape(heads, dim, dim)] * layers
+        cache = KVCache(shapes, size, type_k="f32", type_v="f32")
+        ones = np.ones((length, 1), np.uint64)
+        cache.cells.place(np.arange(length, dtype=np.int32), ones)
+        cache.key_positions[:length] = np.arange(length)
+        config = LlamaConfig(
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=heads,
+            head_dim=dim,
+            hidden_size=heads * dim,
+        )
+        dynamic, static = DynamicCache(), StaticCache(config=config, max_cache_len=size)
+        block = torch.zeros(1, heads, length, dim)
+        for layer in range(layers):
+            dynamic.update(block, block, layer)
+            static.update(block, block, layer, {"cache_position": torch.arange(length)})
+        k = torch.randn(1, heads, dim)
+        k4 = k.view(1, heads, 1, dim)
+        seq = np.zeros(1, np.int32)
+        with torch.inference_mode():
+            for i in range(reps):
+                pos = length + i
+                start = time.perf_counter()
+                with cache.step() as step:
+                    part = step.place(np.array([pos], np.int32), seq, ones[:1])
+                    view = part.tensors()
+                    for layer in range(layers):
+                        view.write(layer, k, k)
+                        view.read(layer)
+                times["aleator"].append(time.perf_counter() - start)
+                start = time.perf_counter()
+                for layer in range(layers):
+                    dynamic.update(k4, k4, layer)
+                times["DynamicCache"].append(time.perf_counter() - start)
+                start = time.perf_counter()
+                at = {"cache_position": torch.tensor([pos])}
+                for layer in range(layers):
+                    static.update(k4, k4, layer, at)
+                times["StaticCache"].append(time.perf_counter() - start)
+        row: dict[str, Any] = {"length": length, "layers": layers, "heads": heads, "head_dim": dim}
+        for name, seconds in times.items():
+            row[name + "_us"] = statistics.median(seconds) * 1e6 / layers
+        k_bytes, v_bytes = KVCache.bytes_for(shapes, size, "f32", "f32")
+        row["bytes_per_token"] = (cache.keys.nbytes + cache.values.nbytes) / size
+        row["formula"] = (k_bytes + v_bytes) / size
+        rows.append(row)
+    return rows
+
+
+# Reporting
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = ["find_slot", "seq_rm", "seq_cp", "seq_add"]
+    figure, axes = plt.subplots(1, len(names), figsize=(15, 4.2), sharey=True)
+    colours = {"aleator": "#1f6f8b", "llama.cpp": "#c8553d"}
+    for axis, name in zip(axes, names, strict=True):
+        for content, style in (("whole", "-"), ("alternating", "--")):
+            chosen = [r for r in rows if r["operation"] == name and r["content"] == content]
+            for engine, key in (("aleator", "aleator_us"), ("llama.cpp", "llama_us")):
+                axis.plot(
+                    [r["cells"] for r in chosen],
+                    [max(r[key], 0.05) for r in chosen],
+                    style,
+                    marker="o",
+                    markersize=3.5,
+                    color=colours[engine],
+                    label=f"{engine}, {content}",
+                )
+        axis.set(title=name, xlabel="cells", xscale="log", yscale="log")
+        axis.set_xscale("log", base=2)
+        axis.grid(alpha=0.25)
+    axes[0].set_ylabel("microseconds per call")
+    axes[0].legend(fontsize=8, frameon=False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def report(about: dict[str, Any], rows: list[dict[str, Any]], tokens: list[dict[str, Any]]) -> str:
+    def us(value: float) -> str:
+        return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+
+    lines = ["# bench_cache", "", *(f"- {k}: {v}" for k, v in about.items()), ""]
+    lines += ["Microseconds per call, best (median); the ratio is of the best.", ""]
+    lines += ["| cells | content | operation | aleator | llama.cpp | ratio | target |"]
+    lines += ["|---:|---|---|---:|---:|---:|---|"]
+    for r in rows:
+        target = TARGETS.get(r["operation"])
+        goal = ""
+        if target is not None and r["cells"] == max(SIZES) and r["content"] == "whole":
+            met = r["aleator_us"] <= target and r["ratio"] >= 100
+            goal = f"{target:,.0f} us and 100x: {'met' if met else 'missed'}"
+        lines.append(
+            f"| {r['cells']:,} | {r['content']} | {r['operation']} "
+            f"| {us(r['aleator_us'])} ({us(r['aleator_median_us'])}) "
+            f"| {us(r['llama_us'])} ({us(r['llama_median_us'])}) | {r['ratio']:,.0f}x | {goal} |"
+        )
+    if tokens:
+        lines += ["", "A decode step's cache work, microseconds per token and layer (median):", ""]
+        lines += ["| length | aleator | DynamicCache | StaticCache | bytes per token | formula |"]
+        lines += ["|---:|---:|---:|---:|---:|---:|"]
+        lines += [
+            f"| {t['length']:,} | {us(t['aleator_us'])} | {us(t['DynamicCache_us'])} "
+            f"| {us(t['StaticCache_us'])} | {t['bytes_per_token']:,.0f} | {t['formula']:,.0f} |"
+            for t in tokens
+        ]
+    return "\n".join([*lines, ""])
+
+
+def machine() -> dict[str, Any]:
+    text = Path("/proc/cpuinfo").read_text()
+    return {
+        "cpu": next((x.split(":")[1].strip() for x in text.splitlines() if "model name" in x), "?"),
+        "cores": os.cpu_count(),
+        "system": platform.system() + " " + platform.machine(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg(),
+        "versions": ", ".join(
+            f"{p} {importlib.metadata.version(p)}"
+            for p in ("torch", "numpy", "llama-cpp-python", "transformers")
+        ),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--contents", default=",".join(CONTENTS))
+    parser.add_argument("--reps", type=int, default=20)
+    parser.add_argument("--no-steps", action="store_true", help="leave the second table out")
+    parser.add_argument("--no-write", action="store_true", help="print only")
+    args = parser.parse_args()
+    about = {
+        "date": date.today().isoformat(),
+        "command": "python benchmarks/bench_cache.py " + shlex.join(sys.argv[1:]),
+        **machine(),
+        "repetitions": args.reps,
+    }
+    torch.set_num_threads(1)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.gguf"
+        write_model(path, SPEC)
+        for size in map(int, args.sizes.split(",")):
+            for content in args.contents.split(","):
+                for times in operations(size, content, path, args.reps):
+                    rows.append(times.row(size, content))
+                    r = rows[-1]
+                    print(
+                        f"{size:>9,} {content:<12} {r['operation']:<22} {r['aleator_us']:>10.2f} us "
+                        f"{r['llama_us']:>12.2f} us {r['ratio']:>9.0f}x",
+                        flush=True,
+                    )
+    tokens = [] if args.no_steps else steps(12, 8, 64, (256, 1024, 4096), 20)
+    for t in tokens:
+        print(t)
+    if args.no_write:
+        return
+    out = ROOT / "benchmarks" / "results" / f"bench_cache.{about['date']}"
+    out.with_suffix(out.suffix + ".json").write_text(
+        json.dumps({"about": about, "operations": rows, "steps": tokens}, indent=1) + "\n"
+    )
+    out.with_suffix(out.suffix + ".md").write_text(report(about, rows, tokens))
+    plot(rows, out.with_suffix(out.suffix + ".png"))
+
+
+if __name__ == "__main__":
+    main()

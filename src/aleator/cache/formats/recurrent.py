@@ -1,0 +1,112 @@
+"""llama.cpp 0.5's states of recurrent layers, as parts of :mod:`aleator.cache.formats.llama`'s files.
+
+u32 cells; per cell i32 position, u32 owners (0 in a sequence's state), i32 each owner; if there are cells
+u32 0, u32 layers, then for each layer i32 type of the convolution's values, u64 bytes of a row, the rows;
+then for each layer the same for the state.  Everything is float32.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from aleator.cache.formats.source import Bytes, Source
+from aleator.core.errors import Corrupt, Incompatible
+
+if TYPE_CHECKING:
+    from aleator.cache.recurrent import RecurrentCache
+
+_F32 = 0
+
+
+@dataclass
+class States:
+    """Each state's position, owners and rows: per layer convolution and state."""
+
+    cells: list[tuple[int, tuple[int, ...]]]
+    conv: list[Bytes]
+    ssm: list[Bytes]
+
+
+def write(cache: RecurrentCache, seq: int) -> bytes:
+    """The states of everything (-1) or of one sequence; only the newest of each."""
+    owners: dict[tuple[int, int], list[int]] = {}
+    for each in range(cache.n_seq_max) if seq < 0 else [seq]:
+        newest = cache.newest(each)
+        if newest is not None:
+            owners.setdefault(newest, []).append(each)
+    parts = [struct.pack("<I", len(owners))]
+    for (_, position), ids in owners.items():
+        listed = ids if seq < 0 else []
+        parts.append(struct.pack(f"<iI{len(listed)}i", position, len(listed), *listed))
+    if owners:
+        rows = [row for row, _ in owners]
+        parts.append(struct.pack("<II", 0, len(cache.conv)))
+        for t in (*cache.conv, *cache.ssm):
+            taken = t[rows].cpu().contiguous().numpy()
+            parts += [struct.pack("<iQ", _F32, taken[0].nbytes), taken.tobytes()]
+    return b"".join(parts)
+
+
+def read(cache: RecurrentCache, source: Source, seq: int) -> States:
+    """What :func:`write` or llama.cpp wrote, checked; nothing changes."""
+    at = source.offset
+    n = source.u32("cell_count")
+    most = 1 if seq >= 0 else cache.n_seq_max
+    if n > most:
+        raise Incompatible("n_seq_max", f"at least {n}", most)
+    cells: list[tuple[int, tuple[int, ...]]] = []
+    for i in range(n):
+        at = source.offset
+        position, count = struct.unpack("<iI", source.take(8, "a cell"))
+        if not 0 <= position < 2**31 - 1:
+            raise Corrupt(at, f"state {i} is at position {position}")
+        if count != 0 and seq >= 0:
+            raise Corrupt(at, "a sequence's state names owners")
+        if seq < 0 and not 1 <= count <= cache.n_seq_max:
+            raise Incompatible("n_seq_max", f"a state of {count} sequences", cache.n_seq_max)
+        ids = tuple(source.array("<i4", count, "owners").tolist()) if seq < 0 else (seq,)
+        if min(ids) < 0 or max(ids) >= cache.n_seq_max:
+            raise Incompatible("n_seq_max", f"a state of sequences {ids}", cache.n_seq_max)
+        cells.append((position, ids))
+    named = [s for _, ids in cells for s in ids]
+    if len(set(named)) != len(named):
+        raise Corrupt(at, "a sequence has two states")
+    if n == 0:
+        return States([], [], [])
+    if (transposed := source.u32("s_trans")) != 0:
+        raise Corrupt(source.offset - 4, f"s_trans is {transposed}")
+    source.expect("n_layer", source.u32("n_layer"), len(cache.conv))
+    rows: list[Bytes] = []
+    for name, t in [("conv", t) for t in cache.conv] + [("ssm", t) for t in cache.ssm]:
+        source.expect(f"type of {name}", source.u32("type"), _F32)
+        size = t[0].numel() * 4
+        source.expect(f"{name} row bytes", source.u64("row bytes"), size)
+        found = source.rows(n, size, name)
+        if not np.isfinite(found.view("<f4")).all():
+            raise Corrupt(source.offset, f"{name} holds NaN or an infinity")
+        rows.append(found)
+    return States(cells, rows[: len(cache.conv)], rows[len(cache.conv) :])
+
+
+def restore(cache: RecurrentCache, states: States, seq: int) -> int:
+    """Replace everything (-1) or one sequence by what was read; returns how many states."""
+    with cache.step():
+        if seq < 0:
+            cache.clear(data=False)
+        else:
+            cache.seq_rm(seq)
+        for i, (position, ids) in enumerate(states.cells):
+            conv, ssm = (
+                tuple(
+                    torch.from_numpy(rows[i].view("<f4").astype(np.float32)).view(t.shape[1:])
+                    for rows, t in zip(side, tensors, strict=True)
+                )
+                for side, tensors in ((states.conv, cache.conv), (states.ssm, cache.ssm))
+            )
+            cache.put(ids, position, conv, ssm)
+    return len(states.cells)

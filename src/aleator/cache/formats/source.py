@@ -1,0 +1,59 @@
+"""Bytes of a state, read from their beginning, each read checked."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core.errors import Corrupt, Incompatible, ParameterError
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Source:
+    """Bytes read from their beginning; Corrupt where they end too early."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = memoryview(data).cast("B")
+        self.offset = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes not yet read."""
+        return len(self._data) - self.offset
+
+    def take(self, n: int, field: str) -> memoryview:
+        """The next n bytes."""
+        if n > self.left:
+            raise Corrupt(self.offset, f"{field} needs {n} bytes, and {self.left} are left")
+        self.offset += n
+        return self._data[self.offset - n : self.offset]
+
+    def array(self, dtype: str, n: int, field: str) -> npt.NDArray[np.int32]:
+        """The next n numbers; a view."""
+        return np.frombuffer(self.take(n * np.dtype(dtype).itemsize, field), dtype)
+
+    def rows(self, n: int, row: int, field: str) -> Bytes:
+        """The next n rows of bytes; a view."""
+        return np.frombuffer(self.take(n * row, field), np.uint8).reshape(n, row)
+
+    def u32(self, field: str) -> int:
+        """The next number."""
+        return int(struct.unpack("<I", self.take(4, field))[0])
+
+    def u64(self, field: str) -> int:
+        """The next number."""
+        return int(struct.unpack("<Q", self.take(8, field))[0])
+
+    def expect(self, field: str, have: int, want: int) -> None:
+        """Incompatible unless they are equal."""
+        if have != want:
+            raise Incompatible(field, have, want)
+
+
+def require_format(name: str) -> None:
+    """Raise ParameterError unless states can be written in this format."""
+    if name != "llama":
+        raise ParameterError("format", f"format must be llama, not {name!r}")

@@ -1,0 +1,509 @@
+"""Plan, step, commit; placement policies; defragmentation.  Numbers marked [L], [O] are llama.cpp's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aleator.cache import KVCache, LayerShape
+from aleator.cache.prefix import PrefixConfig
+from aleator.core.errors import (
+    Aborted,
+    CacheError,
+    CacheFull,
+    InvalidBatch,
+    ParameterError,
+)
+from aleator.generate import Batch, Context
+from aleator.models.decoder import Decoder
+
+F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
+SHAPES = [LayerShape(1, 8, 8), LayerShape(2, 4, 4)]
+
+
+@pytest.fixture
+def llama(make_decoder: Any) -> Decoder:
+    made: Decoder = make_decoder("llama")
+    return made
+
+
+def tokens(n: int, seed: int = 1) -> list[int]:
+    out: list[int] = np.random.default_rng(seed).integers(0, 64, n).tolist()
+    return out
+
+
+def small(n_cells: int = 32, **options: Any) -> KVCache:
+    return KVCache(
+        SHAPES, n_cells, **{"n_seq_max": 4, "rotate": lambda layer, k, d: k, **F32, **options}
+    )
+
+
+def fill(cache: KVCache, picture: str) -> None:
+    """Cells as in a picture of owners; positions count up per sequence, rows are the cell's number."""
+    count: dict[int, int] = {}
+    for cell, sign in enumerate(picture):
+        if sign == ".":
+            continue
+        seq = int(sign)
+        row = np.zeros((1, cache.cells.words), np.uint64)
+        row[0, 0] = 1 << seq
+        pos = count.setdefault(seq, 0)
+        cache.cells.put(np.array([cell]), np.array([pos], np.int32), row)
+        count[seq] += 1
+        cache.key_positions[cell] = pos
+        for t in cache.keys.layers + cache.values.layers:
+            t[cell] = cell
+
+
+def snapshot(cache: KVCache) -> tuple[Any, ...]:
+    owners = tuple(tuple(cache.cells.owners_of(i)) for i in range(cache.size))
+    used = np.flatnonzero(cache.cells.positions >= 0)
+    rows = tuple(t.numpy()[used].tobytes() for t in cache.keys.layers + cache.values.layers)
+    return cache.cells.positions.tobytes(), owners, tuple(cache.cells.heads), rows
+
+
+# Plans
+
+
+def test_a_plan_changes_nothing_and_says_where_everything_goes() -> None:
+    cache = small(16)
+    fill(cache, "0.0.1")
+    before = snapshot(cache)
+    batch = Batch()
+    for s in (0, 1, 0):
+        batch.add(1, seqs=[s], logits=s == 0)
+    plan = cache.plan(batch, n_ubatch=2)
+    assert snapshot(cache) == before
+    assert [p.slots.tolist() for p in plan.parts] == [[5, 6], [7]]
+    assert [p.wanted.tolist() for p in plan.parts] == [[0], [0]]
+    assert plan.positions.tolist() == [2, 1, 3]
+    assert (len(plan), plan.rows) == (3, None)
+    with cache.step(plan) as step:
+        parts = [(p.slots.tolist(), p.positions.tolist()) for p in step]
+    assert parts == [([5, 6], [2, 1]), ([7], [3])]
+    assert cache.map() == "0.0.1010"
+    with pytest.raises(CacheError, match="plan again"), cache.step(plan):
+        pass
+
+
+def test_a_step_can_be_cancelled_and_nested() -> None:
+    cache = small(16)
+    fill(cache, "00.1")
+    before = snapshot(cache)
+    with cache.step() as step:
+        cache.seq_rm(0)
+        with cache.step():
+            cache.seq_add(1, 0, -1, 3)
+        step.cancel()
+    assert snapshot(cache) == before
+
+    def interrupted() -> None:
+        with cache.step():
+            cache.seq_rm(0)
+            with cache.step():
+                cache.clear(data=False)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert snapshot(cache) == before
+    with cache.step():
+        cache.seq_rm(0)
+        with cache.step() as inner:
+            cache.seq_rm(1)
+            inner.cancel()
+    assert cache.map() == "...1"
+    cache.check()
+
+
+def test_kept_texts_come_back_with_their_rows_if_a_step_fails(llama: Decoder) -> None:
+    ctx = Context(llama, n_ctx=24, n_seq_max=2, prefix=PrefixConfig(4, 2), **F32)
+    text = tokens(16)
+    ctx.decode(Batch.one(text))
+    ctx.cache.keep(0, text)
+    ctx.cache.seq_rm(0)
+    before = snapshot(ctx.cache)
+    calls = 0
+
+    def abort() -> bool:
+        nonlocal calls
+        calls += 1
+        return calls > 4
+
+    ctx.abort_callback, ctx.n_ubatch = abort, 4
+    with pytest.raises(Aborted) as caught:
+        ctx.decode(Batch.one(tokens(20, 2), seq=1))
+    assert (caught.value.done, caught.value.code) == (4, 2)
+    assert ctx.cache.match([*text, 1]).length == 16
+    assert snapshot(ctx.cache) == before
+
+
+def test_return_codes() -> None:
+    assert (CacheFull(1, 0).code, InvalidBatch(0, "").code, Aborted(0).code) == (1, -1, 2)
+    assert CacheError().code is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "index"),
+    [
+        ([([0, 1, 2], 0), ([0, 1], 1), ([1, 2], 1)], 2),
+        ([([0, 1], 0), ([1, 2], 1)], 1),
+    ],
+)
+def test_partly_shared_tokens(rows: list[tuple[list[int], int]], index: int) -> None:  # T17
+    cache = small()
+    batch = Batch()
+    for seqs, pos in rows:
+        batch.add(1, pos, seqs)
+    with pytest.raises(InvalidBatch) as caught:
+        cache.plan(batch)
+    assert caught.value.index == index
+
+
+def test_diverged_and_joined_sequences() -> None:  # T17
+    cache = small()
+    fill(cache, "00000111")
+    batch = Batch()
+    batch.add(1, None, [0, 1])
+    with pytest.raises(InvalidBatch, match="share the token"):
+        cache.plan(batch)
+    cache.clear()
+    with cache.step(cache.plan(batch)) as step:
+        list(step)
+    assert cache.cells.owners_of(0) == [0, 1]
+
+
+def test_continuity() -> None:  # [L] T8
+    cache = small()
+    fill(cache, "0" * 10)
+    for pos in ((11,), (9,), (10, 12), (11, 10)):
+        batch = Batch()
+        for p in pos:
+            batch.add(1, p)
+        with pytest.raises(InvalidBatch):
+            cache.plan(batch)
+    for start, seq in ((10, 0), (40, 1)):
+        batch = Batch()
+        batch.add(1, start, [seq])
+        cache.plan(batch)
+
+
+# Outputs
+
+
+def test_logits_by_batch_index(llama: Decoder) -> None:  # [L] S3
+    ctx = Context(llama, n_ctx=32, n_seq_max=3, split="equal", **F32)
+    with pytest.raises(IndexError, match="nothing has been decoded"):
+        ctx.logits(0)
+    batch = Batch()
+    for i, s in enumerate((1, 0, 1)):  # "equal" takes sequence 1's two tokens apart
+        batch.add(i + 1, seqs=[s], logits=i != 1)
+    rows = ctx.decode(batch)
+    assert torch.equal(ctx.logits(0), rows[0])
+    assert torch.equal(ctx.logits(2), rows[1])
+    assert torch.equal(ctx.logits(-1), rows[1])
+    assert torch.equal(ctx.logits(-2), rows[0])
+    for i in (1, 3, -3):
+        with pytest.raises(IndexError, match="no logits"):
+            ctx.logits(i)
+    silent = Batch()
+    silent.add(1, logits=False)
+    ctx.decode(silent)
+    with pytest.raises(IndexError):
+        ctx.logits(-1)
+
+
+@pytest.mark.parametrize("split", ["equal", "sequence"])
+def test_rows_in_batch_order_however_it_is_split(llama: Decoder, split: str) -> None:
+    texts = [tokens(n, n) for n in (5, 2, 7)]
+    rows = [(texts[s][i], s) for i in range(7) for s in range(3) if i < len(texts[s])]
+    results = []
+    for rule in ("simple", split):
+        ctx = Context(llama, n_ctx=32, n_seq_max=3, n_ubatch=4, split=rule, **F32)
+        batch = Batch()
+        for i, (token, s) in enumerate(rows):
+            batch.add(token, seqs=[s], logits=i % 3 != 1)
+        results.append(ctx.decode(batch))
+        ctx.cache.check()
+    assert torch.allclose(results[0], results[1], atol=1e-4)
+
+
+# Defragmentation
+
+
+def test_defrag_of_the_study() -> None:  # [O] S1
+    cache = small(12)
+    fill(cache, "00..11.222.2")
+    assert [cache.cells.defrag_plan(n) for n in (1, 0)] == [[(9, 2, 1)], []]
+    done = cache.defrag()
+    assert done.moves == ((9, 2, 1), (11, 3, 1), (8, 6, 1))
+    assert (done.n_cells, cache.map(), cache.head) == (12, "00221122", 8)
+    assert cache.keys.layers[1][:8, 0, 0].tolist() == [0, 1, 9, 11, 4, 5, 8, 7]
+    assert cache.cells.positions[:8].tolist() == [0, 1, 2, 3, 0, 1, 1, 0]
+    assert cache.defrag().moves == ()
+    cache.check()
+
+
+def test_defrag_keeps_logits_and_waits_for_its_threshold(llama: Decoder) -> None:
+    ctx = Context(llama, n_ctx=256, n_seq_max=3, **F32)
+    ctx.decode(Batch.one(tokens(60), seq=1))
+    ctx.decode(Batch.one(text := tokens(40, 2), seq=0))
+    ctx.decode(Batch.one(tokens(60, 3), seq=2))
+    ctx.cache.seq_rm(1)
+    ctx.cache.seq_rm(2, 10, -1)
+    ctx.cache.seq_add(0, 0, -1, 5)
+    assert ctx.cache.defrag(threshold=0.9).moves == ()
+    assert ctx.cache.used == 50
+    where = ctx.cache.addresses()
+    assert ctx.cache.defrag(threshold=0.7).moves == ((60, 0, 50),)
+    assert ctx.cache.cells.top == 50
+    ctx.cache.check()
+    row = ctx.decode(Batch.one([1], seq=0))
+    fresh = Context(llama, n_ctx=256, **F32).decode(Batch.one([*text, 1], 0))
+    assert torch.allclose(row, fresh, atol=1e-4)
+    assert ctx.cache.addresses() == where
+    with pytest.raises(ParameterError, match="max_moves"):
+        ctx.cache.defrag(max_moves=-1)
+
+
+def test_defrag_asked_for_is_done_by_the_next_decode(llama: Decoder) -> None:
+    ctx = Context(llama, n_ctx=64, n_seq_max=2, compat="llama-2024", **F32)
+    ctx.decode(Batch.one(tokens(10), seq=1))
+    ctx.decode(Batch.one(text := tokens(10, 2), seq=0))
+    ctx.cache.seq_rm(1)
+    ctx.cache.do_defrag = True
+    before = snapshot(ctx.cache)
+    ctx.abort_callback = lambda: (
+        ctx.cache.cells.top == 11
+    )  # its holes are filled, the token is placed
+    with pytest.raises(Aborted):
+        ctx.decode(Batch.one([1], seq=0))
+    assert snapshot(ctx.cache) == before
+    assert ctx.cache.do_defrag
+    ctx.abort_callback = None
+    row = ctx.decode(Batch.one([1], seq=0))
+    assert (ctx.cache.map(), ctx.cache.do_defrag) == ("00000000000", False)
+    fresh = Context(llama, n_ctx=64, **F32).decode(Batch.one([*text, 1], 0))
+    assert torch.allclose(row, fresh, atol=1e-4)
+
+
+# llama.cpp's struct of 2024
+
+
+@pytest.mark.parametrize(
+    ("used", "size", "flash", "n"),
+    [
+        (6, 1024, False, 32),
+        (6, 1024, True, 256),
+        (33, 1024, False, 64),
+        (257, 1024, False, 288),
+        (257, 1024, True, 512),
+        (35, 40, False, 40),
+    ],
+)
+def test_attended_cells_of_2024(used: int, size: int, flash: bool, n: int) -> None:  # [O] T1
+    cache = small(size, compat="llama-2024", pad=256 if flash else None)
+    fill(cache, "0" * used)
+    assert (cache.n, cache.used) == (n, used)
+    assert not cache.do_copy
+    assert not cache.v_trans
+
+
+@pytest.mark.parametrize(
+    ("picture", "head", "n", "then", "now"),
+    [
+        ("...00000..22", 8, 1, [8], [8]),
+        ("...00000..22", 8, 2, [8, 9], [8, 9]),
+        ("...00000..22", 8, 3, [0, 1, 2], [8, 9, 0]),
+        ("...00000..22", 8, 4, None, [8, 9, 0, 1]),
+        ("...00000..22", 8, 5, None, [8, 9, 0, 1, 2]),
+        ("...00000..22", 8, 6, None, None),
+        ("0.0.0.0.0.0.0.0.", 0, 2, None, [1, 3]),
+        ("0.0.0.0.0.0.0.0.", 0, 8, None, [1, 3, 5, 7, 9, 11, 13, 15]),
+        ("0.0.0.0.0.0.0.0.", 0, 9, None, None),
+        ("00..0000001111111111............", 2, 3, [20, 21, 22], [2, 3, 20]),
+    ],
+)
+def test_slots(
+    picture: str, head: int, n: int, then: list[int] | None, now: list[int] | None
+) -> None:  # [L] and [O], section 1.3
+    for compat, expected in (("llama-2024", then), (None, now)):
+        cache = small(len(picture), compat=compat)
+        fill(cache, picture)
+        if head == 0:
+            cache.cells.seq_add(3, 0, -1, 1)  # moves nothing, and sets the head to 0
+        elif cache.head != head:  # the token before it comes last
+            cell = head - 1
+            (seq,), pos = cache.cells.owners_of(cell), cache.cells.positions[cell : cell + 1].copy()
+            cache.cells.seq_rm(seq, int(pos[0]), int(pos[0]) + 1)
+            cache.cells.put(np.array([cell]), pos, np.array([[1 << seq]], np.uint64))
+        assert cache.head == head
+        slot = cache.find_slot(n)
+        assert (None if slot is None else slot.tolist()) == expected
+        other = cache.find_slot(n, contiguous=compat is None)
+        assert (None if other is None else other.tolist()) == (then if compat is None else now)
+
+
+def test_heads_of_2024() -> None:  # [O]
+    cache = small(8, compat="llama-2024")
+    fill(cache, "00001111")
+    assert cache.head == 0  # behind the last cell comes the first
+    cache.seq_rm(0, 1, 2)
+    fill(cache, "")
+    cache.seq_cp(1, 2)
+    assert cache.head == 0
+    cache.clear()
+    fill(cache, "..0011")
+    assert cache.head == 6
+    cache.seq_keep(1)
+    assert (cache.map(), cache.head) == ("....11", 0)
+
+
+def test_a_decode_of_2024_needs_cells_in_a_row(llama: Decoder) -> None:  # [O] T3
+    for compat in (None, "llama-2024"):
+        ctx = Context(llama, n_ctx=16, n_seq_max=2, compat=compat, **F32)
+        for i in range(16):
+            ctx.decode(Batch.one([i], seq=i % 2))
+        ctx.cache.seq_rm(1)
+        before = snapshot(ctx.cache)
+        if compat is None:
+            ctx.decode(Batch.one([1, 2], seq=0))
+            assert ctx.cache.map() == "00000.0.0.0.0.0"
+            continue
+        with pytest.raises(CacheFull, match="not 2 in a row") as caught:
+            ctx.decode(Batch.one([1, 2], seq=0))
+        assert (caught.value.needed, caught.value.free) == (2, 8)
+        assert snapshot(ctx.cache) == before
+        ctx.cache.defrag()
+        ctx.decode(Batch.one([1, 2], seq=0))
+        assert ctx.cache.map() == "0" * 10
+
+
+# Streams
+
+
+def test_streams(llama: Decoder) -> None:  # T16
+    ctx = Context(llama, n_ctx=1024, n_seq_max=4, policy="streams", **F32)
+    cache = ctx.cache
+    text = tokens(5)
+    batch = Batch()
+    for i, token in enumerate(text):
+        batch.add(token, seqs=[0])
+        if i < 3:
+            batch.add(token, seqs=[2])
+    ctx.decode(batch)
+    assert cache.cells.seq_cell_list(2).tolist() == [512, 513, 514]
+    assert cache.cells.heads == [5, 256, 515, 768]
+    cache.seq_cp(0, 1)
+    assert (cache.seq_pos_min(1), cache.seq_pos_max(1)) == (0, 4)
+    for layer in range(2):
+        assert torch.equal(
+            cache.read_keys(layer, np.arange(5)), cache.read_keys(layer, np.arange(256, 261))
+        )
+    rows = []
+    for s in (0, 1):
+        rows.append(ctx.decode(Batch.one([9], seq=s))[0])
+    assert torch.allclose(rows[0], rows[1], atol=1e-5)
+    before = snapshot(cache)
+    with pytest.raises(ParameterError, match="copied whole"):
+        cache.seq_cp(0, 1, 0, 3)
+    assert snapshot(cache) == before
+    cache.seq_cp(0, 3, 0, 255)
+    assert cache.seq_pos_max(3) == 5
+    coupled = Batch()
+    coupled.add(1, seqs=[0, 1])
+    with pytest.raises(InvalidBatch, match="streams"):
+        ctx.decode(coupled)
+    with pytest.raises(CacheFull, match="share that each sequence"):
+        ctx.decode(Batch.one(tokens(255), seq=2))
+    cache.seq_keep(0)
+    assert [cache.seq_pos_max(s) for s in range(4)] == [5, -1, -1, -1]
+    cache.check()
+
+
+def test_streams_equal_the_unified_pool(llama: Decoder) -> None:
+    texts = [tokens(n, n) for n in (9, 4, 6)]
+    rows = []
+    for policy in ("unified", "streams"):
+        ctx = Context(llama, n_ctx=48, n_seq_max=3, n_ubatch=4, policy=policy, **F32)
+        batch = Batch()
+        for s, text in enumerate(texts):
+            for token in text:
+                batch.add(token, seqs=[s], logits=True)
+        rows.append(ctx.decode(batch))
+    assert torch.allclose(rows[0], rows[1], atol=1e-4)
+
+
+def test_a_failed_copy_between_streams_restores_the_rows() -> None:
+    cache = small(16, policy="streams")
+    fill(cache, "0000111")
+    before = snapshot(cache)
+    with cache.step() as step:
+        cache.seq_cp(0, 1)
+        assert cache.map() == "00001111"
+        step.cancel()
+    assert snapshot(cache) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"policy": "paged"}, "policy"),
+        ({"policy": "streams", "compat": "llama-2024"}, "policy"),
+        ({"policy": "streams", "prefix": PrefixConfig()}, "policy"),
+        ({"policy": "streams", "n_seq_max": 3}, "n_ctx"),
+        ({"compat": "llama-2023"}, "compat"),
+        ({"pad": 0}, "pad"),
+    ],
+)
+def test_options_refused(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        small(**options)
+    assert caught.value.parameter == name
+
+
+# Limits
+
+
+def test_ids_beyond_the_maximum() -> None:  # [L≠] S8
+    cache = small(n_seq_max=2)
+    with pytest.raises(ParameterError, match=r"\[0, 2\)"):
+        cache.seq_cp(0, 5)
+
+
+def test_big_numbers_are_infinity() -> None:
+    cache = small()
+    fill(cache, "0000")
+    cache.seq_rm(0, 1, 1 << 40)
+    assert cache.map() == "0"
+    with pytest.raises(ParameterError, match="n must be 1 or more"):
+        cache.find_slot(0)
+    assert cache.find_slot(1 << 40) is None
+
+
+def test_a_thousand_steps_move_nothing(llama: Decoder) -> None:  # S6, S9
+    ctx = Context(llama, n_ctx=64, n_ubatch=4, n_seq_max=3, **F32)
+    cache, rng = ctx.cache, np.random.default_rng(3)
+    where = cache.addresses()
+    for _ in range(300):
+        free = torch.from_numpy(np.flatnonzero(cache.cells.positions < 0))
+        for t in cache.keys.layers + cache.values.layers:
+            t[free] = float("nan")
+        seq, n = int(rng.integers(3)), int(rng.integers(1, 7))
+        if n > cache.free:
+            cache.seq_rm(seq)
+            cache.defrag()
+            continue
+        assert ctx.decode(Batch.one(tokens(n, n), seq=seq)).isfinite().all()
+        kind = int(rng.integers(6))
+        if kind == 0:
+            cache.seq_cp(seq, (seq + 1) % 3, 0, 4)
+        elif kind == 1:
+            cache.seq_rm(seq, int(rng.integers(9)), -1)
+        elif kind == 2 and cache.cells.shared_cells == 0:
+            cache.seq_add(seq, 0, -1, int(rng.integers(5)))
+        cache.check()
+    assert cache.addresses() == where

@@ -1,0 +1,163 @@
+"""Window and recurrent caches against llama.cpp: positions, answers, logits, states (tools/golden_pools.py)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from make_models import SPECS, Spec, write_model
+
+from aleator.core.errors import CannotRewind, Corrupt, Incompatible
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+
+GOLDEN = np.load(Path(__file__).parents[1] / "data" / "golden_pools.npz", allow_pickle=False)
+GEMMA3 = replace(
+    SPECS["gemma3"], n_layers=2, pattern=2, n_heads=2, n_kv_heads=1, head_dim=8, context=1024
+)
+MAMBA = replace(SPECS["mamba"], n_embd=16, d_state=4, d_conv=3, dt_rank=2)
+TEXT = [int(t) for t in np.random.default_rng(7).integers(0, 64, 304)]
+TOLERANCE = 1e-4  # of the range; see tests/models/test_gemma3.py
+
+
+def context(folder: Path, spec: Spec) -> Any:
+    path = write_model(folder / "m.gguf", spec)
+    return Context(
+        build_decoder(open_weights(path)),
+        n_ctx=1024,
+        n_ubatch=16,
+        n_seq_max=4,
+        type_k="f32",
+        type_v="f32",
+        flash_attn=False,
+    )
+
+
+def golden(name: str) -> bytes:
+    return bytes(GOLDEN[name].tobytes())
+
+
+def close(ours: Any, name: str) -> bool:
+    theirs = GOLDEN[name]
+    return bool(np.abs(ours.numpy() - theirs).max() < TOLERANCE * np.ptp(theirs))
+
+
+def test_window_positions_and_logits(tmp_path: Path) -> None:
+    ctx, at, ranges = context(tmp_path, GEMMA3), 0, []
+    for end in (16, 240, 256, 257, 260, 300):
+        while at < end:
+            n = min(16, end - at)
+            logits = ctx.decode(Batch.one(TEXT[at : at + n], at))
+            at += n
+        ranges.append([ctx.cache.seq_pos_min(0), ctx.cache.seq_pos_max(0)])
+    assert ranges == GOLDEN["gemma3/ranges"].tolist()
+    assert close(logits, "gemma3/logits")
+    ours = ctx.cache.state_write(0), ctx.cache.state_write()
+    theirs = golden("gemma3/sequence"), golden("gemma3/whole")
+    for a, b in zip(ours, theirs, strict=True):
+        assert len(a) == len(b)
+        assert _without_floats(a) == _without_floats(b)
+    ctx.cache.seq_rm(0, 290, -1)
+    assert close(ctx.decode(Batch.one([TEXT[300]], 290)), "gemma3/rewound")
+
+
+def _without_floats(blob: bytes) -> list[int]:
+    """What is not a key or a value: numbers below a million at places where no float of this size lies."""
+    words = np.frombuffer(blob[len(blob) % 4 :], "<u4")
+    return [int(w) for w in words if w < 1_000_000]
+
+
+@pytest.mark.parametrize("seq", [0, -1])
+def test_window_states_are_read_and_written_alike(tmp_path: Path, seq: int) -> None:
+    ctx = context(tmp_path, GEMMA3)
+    blob = golden("gemma3/whole" if seq < 0 else "gemma3/sequence")
+    assert ctx.cache.state_read(blob, seq) == 300
+    assert ctx.cache.state_write(seq) == blob
+    ctx.cache.check()
+    ctx.cache.seq_rm(0, 299, -1)  # the window then begins at 292, which a sequence's state has
+    assert close(ctx.decode(Batch.one([TEXT[299]], 299)), "gemma3/logits")
+
+
+def test_a_restored_window_rewinds_as_far_as_it_holds(tmp_path: Path) -> None:
+    ctx = context(tmp_path, GEMMA3)
+    ctx.cache.state_read(golden("gemma3/sequence"), 2)
+    with pytest.raises(CannotRewind) as caught:
+        ctx.cache.seq_rm(2, 250, -1)
+    assert caught.value.oldest_legal == 299
+
+
+def test_recurrent_truth_table(tmp_path: Path) -> None:
+    ctx, ranges = context(tmp_path, MAMBA), []
+    cache = ctx.cache
+
+    def note() -> None:
+        ranges.append([[cache.seq_pos_min(s), cache.seq_pos_max(s)] for s in range(4)])
+
+    ctx.decode(Batch.one(TEXT[:10]))
+    ctx.decode(Batch.one(TEXT[10:14], seq=1))
+    assert cache.state_write() != golden("mamba/whole")  # rounding; but the same to a float's end:
+    for blob, name in ((cache.state_write(), "whole"), (cache.state_write(0), "sequence")):
+        ours, theirs = (np.frombuffer(b, np.uint8) for b in (blob, golden(f"mamba/{name}")))
+        assert len(ours) == len(theirs)
+    answers = []
+    for p0, p1 in ((0, 5), (3, 6), (5, -1), (9, -1), (10, -1)):
+        try:
+            answers.append(cache.seq_rm(0, p0, p1))
+        except CannotRewind:
+            answers.append(False)
+        note()
+    cache.seq_cp(0, 2)
+    cache.seq_cp(0, 3)
+    note()
+    cache.seq_add(0, 0, -1, -4)
+    note()
+    assert close(ctx.decode(Batch.one([TEXT[20]], 6, 2)), "mamba/diverged")
+    note()
+    cache.seq_keep(2)
+    note()
+    assert answers == GOLDEN["mamba/answers"].tolist()
+    assert ranges == GOLDEN["mamba/ranges"].tolist()
+
+
+@pytest.mark.parametrize("seq", [0, -1])
+def test_recurrent_states_are_read_and_written_alike(tmp_path: Path, seq: int) -> None:
+    ctx = context(tmp_path, MAMBA)
+    blob = golden("mamba/whole" if seq < 0 else "mamba/sequence")
+    assert ctx.cache.state_read(blob, seq) == (2 if seq < 0 else 1)
+    assert ctx.cache.state_write(seq) == blob
+    ctx.cache.check()
+    ctx.cache.seq_add(0, 0, -1, -4)
+    assert close(ctx.decode(Batch.one([TEXT[20]], 6, 0)), "mamba/diverged")
+    session = ctx.cache.session_write(TEXT[:10], seq)
+    assert ctx.cache.session_read(session, seq) == TEXT[:10]
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mamba"])
+def test_damaged_states_change_nothing(tmp_path: Path, name: str) -> None:
+    ctx = context(tmp_path, GEMMA3 if name == "gemma3" else MAMBA)
+    ctx.decode(Batch.one(TEXT[:20], seq=0))
+    before = ctx.cache.state_write()
+    blob = golden(f"{name}/sequence")
+    rng = np.random.default_rng(1)
+    cuts = [*range(0, 200, 7), *rng.integers(0, len(blob), 40).tolist()]
+    for cut in cuts:
+        with pytest.raises((Corrupt, Incompatible)):
+            ctx.cache.state_read(blob[:cut], 1)
+    for bad in (blob + b"\0", b"\0" * len(blob), blob[:8] + struct.pack("<I", 2**31) + blob[12:]):
+        with pytest.raises((Corrupt, Incompatible)):
+            ctx.cache.state_read(bad, 1)
+    for at in rng.integers(0, 200, 200).tolist():
+        changed = bytearray(blob)
+        changed[at] ^= int(rng.integers(1, 256))
+        try:
+            ctx.cache.state_read(bytes(changed), 1)
+        except (Corrupt, Incompatible, CannotRewind):
+            pass
+        else:
+            ctx.cache.seq_rm(1)
+        ctx.cache.check()
+    assert ctx.cache.state_write() == before

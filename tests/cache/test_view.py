@@ -1,0 +1,73 @@
+"""The cells as text and picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aleator.cache.view import take_frame
+from aleator.core.errors import ParameterError
+from tests.cache.test_cells import put
+
+pytest.importorskip("torch")
+
+from aleator.cache import Cells, KVCache, LayerShape
+
+
+def cells() -> Cells:
+    made = Cells(20, 16)
+    put(made, range(4), 0, 1)
+    put(made, [4], 0)
+    put(made, [4, 5], 1)
+    put(made, range(2), 12)
+    made.seq_rm(0, 4, -1)
+    made.seq_add(12, 0, -1, 3)
+    return made
+
+
+def test_text() -> None:
+    frame = take_frame(cells(), "a label")
+    assert frame.text(20).splitlines() == [
+        "a label: 8 of 20 cells used, the last is 8, 1 hole, 4 shared, 2 to be turned",
+        "MMMM.11++...........",
+        "       ~~",
+        "  0: 4 cells, positions 0 to 3, 1 run",
+        "  1: 6 cells, positions 0 to 5, 2 runs",
+        "  12: 2 cells, positions 3 to 4, 1 run",
+    ]
+    assert (frame.top, frame.holes) == (9, 1)
+    assert take_frame(Cells(4, 1)).text() == "0 of 4 cells used\n...."
+
+
+def test_many_cells_to_a_character() -> None:
+    made = Cells(200, 2)
+    put(made, range(130), 0)
+    put(made, range(5), 1)
+    lines = take_frame(made).text(20).splitlines()
+    assert lines[1:6] == [
+        "0" * 20,
+        "0" * 20,
+        "000:1" + "." * 15,
+        "." * 7,
+        "(3 cells to a character)",
+    ]
+
+
+def test_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    cache = KVCache([LayerShape(1, 8, 8)], 64, n_seq_max=3)
+    frames = [cache.frame("empty")]
+    put(cache.cells, range(9), 0)
+    frames.append(cache.frame("nine"))
+    cache.plot(tmp_path / "one.png")
+    cache.plot(tmp_path / "two.png", frames)
+    for name in ("one", "two"):
+        data = (tmp_path / f"{name}.png").read_bytes()
+        assert data.startswith(b"\x89PNG")
+        assert len(data) > 5000
+    other = KVCache([LayerShape(1, 8, 8)], 32).frame()
+    with pytest.raises(ParameterError, match="same cache"):
+        cache.plot(tmp_path / "no.png", [*frames, other])
+    with pytest.raises(ParameterError, match="cannot write"):
+        cache.plot(tmp_path / "no" / "no.png")
