@@ -17,6 +17,7 @@ import pytest
 
 from aleator.ops import reference
 from tests.ops import cases
+from tests.ops import test_golden as test_golden_cases
 
 if os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("runs in a process of its own, see test_triton.py", allow_module_level=True)
@@ -69,6 +70,27 @@ def test_kernels_equal_reference(n_vocab: int) -> None:
         expected = reference.top_k_top_p_sample(*arguments, **options)
         guess = int(rng.choice([-1, 1, 32, 500]))
         cases.same_bits(expected, sample(*arguments, top_k_guess=guess, **options))
+
+
+def test_golden() -> None:
+    """The cases of test_golden.py, those of one kind as the rows of one call."""
+    kinds: dict[Any, list[dict[str, Any]]] = {}
+    for case, eps in test_golden_cases.CASES:
+        kind = (len(case["weights"]), case["input"] == "logits", case["q"] is not None, eps)
+        kinds.setdefault(kind, []).append(case)
+    assert sum(map(len, kinds.values())) == len(test_golden_cases.CASES)
+    for (n_vocab, logits, race, eps), group in kinds.items():
+        x = np.concatenate([test_golden_cases.row_of(case) for case in group])
+        k = np.array([case["top_k"] for case in group], np.int32)
+        p = np.array([case["top_p"] for case in group], np.float32)
+        m = np.array([case["min_p"] or 0 for case in group], np.float32)
+        q = np.array([case["q"] for case in group], np.float32) if race else None
+        token = sample(x, k, p, q, m, eps=eps, input_is_logits=logits).logits_select_idx
+        assert token.tolist() == [case["token"] for case in group]
+        listed = sample(x, k, p, None, m, input_is_logits=logits, is_need_sample_result=True)
+        assert listed.logits_idx.tolist() == [
+            case["keeps"] + [0] * (n_vocab - len(case["keeps"])) for case in group
+        ]
 
 
 # What each row asks for, and the path it has to take: (k, p, min-p, spread of logits).

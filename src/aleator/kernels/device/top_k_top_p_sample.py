@@ -481,8 +481,10 @@ def _filter(
                 # In order.  Tiles that surely hold the top k, or in which a nucleus is likely.
                 quota = tl.where(acts, k, tl.where(nucleus, tl.maximum(guess, FIRST_WINDOW), 1))
                 quota = tl.minimum(quota, n_tiles)
-                enough = _kth_delegate(delegates, t, n_tiles, quota)
-                least = tl.where(acts & (k > n_tiles), float("-inf"), enough)
+                least = tl.full([], float("-inf"), tl.float32)
+                if n_tiles > 1:
+                    enough = _kth_delegate(delegates, t, n_tiles, quota)
+                    least = tl.where(acts & (k > n_tiles), least, enough)
                 n_selected = _choose_tiles(
                     delegates, t, n_tiles, least, tl.where(acts, quota, n_tiles), tiles
                 )
