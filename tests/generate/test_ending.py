@@ -145,6 +145,6 @@ def test_random_schemas(number: int, model: aleator.LanguageModel) -> None:
     assert check(model, number, 160) is None
 
 
-def test_deep_recursion_is_closed(model: LanguageModel) -> None:
+def test_deep_recursion_is_closed(model: aleator.LanguageModel) -> None:
     """Number 585 is a tree whose nodes need strings of 8 characters: dozens of levels to close."""
     assert check(model, 585) is None
