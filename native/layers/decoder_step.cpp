@@ -49,13 +49,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   products_.prepare(pool, t, e, std::max(attended, ff));
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
-  int64_t most = 0;
-  for (int64_t g = 0; g < batch.n_groups; g++)
-    for (int64_t i = 0; i < t; i++) most = std::max(most, batch.groups[g].seen_count[i]);
   scratch_.resize(pool.size());
-  for (Scratch& s : scratch_)
-    if (int64_t(s.scores.size()) < most + attention_slack)
-      s.scores.resize(2 * most + attention_slack);
   for (int64_t i = 0; i < t; i++) {
     float* x = products_.x(i);
     if (batch.embeddings) {
@@ -143,37 +137,53 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
   });
 }
 
+// One token's queries of one key-value head at a time, unless that leaves threads idle: then fewer.
 void DecoderStep::attention(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   const Rotation& r = shape_.rotation[l.group];
   const Turned& turned = turned_[l.group];
   const Seen& seen = batch.groups[l.group];
   const int64_t heads = l.heads(), group = heads / l.keys.heads, dim = l.keys.dim;
   const int64_t variants = int64_t(turned.deltas.size());
+  int64_t together = std::min(group, max_group);
+  while (group % together ||
+         (together > 1 && heads / together * batch.tokens < products_.pool().size()))
+    together--;
   Scratch& own = scratch_[thread];
-  products_.pool().split(thread, heads * batch.tokens, [&](int64_t unit) {
-    const int64_t head = unit / batch.tokens, t = unit % batch.tokens, list = seen.seen_list[t];
-    const int64_t first = seen.seen_first ? seen.seen_first[t] : 0;
+  products_.pool().split(thread, heads / together * batch.tokens, [&](int64_t unit) {
+    const int64_t head = unit / batch.tokens * together, t = unit % batch.tokens;
+    const int64_t list = seen.seen_list[t], first = seen.seen_first ? seen.seen_first[t] : 0;
+    const int64_t n = seen.seen_count[t] - first;
     float* out = &attended_[t * l.o.in + head * l.values.dim];
-    if (seen.seen_count[t] <= first) return void(std::fill_n(out, l.values.dim, 0.0f));
+    if (n <= 0) return void(std::fill_n(out, together * l.values.dim, 0.0f));
+    const int64_t stride = (n + attention_slack + 15) / 16 * 16;
+    if (int64_t(own.scores.size()) < together * stride) own.scores.resize(2 * together * stride);
     const float* q = &q_[t * l.q.out + head * dim];
+    int64_t apart = dim;  // from one head's queries to the next's
     if (variants > 1 || l.keys.rotation) {
-      own.queries.resize(variants * dim);
-      for (int64_t v = 0; v < variants; v++) {
-        float* form = &own.queries[v * dim];
-        std::copy_n(q, dim, form);
-        if (v) rotate_(form, &turned.delta_cos_sin[v * r.pairs * 2], r.pairs, r.interleaved);
-        if (l.keys.rotation) hadamard_(form, dim, l.keys.rotation);
-      }
+      apart = variants * dim;
+      own.queries.resize(together * apart);
+      for (int64_t i = 0; i < together; i++)
+        for (int64_t v = 0; v < variants; v++) {
+          float* form = &own.queries[i * apart + v * dim];
+          std::copy_n(q + i * dim, dim, form);
+          if (v) rotate_(form, &turned.delta_cos_sin[v * r.pairs * 2], r.pairs, r.interleaved);
+          if (l.keys.rotation) hadamard_(form, dim, l.keys.rotation);
+        }
       q = own.queries.data();
     }
     own.parts.clear();
-    for (int64_t p = turned.part_start[list]; p < turned.part_start[list + 1]; p++)
-      if (turned.parts[p].end > first)
-        own.parts.push_back({turned.parts[p].end - first, q + turned.parts[p].variant * dim});
-    attend_(
-        {seen.seen + seen.list_start[list] + first, seen.seen_count[t] - first, own.parts.data()},
-        l.keys, l.values, head / group, shape_.attention_scale, own.scores.data(), out);
-    if (l.values.rotation) hadamard_(out, l.values.dim, l.values.rotation);
+    for (int64_t i = 0; i < together; i++)
+      for (int64_t p = turned.part_start[list]; p < turned.part_start[list + 1]; p++)
+        if (turned.parts[p].end > first)
+          own.parts.push_back(
+              {turned.parts[p].end - first, q + i * apart + turned.parts[p].variant * dim});
+    const int64_t n_parts = int64_t(own.parts.size()) / together;
+    Attended queries[max_group];
+    for (int64_t i = 0; i < together; i++)
+      queries[i] = {seen.seen + seen.list_start[list] + first, n, &own.parts[i * n_parts]};
+    attend_(queries, together, l.keys, l.values, head / group, shape_.attention_scale,
+            own.scores.data(), stride, out, l.values.dim);
+    if (l.values.rotation) hadamard_(out, together * l.values.dim, l.values.rotation);
   });
 }
 

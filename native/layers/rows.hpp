@@ -47,10 +47,13 @@ ALEATOR_DECLARE(void hadamard(float* x, int64_t n, int64_t block))
 ALEATOR_DECLARE(void store_row(const float* x, int64_t n, Stored type, uint8_t* row))
 // The same for one head of one cell.
 ALEATOR_DECLARE(void store_head(const float* x, const CacheSide& side, int64_t cell, int64_t head))
-// out[values.dim] = softmax(q k^T * scale) v over the cells (at least one) of one head.
-// scores: room for n and `attention_slack` more.
-ALEATOR_DECLARE(void attend(const Attended& seen, const CacheSide& keys, const CacheSide& values,
-                            int64_t head, float scale, float* scores, float* out))
+// out[i * out_stride] = softmax(q k^T * scale) v [values.dim] for the n_queries queries `seen`,
+// which share their cells (at least one) and differ in their parts.  scores: room for n_queries
+// times scores_stride, at least n and `attention_slack` more.
+ALEATOR_DECLARE(void attend(const Attended* seen, int64_t n_queries, const CacheSide& keys,
+                            const CacheSide& values, int64_t head, float scale, float* scores,
+                            int64_t scores_stride, float* out, int64_t out_stride))
 constexpr int64_t attention_slack = 16;
+constexpr int64_t max_group = 16;  // queries at once
 
 }  // namespace aleator

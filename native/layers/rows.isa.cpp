@@ -153,29 +153,30 @@ static inline void expect(const uint8_t* row, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(row + i, 0, 3);
 }
 
+// Scores of the cells [begin, end) of the list.
 template <class Read>
 static void dot_rows(const Attended& seen, const CacheSide& keys, int64_t head, float scale,
-                     float* scores) {
+                     int64_t begin, int64_t end, float* scores) {
   const int64_t row_bytes = keys.row_bytes();
-  int64_t j = 0;
-  for (const Attended::Part* part = seen.parts; j < seen.n; part++) {
-    const int64_t end = part->end < seen.n ? part->end : seen.n;
-    for (; j < end; j += side_by_side) {
+  int64_t j = begin;
+  for (const Attended::Part* part = seen.parts; j < end; part++) {
+    const int64_t part_end = part->end < end ? part->end : end;
+    for (; j < part_end; j += side_by_side) {
       const uint8_t* rows[side_by_side];
       float dots[side_by_side];
       for (int r = 0; r < side_by_side; r++)
-        rows[r] = keys.row(seen.cells[j + r < end ? j + r : j], head);
+        rows[r] = keys.row(seen.cells[j + r < part_end ? j + r : j], head);
       if (j + rows_ahead + side_by_side <= seen.n)
         for (int r = 0; r < side_by_side; r++)
           expect(keys.row(seen.cells[j + rows_ahead + r], head), row_bytes);
       dot_four<Read>(part->q, rows, keys.dim, dots);
       for (int r = 0; r < side_by_side; r++) scores[j + r] = dots[r] * scale;
     }
-    j = end;
+    if (part_end > begin) j = part_end;
   }
 }
 
-// Columns i to i + k * lanes of `out = factor * sum over the cells of weights[j] * row j`, every
+// Columns i to i + k * lanes of `out += factor * sum over the cells of weights[j] * row j`, every
 // other row in sums of its own, so that their chains of additions do not wait for each other.
 template <class Read, int k>
 static void mix_columns(const float* weights, const CacheSide& values, int64_t head,
@@ -204,7 +205,8 @@ static void mix_columns(const float* weights, const CacheSide& values, int64_t h
     add(j + 1, total[1]);
   }
   if (j < n) add(j, total[0]);
-  for (int c = 0; c < k; c++) store(out + i + c * lanes, (total[0][c] + total[1][c]) * factor);
+  for (int c = 0; c < k; c++)
+    store(out + i + c * lanes, load(out + i + c * lanes) + (total[0][c] + total[1][c]) * factor);
 }
 
 template <class Read>
@@ -227,7 +229,7 @@ static void mix_rows(const float* weights, const CacheSide& values, int64_t head
   for (; i < dim; i++) {
     float total = 0;
     for (int64_t j = 0; j < n; j++) total += Read::one(values.row(cells[j], head), i) * weights[j];
-    out[i] = total * factor;
+    out[i] += total * factor;
   }
 }
 
@@ -235,7 +237,6 @@ static void mix_rows(const float* weights, const CacheSide& values, int64_t head
 template <class Read>
 static void mix_channels(const float* weights, const CacheSide& values, int64_t head,
                          const int32_t* cells, int64_t n, float factor, float* out) {
-  for (int64_t i = 0; i < values.dim; i++) out[i] = 0;
   for (int64_t j = 0; j < n;) {
     int64_t end = j + 1;
     while (end < n && cells[end] == cells[end - 1] + 1) end++;
@@ -246,34 +247,67 @@ static void mix_channels(const float* weights, const CacheSide& values, int64_t 
       int64_t k = 0;
       for (; k + lanes <= end - j; k += lanes) total += cached<Read>(at, k) * load(weights + j + k);
       for (; k < end - j; k++) rest += Read::one(at, k) * weights[j + k];
-      out[i] += sum(total) + rest;
+      out[i] += (sum(total) + rest) * factor;
     }
     j = end;
   }
-  for (int64_t i = 0; i < values.dim; i++) out[i] *= factor;
 }
 
-void attend(const Attended& seen, const CacheSide& keys, const CacheSide& values, int64_t head,
-            float scale, float* scores, float* out) {
-  const int64_t n = seen.n;
-  with_reader(keys.type,
-              [&](auto read) { dot_rows<decltype(read)>(seen, keys, head, scale, scores); });
-  float highest = scores[0];
-  for (int64_t j = 1; j < n; j++) highest = scores[j] > highest ? scores[j] : highest;
+// Scores become weights, not yet divided by their sum, which is returned.
+static float weights_of(float* scores, int64_t n) {
   for (int64_t j = n; j % lanes; j++) scores[j] = -INFINITY;
+  vf tops = load(scores);
+  for (int64_t j = lanes; j < n; j += lanes) {
+    const vf v = load(scores + j);
+    const vi higher = v > tops;
+    tops = reinterpret<vf>((reinterpret<vi>(v) & higher) | (reinterpret<vi>(tops) & ~higher));
+  }
+  float highest = tops[0];
+  for (int i = 1; i < lanes; i++) highest = tops[i] > highest ? tops[i] : highest;
   vf totals = {};
   for (int64_t j = 0; j < n; j += lanes) {
     const vf e = exponential(load(scores + j) - highest);
     store(scores + j, e);
     totals += e;
   }
-  const float factor = 1.0f / sum(totals);
+  return sum(totals);
+}
+
+// Cells at a time: their rows of one head stay near while every query meets them.
+constexpr int64_t near_cells = 256;
+
+void attend(const Attended* seen, int64_t n_queries, const CacheSide& keys, const CacheSide& values,
+            int64_t head, float scale, float* scores, int64_t scores_stride, float* out,
+            int64_t out_stride) {
+  const int64_t n = seen->n;
+  const int32_t* cells = seen->cells;
+  with_reader(keys.type, [&](auto read) {
+    for (int64_t j = 0; j < n; j += near_cells) {
+      const int64_t end = j + near_cells < n ? j + near_cells : n;
+      for (int64_t i = 0; i < n_queries; i++)
+        dot_rows<decltype(read)>(seen[i], keys, head, scale, j, end, scores + i * scores_stride);
+    }
+  });
+  float factors[max_group];
+  for (int64_t i = 0; i < n_queries; i++) {
+    factors[i] = 1.0f / weights_of(scores + i * scores_stride, n);
+    for (int64_t k = 0; k < values.dim; k++) out[i * out_stride + k] = 0;
+  }
   with_reader(values.type, [&](auto read) {
     using Read = decltype(read);
-    if constexpr (!blocks<Read>)
-      if (values.by_channel)
-        return mix_channels<Read>(scores, values, head, seen.cells, n, factor, out);
-    mix_rows<Read>(scores, values, head, seen.cells, n, factor, out);
+    for (int64_t j = 0; j < n; j += near_cells) {
+      const int64_t some = j + near_cells < n ? near_cells : n - j;
+      for (int64_t i = 0; i < n_queries; i++) {
+        const float* weights = scores + i * scores_stride + j;
+        float* to = out + i * out_stride;
+        if constexpr (!blocks<Read>)
+          if (values.by_channel) {
+            mix_channels<Read>(weights, values, head, cells + j, some, factors[i], to);
+            continue;
+          }
+        mix_rows<Read>(weights, values, head, cells + j, some, factors[i], to);
+      }
+    }
   });
 }
 

@@ -31,6 +31,7 @@ const auto widen_f16_ = ALEATOR_PICK(widen_f16);
 const auto widen_bf16_ = ALEATOR_PICK(widen_bf16);
 const auto to_probabilities_ = ALEATOR_PICK(to_probabilities);
 const auto race_scores_ = ALEATOR_PICK(race_scores);
+const auto least_noise_ = ALEATOR_PICK(least_noise);
 
 const float scale = weight_scale(1);
 
@@ -396,26 +397,46 @@ void KeptRow::write_list(int64_t* ids, float* probs) {
 }
 
 int32_t KeptRow::race(const float* q, float eps) {
-  float best = -1;
-  int32_t winner = -1;
+  float best = -1, scores[tile_size], probs[tile_size];
+  int64_t winner = -1;
   bool nan = false;
-  float scores[tile_size], probs[tile_size];
   const auto heat = [&](const float* p, int64_t at, int64_t n) {
     const float top = race_scores_(p, q + at, n, eps, scores);
     nan |= std::isnan(top);
-    if (top > best) {
-      best = top;
-      const auto i = at + (std::find(scores, scores + n, top) - scores);
-      winner = all_ ? static_cast<int32_t>(i) : ids_[i];
-    }
+    if (!(top >= best) || top < 0) return;
+    const auto i = at + (std::find(scores, scores + n, top) - scores);
+    if (top > best || i < winner) best = top, winner = i;
   };
-  if (!all_) list_probabilities();
-  for (int64_t at = 0; at < size(); at += tile_size) {
-    const auto n = std::min<int64_t>(tile_size, size() - at);
-    if (all_) tile_probabilities(at / tile_size, static_cast<int>(n), probs);
-    heat(all_ ? probs : probs_.data() + at, at, n);
+  if (!all_) {
+    list_probabilities();
+    for (int64_t at = 0; at < size(); at += tile_size)
+      heat(probs_.data() + at, at, std::min<int64_t>(tile_size, size() - at));
+    return nan ? -1 : ids_[winner];
   }
-  return nan ? -1 : winner;
+  // A tile is weighed only if its largest probability over its least noise could win; the tile of
+  // the first token goes first.  Weights of neighbouring floats can decrease by 2^-23, hence the
+  // margin.
+  probs_.resize(n_tiles_);
+  if (logits_) {
+    weights_.resize(n_tiles_);
+    weigh_(maxima_.data(), n_tiles_, top_, scale, weights_.data());
+    to_probabilities_(weights_.data(), n_tiles_, total_, probs_.data());
+  } else {
+    probs_ = maxima_;
+  }
+  const auto look = [&](int64_t tile) {
+    const int64_t at = tile * tile_size, n = std::min<int64_t>(tile_size, n_vocab_ - at);
+    const float least = least_noise_(q + at, n);
+    nan |= std::isnan(least);
+    if (probs_[tile] * 1.000001f / (least + eps) < best) return;
+    tile_probabilities(tile, static_cast<int>(n), probs);
+    heat(probs, at, n);
+  };
+  const int64_t leader = argmax_ / tile_size;
+  look(leader);
+  for (int64_t t = 0; t < n_tiles_; ++t)
+    if (t != leader) look(t);
+  return nan ? -1 : static_cast<int32_t>(winner);
 }
 
 void KeptRow::write_select(float* out) const {

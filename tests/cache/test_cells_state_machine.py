@@ -72,6 +72,8 @@ class CellsMachine(RuleBasedStateMachine):
         if start is None:
             start = self.cells.seq_pos_max(a) + 1
         positions = [max(0, start + step * i) for i in range(n)]
+        if max(positions) > END:  # after a shift to the last position there is none to go on at
+            return
         placed = self.cells.place(
             np.array(positions, dtype=np.int32), owner_rows(self.cells, owners, n), contiguous
         )

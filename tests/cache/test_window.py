@@ -190,6 +190,19 @@ def test_forks(decoder: Decoder, three_hundred: Any) -> None:
     cache.check()
 
 
+def test_a_handle_moves_nothing_of_a_fork(decoder: Decoder) -> None:
+    # n_swa 8, 6 tokens: everything is still in every window, and shared.
+    ctx = context(decoder)
+    one = ctx.cache.sequence()
+    feed(ctx, one.id, TEXT[:6])
+    two = one.fork()
+    two.shift(0, 6, 5)
+    assert (one.positions.tolist(), two.pos_min) == (list(range(6)), 5)
+    ctx.cache.check()
+    for s in (one, two):
+        assert same(feed(ctx, s.id, [7]), fresh(decoder, [*TEXT[:6], 7]))
+
+
 def test_cells_of_several_go_when_each_has_left_them(decoder: Decoder) -> None:
     ctx = context(decoder)
     batch = Batch()

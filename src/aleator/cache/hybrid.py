@@ -316,6 +316,26 @@ class HybridCache(KVCache):
             shift=True,
         )
 
+    def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
+        """Give a sequence copies of the cells in a range that others own too, in every pool.
+
+        Raises:
+            CacheFull: no cells for the copies.
+            CannotShift: its recurrent state is another sequence's too.
+
+        """
+        with self.step():
+            super().unshare(seq, p0, p1)
+            if self.window is not None:
+                self.window.unshare(seq, p0, p1)
+            states = self.recurrent
+            if states is not None and self.cells.seq_cells(seq):
+                for other in range(self.n_seq_max):
+                    if other != seq and states.same_cells(seq, other):
+                        raise CannotShift(
+                            f"sequences {seq} and {other} share a recurrent state: decode one of them first"
+                        )
+
     def seq_pos_min(self, seq: int) -> int:
         """The lowest position that every pool holds, or -1 if the sequence is empty."""
         lowest = super().seq_pos_min(seq)

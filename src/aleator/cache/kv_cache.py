@@ -380,6 +380,35 @@ class KVCache:
         self._handles[id] = ref(made)
         return made
 
+    def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
+        """Give a sequence copies of those of its cells in a range that others own too.
+
+        Kept texts give such cells up instead.
+
+        Raises:
+            CacheFull: no cells for the copies.
+
+        """
+        self._check("seq", seq)
+        p0, p1 = self._range(p0, p1)
+        with torch.inference_mode(), self.step():
+            self._leave_kept(seq, p0)
+            shared = self.cells.shared(seq, p0, p1)
+            if len(shared) == 0:
+                return
+            own = self.cells.find(len(shared))
+            if len(own) < len(shared):
+                raise CacheFull(
+                    len(shared),
+                    self.free,
+                    message=f"{len(shared)} of the cells are shared and {self.free} are free to copy them "
+                    "to: close a sequence, or create the context with a larger n_ctx",
+                )
+            if self.current_step is not None:
+                self.current_step.keep_rows(own)
+            self.copy_rows(shared, own)
+            self.cells.duplicate(shared, own, seq, True)
+
     def find_slot(
         self, n: int, *, contiguous: bool | None = None, seq: int = 0
     ) -> npt.NDArray[np.int64] | None:

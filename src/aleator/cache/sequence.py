@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.core.errors import CacheError, CacheFull, CannotRewind, ParameterError
+from aleator.core.errors import CacheError, CannotRewind, ParameterError
 
 if TYPE_CHECKING:
     from aleator.cache.kv_cache import KVCache
@@ -213,7 +213,7 @@ class Sequence:
                 "delta", f"delta {delta} moves position {first[0][0]} below 0: drop() it first"
             )
         with torch.inference_mode(), self.cache.step():
-            self._unshare(start, stop)
+            self.cache.unshare(self.id, start, stop)
             self.cache.seq_add(self.id, start, stop, delta)
 
     def divide(self, start: int, stop: int, divisor: int) -> None:
@@ -228,7 +228,7 @@ class Sequence:
         self._check_range(start, stop)
         self.cache._require_shift()
         with torch.inference_mode(), self.cache.step():
-            self._unshare(start, stop)
+            self.cache.unshare(self.id, start, stop)
             self.cache.seq_div(self.id, start, stop, divisor)
 
     def slide(self, keep: int = 4, discard: int | None = None) -> Slid:
@@ -257,30 +257,9 @@ class Sequence:
             return Slid(0, end)
         with torch.inference_mode(), self.cache.step():
             self.cache.seq_rm(self.id, keep, keep + removed)
-            self._unshare(keep + removed, end)
+            self.cache.unshare(self.id, keep + removed, end)
             self.cache.seq_add(self.id, keep + removed, end, -removed)
         return Slid(removed, self.next)
-
-    def _unshare(self, start: int, stop: int) -> None:
-        """Give the sequence cells of its own for those in a range that others own too."""
-        cache = self.cache
-        cache._leave_kept(self.id, start)
-        shared = cache.cells.shared(self.id, start, stop)
-        if len(shared) == 0:
-            return
-        own = cache.cells.find(len(shared))
-        if len(own) < len(shared):
-            raise CacheFull(
-                len(shared),
-                cache.free,
-                message=f"{len(shared)} of the cells are shared and {cache.free} are free to copy them to: "
-                "close a sequence, or create the context with a larger n_ctx",
-            )
-        step = cache.current_step
-        if step is not None:
-            step.keep_rows(own)
-        cache.copy_rows(shared, own)
-        cache.cells.duplicate(shared, own, self.id, True)
 
     def _check_range(self, start: int, stop: int) -> None:
         for name, value in (("start", start), ("stop", stop)):

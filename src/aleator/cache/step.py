@@ -18,6 +18,7 @@ from aleator.core.errors import CacheError, CacheFull
 
 if TYPE_CHECKING:
     from aleator.cache.kv_cache import KVCache
+    from aleator.cache.sequence import Checkpoint
 
 
 class Seen(NamedTuple):
@@ -94,12 +95,14 @@ class Step:
         self._outer: Step | None = None
         # Of the outermost step: cells that it has emptied, whose rows must outlive it if it fails.
         self._emptied: npt.NDArray[np.bool_] | None = None
+        self._marks: list[tuple[Checkpoint, int]] = []
 
     def __enter__(self) -> Step:
         cache, plan = self._cache, self._plan
         if plan is not None and plan.version != cache.cells.version:
             raise CacheError("the cache has changed since the plan was made: plan again")
         self._outer = cache.current_step
+        self._marks = [(mark, mark.valid_to) for mark in cache._marks]
         cache.cells.begin()
         try:
             cache.current_step = self
@@ -133,6 +136,8 @@ class Step:
             for undo in reversed(self._undo):
                 undo()
             cache.cells.rollback()
+            for mark, valid_to in self._marks:
+                mark.valid_to = valid_to
             if outer is None and cache.prefix is not None:
                 cache.prefix.rollback()
         cache.current_step = outer

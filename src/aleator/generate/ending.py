@@ -18,6 +18,9 @@ an ending is shorter than what is left, tells for how many tokens it need not be
 TRIALS = 12000
 """Tokens that are tried at most in a search."""
 
+THOROUGH = 25 * TRIALS
+"""The same where otherwise there would be no ending: deep in a recursion a search needs more."""
+
 BREADTH = 3000
 """Of these at most for the way out of a string or a number."""
 
@@ -75,11 +78,13 @@ class Shortest:
         """End-of-generation tokens."""
         return self._spelling.ends
 
-    def search(self, constraint: host.Constraint, limit: int) -> list[int] | None:
+    def search(
+        self, constraint: host.Constraint, limit: int, trials: int = TRIALS
+    ) -> list[int] | None:
         """Tokens that make the text complete, at most ``limit``; None if none were found."""
         self._prepare()
         best: list[int] | None = None
-        self._trials = TRIALS
+        self._trials = trials
         for attempt in range(ATTEMPTS):
             rng = random.Random(attempt) if attempt >= len(self._digits) else None
             digits = self._digits[attempt % len(self._digits)]
@@ -246,13 +251,15 @@ class Ending:
             self._plan = None
             return token
         found = self._shortest.search(self._constraint, left - 1)
+        if found is None and self._plan is None:
+            found = self._shortest.search(self._constraint, left - 1, THOROUGH)
         if found is not None:
             self._growth = self._growth or max(GROWTH, len(found))
             self._plan, self._wait = found, (left - len(found)) // self._growth
             return token
         chain.rollback(1)
         if self._plan is None:
-            self._plan = self._shortest.search(self._constraint, left)
+            self._plan = self._shortest.search(self._constraint, left, THOROUGH)
         if self._plan is None:  # it never fitted
             chain.accept(token, generated=True)
             self._off = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from aleator.kernels import host
@@ -32,10 +33,16 @@ def run(
     select: Any,
     listed: Any,
     probs: Any,
+    *,
+    n_threads: int | None = None,
 ) -> None:
-    """Write the outputs that are not ``None``; the arguments have been checked, rows are contiguous."""
+    """Write the outputs that are not ``None``; the arguments have been checked, rows are contiguous.
+
+    ``n_threads``: 1 to 256; ``None`` is one per processor.
+    """
+    threads = min(n_threads or os.cpu_count() or 1, logits.shape[0], 256)
     host.top_k_top_p_sample(
         logits, column(top_k), column(top_p), q, column(min_p), column(seeds), column(positions),
         eps, guess, limit, input_is_logits, indices, select, listed, probs,
-        pool() if logits.shape[0] > 1 else None,
+        pool(threads) if threads > 1 else None,
     )  # fmt: skip

@@ -144,13 +144,18 @@ def top_k_top_p_draw(
     ).logits_select_idx  # fmt: skip
 
 
-def paths(reset: bool = False) -> dict[str, int]:
-    """How many rows took which path on the CPU since the start or the last reset.
+def paths(device: Any = "cpu", *, reset: bool = False) -> dict[str, int]:
+    """How many rows took which path on a device since the start or the last reset.
 
-    ``argmax`` looked at maxima only, ``top_k`` and ``min_p`` at a few tiles, ``guess`` found the nucleus
-    within the first ``top_k_guess`` tiles and ``nucleus`` further down, ``all`` wrote or weighed the
-    whole row.
+    On the CPU ``argmax`` looked at maxima only, ``top_k`` and ``min_p`` at a few tiles, ``guess`` found the
+    nucleus within the first ``top_k_guess`` tiles and ``nucleus`` further down, ``all`` wrote or weighed
+    the whole row.  On a CUDA device ``window`` is a nucleus found within the largest tiles, ``bisection`` the
+    fallback for flat rows and large sets, and ``refused`` counts rows that selected -1.
     """
+    if str(device) != "cpu":
+        from aleator.kernels.device import top_k_top_p_sample as kernels
+
+        return kernels.paths(device, reset)
     from aleator.kernels import host as native
 
     return dict(zip(host.PATHS, native.top_k_top_p_sample_paths(reset), strict=True))

@@ -56,8 +56,45 @@ def top_k_top_p_sample(
     host.run(
         logits.detach(), top_k, top_p.detach(), q, None if min_p is None else min_p.detach(), seeds,
         positions, eps, top_k_guess, limit, input_is_logits,
-        *(None if o.numel() == 0 else o for o in outputs),
+        *(None if o.numel() == 0 else o for o in outputs), n_threads=torch.get_num_threads(),
     )  # fmt: skip
+    return outputs
+
+
+@top_k_top_p_sample.register_kernel("cuda")
+def _(
+    logits: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    q: Tensor | None,
+    min_p: Tensor | None,
+    seeds: Tensor | None,
+    positions: Tensor | None,
+    eps: float,
+    is_need_logits: bool,
+    top_k_guess: int,
+    limit: int,
+    max_vocab: int,
+    input_is_logits: bool,
+    is_need_sample_result: bool,
+) -> Four:
+    """CUDA tensors: the Triton kernels."""
+    arguments.check_tensors(
+        logits, top_k, top_p, q, min_p, seeds, positions, max_vocab, is_need_sample_result
+    )
+    try:
+        from aleator.kernels.device import top_k_top_p_sample as device
+    except ImportError:
+        raise ParameterError(
+            "logits", f"logits are on {logits.device}, which needs Triton: pip install triton, or move "
+            "logits to the CPU",
+        ) from None  # fmt: skip
+    outputs = _outputs(logits, is_need_logits, is_need_sample_result)
+    with torch.cuda.device(logits.device):
+        device.run(
+            _rows(logits), top_k, top_p, None if q is None else _rows(q), min_p, seeds, positions, eps,
+            top_k_guess, limit, input_is_logits, *(None if o.numel() == 0 else o for o in outputs),
+        )  # fmt: skip
     return outputs
 
 

@@ -2,5 +2,6 @@
 
 They give the tokens of docs/numerics.md bit for bit, as the host's kernels do.  Everything is a float32
 or float64 elementwise operation, rounded by itself, or integer arithmetic: nothing depends on the
-batch, the row or the device.
+batch, the row or the device.  The operator's kernels (``top_k_top_p_sample``, docs/operator.md) are written in
+Triton.
 """

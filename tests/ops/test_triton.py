@@ -1,0 +1,121 @@
+"""The Triton kernels without a GPU: under the interpreter, and compiled ahead of time for sm_90."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+pytest.importorskip("triton")
+
+
+def test_under_the_interpreter() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", str(HERE / "test_interpreter.py")],
+        env=environment, cwd=HERE.parent.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert re.search(r"\d+ passed", done.stdout)
+    assert "skipped" not in done.stdout
+
+
+TYPES = {
+    "maxima": "*fp32", "top_p": "*fp32", "min_p": "*fp32", "q": "*fp32", "probs": "*fp32",
+    "tops": "*fp32", "select": "*fp32", "top_k": "*i32", "tiles": "*i32", "eps": "fp32",
+    "stride": "i32", "q_stride": "i32", "n_vocab": "i32", "n_tiles": "i32", "limit": "i32",
+    "guess": "i32",
+}  # fmt: skip
+
+
+def compiled(kernel: str, warps: int, dtype: str = "fp32", **constants: Any) -> list[str]:
+    """The instructions of a kernel for sm_90, as in a launch with rows that are a multiple of 16 long."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia import compiler as nvidia
+    from triton.compiler import ASTSource
+
+    from aleator.kernels.device import top_k_top_p_sample as device
+
+    tools = Path(nvidia.__file__).parent / "bin"
+    if not (tools / "ptxas").exists() or not (tools / "cuobjdump").exists():
+        pytest.skip("this Triton comes without ptxas and cuobjdump")
+    function = getattr(device, kernel)
+    names = function.arg_names
+    types = {"logits": f"*{dtype}", **TYPES}
+    signature = {n: "constexpr" if n in constants else types.get(n, "*i64") for n in names}
+    aligned = [[["tt.divisibility", 16]]]
+    attributes = {
+        (i,): aligned[0]
+        for i, n in enumerate(names)
+        if signature[n].startswith("*") or n in ("stride", "q_stride", "n_vocab")
+    }
+    options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False}
+    if kernel == "_filter":
+        options["maxnreg"] = device.MAX_REGISTERS
+    source = ASTSource(
+        function, signature, {(names.index(n),): v for n, v in constants.items()}, attributes
+    )
+    binary = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    assert "fma.rn.f32" not in binary.asm["ptx"]  # every multiply and add is rounded by itself
+    assert "ex2.approx" not in binary.asm["ptx"]
+    assert "div.full" not in binary.asm["ptx"]
+    assert "div.approx" not in binary.asm["ptx"]
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"aleator-{os.getpid()}.cubin"
+    try:
+        path.write_bytes(binary.asm["cubin"])
+        sass = subprocess.run(
+            [tools / "cuobjdump", "-sass", path], capture_output=True, text=True, check=True
+        ).stdout
+    finally:
+        path.unlink()
+    found = re.findall(r"/\*[0-9a-f]{4,}\*/\s+([^;]*);", sass)
+    return [i for i in found if not re.match(r"NOP|BRA 0x", i)]
+
+
+def spills(instructions: list[str]) -> int:
+    return sum("LDL" in i or "STL" in i for i in instructions)
+
+
+@pytest.mark.parametrize(("dtype", "budget"), [("fp32", 8), ("bf16", 4), ("fp16", 4)])
+def test_budget_of_the_delegate_sweep(dtype: str, budget: int) -> None:
+    """Per element, the whole program counted: 64 tiles of 128 on 128 threads are 64 each."""
+    code = compiled("_tile_maxima", 4, dtype, LOGITS=True, TILES=64)
+    assert len(code) / 64 <= budget
+    assert spills(code) == 0
+    loads = [i for i in code if "LDG" in i]
+    assert len(loads) == (16 if dtype == "fp32" else 8)  # each logit once, 16 bytes at a time
+    assert all("LDG.E.128" in i for i in loads)
+
+
+def test_budget_of_the_weight_sweep() -> None:
+    """Per element of the sweep itself: what 32 more tiles cost."""
+    small, large = (
+        compiled("_row_masses", 4, PROBS=False, BLOCK_T=1024, TILES=tiles) for tiles in (32, 64)
+    )
+    assert (len(large) - len(small)) / 32 <= 30
+    assert spills(large) == 0
+
+
+def test_no_spills_in_the_filter() -> None:
+    """ALEATOR_COMPILE_ALL=1 compiles it for every mode; the race is the largest."""
+    for mode in range(4) if os.environ.get("ALEATOR_COMPILE_ALL") else (1,):
+        code = compiled(
+            "_filter", 8, HAS_MIN_P=True, MODE=mode, NEED_LIST=2, LOGITS=True, BLOCK_T=1024,
+            CAP_SMALL=256, CAP_LARGE=2048,
+        )  # fmt: skip
+        assert spills(code) == 0, f"mode {mode}"
+
+
+@pytest.mark.parametrize("logits", [True, False])
+def test_no_spills_elsewhere(logits: bool) -> None:
+    assert spills(compiled("_select", 4, LOGITS=logits)) == 0
+    for mode in (1, 2):
+        code = compiled("_emit_rows", 4, HAS_MIN_P=True, MODE=mode, LOGITS=logits, BLOCK_T=1024)
+        assert spills(code) == 0
