@@ -4,11 +4,12 @@
     python benchmarks/bench_generate.py --models bundled      one of them, printed only with --no-write
 
 Models: the bundled one, and a Llama with random weights (12 layers, n_embd 768, 12 heads, n_ff 2,048,
-vocabulary 32,000) in f32, bf16 and q8_0.  Each engine runs in a process of its own; they take turns, one
-round of one engine after the other, so that a change in the machine's load meets all of them.  A round
-clears the cache, runs the prompt and then decodes greedily, token by token.  Peers run as they are best
-here: llama.cpp with its defaults, transformers' `generate` in the weights' type (float32 for the bundled
-model's f16 and for q8_0, which it does not have).
+vocabulary 32,000) in f32, bf16 and q8_0; against llama.cpp alone also a Gemma 3 (18 layers, n_embd 640, 4
+heads of 256, n_ff 2,048, window 512: 121 M parameters) and a Mamba (24 layers, n_embd 768: 114 M).  Each
+engine runs in a process of its own; they take turns, one round of one engine after the other, so that a
+change in the machine's load meets all of them.  A round clears the cache, runs the prompt and then decodes
+greedily, token by token.  Peers run as they are best here: llama.cpp with its defaults, transformers'
+`generate` in the weights' type (float32 for the bundled model's f16 and for q8_0, which it does not have).
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ ENGINES = ("aleator", "llama.cpp", "transformers")
 PACKAGES = ("aleator", "torch", "numpy", "llama-cpp-python", "transformers")
 BUNDLED = ROOT / "src" / "aleator" / "data" / "shakespeare.gguf"
 RANDOM_TYPES = {"f32": "F32", "bf16": "BF16", "q8_0": "Q8_0"}
-MODELS = ("bundled", *(f"random-{t}" for t in RANDOM_TYPES))
+SHAPES = ("gemma3", "mamba")
+MODELS = (
+    "bundled",
+    *(f"random-{t}" for t in RANDOM_TYPES),
+    *(f"{s}-{t}" for s in SHAPES for t in RANDOM_TYPES),
+)
 
 
 # Engines, each in a worker process
@@ -220,6 +226,19 @@ class Worker:
 # Models: one folder each with model.gguf, and for transformers config.json and model.safetensors
 
 
+def write_shape(folder: Path, shape: str, kind: str) -> None:
+    sys.path.insert(0, str(ROOT / "tools"))
+    from make_models import SPECS, write_model
+
+    sizes: dict[str, dict[str, Any]] = {
+        "gemma3": {"n_layers": 18, "n_embd": 640, "n_heads": 4, "n_kv_heads": 1, "head_dim": 256,
+                   "n_ff": 2048, "window": 512, "scaling": "none"},
+        "mamba": {"n_layers": 24, "n_embd": 768, "dt_rank": 48},
+    }  # fmt: skip
+    common: dict[str, Any] = {"n_vocab": 32000, "context": 4096, "seed": 125, "type": RANDOM_TYPES[kind]}
+    write_model(folder / "model.gguf", replace(SPECS[shape], **sizes[shape], **common))
+
+
 def write_random(folder: Path, kind: str) -> None:
     sys.path.insert(0, str(ROOT / "tools"))
     from make_models import SPECS, write_model
@@ -300,6 +319,11 @@ def prepare(name: str, folder: Path) -> Path:
     if (folder / "config.json").exists():  # written last
         return folder
     folder.mkdir(parents=True, exist_ok=True)
+    shape, _, kind = name.partition("-")
+    if shape in SHAPES:
+        write_shape(folder, shape, kind)
+        (folder / "config.json").write_text("{}")
+        return folder
     if name == "bundled":
         (folder / "model.gguf").write_bytes(BUNDLED.read_bytes())
     else:
@@ -324,10 +348,12 @@ def measure(name: str, folder: Path, s: Settings) -> Iterator[dict[str, Any]]:
     """One row of results per engine."""
     import random
 
-    workers = {kind: Worker(kind, folder, s.threads, 1024) for kind in ENGINES}
+    engines = ENGINES[:2] if name.partition("-")[0] in SHAPES else ENGINES
+    n_ctx = max(1024, 256 * -(-(s.prompt + s.tokens + 8) // 256))
+    workers = {kind: Worker(kind, folder, s.threads, n_ctx) for kind in engines}
     rng = random.Random(1)
     prompt = [rng.randrange(3, workers["aleator"].ready["n_vocab"]) for _ in range(s.prompt)]
-    rounds: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ENGINES}
+    rounds: dict[str, list[dict[str, Any]]] = {kind: [] for kind in engines}
     for worker_ in workers.values():
         worker_.round(prompt, 4)
     end = time.monotonic() + s.seconds

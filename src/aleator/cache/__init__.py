@@ -12,18 +12,22 @@ from aleator._native import Cells
 
 if TYPE_CHECKING:
     from aleator.cache.cell_tensors import CellTensors
+    from aleator.cache.hybrid import HybridCache
     from aleator.cache.kv_cache import Defragmented, KVCache, LayerShape
     from aleator.cache.plan import Part, Plan
     from aleator.cache.prefix import Match, PrefixConfig
+    from aleator.cache.recurrent import RecurrentCache, RecurrentShape
     from aleator.cache.sequence import Checkpoint, Sequence, Slid
     from aleator.cache.step import MicroBatch, Step
     from aleator.cache.view import Frame
+    from aleator.cache.window import WindowCache
 
 _MODULES = {
     "CellTensors": "cell_tensors",
     "Checkpoint": "sequence",
     "Defragmented": "kv_cache",
     "Frame": "view",
+    "HybridCache": "hybrid",
     "KVCache": "kv_cache",
     "LayerShape": "kv_cache",
     "Match": "prefix",
@@ -31,9 +35,12 @@ _MODULES = {
     "Part": "plan",
     "Plan": "plan",
     "PrefixConfig": "prefix",
+    "RecurrentCache": "recurrent",
+    "RecurrentShape": "recurrent",
     "Sequence": "sequence",
     "Slid": "sequence",
     "Step": "step",
+    "WindowCache": "window",
 }
 
 __all__ = [
@@ -42,6 +49,7 @@ __all__ = [
     "Checkpoint",
     "Defragmented",
     "Frame",
+    "HybridCache",
     "KVCache",
     "LayerShape",
     "Match",
@@ -49,9 +57,12 @@ __all__ = [
     "Part",
     "Plan",
     "PrefixConfig",
+    "RecurrentCache",
+    "RecurrentShape",
     "Sequence",
     "Slid",
     "Step",
+    "WindowCache",
 ]
 
 
