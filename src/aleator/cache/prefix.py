@@ -224,13 +224,12 @@ class PrefixIndex:
 
         """
         block = self.config.block
-        oldest: Text | None = None
-        for text in self._texts.values():
-            start = (len(text.used) - 1) * block
-            if max(text.pins, default=0) <= start and (
-                oldest is None or text.used[-1] < oldest.used[-1]
-            ):
-                oldest = text
+        oldest = min(
+            (t for t in self if max(t.pins, default=0) <= (len(t.used) - 1) * block),
+            # The number decides between equals: a plan's trial and the step must choose alike.
+            key=lambda t: (t.used[-1], t.seq),
+            default=None,
+        )
         if oldest is None:
             return False
         self._forget(oldest, (len(oldest.used) - 1) * block)
