@@ -65,7 +65,7 @@ def test_model_info_json_and_metadata(aleator: Command) -> None:
 
 @pytest.mark.parametrize(
     ("name", "lines"),
-    [("gemma3", ["window", "8"]), ("mamba", ["inner channels", "128", "0.04 MiB"])],
+    [("gemma3", ["window", "8", "0.44 MiB"]), ("mamba", ["inner channels", "128", "0.04 MiB"])],
 )
 def test_model_info_of_other_architectures(
     aleator: Command, tmp_path: Path, name: str, lines: list[str]
@@ -75,6 +75,9 @@ def test_model_info_of_other_architectures(
     result = aleator("model-info", str(path))
     assert result.code == 0
     assert all(line in result.out for line in lines)
+    if name == "gemma3":  # one layer of 8,192 cells and six of 768
+        info = json.loads(aleator("model-info", "--json", "-c", "8192", str(path)).out)
+        assert info["cache"]["bytes"] == (8192 + 6 * 768) * 2 * 16 * (2 + 2)
 
 
 def test_model_info_of_bad_files(aleator: Command, tmp_path: Path) -> None:

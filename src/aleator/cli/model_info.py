@@ -154,13 +154,22 @@ def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """Bytes of the KV cache, or of a recurrent model's states."""
     from aleator.cache.kv_cache import KVCache, LayerShape
     from aleator.cache.recurrent import RecurrentCache, RecurrentShape
+    from aleator.cache.window import window_capacity
 
     if config.ssm is not None:
         shape = RecurrentShape(config.ssm.d_inner, config.ssm.d_conv - 1, config.ssm.d_state)
         return {"sequences": 1, "bytes": RecurrentCache.bytes_for([shape] * config.n_layers)}
     n_ctx = arguments.ctx_size or config.context_length
+    types = arguments.cache_type_k, arguments.cache_type_v
     layers = [LayerShape(heads, config.head_dim, config.head_dim_v) for heads in config.n_kv_heads]
-    k, v = KVCache.bytes_for(layers, n_ctx, arguments.cache_type_k, arguments.cache_type_v)
+    if config.window is None:
+        k, v = KVCache.bytes_for(layers, n_ctx, *types)
+    else:  # one sequence, micro-batches of 512
+        cells = window_capacity(config.window.size, n_ctx, 1, min(512, n_ctx))
+        pairs = list(zip(layers, config.window.layers, strict=True))
+        whole = KVCache.bytes_for([each for each, window in pairs if not window], n_ctx, *types)
+        rest = KVCache.bytes_for([each for each, window in pairs if window], cells, *types)
+        k, v = whole[0] + rest[0], whole[1] + rest[1]
     return {
         "positions": n_ctx,
         f"keys ({arguments.cache_type_k})": size(k),
