@@ -235,7 +235,12 @@ def write_shape(folder: Path, shape: str, kind: str) -> None:
                    "n_ff": 2048, "window": 512, "scaling": "none"},
         "mamba": {"n_layers": 24, "n_embd": 768, "dt_rank": 48},
     }  # fmt: skip
-    common: dict[str, Any] = {"n_vocab": 32000, "context": 4096, "seed": 125, "type": RANDOM_TYPES[kind]}
+    common: dict[str, Any] = {
+        "n_vocab": 32000,
+        "context": 4096,
+        "seed": 125,
+        "type": RANDOM_TYPES[kind],
+    }
     write_model(folder / "model.gguf", replace(SPECS[shape], **sizes[shape], **common))
 
 

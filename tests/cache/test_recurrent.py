@@ -198,6 +198,9 @@ def test_fork_of_a_rewound_sequence(decoder: Decoder) -> None:
     expected = fresh(decoder, [*TEXT[:9], TEXT[50]])
     assert same(feed(ctx, 0, [TEXT[50]]), expected)
     assert same(feed(ctx, 1, [TEXT[50]]), expected)
+    other = context(decoder, rollback=4)  # llama.cpp cannot save this
+    other.cache.state_read(ctx.cache.state_write())
+    assert ranges(other.cache)[:2] == [(9, 9), (9, 9)]
     ctx.cache.seq_rm(1, 8, -1)  # the fork has the older states too
     assert same(feed(ctx, 1, [TEXT[51]]), fresh(decoder, [*TEXT[:8], TEXT[51]]))
 

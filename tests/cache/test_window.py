@@ -203,6 +203,33 @@ def test_a_handle_moves_nothing_of_a_fork(decoder: Decoder) -> None:
         assert same(feed(ctx, s.id, [7]), fresh(decoder, [*TEXT[:6], 7]))
 
 
+def test_a_handle_moves_no_other_sequence(decoder: Decoder, three_hundred: Any) -> None:
+    text = three_hundred.cache.sequence(0)
+    other = text.fork()
+    text.slide(keep=4, discard=150)
+    assert (text.next, other.next) == (150, 300)
+    three_hundred.cache.check()
+    assert same(feed(three_hundred, other.id, [TEXT[300]]), fresh(decoder, TEXT[:301]))
+    full = context(decoder, swa_full=True)
+    feed(full, 0, TEXT[:300])
+    full.cache.sequence(0).slide(keep=4, discard=150)
+    assert same(feed(three_hundred, 0, [TEXT[300]]), feed(full, 0, [TEXT[300]]))
+
+
+def test_many_shifts(decoder: Decoder) -> None:
+    """Keys behind their positions by many distances are settled in the window pool too."""
+    ctx, full = context(decoder, n_ctx=900), context(decoder, n_ctx=900, swa_full=True)
+    for each in (ctx, full):
+        at, text = 0, each.cache.sequence(0)
+        for i in range(24):
+            feed(each, 0, TEXT[at : at + 20 + i])
+            at += 20 + i
+            text.slide(keep=4, discard=3 + i % 7)
+        each.cache.check()
+    a, b = feed(ctx, 0, [TEXT[0]]), feed(full, 0, [TEXT[0]])
+    assert (a - b).abs().max() < 1e-4 * (b.max() - b.min())
+
+
 def test_cells_of_several_go_when_each_has_left_them(decoder: Decoder) -> None:
     ctx = context(decoder)
     batch = Batch()
@@ -346,7 +373,13 @@ def test_sinks() -> None:
 def test_recurrent_layers_beside_attention() -> None:
     """A sequence lives in both pools; what one refuses the other does not do."""
     states = RecurrentCache([RecurrentShape(2, 1, 1)], n_seq_max=3, rollback=2)
-    cache = HybridCache([LayerShape(1, 4, 4)], 32, recurrent=states, n_seq_max=3)
+    cache = HybridCache(
+        [LayerShape(1, 4, 4)],
+        32,
+        recurrent=states,
+        n_seq_max=3,
+        rotate=lambda layer, keys, deltas: keys,
+    )
     _place(cache, [(i, 0) for i in range(10)])
     assert (cache.seq_pos_max(0), states.seq_pos_max(0)) == (9, 9)
     with pytest.raises(CannotRewind) as caught:
@@ -366,6 +399,13 @@ def test_recurrent_layers_beside_attention() -> None:
     cache.restore(1, mark)
     assert [pool.seq_pos_max(1) for pool in (cache, states)] == [7, 7]
     assert cache.seq_pos_min(0) == 7
+    cache.seq_rm(1)
+    cache.seq_cp(0, 1)
+    before = ranges = [pool.seq_pos_max(s) for pool in (cache, states) for s in (0, 1)]
+    with pytest.raises((CannotShift, CannotRewind)):  # their shared state has one label
+        cache.sequence(0).shift(0, 8, 3)
+    ranges = [pool.seq_pos_max(s) for pool in (cache, states) for s in (0, 1)]
+    assert ranges == before
     cache.seq_rm(0, 2, 4)  # the state keeps what it has read
     assert cache.cells.seq_cells(0) == 6
     cache.clear()

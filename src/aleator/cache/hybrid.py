@@ -88,6 +88,10 @@ class HybridStep(Step):
         self._followers = [pool.step().__enter__() for pool in self._pools.followers]
         try:
             super().__enter__()
+            if self._plan is not None:
+                for step in self._followers:
+                    if isinstance(step, Step):
+                        step.apply_shifts()
         except BaseException:
             self._close_followers(keep=False)
             raise
@@ -398,18 +402,17 @@ class HybridCache(KVCache):
             raise self._refused(error, shift, source) from None
 
     def _require_complete(self) -> None:
-        if self.window is None:
-            return
         for seq in range(self.n_seq_max):
             position = self.cells.seq_pos_max(seq) + 1
-            if position and not self.window.complete(self, seq, position):
+            if self.recurrent is not None and self.recurrent.seq_pos_max(seq) != position - 1:
+                raise _Forgotten(seq, position)
+            if position and self.window and not self.window.complete(self, seq, position):
                 raise _Forgotten(seq, position)
 
     def _refused(self, error: _Forgotten, shift: bool, source: int | None) -> CacheError:
-        window = 0 if self.window is None else self.window.window
         what = (
-            f"the next token of sequence {error.seq}, at position {error.position}, sees {window} positions "
-            "in window layers, and not all of them are held there any more"
+            f"the next token of sequence {error.seq}, at position {error.position}, needs what its window or "
+            "recurrent layers do not hold any more"
         )
         if shift:
             return CannotShift(

@@ -91,6 +91,15 @@ class WindowCache(KVCache):
         """A block that changes the cache, and changes nothing if it raises."""
         return WindowStep(self, plan)
 
+    def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
+        """As :meth:`KVCache.unshare`; without room for copies of all, what has left the windows goes first."""
+        with self.step() as step:
+            needed = len(self.cells.shared(seq, p0, p1))
+            if needed > self.cells.size - self.cells.used:
+                step.forget(seq)
+                step.make_fit(len(self.cells.shared(seq, p0, p1)), self.cells.size)
+            super().unshare(seq, p0, p1)
+
     def seen_after(self, seq: int) -> int:
         """The lowest position that a sequence's last token sees; sinks are not part of states."""
         return self.seen_from(self.cells.seq_pos_max(seq))
@@ -216,6 +225,10 @@ class WindowStep(Step):
         super().__init__(cache, plan)
         self._pool = cache
 
+    def __enter__(self) -> WindowStep:
+        super().__enter__()
+        return self
+
     def place(
         self,
         positions: npt.NDArray[np.int32],
@@ -227,15 +240,20 @@ class WindowStep(Step):
         if not causal:
             raise ParameterError("causal_attn", "causal_attn=False: windows are of earlier tokens")
         pool, following = self._pool, _following(positions, owners)
-        self._make_fit(len(positions), pool.cells.size, following)
+        self.make_fit(len(positions), pool.cells.size, following)
         slots = self.find(positions, owners)
         self.keep_rows(slots)
         return WindowBatch(pool, slots, positions, seqs)
 
     def _close(self, keep: bool) -> None:
         if keep and self._outer is None:
-            self._make_fit(0, self._pool.capacity, {}, strict=False)
+            self.make_fit(0, self._pool.capacity, {}, strict=False)
         super()._close(keep)
+
+    def forget(self, seq: int) -> None:
+        """Take from a sequence what has left its window."""
+        for start, _, n in self._left(seq, {}):
+            self._free(seq, start, start + n)
 
     def restore(self, seq: int, checkpoint: WindowCheckpoint) -> None:
         """Give a sequence the cells of a checkpoint instead of its own."""
@@ -245,7 +263,7 @@ class WindowStep(Step):
             return
         owners = np.zeros((n, pool.cells.words), np.uint64)
         owners[:, seq // 64] = np.uint64(1 << seq % 64)
-        self._make_fit(n, pool.capacity, {seq: int(checkpoint.positions[-1]) + 1})
+        self.make_fit(n, pool.capacity, {seq: int(checkpoint.positions[-1]) + 1})
         slots = self.find(checkpoint.positions, owners)
         self.preserve(slots)
         pool.key_positions[slots] = checkpoint.key_positions
@@ -254,14 +272,18 @@ class WindowStep(Step):
             pool.keys.put(layer, index, checkpoint.keys[layer].to(device))
             pool.values.put(layer, index, checkpoint.values[layer].to(device))
 
-    def _make_fit(
-        self, needed: int, limit: int, following: dict[int, int], strict: bool = True
+    def make_fit(
+        self,
+        needed: int,
+        limit: int,
+        following: dict[int, int] | None = None,
+        strict: bool = True,
     ) -> None:
         """Free cells that have left every window until ``needed`` more fit into ``limit``.
 
         ``following``: sequence -> the position of its next token; others go on after their highest.
         """
-        pool, cells = self._pool, self._pool.cells
+        pool, cells, following = self._pool, self._pool.cells, following or {}
         while (excess := cells.used + needed - limit) > 0:
             runs: list[tuple[int, int, int]] = []
             most, longest = -1, 0
