@@ -33,7 +33,7 @@ class Texts:
         while len(self.tokens) < len(prompt):
             self.decode(prompt[len(self.tokens) :][: self.random.choice((1, 4, 64))])
         self.cache.keep(0, self.tokens)
-        for _ in range(pick(self.n - len(prompt))):
+        for _ in range(min(pick(1, 20), self.n - len(prompt))):
             ahead = self.random.choice((1, 1, 1, 5))
             if len(self.tokens) + ahead > self.n:
                 break

@@ -192,3 +192,24 @@ def test_refuses_a_configuration_out_of_range(field: str, value: int) -> None:
 def test_refuses_what_are_no_tokens(tokens: list[Any]) -> None:
     with pytest.raises(ParameterError, match="token"):
         Pool().index.match(tokens)
+
+
+def test_evictions_after_a_rollback_are_the_same() -> None:
+    pool = Pool()
+    for first in (1, 2, 3):
+        pool.run([first] * 4)
+    for text in pool.index:
+        text.used[:] = [7]  # equally old
+
+    def evicted() -> list[list[int]]:
+        tables = []
+        while pool.index.evict_block():
+            tables.append(sorted(text.seq for text in pool.index))
+        return tables
+
+    pool.cells.begin()
+    pool.index.begin()
+    first_time = evicted()
+    pool.cells.rollback()
+    pool.index.rollback()
+    assert evicted() == first_time
