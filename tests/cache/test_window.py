@@ -216,6 +216,36 @@ def test_a_handle_moves_no_other_sequence(decoder: Decoder, three_hundred: Any) 
     assert same(feed(three_hundred, 0, [TEXT[300]]), feed(full, 0, [TEXT[300]]))
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_edits_equal_texts_computed_afresh(decoder: Decoder, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ctx, texts = context(decoder), {s: list[int]() for s in range(4)}
+    for _ in range(40):
+        action, s = rng.random(), int(rng.integers(4))
+        if action < 0.6:
+            batch, chosen = Batch(), [int(q) for q in rng.permutation(4)[: int(rng.integers(1, 4))]]
+            for q in chosen:
+                for token in rng.integers(0, 64, int(rng.integers(1, 17))).tolist():
+                    batch.add(token, len(texts[q]), [q])
+                    texts[q].append(token)
+                batch.logits[-1] = True
+            for q, row in zip(chosen, ctx.decode(batch), strict=True):
+                assert same(row, fresh(decoder, texts[q]))
+        elif action < 0.8:
+            n = max(0, len(texts[s]) - int(rng.integers(30)))
+            if n < ctx.cache.oldest_rewind(s) and n:
+                with pytest.raises(CannotRewind):
+                    ctx.cache.seq_rm(s, n, -1)
+            else:
+                ctx.cache.seq_rm(s, n, -1)
+                texts[s] = texts[s][:n]
+        else:
+            ctx.cache.seq_rm((s + 1) % 4)
+            ctx.cache.seq_cp(s, (s + 1) % 4)
+            texts[(s + 1) % 4] = list(texts[s])
+        ctx.cache.check()
+
+
 def test_many_shifts(decoder: Decoder) -> None:
     """Keys behind their positions by many distances are settled in the window pool too."""
     ctx, full = context(decoder, n_ctx=900), context(decoder, n_ctx=900, swa_full=True)
