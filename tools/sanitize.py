@@ -16,7 +16,8 @@ from native_module import ROOT, build, environment
 BUILD = ROOT / "build" / "sanitize"
 TESTS = [
     "tests/core", "tests/samplers", "tests/threads", "tests/cache/test_cells.py",
-    "tests/cache/test_cells_state_machine.py",
+    "tests/cache/test_cells_state_machine.py", "tests/cache/storage", "tests/ops/test_sample.py",
+    "tests/ops/test_golden.py",
     "tests/models/test_gguf.py", "tests/models/test_native_linear.py",
     "tests/models/test_native_step.py",
     "tests/grammar/test_gbnf.py", "tests/grammar/test_gbnf_lazy.py", "tests/grammar/test_gbnf_robust.py",

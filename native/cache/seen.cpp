@@ -77,10 +77,11 @@ nb::tuple seen_cells(const Cells& book, In<int32_t> positions, In<int32_t> seqs,
 }  // namespace
 
 ALEATOR_BIND(seen) {
-  m.def("seen_cells", &seen_cells, "cells"_a, "positions"_a, "seqs"_a, "causal"_a,
-        "key_positions"_a.none(),
-        "(seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in "
-        "sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells that it owns, "
-        "in order of position, of which a token sees those not after it (causal) or all. "
-        "seen_deltas: positions minus key_positions of the listed cells; None if all 0.");
+  m.def(
+      "seen_cells", &seen_cells, "cells"_a, "positions"_a, "seqs"_a, "causal"_a,
+      "key_positions"_a.none(),
+      "(seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in "
+      "sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells that it owns, "
+      "in order of position, of which a token sees those not after it (causal) or all. "
+      "seen_deltas: positions minus key_positions of the listed cells; None if all 0.");
 }
