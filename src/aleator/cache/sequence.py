@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence as Seq
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.formats.sequence_file import Restored, load_sequence, save_sequence
 from aleator.core.errors import CacheError, CannotRewind, ParameterError
 
 if TYPE_CHECKING:
+    from aleator.cache.formats.state_file import Buffer
     from aleator.cache.kv_cache import KVCache
+    from aleator.cache.prefix import Match
 
 
 class Slid(NamedTuple):
@@ -188,6 +193,52 @@ class Sequence:
             self.truncate(mark.length)
         else:
             self.cache.restore(self.id, mark.copy)
+
+    # Kept texts and files
+
+    def match(self, tokens: Seq[int], namespace: str = "") -> Match:
+        """Find the longest beginning of ``tokens`` that the cache keeps; see :meth:`KVCache.match`."""
+        return self.cache.match(tokens, namespace)
+
+    def adopt(self, match: Match) -> None:
+        """Take over what was found; the sequence must be empty."""
+        self.cache.adopt(self.id, match)
+
+    def keep(self, tokens: Seq[int], namespace: str = "") -> bool:
+        """Let the cache keep this text, computed from ``tokens``; see :meth:`KVCache.keep`."""
+        return self.cache.keep(self.id, tokens, namespace)
+
+    def save(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        tokens: Seq[int] = (),
+        model: str = "",
+    ) -> bytes | None:
+        """Write the sequence to a file, or return it as bytes, for :meth:`load`.
+
+        Args:
+            path: the file, replaced when all is written; None: return the bytes.
+            tokens: the text, all of it or nothing.
+            model: tells models apart; see :meth:`aleator.models.weights.Weights.fingerprint`.
+
+        """
+        return save_sequence(self.cache, self.id, path, tokens, model)
+
+    def load(self, source: str | os.PathLike[str] | Buffer, *, model: str = "") -> Restored:
+        """Become what :meth:`save` wrote, and say how much that is.
+
+        Args:
+            source: a file's name, or bytes.
+            model: must be that of the file, if both name one.
+
+        Raises:
+            FileFormatError: another kind of file, or a damaged one.
+            Incompatible: made with another model or another kind of cache.
+            CacheFull: there are not so many cells.
+
+        """
+        return load_sequence(self.cache, self.id, source, model)
 
     # Editing
 
