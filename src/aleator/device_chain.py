@@ -20,6 +20,8 @@ from aleator.kernels.device.user import DeviceUser
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.batch import sample_batch
 from aleator.samplers.chain import SamplerChain
+from aleator.samplers.top_k import TopK
+from aleator.samplers.user import UserSampler
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -94,8 +96,8 @@ class DeviceChain:
             if self.kernels == "host":
                 continue
             place = kind(max_batch, n_vocab, self.device, max_tokens)
-            if isinstance(place, DeviceUser):
-                place.bind(sampler.user)  # type: ignore[attr-defined]
+            if isinstance(place, DeviceUser) and isinstance(sampler, UserSampler):
+                place.bind(sampler.user)
             self._places.append(place)
         rows, length = (max_batch, max_tokens) if self.kernels == "torch" else (0, 0)
         self._history = torch.zeros(rows, length, dtype=torch.int32, device=self.device)
@@ -116,11 +118,6 @@ class DeviceChain:
         """Bytes of all tensors that are allocated."""
         own = (self._history, self._generated, self._length, self._position)
         return sum(t.nbytes for t in own) + sum(place.nbytes for place in self._places)
-
-    @staticmethod
-    def workspace_bytes(max_batch: int, n_vocab: int) -> int:
-        """Bytes that one :meth:`sample` takes besides, at most: sort keys, order, weights and masks."""
-        return 64 * max_batch * n_vocab
 
     def plan(self) -> str:
         """Which samplers run where, what crosses to the host, and why."""
@@ -422,7 +419,7 @@ class DeviceChain:
         return slots, []
 
     def _bound(self, samplers: Sequence[Sampler]) -> int:
-        ks = [s.top_k for s in samplers if s.name == "top_k" and not s.neutral]  # type: ignore[attr-defined]
+        ks = [s.top_k for s in samplers if isinstance(s, TopK) and not s.neutral]
         return min(ks, default=0)
 
     def _check(self, row: int) -> None:

@@ -16,6 +16,7 @@ from aleator.kernels.device.candidates import DeviceCandidates
 from aleator.kernels.device.sharded import ShardedCandidates
 from aleator.kernels.device.token_mask import unpack
 from aleator.samplers.chain import SamplerChain
+from aleator.samplers.top_k import TopK
 
 # They look at the order of all candidates.
 _ORDERED = ("typical_p", "xtc", "mirostat_v2")
@@ -112,7 +113,7 @@ class ShardedChain(DeviceChain):
         """How many candidates each rank must send so that all rows' top-k are exact; 0: more than allowed."""
         ks = []
         for state in self._rows[:batch]:
-            found = [s.top_k for s in state.slots if s is not None and s.name == "top_k"]  # type: ignore[attr-defined]
+            found = [s.top_k for s in state.slots if isinstance(s, TopK)]
             ks.append(found[0] if found else self.n_vocab)
         return max(ks) if max(ks) <= self.max_top_k else 0
 
