@@ -158,6 +158,8 @@ class HybridCache(KVCache):
     ) -> None:
         if options.get("policy", "unified") != "unified":
             raise ParameterError("policy", "policy='streams' is not for caches of several pools")
+        if options.get("n_pos_per_embd", 1) != 1:
+            raise ParameterError("n_pos_per_embd", "n_pos_per_embd=4 is for caches of one pool")
         super().__init__(layers, n_cells, prefix=prefix, **options)
         self.window, self.recurrent = window, recurrent
         self.followers: list[Any] = [pool for pool in (window, recurrent) if pool is not None]
