@@ -29,11 +29,11 @@ CASES = [
     Case("qwen2vl", 16, "f16", "bf16", True),
 ]
 
-TEXT = [[0, [0, 1]], [1, [0, 1]], [2, [0, 1]], [3, [0]]]
+TEXT: list[Any] = [[0, [0, 1]], [1, [0, 1]], [2, [0, 1]], [3, [0]]]
 """Position and sequences of each token of the first batch; token i is 5 + i."""
 PICTURE = [[4, 4 + y, 4 + x, 0] for y in range(2) for x in range(3)]
 """Sections of the second batch's embeddings, in sequence 0."""
-AFTER = [[7, [0]], [9, [0]], [3, [1]]]
+AFTER: list[Any] = [[7, [0]], [9, [0]], [3, [1]]]
 """The third batch; token i is 20 + i."""
 
 
@@ -43,8 +43,10 @@ def decode_embeddings(
     """The return code, and the last row's logits."""
     n = len(places)
     batch = llama_cpp.llama_batch_init(n, vectors.shape[1], 1)
-    own = ctypes.cast(batch.pos, ctypes.c_void_p).value  # a pointer object would follow the field
     pointer = type(batch.pos)
+    own = (
+        ctypes.cast(batch.pos, ctypes.c_void_p).value or 0
+    )  # a pointer object would follow the field
     flat = [p[j] for j in range(4) for p in places]
     sections = (llama_cpp.llama_pos * len(flat))(*flat)
     batch.n_tokens = n

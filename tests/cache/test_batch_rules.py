@@ -251,8 +251,9 @@ def test_what_does_not_go_together() -> None:
         {"rotate": lambda layer, keys, deltas: keys},
         {"n_pos_per_embd": 3},
     ):
+        arguments: dict[str, Any] = {"n_pos_per_embd": 4, **options}
         with pytest.raises(ParameterError, match="n_pos_per_embd"):
-            KVCache([], 16, **{"n_pos_per_embd": 4, **options})
+            KVCache([], 16, **arguments)
     with pytest.raises(ParameterError, match="one pool"):
         HybridCache([], 16, n_pos_per_embd=4)
 

@@ -312,11 +312,11 @@ class CellsMachine(RuleBasedStateMachine):
         assert [set(cells.owners_of(i)) for i in range(model.size)] == [
             c.owners for c in model.cells
         ]
-        if self.extras:
-            used = [(row, c) for row, c in zip(cells.extras.tolist(), model.cells, strict=True)]
-            assert all(tuple(row) == c.extra for row, c in used if c.pos >= 0)
+        if (kept := cells.extras) is not None:
+            rows = zip(kept.tolist(), model.cells, strict=True)
+            assert all(tuple(row) == c.extra for row, c in rows if c.pos >= 0)
         else:
-            assert cells.extras is None
+            assert not self.extras
         assert cells.heads == model.heads
         assert (cells.used, cells.top, cells.map()) == (model.used, model.top, model.map())
         for s in {0, 1, model.n_seq_max - 1}:

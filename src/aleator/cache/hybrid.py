@@ -408,7 +408,10 @@ class HybridCache(KVCache):
             position = self.cells.seq_pos_max(seq) + 1
             if self.recurrent is not None and self.recurrent.seq_pos_max(seq) != position - 1:
                 raise _Forgotten(seq, position)
-            if position and self.window and not self.window.complete(self, seq, position):
+            if self.window is None:
+                continue
+            ahead = self.window.cells.seq_pos_max(seq) >= position
+            if ahead or (position and not self.window.complete(self, seq, position)):
                 raise _Forgotten(seq, position)
 
     def _refused(self, error: _Forgotten, shift: bool, source: int | None) -> CacheError:

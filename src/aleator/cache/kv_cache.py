@@ -545,8 +545,8 @@ class KVCache:
 
         Args:
             blob: the bytes.
-            seq: the sequence that a sequence's state replaces, which need not be the one it was; -1: a
-                whole state, which replaces everything.
+            seq: the sequence that a sequence's state replaces, which need not be the one it was (that of an
+                empty one replaces nothing, as in llama.cpp); -1: a whole state, which replaces everything.
             format: "llama".
 
         Raises:

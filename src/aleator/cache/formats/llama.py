@@ -2,10 +2,10 @@
 
 Little endian, without padding.  A memory is: u32 streams; for each stream u32 cells, and if there are
 any, per cell i32 position, u32 owners, with M-RoPE i32 x, y and token, i32 each owner; u32 whether values lie
-by channel; u32 layers; for each layer i32 type of K, u64 bytes of a row, the rows; then for each layer the same for V, or by channel
-i32 type, u32 bytes of an element, u32 channels, each channel's elements.  A model with window layers has two
-memories: that of the layers that see everything, and that of the others, with a sequence's window only.  A
-recurrent model's: see :mod:`aleator.cache.formats.recurrent`.
+by channel; u32 layers; for each layer i32 type of K, u64 bytes of a row, the rows; then for each layer the
+same for V, or by channel i32 type, u32 bytes of an element, u32 channels, each channel's elements.  A model
+with window layers has two memories: that of the layers that see everything, and that of the others, with a
+sequence's window only.  A recurrent model's: see :mod:`aleator.cache.formats.recurrent`.
 
 A whole state is u32 length and name of the architecture, then the memory.  A sequence's is u32 magic, i32
 its id, then a memory whose cells have one owner.  A session file is u32 "ggsn", u32 version 10, u32
@@ -27,6 +27,7 @@ import numpy.typing as npt
 import torch
 
 from aleator.cache.formats import recurrent
+from aleator.cache.formats.recurrent import States
 from aleator.cache.formats.source import Source
 from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.shift import turned_keys
@@ -162,6 +163,9 @@ def _data(cache: KVCache, cells: npt.NDArray[np.int64]) -> list[bytes]:
 def read(cache: KVCache, blob: bytes | memoryview, seq: int) -> int:
     """Replace everything (-1) or one sequence by a state; returns its cells.
 
+    The state of an empty sequence has none and changes nothing; that of a recurrent cache empties its
+    destination.
+
     Raises:
         Corrupt: the bytes are no such state.
         Incompatible: they are the state of another kind of cache.
@@ -204,6 +208,11 @@ def _read_memories(cache: Any, source: Source, seq: int) -> int:
         found.append((pool, read_one(pool, source, seq)))
     if source.left:
         raise Corrupt(source.offset, f"{source.left} bytes follow the end of the state")
+    # llama.cpp's attention caches do nothing with the state of an empty sequence; its recurrent ones empty it.
+    if seq >= 0 and not any(
+        isinstance(x, States) or any(len(s.positions) for s in x) for _, x in found
+    ):
+        return 0
     cells = []
     with torch.inference_mode(), cache.step():
         for pool, sections in found:
@@ -242,6 +251,8 @@ def _sections(cache: KVCache, source: Source, seq: int) -> list[Section]:
             sections.append(Section(np.empty(0, np.int32), none, None, [], []))
             continue
         cells = _read_cells(cache, source, n, seq)
+        if seq >= 0 and any(len(s.positions) for s in sections):
+            raise Corrupt(at, "a sequence's state has cells in several streams")
         sections.append(Section(*cells, *_read_data(cache, source, n)))
     return sections
 
