@@ -329,7 +329,7 @@ class StreamsMachine(CellsMachine):
     streams = True
 
 
-@pytest.mark.parametrize(("machine", "examples"), [(CellsMachine, 260), (StreamsMachine, 75)])
+@pytest.mark.parametrize(("machine", "examples"), [(CellsMachine, 300), (StreamsMachine, 60)])
 def test_random_operations(machine: type[CellsMachine], examples: int) -> None:
     machine.operations = 0
     run_state_machine_as_test(
@@ -344,4 +344,4 @@ def test_random_operations(machine: type[CellsMachine], examples: int) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-    assert machine.operations >= 40 * examples
+    assert machine.operations >= 35 * examples
