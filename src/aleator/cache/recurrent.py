@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.batch_rules import Tokens, checked_positions, owner_bits
 from aleator.cache.formats.source import require_format
-from aleator.cache.plan import Tokens, checked_positions, owner_bits
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, InvalidBatch, ParameterError
 
