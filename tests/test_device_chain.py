@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.errors import ConstraintError, LogitsError, ParameterError
 from aleator.device_chain import DeviceChain
+from aleator.kernels.device.peak import PeakBytes
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
+from aleator.samplers.grammar import Grammar
 
 FAMILIES = ("normal", "flat", "peaked", "masked", "ties", "one", "bfloat16", "wide", "special")
 
@@ -220,7 +222,7 @@ def test_a_tail_runs_on_the_host() -> None:
         S.Dist(),
     ]
     device = DeviceChain(samplers, 3, 120, kernels="torch")
-    assert device.plan().splitlines() == [
+    assert str(device.plan()).splitlines() == [
         "device (cpu): temperature -> top_k",
         "host: dry -> tail_free -> dist, because dry has no device form",
         "crossing: the 30 candidates that top_k leaves",
@@ -238,10 +240,8 @@ def test_a_tail_runs_on_the_host() -> None:
     z = rows_of("normal", 3, 120, 99)
     assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
     dry = S.DRY(dry_multiplier=1.0, dry_sequence_breakers=())
-    assert "put one there" in DeviceChain([dry, S.Dist()], 1, 50, kernels="torch").plan()
-    assert (
-        DeviceChain([S.Greedy()], 1, 50, kernels="torch").plan().endswith("only the tokens cross")
-    )
+    assert "put one there" in str(DeviceChain([dry, S.Dist()], 1, 50, kernels="torch").plan())
+    assert str(DeviceChain([S.Greedy()], 1, 50, kernels="torch").plan()).endswith("tokens cross")
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -269,6 +269,9 @@ class Halve:
     def device_bytes(self, batch: int, n_vocab: int) -> int:
         return 1000 * batch
 
+    def rollback(self, n: int) -> None:
+        """It has no state."""
+
 
 def test_a_user_s_sampler_runs_on_the_device() -> None:
     user = Halve()
@@ -289,6 +292,9 @@ def test_memory_is_known_and_tensors_stay() -> None:
     device = DeviceChain(TEMPLATE, 4, 1000, max_tokens=50, kernels="torch")
     addresses = [t.data_ptr() for place in device._places for t in place.rows.values()]
     before = device.nbytes
+    assert (
+        before == DeviceChain.bytes_for(TEMPLATE, 4, 1000, max_tokens=50, kernels="torch").tensors
+    )
     for step in range(20):
         device.set_row(step % 4, random_chain(random.Random(step)))
         device.sample(torch.zeros(4, 1000))
@@ -298,25 +304,271 @@ def test_memory_is_known_and_tensors_stay() -> None:
     assert device.nbytes == before
 
 
-@pytest.mark.parametrize(
-    ("logits", "allowed", "message"),
-    [
-        (torch.zeros(5, 64), None, "have 5 rows: this chain takes 1 to 4"),
-        (torch.zeros(0, 64), None, "have 0 rows"),
-        (torch.zeros(1, 63), None, "rows of 64"),
-        (torch.zeros(64), None, "must be"),
-        (torch.zeros(1, 64, dtype=torch.float64), None, "float16"),
-        (torch.zeros(1, 64, device="meta"), None, "on meta, the chain on cpu"),
-        (np.zeros((1, 64), np.float32), None, "must be"),
-        (torch.zeros(1, 64), torch.zeros(1, 1, dtype=torch.int32), "allowed"),
-        (torch.zeros(1, 64), torch.zeros(1, 2, dtype=torch.int64), "allowed"),
+@pytest.mark.parametrize("name", ["default", "mirostat_v2", "gumbel", "top_p_full"])
+def test_memory_is_what_was_said_before(name: str) -> None:
+    options: dict[str, Any] = {"max_tokens": 30, "logprobs": 3, "kept": True, "kernels": "torch"}
+    told = DeviceChain.bytes_for(SAMPLERS[name], 3, 500, dtype=torch.float16, **options)
+    device = DeviceChain(SAMPLERS[name], 3, 500, **options)
+    assert told.tensors == device.nbytes
+    logits = torch.zeros(3, 500, dtype=torch.float16)
+    for _ in range(2):
+        device.candidates = None  # of the last step: its memory goes with it
+        with PeakBytes() as peak:
+            device.sample(logits)
+        assert peak.most == told.workspace
+    assert told.workspace > 500 * 3 * 8
+    on_host = DeviceChain.bytes_for(SAMPLERS[name], 3, 500, logprobs=3, kept=True)
+    assert on_host == (DeviceChain(SAMPLERS[name], 3, 500, logprobs=3, kept=True).nbytes, 0)
+
+
+def test_a_user_s_sampler_counts_itself() -> None:
+    told = DeviceChain.bytes_for([Halve(), S.Dist()], 7, 90, kernels="torch").tensors
+    assert told == DeviceChain([Halve(), S.Dist()], 7, 90, kernels="torch").nbytes > 7000
+
+
+class Meek:
+    """A user's sampler for the host, with a state: it masks the tokens that it has seen."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def apply(self, candidates: Any) -> None:
+        candidates.keep(sorted(set(candidates.ids.tolist()) - set(self.seen)))
+
+    def accept(self, token: int) -> None:
+        self.seen.append(token)
+
+    def reset(self) -> None:
+        self.seen.clear()
+
+    def rollback(self, n: int) -> None:
+        del self.seen[len(self.seen) - n :]
+
+
+TAILS: dict[str, list[Any]] = {
+    "dry": [
+        S.Temperature(temperature=0.7),
+        S.TopK(top_k=30),
+        S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=()),
+        S.Dist(),
     ],
-)
-def test_refuses_logits(logits: Any, allowed: Any, message: str) -> None:
-    device = DeviceChain(TEMPLATE, 4, 64, kernels="torch")
+    "adaptive_p": [S.Penalties(repetition_penalty=1.2), S.AdaptiveP(adaptive_target=0.3)],
+    "mirostat": [S.TopK(top_k=50), S.Temperature(temperature=1.3), S.Mirostat(mirostat_tau=2.0)],
+    "user": [S.XTC(xtc_probability=0.5, xtc_threshold=0.05), Meek(), S.Dist()],
+    "both": [S.TopK(top_k=40), Halve(), Meek(), S.TopA(top_a=0.1), S.Dist()],
+    "full": [S.Softmax(), S.TailFree(tfs_z=0.95), S.TopP(top_p=0.8, mass="full"), S.Dist()],
+}
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_both_sides_of_a_mixed_chain_stay_in_step(name: str) -> None:
+    random_ = random.Random(name)
+    samplers = TAILS[name]
+    device = DeviceChain(samplers, 3, 120, kernels="torch")
+    assert str(device.plan()) == str(SamplerChain(samplers, seed=0).plan("cpu"))
+    made = [SamplerChain(samplers, seed=row, completion=row) for row in range(3)]
+    chains = [chain.clone() for chain in made]  # each with its own user's samplers
+    for row, chain in enumerate(chains):
+        for token in (1, 2, 3, 1, 2, row):
+            chain.accept(token)
+        device.set_row(row, chain)
+    for step in range(40):
+        row, what = random_.randrange(3), random_.randrange(6)
+        if what == 0:
+            n = random_.randrange(len(chains[row].history) + 1)
+            chains[row].rollback(n)
+            device.rollback(row, n)
+        elif what == 1:
+            for generated in (True, False):
+                chains[row].accept(5 + step, generated=generated)
+                device.accept(row, 5 + step, generated=generated)
+        elif what == 2:
+            order = random_.sample(range(3), 3)
+            chains = [chains[i] for i in order]
+            device.permute(order)
+        elif what == 3 and step % 3 == 0:
+            chains[row].reset()
+            device.reset(row)
+        z = rows_of(FAMILIES[step % len(FAMILIES)], 3, 120, step)
+        if what == 4:
+            z[row] = np.nan
+        live = [random_.random() < 0.8 for _ in range(3)]
+        tokens = device.sample(torch.from_numpy(z), live=torch.tensor(live)).tolist()
+        for chain, line, lives, token in zip(chains, z, live, tokens, strict=True):
+            assert token == (expected([chain], line[None])[0] if lives else -1), step
+    with pytest.raises(ParameterError, match="host: its steps cannot be replayed"):
+        device.before_replay(1)
+
+
+class Stubborn:
+    """A user's sampler that cannot go back."""
+
+    def apply(self, candidates: Any) -> None:
+        """Nothing."""
+
+
+def test_does_not_go_back_where_a_user_s_sampler_cannot() -> None:
+    device = DeviceChain([S.TopK(top_k=5), Stubborn(), S.Dist()], 1, 30, kernels="torch")
+    device.sample(torch.zeros(1, 30))
+    with pytest.raises(ParameterError, match="Stubborn of row 0 has no rollback"):
+        device.rollback(0, 1)
+    assert device._length.tolist() == [1]
+    device.rollback(0, 0)
+    device.reset(0)
+
+
+class Letters:
+    """A vocabulary of single bytes."""
+
+    eog = frozenset([90])
+
+    def __len__(self) -> int:
+        return 91
+
+    def token_bytes(self, token: int) -> bytes:
+        return bytes([32 + token]) if token < 90 else b""
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_a_row_s_grammar_is_followed(kernels: str) -> None:
+    grammar = Grammar('root ::= ("ab" | "cd")+ [0-9]?', vocabulary=Letters())
+    samplers = [S.Temperature(temperature=2.0), S.TopP(top_p=0.9), S.Dist()]
+    device = DeviceChain(samplers, 3, 95, kernels=kernels)
+    chains = [SamplerChain(samplers, seed=row, grammar=grammar) for row in range(2)]
+    chains.append(SamplerChain(samplers, seed=9))
+    for row, chain in enumerate(chains):
+        chain.accept(60)
+        device.set_row(row, chain)
+    for step in range(30):
+        z = rows_of("flat", 3, 95, step)
+        z[:, 90] -= 1e-3
+        tokens = device.sample(torch.from_numpy(z)).tolist()
+        assert tokens == expected(chains, z)
+        if step % 4 == 3:
+            for row, chain in enumerate(chains):
+                chain.rollback(2)
+                device.rollback(row, 2)
+        if step == 9:
+            device.permute([1, 2, 0])
+            chains = [chains[i] for i in (1, 2, 0)]
+    grammatical = next(row for row in range(3) if chains[row].grammar is not None)
+    chains[grammatical].reset()
+    device.reset(grammatical)
+    with pytest.raises(ConstraintError):
+        device.accept(grammatical, 3, generated=True)
+    z = rows_of("flat", 3, 95, 99)
+    assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
+    # What the caller masks stays masked, and a row may be left with nothing.
+    allowed = torch.full((3, 3), -1, dtype=torch.int32)
+    allowed[grammatical] = 0
+    tokens = device.sample(torch.from_numpy(z), allowed).tolist()
+    assert [token == -1 for token in tokens] == [row == grammatical for row in range(3)]
+
+
+BAD_INPUT: list[tuple[Any, dict[str, Any], str]] = [
+    (torch.zeros(5, 64), {}, "have 5 rows: this chain takes 1 to 4"),
+    (torch.zeros(0, 64), {}, "have 0 rows"),
+    (torch.zeros(1, 63), {}, "rows of 64"),
+    (torch.zeros(64), {}, "must be"),
+    (torch.zeros(1, 1, 64), {}, "must be"),
+    (torch.zeros(1, 64, dtype=torch.float64), {}, "float16"),
+    (torch.zeros(1, 64, dtype=torch.int64), {}, "float16"),
+    (torch.zeros(1, 64, device="meta"), {}, "logits are on meta, the chain on cpu"),
+    (np.zeros((1, 64), np.float32), {}, "must be"),
+    (None, {}, "must be"),
+    (torch.zeros(1, 64), {"allowed": torch.zeros(1, 1, dtype=torch.int32)}, "allowed"),
+    (torch.zeros(1, 64), {"allowed": torch.zeros(1, 2, dtype=torch.int64)}, "allowed"),
+    (torch.zeros(1, 64), {"allowed": torch.zeros(1, 2).int().to("meta")}, "allowed are on meta"),
+    (torch.zeros(1, 64), {"allowed": [[1, 2]]}, "allowed"),
+    (torch.zeros(2, 64), {"live": torch.ones(3, dtype=torch.bool)}, "live"),
+    (torch.zeros(2, 64), {"live": torch.ones(2)}, "live"),
+]
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize(("logits", "options", "message"), BAD_INPUT)
+def test_refuses_logits(logits: Any, options: Any, message: str, kernels: str) -> None:
+    device = DeviceChain(TEMPLATE, 4, 64, kernels=kernels)
     with pytest.raises(LogitsError, match=message):
-        device.sample(logits, allowed)
-    assert device._length.tolist() == [0] * 4
+        device.sample(logits, **options)
+    z = rows_of("normal", 4, 64)
+    chains = [SamplerChain(TEMPLATE, seed=0) for _ in range(4)]
+    assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)  # nothing had changed
+
+
+BAD_ROWS = {
+    "nan": np.nan,
+    "all -inf": -np.inf,
+    "+inf": np.inf,  # all equal: a draw among all
+}
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("name", BAD_ROWS)
+@pytest.mark.parametrize("samplers", ["default", "mirostat_v2", "gumbel", "greedy", "tail"])
+def test_bad_rows_have_a_flag_and_change_no_other(name: str, samplers: str, kernels: str) -> None:
+    chosen = TAILS["dry"] if samplers == "tail" else SAMPLERS[samplers]
+    device = DeviceChain(chosen, 4, 64, kernels=kernels)
+    chains = [SamplerChain(chosen, seed=row) for row in range(4)]
+    for row, chain in enumerate(chains):
+        device.set_row(row, chain)
+    for step in range(4):
+        z = rows_of("normal", 4, 64, step)
+        z[step] = BAD_ROWS[name]
+        tokens = device.sample(torch.from_numpy(z)).tolist()
+        assert tokens == expected(chains, z)
+        assert (tokens[step] == -1) == (name != "+inf")
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_views_in_any_layout(kernels: str) -> None:
+    z = rows_of("normal", 3, 64)
+    base = torch.from_numpy(z)
+    wide = torch.zeros(3, 200)
+    wide[:, 100:164] = base
+    every_other = torch.zeros(6, 128)
+    every_other[::2, ::2] = base
+    views = [base.T.contiguous().T, wide[:, 100:164], every_other[::2, ::2], base[[0, 0, 0]][:1]]
+    views.append(torch.zeros(1, 64).expand(3, 64))
+    views.append(base.clone().requires_grad_())
+    for view in views:
+        device = DeviceChain(TEMPLATE, 3, 64, kernels=kernels)
+        chains = [SamplerChain(TEMPLATE, seed=0) for _ in range(len(view))]
+        assert device.sample(view).tolist() == expected(
+            chains, np.ascontiguousarray(view.detach().numpy())
+        )
+    allowed = torch.full((3, 4), -1, dtype=torch.int32)[:, ::2]
+    chains = [SamplerChain(TEMPLATE, seed=0) for _ in range(3)]
+    device = DeviceChain(TEMPLATE, 3, 64, kernels=kernels)
+    assert device.sample(base, allowed).tolist() == expected(chains, z)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_parameters_out_of_range_name_row_and_parameter(kernels: str) -> None:
+    device = DeviceChain(TEMPLATE, 4, 64, kernels=kernels)
+    for name, make in (
+        ("top_k", lambda: S.TopK(top_k=-2)),
+        ("top_p", lambda: S.TopP(top_p=1.5)),
+        ("min_p", lambda: S.MinP(min_p=-0.1)),
+        ("temperature", lambda: S.Temperature(temperature=float("nan"))),
+    ):
+        with pytest.raises(ParameterError, match=name) as caught:
+            device.set_row(2, SamplerChain([make(), S.Dist()]))
+        assert caught.value.parameter == name
+    drawn = SamplerChain([S.Dist()])
+    drawn.sample(np.zeros(3, np.float32))
+    with pytest.raises(ParameterError, match=r"^row 2: the chain has generated 1 tokens") as caught:
+        device.set_row(2, drawn)
+    assert caught.value.parameter == "chain"
+
+
+def test_a_mass_that_was_lost_leaves_nothing() -> None:
+    samplers = [S.Softmax(), Halve(), S.TopP(top_p=0.5, mass="full"), S.Dist()]
+    device = DeviceChain(samplers, 2, 64, kernels="torch")
+    device.set_row(1, SamplerChain([S.Softmax(), S.TopP(top_p=0.5, mass="full"), S.Dist()], seed=3))
+    tokens = device.sample(torch.from_numpy(rows_of("normal", 2, 64))).tolist()
+    assert tokens[0] == -1  # on the host: an error
+    assert tokens[1] >= 0
 
 
 class NoBytes:

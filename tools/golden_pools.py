@@ -54,8 +54,23 @@ class Pools(Llama):
         return [[low(self.memory, s), high(self.memory, s)] for s in range(4)]
 
 
+def empty(llama: Pools) -> dict[str, npt.NDArray[Any]]:
+    """States of an empty cache and sequence, and the ranges after they were put in place of others."""
+    arrays = {
+        "empty whole": np.frombuffer(llama.whole(), np.uint8),
+        "empty sequence": np.frombuffer(llama.sequence(1), np.uint8),
+    }
+    llama.decode([(1, i, [s]) for i in range(4) for s in (0, 1)])
+    ranges = []
+    for name, seq in (("empty sequence", 1), ("empty whole", -1)):
+        llama.restore(arrays[name].tobytes(), seq)
+        ranges.append(llama.ranges())
+    return arrays | {"empty ranges": np.array(ranges)}
+
+
 def windows(folder: Path) -> dict[str, npt.NDArray[Any]]:
     llama = Pools(write_model(folder / "gemma3.gguf", GEMMA3))
+    arrays = empty(llama)
     text, at, ranges = prompt(llama.n_vocab, 304), 0, []
     for end in ENDS:
         while at < end:
@@ -63,7 +78,7 @@ def windows(folder: Path) -> dict[str, npt.NDArray[Any]]:
             logits = llama.decode([(text[at + i], at + i, [0]) for i in range(n)])[-1:]
             at += n
         ranges.append(llama.ranges()[0])
-    arrays: dict[str, npt.NDArray[Any]] = {"ranges": np.array(ranges), "logits": logits}
+    arrays |= {"ranges": np.array(ranges), "logits": logits}
     arrays["sequence"] = np.frombuffer(llama.sequence(0), np.uint8)
     arrays["whole"] = np.frombuffer(llama.whole(), np.uint8)
     llama_cpp.llama_memory_seq_rm(llama.memory, 0, 290, -1)
@@ -74,13 +89,12 @@ def windows(folder: Path) -> dict[str, npt.NDArray[Any]]:
 
 def states(folder: Path) -> dict[str, npt.NDArray[Any]]:
     llama = Pools(write_model(folder / "mamba.gguf", MAMBA))
+    arrays = empty(llama)
     m, memory, text = llama_cpp, llama.memory, prompt(llama.n_vocab, 40)
     llama.decode([(t, i, [0]) for i, t in enumerate(text[:10])])
     llama.decode([(t, i, [1]) for i, t in enumerate(text[10:14])])
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "whole": np.frombuffer(llama.whole(), np.uint8),
-        "sequence": np.frombuffer(llama.sequence(0), np.uint8),
-    }
+    arrays["whole"] = np.frombuffer(llama.whole(), np.uint8)
+    arrays["sequence"] = np.frombuffer(llama.sequence(0), np.uint8)
     answers, ranges = [], []
     for p0, p1 in ((0, 5), (3, 6), (5, -1), (9, -1), (10, -1)):
         answers.append(m.llama_memory_seq_rm(memory, 0, p0, p1))

@@ -50,6 +50,7 @@ class Spec:
     d_state: int = 16
     dt_rank: int = 0
     dt_b_c_norm: bool = False
+    sections: tuple[int, ...] = ()  # of M-RoPE, qwen2vl
     seed: int = 1
     type: str = "F32"
 
@@ -198,6 +199,8 @@ def _add_transformer(w: gguf.GGUFWriter, spec: Spec) -> None:
     w.add_key_length(spec.head_dim)
     w.add_value_length(spec.head_dim)
     w.add_rope_dimension_count(spec.head_dim)
+    if spec.sections:
+        w.add_rope_dimension_sections(spec.sections)
     w.add_rope_freq_base(spec.rope_theta)
     if spec.scaling != "none":
         w.add_rope_scaling_type(gguf.RopeScalingType(spec.scaling))

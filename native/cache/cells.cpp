@@ -35,26 +35,7 @@ int64_t same(const int32_t* x, int64_t n, int32_t step) {
 
 }  // namespace
 
-int32_t Sight::first(int32_t p) const {
-  switch (window) {
-    case Window::standard:
-      return std::max(0, p - width + 1);
-    case Window::chunked:
-      return p / width * width;
-    case Window::symmetric:
-      return std::max(0, p - width / 2);
-    default:
-      return 0;
-  }
-}
-
-int32_t Sight::last(int32_t p) const {
-  if (causal) return p + 1;
-  if (window != Window::symmetric) return kEnd;
-  return static_cast<int32_t>(std::min<int64_t>(int64_t{p} + width / 2 + 1, kEnd));
-}
-
-Cells::Cells(int64_t size, int32_t n_seq_max, bool streams, bool llama_2024)
+Cells::Cells(int64_t size, int32_t n_seq_max, bool streams, bool llama_2024, bool extras)
     : n_seq_max_(n_seq_max),
       llama_2024_(llama_2024),
       sets_(std::clamp(n_seq_max, 1, kMaxSequences)),
@@ -72,6 +53,7 @@ Cells::Cells(int64_t size, int32_t n_seq_max, bool streams, bool llama_2024)
         " cells, " + std::to_string(n_seq_max) + " sequences");
   const auto n = static_cast<size_t>(size);
   pos_.assign(n, -1), base_.assign(n, -1), owners_.assign(n, kNone);
+  if (extras) extras_.resize(n);
   sequences_.resize(static_cast<size_t>(n_seq_max));
   heads_.resize(static_cast<size_t>(streams ? n_seq_max : 1));
   used_.resize(heads_.size());
@@ -177,7 +159,8 @@ void Cells::collect(int32_t seq, int32_t p0, int32_t p1, Vector<Segment>& out) c
 }
 
 // Fills free cells.
-void Cells::write(const Segment& s) noexcept {
+void Cells::write(const Segment& s, const Extra* extras) noexcept {
+  if (!extras_.empty()) std::copy_n(extras, s.len, &extras_[s.cell]);
   std::iota(&pos_[s.cell], &pos_[s.cell] + s.len, s.pos);
   std::iota(&base_[s.cell], &base_[s.cell] + s.len, s.base);
   std::fill_n(&owners_[s.cell], s.len, s.owners);
@@ -234,6 +217,7 @@ void Cells::advance_head(int32_t stream, int64_t last) {
 
 void Cells::forget_journal() {
   records_.clear();
+  old_extras_.clear();
   done_.clear();
 }
 
@@ -248,7 +232,17 @@ void Cells::enter() {
 
 // Remembers cells; may throw, so it comes before the change.
 void Cells::record(int64_t cell, int64_t len) {
-  if (!marks_.empty()) each_segment(cell, len, [&](const Segment& s) { records_.push_back(s); });
+  if (marks_.empty()) return;
+  each_segment(cell, len, [&](const Segment& s) {
+    records_.push_back(s);
+    if (extras_.empty() || s.owners == kNone) return;
+    try {
+      old_extras_.insert(old_extras_.end(), &extras_[s.cell], &extras_[s.cell] + s.len);
+    } catch (...) {
+      records_.pop_back();
+      throw;
+    }
+  });
 }
 
 void Cells::begin() {
@@ -279,7 +273,10 @@ void Cells::rollback() noexcept {
       release(now.cell, now.len, now.owners);
     });
     if (old.owners == kNone) continue;
-    write(old);
+    const Extra* extras = nullptr;
+    if (!extras_.empty()) extras = &old_extras_[old_extras_.size() - static_cast<size_t>(old.len)];
+    write(old, extras);
+    if (extras) old_extras_.resize(old_extras_.size() - static_cast<size_t>(old.len));
     index(old);
   }
   std::copy(mark.heads.begin(), mark.heads.end(), heads_.begin());
@@ -359,8 +356,8 @@ int32_t Cells::set_of(const uint64_t* owners) {
   return sets_.of(ids);
 }
 
-std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owners, int64_t n,
-                                  bool contiguous) {
+std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owners,
+                                  const Extra* extras, int64_t n, bool contiguous) {
   std::vector<int64_t> cells;
   if (n_streams() == 1) {
     cells = find(n, contiguous);
@@ -382,7 +379,7 @@ std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owne
   }
   if (static_cast<int64_t>(cells.size()) < n)
     throw std::invalid_argument("there are not " + std::to_string(n) + " free cells");
-  put(cells.data(), positions, owners, n);
+  put(cells.data(), positions, owners, extras, n);
   return cells;
 }
 
@@ -402,7 +399,11 @@ void Cells::require_free(const int64_t* cells, int64_t n) const {
     throw std::invalid_argument("a cell is named twice");
 }
 
-void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* owners, int64_t n) {
+void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* owners,
+                const Extra* extras, int64_t n) {
+  if ((extras != nullptr) != !extras_.empty())
+    throw std::invalid_argument(extras ? "these cells have no extras"
+                                       : "these cells need extras: y, x and token of each");
   if (n == 0) return;
   enter();
   require_free(cells, n);
@@ -431,8 +432,9 @@ void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* 
   }
   for (const Segment& s : segments) record(s.cell, s.len);
   for (const Segment& s : segments) {
-    write(s);
+    write(s, extras);
     index(s);
+    if (extras) extras += s.len;
   }
   if (n_streams() == 1)
     advance_head(0, cells[n - 1]);
@@ -703,7 +705,7 @@ void Cells::duplicate(const int64_t* from, const int64_t* to, int64_t n, int32_t
       forget({old[i].cell, old[i].len, old[i].pos, old[i].base, seq}, bulk);
       change_owners(old[i], rest[i]);
     }
-    write(copies[i]);
+    write(copies[i], extras_.empty() ? nullptr : &extras_[old[i].cell]);
     learn(copies[i], bulk);
   }
 }
@@ -796,41 +798,13 @@ void Cells::move(const std::vector<Move>& moves) {
   for (size_t i = 0; i < old.size(); ++i) {
     Segment s = old[i];
     s.cell = to[i];
-    write(s);
+    write(s, extras_.empty() ? nullptr : &extras_[old[i].cell]);
     learn(s, bulk);
   }
   if (n_streams() == 1) heads_[0] = used();
 }
 
 // Reading
-
-int64_t Cells::mask(const int32_t* positions, const int32_t* seqs, int64_t n_queries, int64_t n,
-                    const Sight& sight, bool* visible) const {
-  int64_t count = 0, in_row = 0;
-  for (int64_t t = 0; t < n_queries; ++t) {
-    bool* row = visible + t * n;
-    const Runs& r = runs(seqs[t]);
-    int32_t from = sight.first(positions[t]);
-    const int32_t to = sight.last(positions[t]);
-    if (t > 0 && seqs[t] == seqs[t - 1] && positions[t] >= positions[t - 1] &&
-        from == sight.first(positions[t - 1])) {
-      // What the query before saw, and what lies between.
-      std::memcpy(row, row - n, static_cast<size_t>(n));
-      from = sight.last(positions[t - 1]);
-    } else {
-      std::memset(row, 0, static_cast<size_t>(n));
-      in_row = 0;
-    }
-    r.each(from, to, [&](const Run& x) {
-      const int64_t len = std::min<int64_t>(x.len, n - x.cell);
-      if (len <= 0) return;
-      std::memset(row + x.cell, 1, static_cast<size_t>(len));
-      in_row += len;
-    });
-    count += in_row;
-  }
-  return count;
-}
 
 std::string Cells::map() const {
   std::string picture(static_cast<size_t>(top()), '.');

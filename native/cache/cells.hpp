@@ -37,12 +37,20 @@ struct Move {
   int64_t from, to, n;
 };
 
+// Where a token lies beside its position, with M-RoPE (llama.cpp's llama_kv_cell_ext): in a picture
+// all tokens have one position, and are in order of (y, x).  token is its id, -1 for an embedding.
+struct Extra {
+  int32_t y, x, token;
+  bool after(int32_t y1, int32_t x1) const { return y != y1 ? y > y1 : x > x1; }
+};
+
 class Cells {
  public:
   static constexpr int32_t kMaxSequences = 4096;
 
   // With streams every sequence has an equal share of the cells to itself.
-  Cells(int64_t size, int32_t n_seq_max, bool streams, bool llama_2024);
+  // With extras every cell has an Extra too; without them they take no memory.
+  Cells(int64_t size, int32_t n_seq_max, bool streams, bool llama_2024, bool extras = false);
   Cells(const Cells&) = delete;
   Cells& operator=(const Cells&) = delete;
 
@@ -56,6 +64,7 @@ class Cells {
   int64_t top() const { return occupied_.previous(size() - 1) + 1; }
   bool has_shift() const;
   const int32_t* positions() const { return pos_.data(); }
+  const Extra* extras() const { return extras_.empty() ? nullptr : extras_.data(); }
   int32_t shift(int64_t cell) const { return pos_[cell] - base_[cell]; }
   std::span<const int32_t> owners(int64_t cell) const;
   int64_t shared_cells() const { return sets_.shared_cells(); }
@@ -66,10 +75,12 @@ class Cells {
   // the first run of n that does not wrap.  Empty if there are not that many.
   std::vector<int64_t> find(int64_t n, bool contiguous, int32_t stream = 0) const;
   // Gives find's cells positions and owners (rows of `words` 64-bit words); the head moves on.
-  std::vector<int64_t> place(const int32_t* positions, const uint64_t* owners, int64_t n,
-                             bool contiguous);
+  // extras are null without extras, and must be there with them.
+  std::vector<int64_t> place(const int32_t* positions, const uint64_t* owners, const Extra* extras,
+                             int64_t n, bool contiguous);
   // The same for given cells, which must be free; the head moves behind the last.
-  void put(const int64_t* cells, const int32_t* positions, const uint64_t* owners, int64_t n);
+  void put(const int64_t* cells, const int32_t* positions, const uint64_t* owners,
+           const Extra* extras, int64_t n);
 
   // Ranges are [p0, p1); p0 < 0 is 0 and p1 < 0 is infinity.
   void seq_rm(int32_t seq, int32_t p0, int32_t p1);  // seq -1: every sequence
@@ -107,9 +118,10 @@ class Cells {
   void rollback() noexcept;
 
   // visible[t * n + j] = 1 where the query t, at positions[t] in sequence seqs[t], may see cell j <
-  // n.  Returns how many are 1.
-  int64_t mask(const int32_t* positions, const int32_t* seqs, int64_t n_queries, int64_t n,
-               const Sight& sight, bool* visible) const;
+  // n.  Returns how many are 1.  With coordinates, (y, x) of each query, it does not see cells of
+  // its own position that are after it in (y, x), if it is causal.
+  int64_t mask(const int32_t* positions, const int32_t* seqs, const int32_t* coordinates,
+               int64_t n_queries, int64_t n, const Sight& sight, bool* visible) const;
   // One character per cell below top: '.', a digit, '+' for an owner above 9, 'M' for several.
   std::string map() const;
   void check() const;  // throws if the indexes disagree with the cells
@@ -157,7 +169,7 @@ class Cells {
   void learn(const Segment& s, bool in_bulk) noexcept { in_bulk ? stale(s) : index(s); }
 
   // The arrays.
-  void write(const Segment& s) noexcept;
+  void write(const Segment& s, const Extra* extras) noexcept;
   void release(int64_t cell, int64_t len, int32_t owners) noexcept;
   void change_owners(const Segment& s, int32_t owners) noexcept;
   void lower_heads(int64_t cell, int64_t len);
@@ -166,6 +178,7 @@ class Cells {
   int32_t n_seq_max_;
   bool llama_2024_;
   Vector<int32_t> pos_, base_, owners_;  // base_ and owners_ of an empty cell are -1
+  Vector<Extra> extras_;                 // empty without extras; of an empty cell anything
   OwnerSets sets_;
   Bitmap free_, occupied_;
   mutable Bitmap moved_;  // holds every cell with a pending shift, and perhaps others
@@ -174,9 +187,15 @@ class Cells {
   Vector<int64_t> heads_, used_;  // per stream
   uint64_t version_ = 0, last_version_ = 0;
 
-  Vector<Segment> records_;  // old states
-  Vector<Mark> marks_;       // of begins not yet committed
-  Vector<Mark> done_;        // of the last outermost begin, after its commit
+  Vector<Segment> records_;   // old states
+  Vector<Extra> old_extras_;  // of their cells, one record after the other
+  Vector<Mark> marks_;        // of begins not yet committed
+  Vector<Mark> done_;         // of the last outermost begin, after its commit
 };
+
+// What attention with ALiBi adds to a score, but for the head's slope: minus the distance between
+// query and key where the one sees the other, else minus infinity.
+void alibi(const bool* visible, const int32_t* queries, const int32_t* keys, int64_t n_queries,
+           int64_t n, float* out);
 
 }  // namespace aleator::cache

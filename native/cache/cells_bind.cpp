@@ -1,8 +1,10 @@
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <stdexcept>
 
 #include "bind.hpp"
@@ -11,6 +13,7 @@
 namespace {
 
 using aleator::cache::Cells;
+using aleator::cache::Extra;
 using aleator::cache::Move;
 using aleator::cache::Run;
 using aleator::cache::Sight;
@@ -18,6 +21,11 @@ using namespace nb::literals;
 template <typename T>
 using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Rows = nb::ndarray<const uint64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+// [tokens, 3] or [tokens, 2]
+using Triplets =
+    std::optional<nb::ndarray<const int32_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>>;
+using Pairs =
+    std::optional<nb::ndarray<const int32_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>>;
 
 template <typename T>
 nb::ndarray<nb::numpy, T> owned_array(std::vector<T>&& values) {
@@ -31,18 +39,27 @@ void require_rows(const Cells& c, const Rows& owners, size_t n) {
     throw std::invalid_argument("owners must be uint64 [tokens, ceil(n_seq_max / 64)]");
 }
 
-nb::ndarray<nb::numpy, int64_t> place(Cells& c, Array<int32_t> positions, Rows owners,
-                                      bool contiguous) {
-  require_rows(c, owners, positions.shape(0));
-  return owned_array(c.place(positions.data(), owners.data(),
-                             static_cast<int64_t>(positions.shape(0)), contiguous));
+const Extra* extras_of(const Triplets& extras, size_t n) {
+  if (!extras) return nullptr;
+  if (extras->shape(0) != n) throw std::invalid_argument("extras must be int32 [tokens, 3]");
+  static_assert(sizeof(Extra) == 3 * sizeof(int32_t));
+  return reinterpret_cast<const Extra*>(extras->data());
 }
 
-void put(Cells& c, Array<int64_t> cells, Array<int32_t> positions, Rows owners) {
-  require_rows(c, owners, positions.shape(0));
-  if (cells.shape(0) != positions.shape(0))
-    throw std::invalid_argument("cells and positions must be equally long");
-  c.put(cells.data(), positions.data(), owners.data(), static_cast<int64_t>(cells.shape(0)));
+nb::ndarray<nb::numpy, int64_t> place(Cells& c, Array<int32_t> positions, Rows owners,
+                                      bool contiguous, Triplets extras) {
+  const size_t n = positions.shape(0);
+  require_rows(c, owners, n);
+  return owned_array(c.place(positions.data(), owners.data(), extras_of(extras, n),
+                             static_cast<int64_t>(n), contiguous));
+}
+
+void put(Cells& c, Array<int64_t> cells, Array<int32_t> positions, Rows owners, Triplets extras) {
+  const size_t n = positions.shape(0);
+  require_rows(c, owners, n);
+  if (cells.shape(0) != n) throw std::invalid_argument("cells and positions must be equally long");
+  c.put(cells.data(), positions.data(), owners.data(), extras_of(extras, n),
+        static_cast<int64_t>(n));
 }
 
 void duplicate(Cells& c, Array<int64_t> from, Array<int64_t> to, int32_t seq, bool leave) {
@@ -50,12 +67,19 @@ void duplicate(Cells& c, Array<int64_t> from, Array<int64_t> to, int32_t seq, bo
   c.duplicate(from.data(), to.data(), static_cast<int64_t>(from.shape(0)), seq, leave);
 }
 
-int64_t mask(const Cells& c, Array<int32_t> positions, Array<int32_t> seqs,
-             nb::ndarray<bool, nb::ndim<2>, nb::c_contig, nb::device::cpu> out, bool causal,
-             const std::string& window, int32_t width) {
+using Visible = nb::ndarray<bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Scores = std::optional<nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>>;
+
+int64_t mask(const Cells& c, Array<int32_t> positions, Array<int32_t> seqs, Visible out,
+             bool causal, const std::string& window, int32_t width, Pairs coordinates,
+             Scores alibi) {
   const size_t t = positions.shape(0), n = out.shape(1);
   if (seqs.shape(0) != t || out.shape(0) != t || n > static_cast<size_t>(c.size()))
     throw std::invalid_argument("out must be [queries, n] with n at most the number of cells");
+  if (coordinates && (coordinates->shape(0) != t || !c.extras()))
+    throw std::invalid_argument("coordinates must be [queries, 2], of cells with extras");
+  if (alibi && (alibi->shape(0) != t || alibi->shape(1) != n))
+    throw std::invalid_argument("alibi must be like out");
   for (size_t i = 0; i < t; ++i) {
     if (seqs.data()[i] < 0 || seqs.data()[i] >= c.n_seq_max())
       throw std::invalid_argument("seqs must lie in [0, n_seq_max)");
@@ -73,8 +97,14 @@ int64_t mask(const Cells& c, Array<int32_t> positions, Array<int32_t> seqs,
                                 window + "'");
   if (!window.empty() && width < 1)
     throw std::invalid_argument("width must be 1 or more, not " + std::to_string(width));
-  return c.mask(positions.data(), seqs.data(), static_cast<int64_t>(t), static_cast<int64_t>(n),
-                sight, out.data());
+  const auto queries = static_cast<int64_t>(t), cells = static_cast<int64_t>(n);
+  const int64_t count =
+      c.mask(positions.data(), seqs.data(), coordinates ? coordinates->data() : nullptr, queries,
+             cells, sight, out.data());
+  if (alibi)
+    aleator::cache::alibi(out.data(), positions.data(), c.positions(), queries, cells,
+                          alibi->data());
+  return count;
 }
 
 // What a per-cell property is, as a new array.
@@ -108,10 +138,10 @@ ALEATOR_BIND(cells) {
                     "What each cell of a KV cache holds: position, owners, pending shift.\n\n"
                     "Ranges of positions are [p0, p1); p0 < 0 means 0 and p1 < 0 means infinity. "
                     "An id out of range raises ValueError.")
-      .def(nb::init<int64_t, int32_t, bool, bool>(), "size"_a, "n_seq_max"_a = 1,
-           "streams"_a = false, "llama_2024"_a = false,
+      .def(nb::init<int64_t, int32_t, bool, bool, bool>(), "size"_a, "n_seq_max"_a = 1,
+           "streams"_a = false, "llama_2024"_a = false, "extras"_a = false,
            "streams: every sequence has size / n_seq_max cells to itself. llama_2024: the head "
-           "follows llama.cpp's rules of 2024.")
+           "follows llama.cpp's rules of 2024. extras: every cell also holds y, x and token.")
       .def_prop_ro("size", &Cells::size)
       .def_prop_ro("n_seq_max", &Cells::n_seq_max)
       .def_prop_ro("n_streams", &Cells::n_streams)
@@ -138,6 +168,17 @@ ALEATOR_BIND(cells) {
             return nb::ndarray<nb::numpy, const int32_t>(c.positions(), {(size_t)c.size()});
           },
           nb::rv_policy::reference_internal, "int32 [size], read-only view; -1 is an empty cell.")
+      .def_prop_ro(
+          "extras",
+          [](const Cells& c) -> std::optional<nb::ndarray<nb::numpy, const int32_t, nb::ndim<2>>> {
+            if (!c.extras()) return std::nullopt;
+            return nb::ndarray<nb::numpy, const int32_t, nb::ndim<2>>(
+                reinterpret_cast<const int32_t*>(c.extras()), {static_cast<size_t>(c.size()), 3});
+          },
+          nb::rv_policy::reference_internal,
+          "int32 [size, 3], read-only view: y, x and token (-1: an embedding) of each used cell; "
+          "of "
+          "an empty one anything. None without extras.")
       .def_prop_ro(
           "shifts",
           [](const Cells& c) {
@@ -189,10 +230,12 @@ ALEATOR_BIND(cells) {
           "The first n free cells in ring order from head, int64, or with contiguous the first n "
           "in a row, which do not wrap; empty if there are not that many.")
       .def("place", &place, "positions"_a, "owners"_a, "contiguous"_a = false,
-           "Give the cells that find names positions (int32 [n]) and owners (uint64 [n, words]); "
-           "return them.")
-      .def("put", &put, "cells"_a, "positions"_a, "owners"_a,
-           "Give these free cells (int64 [n]) positions and owners.")
+           "extras"_a = nb::none(),
+           "Give the cells that find names positions (int32 [n]), owners (uint64 [n, words]) and, "
+           "if "
+           "they have them, extras (int32 [n, 3]: y, x, token); return them.")
+      .def("put", &put, "cells"_a, "positions"_a, "owners"_a, "extras"_a = nb::none(),
+           "Give these free cells (int64 [n]) positions, owners and extras.")
       .def("seq_rm", &Cells::seq_rm, "seq"_a, "p0"_a = -1, "p1"_a = -1)
       .def("seq_cp", &Cells::seq_cp, "src"_a, "dst"_a, "p0"_a = -1, "p1"_a = -1)
       .def("seq_keep", &Cells::seq_keep, "seq"_a)
@@ -272,10 +315,14 @@ ALEATOR_BIND(cells) {
       .def("rollback", &Cells::rollback,
            "Restore the state at the last begin; after its commit too, until the next change.")
       .def("mask", &mask, "positions"_a, "seqs"_a, "out"_a, "causal"_a = true, "window"_a = "",
-           "width"_a = 0,
+           "width"_a = 0, "coordinates"_a = nb::none(), "alibi"_a = nb::none(),
            "Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell "
            "j? Returns how many are True. window (standard, chunked or symmetric, of a width in "
-           "positions) hides keys that are too far away.")
+           "positions) hides keys that are too far away. coordinates (int32 [queries, 2]: y, x) "
+           "hides "
+           "from a causal query what is after it at its own position. alibi (float32 like out) "
+           "becomes minus the distance in positions, to be scaled by each head's slope, where the "
+           "query sees the cell, else -inf.")
       .def("map", &Cells::map,
            "One character per cell below top: '.' free, a digit its owner ('+' above 9), 'M' "
            "several.")

@@ -28,18 +28,25 @@ nb::ndarray<nb::numpy, T> array(std::vector<T>&& values) {
   return nb::ndarray<nb::numpy, T>(kept->data(), {kept->size()}, owner);
 }
 
+using Pairs =
+    std::optional<nb::ndarray<const int32_t, nb::shape<-1, 2>, nb::c_contig, nb::device::cpu>>;
+
 nb::tuple seen_cells(const Cells& book, In<int32_t> positions, In<int32_t> seqs, bool causal,
-                     std::optional<In<int32_t>> key_positions) {
+                     std::optional<In<int32_t>> key_positions, Pairs coordinates) {
   const int64_t n_tokens = int64_t(positions.size());
   if ((key_positions && int64_t(key_positions->size()) < book.top()) ||
-      int64_t(seqs.size()) != n_tokens)
+      int64_t(seqs.size()) != n_tokens ||
+      (coordinates && (int64_t(coordinates->shape(0)) != n_tokens || !book.extras())))
     throw std::invalid_argument("sizes disagree");
+  const aleator::cache::Extra* const at = coordinates ? book.extras() : nullptr;
   const int32_t *pos = book.positions(), *key_pos = key_positions ? key_positions->data() : 0;
   std::vector<int32_t> cells, list(static_cast<size_t>(n_tokens)), deltas;
   std::vector<int64_t> start(1, 0), count(static_cast<size_t>(n_tokens));
   std::vector<int32_t> list_seq;
-  const auto before = [pos](int32_t a, int32_t b) {
-    return pos[a] != pos[b] ? pos[a] < pos[b] : a < b;
+  const auto before = [pos, at](int32_t a, int32_t b) {
+    if (pos[a] != pos[b]) return pos[a] < pos[b];
+    if (at && (at[a].y != at[b].y || at[a].x != at[b].x)) return at[b].after(at[a].y, at[a].x);
+    return a < b;
   };
   for (int64_t t = 0; t < n_tokens; t++) {
     const auto known = std::find(list_seq.begin(), list_seq.end(), seqs(t));
@@ -59,10 +66,11 @@ nb::tuple seen_cells(const Cells& book, In<int32_t> positions, In<int32_t> seqs,
   }
   for (int64_t t = 0; t < n_tokens; t++) {
     const auto begin = cells.begin() + start[list[t]], end = cells.begin() + start[list[t] + 1];
-    count[t] = causal ? std::upper_bound(begin, end, positions(t),
-                                         [pos](int32_t p, int32_t cell) { return p < pos[cell]; }) -
-                            begin
-                      : end - begin;
+    const auto after = [&](int32_t p, int32_t cell) {
+      if (p != pos[cell] || !at) return p < pos[cell];
+      return at[cell].after((*coordinates)(t, 0), (*coordinates)(t, 1));
+    };
+    count[t] = causal ? std::upper_bound(begin, end, positions(t), after) - begin : end - begin;
   }
   bool behind = false;
   if (key_pos)
@@ -79,9 +87,10 @@ nb::tuple seen_cells(const Cells& book, In<int32_t> positions, In<int32_t> seqs,
 ALEATOR_BIND(seen) {
   m.def(
       "seen_cells", &seen_cells, "cells"_a, "positions"_a, "seqs"_a, "causal"_a,
-      "key_positions"_a.none(),
+      "key_positions"_a.none(), "coordinates"_a = nb::none(),
       "(seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in "
       "sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells that it owns, "
       "in order of position, of which a token sees those not after it (causal) or all. "
+      "coordinates (int32 [tokens, 2]: y, x) orders the cells of one position. "
       "seen_deltas: positions minus key_positions of the listed cells; None if all 0.");
 }

@@ -137,17 +137,27 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
   });
 }
 
-// One token's queries of one key-value head at a time, unless that leaves threads idle: then fewer.
+// How many query heads of a token one thread takes at a time.  All of a key-value head's at least,
+// and where every token has cells of its own more, whose rows lie side by side; but no thread
+// idles.
+static int64_t heads_together(int64_t heads, int64_t group, int64_t tokens, bool own_cells,
+                              int64_t threads) {
+  int64_t together = own_cells ? heads : group;
+  while (together > 1 &&
+         (heads % together || (together > group && together % group) ||
+          (together < group && group % together) || heads / together * tokens < threads))
+    together--;
+  return together;
+}
+
 void DecoderStep::attention(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   const Rotation& r = shape_.rotation[l.group];
   const Turned& turned = turned_[l.group];
   const Seen& seen = batch.groups[l.group];
   const int64_t heads = l.heads(), group = heads / l.keys.heads, dim = l.keys.dim;
   const int64_t variants = int64_t(turned.deltas.size());
-  int64_t together = std::min(group, max_group);
-  while (group % together ||
-         (together > 1 && heads / together * batch.tokens < products_.pool().size()))
-    together--;
+  const int64_t together = heads_together(heads, group, batch.tokens, batch.tokens <= seen.n_lists,
+                                          products_.pool().size());
   Scratch& own = scratch_[thread];
   products_.pool().split(thread, heads / together * batch.tokens, [&](int64_t unit) {
     const int64_t head = unit / batch.tokens * together, t = unit % batch.tokens;
@@ -172,17 +182,19 @@ void DecoderStep::attention(int thread, const DecoderLayer& l, const MicroBatch&
       q = own.queries.data();
     }
     own.parts.clear();
-    for (int64_t i = 0; i < together; i++)
-      for (int64_t p = turned.part_start[list]; p < turned.part_start[list + 1]; p++)
-        if (turned.parts[p].end > first)
-          own.parts.push_back(
-              {turned.parts[p].end - first, q + i * apart + turned.parts[p].variant * dim});
-    const int64_t n_parts = int64_t(own.parts.size()) / together;
-    Attended queries[max_group];
-    for (int64_t i = 0; i < together; i++)
-      queries[i] = {seen.seen + seen.list_start[list] + first, n, &own.parts[i * n_parts]};
-    attend_(queries, together, l.keys, l.values, head / group, shape_.attention_scale,
-            own.scores.data(), stride, out, l.values.dim);
+    for (int64_t p = turned.part_start[list]; p < turned.part_start[list + 1]; p++)
+      if (turned.parts[p].end > first)
+        own.parts.push_back({turned.parts[p].end - first, turned.parts[p].variant});
+    const Attended queries{.cells = seen.seen + seen.list_start[list] + first,
+                           .n = n,
+                           .parts = own.parts.data(),
+                           .q = q,
+                           .q_stride = apart,
+                           .first = head,
+                           .n_queries = together,
+                           .group = group};
+    attend_(queries, l.keys, l.values, shape_.attention_scale, own.scores.data(), stride, out,
+            l.values.dim);
     if (l.values.rotation) hadamard_(out, together * l.values.dim, l.values.rotation);
   });
 }

@@ -87,16 +87,12 @@ class DecoderStep {
     std::vector<float> scores, queries;
     std::vector<Attended::Part> parts;
   };
-  // Neighbours in a list of cells whose keys are equally far behind.
-  struct Part {
-    int64_t end;      // counted from the list's start
-    int64_t variant;  // index into deltas
-  };
   struct Turned {  // what a group's rotation and lists come to
     std::vector<float> cos_sin;
-    std::vector<int32_t> deltas;  // the distinct ones, 0 first
+    std::vector<int32_t> deltas;  // the distinct ones, 0 first; a part's variant is an index
     std::vector<float> delta_cos_sin;
-    std::vector<Part> parts;          // of list 0, of list 1, ...
+    // Neighbours in a list of cells whose keys are equally far behind: of list 0, of list 1, ...
+    std::vector<Attended::Part> parts;
     std::vector<int64_t> part_start;  // [n_lists + 1]
   };
   void prepare(Pool& pool, const MicroBatch& batch);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
 #include <immintrin.h>
@@ -44,8 +45,10 @@ static inline V reinterpret(auto from) {
   return v;
 }
 
-// The lanes' sum, by halves: the same tree wherever it is called.
-static inline float sum(vf v) {
+typedef float v4 __attribute__((vector_size(16)));
+
+// Each four lanes' sums, by halves.
+static inline v4 fold(vf v) {
 #if defined(ALEATOR_ISA_v4)
   const auto v8 = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
                   __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -53,14 +56,26 @@ static inline float sum(vf v) {
   const auto v8 = v;
 #endif
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
-  const auto v4 =
-      __builtin_shufflevector(v8, v8, 0, 1, 2, 3) + __builtin_shufflevector(v8, v8, 4, 5, 6, 7);
+  return __builtin_shufflevector(v8, v8, 0, 1, 2, 3) + __builtin_shufflevector(v8, v8, 4, 5, 6, 7);
 #else
-  const auto v4 = v;
+  return v;
 #endif
-  const auto v2 =
-      __builtin_shufflevector(v4, v4, 0, 1, 2, 3) + __builtin_shufflevector(v4, v4, 2, 3, 0, 1);
-  return v2[0] + v2[1];
+}
+// The lanes' sum, by halves: the same tree wherever it is called.
+static inline float sum(vf v) {
+  const v4 q = fold(v);
+  return (q[0] + q[2]) + (q[1] + q[3]);
+}
+// The sums of four vectors, by the same tree.
+static inline v4 sums(const vf (&v)[4]) {
+  const v4 a = fold(v[0]), b = fold(v[1]), c = fold(v[2]), d = fold(v[3]);
+  const v4 ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);  // a0 b0 a1 b1
+  const v4 AB = __builtin_shufflevector(a, b, 2, 6, 3, 7);  // a2 b2 a3 b3
+  const v4 cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const v4 CD = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  const v4 left = ab + AB, right = cd + CD;  // a0+a2 b0+b2 a1+a3 b1+b3
+  return __builtin_shufflevector(left, right, 0, 1, 4, 5) +
+         __builtin_shufflevector(left, right, 2, 3, 6, 7);
 }
 
 static inline float f32_of_f16(uint16_t h) {
@@ -214,6 +229,18 @@ struct ReadQ4_0 {
     }
   }
 };
+
+// A block's integers as float32, without the scale, which is returned.
+template <class Read>
+static inline float block_of(const uint8_t* p, vf (&v)[block_elements / lanes]) {
+  if constexpr (std::is_same_v<Read, ReadQ4_0>)
+    ReadQ4_0::nibbles(p + 2, v);
+  else
+    for (int k = 0; k < block_elements / lanes; k++) v[k] = vf_of_i8(p + 2 + k * lanes);
+  return f32_of_f16(load_as<uint16_t>(p));
+}
+template <class Read>
+constexpr bool blocks = std::is_same_v<Read, ReadQ8_0> || std::is_same_v<Read, ReadQ4_0>;
 
 // Calls f(Read{}) for the stored type.
 template <class F>

@@ -32,13 +32,23 @@ static void tile(const Weights& w, int64_t row, const float* x, int64_t x_stride
   for (; i + Read::step <= w.in; i += Read::step)
     for (int r = 0; r < R; r++) {
       const uint8_t* pr = p + r * w.row_bytes;
-      // The rows of the tile after the next: by itself the processor looks no further than the
+      // The rows of a later tile: by itself the processor looks no further than the
       // page.
-      __builtin_prefetch(pr + Read::bytes(i) + 2 * R * w.row_bytes, 0, 2);
+      __builtin_prefetch(pr + Read::bytes(i) + 4 * R * w.row_bytes, 0, 2);
       vf ws[Read::step / lanes];
-      Read::group(pr, i, ws);
-      for (int k = 0; k < Read::step / lanes; k++)
-        for (int t = 0; t < T; t++) total[r][t] += ws[k] * load(x + t * x_stride + i + k * lanes);
+      if constexpr (blocks<Read>) {
+        const float d = block_of<Read>(pr + Read::bytes(i), ws);
+        for (int t = 0; t < T; t++) {
+          vf part = ws[0] * load(x + t * x_stride + i);
+          for (int k = 1; k < Read::step / lanes; k++)
+            part += ws[k] * load(x + t * x_stride + i + k * lanes);
+          total[r][t] += part * d;
+        }
+      } else {
+        Read::group(pr, i, ws);
+        for (int k = 0; k < Read::step / lanes; k++)
+          for (int t = 0; t < T; t++) total[r][t] += ws[k] * load(x + t * x_stride + i + k * lanes);
+      }
     }
   if (i < w.in) {  // zeros fill the last step: the same operations as above, so the same rounding
                    // in every tile
@@ -53,9 +63,16 @@ static void tile(const Weights& w, int64_t row, const float* x, int64_t x_stride
         for (int t = 0; t < T; t++) total[r][t] += load(ws + k) * load(xs[t] + k);
     }
   }
-  for (int t = 0; t < T; t++)
-    for (int r = 0; r < R; r++)
-      y[t * y_stride + row + r] = sum(total[r][t]) + (w.bias ? w.bias[row + r] : 0.0f);
+  for (int t = 0; t < T; t++) {
+    float* out = y + t * y_stride + row;
+    if constexpr (R == 4) {
+      v4 four = sums({total[0][t], total[1][t], total[2][t], total[3][t]});
+      if (w.bias) four += load_as<v4>(w.bias + row);
+      std::memcpy(out, &four, sizeof four);
+    } else {
+      for (int r = 0; r < R; r++) out[r] = sum(total[r][t]) + (w.bias ? w.bias[row + r] : 0.0f);
+    }
+  }
 }
 
 template <class Read, int R>

@@ -23,15 +23,20 @@ struct CacheSide {
   }
 };
 
-// What one query attends to: cells, in parts whose keys are met by one form of the query each.
+// Queries of neighbouring heads and the cells that they attend to, in parts whose keys are met by
+// one form of each query.
 struct Attended {
   struct Part {
     int64_t end;  // index after its last cell
-    const float* q;
+    int64_t variant;
   };
   const int32_t* cells = nullptr;
-  int64_t n = 0;
+  int64_t n = 0;                // at least one
   const Part* parts = nullptr;  // the last one's end is at least n
+  const float* q = nullptr;     // query i's form of variant v: q + i * q_stride + v * dim
+  int64_t q_stride = 0;
+  int64_t first = 0, n_queries = 0, group = 1;  // query i is the model's (first + i)-th
+  int64_t head(int64_t i) const { return (first + i) / group; }
 };
 
 // y = x / sqrt(mean(x^2) + eps) * weight; y may be x.
@@ -47,13 +52,11 @@ ALEATOR_DECLARE(void hadamard(float* x, int64_t n, int64_t block))
 ALEATOR_DECLARE(void store_row(const float* x, int64_t n, Stored type, uint8_t* row))
 // The same for one head of one cell.
 ALEATOR_DECLARE(void store_head(const float* x, const CacheSide& side, int64_t cell, int64_t head))
-// out[i * out_stride] = softmax(q k^T * scale) v [values.dim] for the n_queries queries `seen`,
-// which share their cells (at least one) and differ in their parts.  scores: room for n_queries
-// times scores_stride, at least n and `attention_slack` more.
-ALEATOR_DECLARE(void attend(const Attended* seen, int64_t n_queries, const CacheSide& keys,
-                            const CacheSide& values, int64_t head, float scale, float* scores,
-                            int64_t scores_stride, float* out, int64_t out_stride))
+// out[i * out_stride] = softmax(q k^T * scale) v [values.dim] for every query i.  scores: room for
+// n_queries times scores_stride, at least n and `attention_slack` more.
+ALEATOR_DECLARE(void attend(const Attended& seen, const CacheSide& keys, const CacheSide& values,
+                            float scale, float* scores, int64_t scores_stride, float* out,
+                            int64_t out_stride))
 constexpr int64_t attention_slack = 16;
-constexpr int64_t max_group = 16;  // queries at once
 
 }  // namespace aleator

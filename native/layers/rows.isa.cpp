@@ -107,24 +107,11 @@ static inline vf cached(const uint8_t* row, int64_t i) {
   return load_as<vf>(row + 4 * i);
 }
 
-// A block's integers as float32, without the scale, which is returned.
-template <class Read>
-static inline float block_of(const uint8_t* p, vf (&v)[block_elements / lanes]) {
-  if constexpr (std::is_same_v<Read, ReadQ4_0>)
-    ReadQ4_0::nibbles(p + 2, v);
-  else
-    for (int k = 0; k < block_elements / lanes; k++) v[k] = vf_of_i8(p + 2 + k * lanes);
-  return f32_of_f16(load_as<uint16_t>(p));
-}
-template <class Read>
-constexpr bool blocks = std::is_same_v<Read, ReadQ8_0> || std::is_same_v<Read, ReadQ4_0>;
-
 // So many rows at once, so that one row's chain of additions does not wait for another's.
 constexpr int side_by_side = 4;
 
 template <class Read>
-static inline void dot_four(const float* q, const uint8_t* const (&rows)[side_by_side], int64_t dim,
-                            float (&out)[side_by_side]) {
+static inline v4 dot_four(const float* q, const uint8_t* const (&rows)[side_by_side], int64_t dim) {
   vf total[side_by_side] = {};
   if constexpr (blocks<Read>) {
     for (int64_t i = 0; i < dim; i += block_elements)
@@ -134,55 +121,54 @@ static inline void dot_four(const float* q, const uint8_t* const (&rows)[side_by
         for (int k = 0; k < block_elements / lanes; k++) sum_ += v[k] * load(q + i + k * lanes);
         total[r] += sum_ * d;
       }
-    for (int r = 0; r < side_by_side; r++) out[r] = sum(total[r]);
-  } else {
-    const int64_t whole = dim / lanes * lanes;
-    for (int64_t i = 0; i < whole; i += lanes)
-      for (int r = 0; r < side_by_side; r++) total[r] += load(q + i) * cached<Read>(rows[r], i);
-    for (int r = 0; r < side_by_side; r++) {
-      float rest = 0;
-      for (int64_t i = whole; i < dim; i++) rest += q[i] * Read::one(rows[r], i);
-      out[r] = sum(total[r]) + rest;
-    }
+    return sums(total);
   }
+  const int64_t whole = dim / lanes * lanes;
+  for (int64_t i = 0; i < whole; i += lanes)
+    for (int r = 0; r < side_by_side; r++) total[r] += load(q + i) * cached<Read>(rows[r], i);
+  v4 rest = {};
+  for (int64_t i = whole; i < dim; i++)
+    for (int r = 0; r < side_by_side; r++) rest[r] += q[i] * Read::one(rows[r], i);
+  return sums(total) + rest;
 }
 
 // The rows of one head lie apart from each other, so the processor does not guess the next ones.
-constexpr int64_t rows_ahead = 16;
+constexpr int64_t rows_ahead = 32;
 static inline void expect(const uint8_t* row, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(row + i, 0, 3);
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(row + i, 0, 2);
 }
 
-// Scores of the cells [begin, end) of the list.
+// Scores of all cells.  Cells outside, heads inside: memory is read as it lies.
 template <class Read>
-static void dot_rows(const Attended& seen, const CacheSide& keys, int64_t head, float scale,
-                     int64_t begin, int64_t end, float* scores) {
+static void dot_rows(const Attended& seen, const CacheSide& keys, float scale, float* scores,
+                     int64_t scores_stride) {
   const int64_t row_bytes = keys.row_bytes();
-  int64_t j = begin;
-  for (const Attended::Part* part = seen.parts; j < end; part++) {
-    const int64_t part_end = part->end < end ? part->end : end;
-    for (; j < part_end; j += side_by_side) {
-      const uint8_t* rows[side_by_side];
-      float dots[side_by_side];
-      for (int r = 0; r < side_by_side; r++)
-        rows[r] = keys.row(seen.cells[j + r < part_end ? j + r : j], head);
-      if (j + rows_ahead + side_by_side <= seen.n)
+  int64_t j = 0;
+  for (const Attended::Part* part = seen.parts; j < seen.n; part++) {
+    const int64_t part_end = part->end < seen.n ? part->end : seen.n;
+    for (; j < part_end; j += side_by_side)
+      for (int64_t i = 0; i < seen.n_queries; i++) {
+        const int64_t head = seen.head(i);
+        const uint8_t* rows[side_by_side];
         for (int r = 0; r < side_by_side; r++)
-          expect(keys.row(seen.cells[j + rows_ahead + r], head), row_bytes);
-      dot_four<Read>(part->q, rows, keys.dim, dots);
-      for (int r = 0; r < side_by_side; r++) scores[j + r] = dots[r] * scale;
-    }
-    if (part_end > begin) j = part_end;
+          rows[r] = keys.row(seen.cells[j + r < part_end ? j + r : j], head);
+        if (j + rows_ahead + side_by_side <= seen.n)
+          for (int r = 0; r < side_by_side; r++)
+            expect(keys.row(seen.cells[j + rows_ahead + r], head), row_bytes);
+        const float* q = seen.q + i * seen.q_stride + part->variant * keys.dim;
+        const v4 dots = dot_four<Read>(q, rows, keys.dim) * scale;
+        std::memcpy(scores + i * scores_stride + j, &dots, sizeof dots);
+      }
+    j = part_end;
   }
 }
 
-// Columns i to i + k * lanes of `out += factor * sum over the cells of weights[j] * row j`, every
-// other row in sums of its own, so that their chains of additions do not wait for each other.
+// Columns i to i + k * lanes of `out += sum over n cells of weights[j] * row j`, every other row in
+// sums of its own, so that their chains of additions do not wait for each other.
 template <class Read, int k>
 static void mix_columns(const float* weights, const CacheSide& values, int64_t head,
-                        const int32_t* cells, int64_t n, float factor, int64_t i, float* out) {
+                        const int32_t* cells, int64_t n, int64_t i, float* out) {
   vf total[2][k] = {};
-  const int64_t offset = stored_bytes(values.type, i), bytes = stored_bytes(values.type, k * lanes);
   const auto add = [&](int64_t j, vf(&sums)[k]) {
     const uint8_t* row = values.row(cells[j], head);
     if constexpr (blocks<Read>) {
@@ -198,45 +184,42 @@ static void mix_columns(const float* weights, const CacheSide& values, int64_t h
   };
   int64_t j = 0;
   for (; j + 2 <= n; j += 2) {
-    if (j + rows_ahead + 2 <= n)
-      for (int r = 0; r < 2; r++)
-        expect(values.row(cells[j + rows_ahead + r], head) + offset, bytes);
     add(j, total[0]);
     add(j + 1, total[1]);
   }
   if (j < n) add(j, total[0]);
   for (int c = 0; c < k; c++)
-    store(out + i + c * lanes, load(out + i + c * lanes) + (total[0][c] + total[1][c]) * factor);
+    store(out + i + c * lanes, load(out + i + c * lanes) + (total[0][c] + total[1][c]));
 }
 
 template <class Read>
 static void mix_rows(const float* weights, const CacheSide& values, int64_t head,
-                     const int32_t* cells, int64_t n, float factor, float* out) {
+                     const int32_t* cells, int64_t n, float* out) {
   const int64_t dim = values.dim;
   int64_t i = 0;
   if constexpr (blocks<Read>) {
     constexpr int one = block_elements / lanes, two = 2 * one;
     for (; i + 2 * block_elements <= dim; i += 2 * block_elements)
-      mix_columns<Read, two>(weights, values, head, cells, n, factor, i, out);
+      mix_columns<Read, two>(weights, values, head, cells, n, i, out);
     for (; i < dim; i += block_elements)
-      mix_columns<Read, one>(weights, values, head, cells, n, factor, i, out);
+      mix_columns<Read, one>(weights, values, head, cells, n, i, out);
     return;
   }
   for (; i + 4 * lanes <= dim; i += 4 * lanes)
-    mix_columns<Read, 4>(weights, values, head, cells, n, factor, i, out);
+    mix_columns<Read, 4>(weights, values, head, cells, n, i, out);
   for (; i + lanes <= dim; i += lanes)
-    mix_columns<Read, 1>(weights, values, head, cells, n, factor, i, out);
+    mix_columns<Read, 1>(weights, values, head, cells, n, i, out);
   for (; i < dim; i++) {
     float total = 0;
     for (int64_t j = 0; j < n; j++) total += Read::one(values.row(cells[j], head), i) * weights[j];
-    out[i] += total * factor;
+    out[i] += total;
   }
 }
 
 // The same where a channel's values lie side by side: runs of neighbouring cells are one product.
 template <class Read>
 static void mix_channels(const float* weights, const CacheSide& values, int64_t head,
-                         const int32_t* cells, int64_t n, float factor, float* out) {
+                         const int32_t* cells, int64_t n, float* out) {
   for (int64_t j = 0; j < n;) {
     int64_t end = j + 1;
     while (end < n && cells[end] == cells[end - 1] + 1) end++;
@@ -247,14 +230,14 @@ static void mix_channels(const float* weights, const CacheSide& values, int64_t 
       int64_t k = 0;
       for (; k + lanes <= end - j; k += lanes) total += cached<Read>(at, k) * load(weights + j + k);
       for (; k < end - j; k++) rest += Read::one(at, k) * weights[j + k];
-      out[i] += (sum(total) + rest) * factor;
+      out[i] += sum(total) + rest;
     }
     j = end;
   }
 }
 
-// Scores become weights, not yet divided by their sum, which is returned.
-static float weights_of(float* scores, int64_t n) {
+// Scores become weights.
+static void weights_of(float* scores, int64_t n) {
   for (int64_t j = n; j % lanes; j++) scores[j] = -INFINITY;
   vf tops = load(scores);
   for (int64_t j = lanes; j < n; j += lanes) {
@@ -270,44 +253,47 @@ static float weights_of(float* scores, int64_t n) {
     store(scores + j, e);
     totals += e;
   }
-  return sum(totals);
+  const float factor = 1.0f / sum(totals);
+  for (int64_t j = 0; j < n; j += lanes) store(scores + j, load(scores + j) * factor);
 }
 
-// Cells at a time: their rows of one head stay near while every query meets them.
-constexpr int64_t near_cells = 256;
+// Cells whose values are summed at a time, before another head's: of rows few, so that memory is
+// read as it lies; of channels many.
+constexpr int64_t mixed_rows = 16, mixed_channels = 256;
 
-void attend(const Attended* seen, int64_t n_queries, const CacheSide& keys, const CacheSide& values,
-            int64_t head, float scale, float* scores, int64_t scores_stride, float* out,
-            int64_t out_stride) {
-  const int64_t n = seen->n;
-  const int32_t* cells = seen->cells;
-  with_reader(keys.type, [&](auto read) {
-    for (int64_t j = 0; j < n; j += near_cells) {
-      const int64_t end = j + near_cells < n ? j + near_cells : n;
-      for (int64_t i = 0; i < n_queries; i++)
-        dot_rows<decltype(read)>(seen[i], keys, head, scale, j, end, scores + i * scores_stride);
+template <class Read>
+static void mix(const Attended& seen, const CacheSide& values, const float* weights,
+                int64_t weights_stride, float* out, int64_t out_stride) {
+  const int64_t most = values.by_channel ? mixed_channels : mixed_rows;
+  for (int64_t j = 0; j < seen.n; j += most) {
+    const int64_t n = j + most < seen.n ? most : seen.n - j;
+    for (int64_t i = 0; i < seen.n_queries; i++) {
+      const int64_t head = seen.head(i);
+      const float* own = weights + i * weights_stride + j;
+      if constexpr (!blocks<Read>)
+        if (values.by_channel) {
+          mix_channels<Read>(own, values, head, seen.cells + j, n, out + i * out_stride);
+          continue;
+        }
+      if (j + 2 * most <= seen.n)
+        for (int64_t r = 0; r < most; r++)
+          expect(values.row(seen.cells[j + most + r], head), values.row_bytes());
+      mix_rows<Read>(own, values, head, seen.cells + j, n, out + i * out_stride);
     }
+  }
+}
+
+void attend(const Attended& seen, const CacheSide& keys, const CacheSide& values, float scale,
+            float* scores, int64_t scores_stride, float* out, int64_t out_stride) {
+  with_reader(keys.type, [&](auto read) {
+    dot_rows<decltype(read)>(seen, keys, scale, scores, scores_stride);
   });
-  float factors[max_group];
-  for (int64_t i = 0; i < n_queries; i++) {
-    factors[i] = 1.0f / weights_of(scores + i * scores_stride, n);
+  for (int64_t i = 0; i < seen.n_queries; i++) {
+    weights_of(scores + i * scores_stride, seen.n);
     for (int64_t k = 0; k < values.dim; k++) out[i * out_stride + k] = 0;
   }
   with_reader(values.type, [&](auto read) {
-    using Read = decltype(read);
-    for (int64_t j = 0; j < n; j += near_cells) {
-      const int64_t some = j + near_cells < n ? near_cells : n - j;
-      for (int64_t i = 0; i < n_queries; i++) {
-        const float* weights = scores + i * scores_stride + j;
-        float* to = out + i * out_stride;
-        if constexpr (!blocks<Read>)
-          if (values.by_channel) {
-            mix_channels<Read>(weights, values, head, cells + j, some, factors[i], to);
-            continue;
-          }
-        mix_rows<Read>(weights, values, head, cells + j, some, factors[i], to);
-      }
-    }
+    mix<decltype(read)>(seen, values, scores, scores_stride, out, out_stride);
   });
 }
 

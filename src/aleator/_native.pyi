@@ -59,9 +59,9 @@ class Cells:
     Ranges of positions are [p0, p1); p0 < 0 means 0 and p1 < 0 means infinity. An id out of range raises ValueError.
     """
 
-    def __init__(self, size: int, n_seq_max: int = 1, streams: bool = False, llama_2024: bool = False) -> None:
+    def __init__(self, size: int, n_seq_max: int = 1, streams: bool = False, llama_2024: bool = False, extras: bool = False) -> None:
         """
-        streams: every sequence has size / n_seq_max cells to itself. llama_2024: the head follows llama.cpp's rules of 2024.
+        streams: every sequence has size / n_seq_max cells to itself. llama_2024: the head follows llama.cpp's rules of 2024. extras: every cell also holds y, x and token.
         """
 
     @property
@@ -112,6 +112,12 @@ class Cells:
         """int32 [size], read-only view; -1 is an empty cell."""
 
     @property
+    def extras(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None, None), writable=False)] | None:
+        """
+        int32 [size, 3], read-only view: y, x and token (-1: an embedding) of each used cell; of an empty one anything. None without extras.
+        """
+
+    @property
     def shifts(self) -> NDArray[numpy.int32]:
         """
         int32 [size], a new array: how far each stored key must still be turned.
@@ -138,13 +144,13 @@ class Cells:
         The first n free cells in ring order from head, int64, or with contiguous the first n in a row, which do not wrap; empty if there are not that many.
         """
 
-    def place(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)], contiguous: bool = False) -> NDArray[numpy.int64]:
+    def place(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)], contiguous: bool = False, extras: Annotated[NDArray[numpy.int32], dict(shape=(None, 3), order='C', device='cpu', writable=False)] | None = None) -> NDArray[numpy.int64]:
         """
-        Give the cells that find names positions (int32 [n]) and owners (uint64 [n, words]); return them.
+        Give the cells that find names positions (int32 [n]), owners (uint64 [n, words]) and, if they have them, extras (int32 [n, 3]: y, x, token); return them.
         """
 
-    def put(self, cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None:
-        """Give these free cells (int64 [n]) positions and owners."""
+    def put(self, cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)], extras: Annotated[NDArray[numpy.int32], dict(shape=(None, 3), order='C', device='cpu', writable=False)] | None = None) -> None:
+        """Give these free cells (int64 [n]) positions, owners and extras."""
 
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> None: ...
 
@@ -222,9 +228,9 @@ class Cells:
         Restore the state at the last begin; after its commit too, until the next change.
         """
 
-    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')], causal: bool = True, window: str = '', width: int = 0) -> int:
+    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')], causal: bool = True, window: str = '', width: int = 0, coordinates: Annotated[NDArray[numpy.int32], dict(shape=(None, 2), order='C', device='cpu', writable=False)] | None = None, alibi: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None = None) -> int:
         """
-        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True. window (standard, chunked or symmetric, of a width in positions) hides keys that are too far away.
+        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True. window (standard, chunked or symmetric, of a width in positions) hides keys that are too far away. coordinates (int32 [queries, 2]: y, x) hides from a causal query what is after it at its own position. alibi (float32 like out) becomes minus the distance in positions, to be scaled by each head's slope, where the query sees the cell, else -inf.
         """
 
     def map(self) -> str:
@@ -700,9 +706,9 @@ class UserSampler(Sampler):
 class XTC(Sampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int, ordinal: int) -> None: ...
 
-def seen_cells(cells: Cells, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], causal: bool, key_positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> tuple:
+def seen_cells(cells: Cells, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], causal: bool, key_positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, coordinates: Annotated[NDArray[numpy.int32], dict(shape=(None, 2), order='C', device='cpu', writable=False)] | None = None) -> tuple:
     """
-    (seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells that it owns, in order of position, of which a token sees those not after it (causal) or all. seen_deltas: positions minus key_positions of the listed cells; None if all 0.
+    (seen, list_start, seen_list, seen_count, seen_deltas) of the tokens at positions[t] in sequence seqs[t], as DecoderStep.run wants them: for each sequence the cells that it owns, in order of position, of which a token sees those not after it (causal) or all. coordinates (int32 [tokens, 2]: y, x) orders the cells of one position. seen_deltas: positions minus key_positions of the listed cells; None if all 0.
     """
 
 class SSMStep:

@@ -4,26 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.errors import ConstraintError, LogitsError, ParameterError
 from aleator.kernels import host
 from aleator.kernels.device.base import DeviceSampler, DeviceStep
 from aleator.kernels.device.candidates import NOTHING, DeviceCandidates
 from aleator.kernels.device.index import device_form
+from aleator.kernels.device.peak import PeakBytes
+from aleator.kernels.device.report import Report
 from aleator.kernels.device.token_mask import unpack
 from aleator.kernels.device.user import DeviceUser
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.batch import sample_batch
 from aleator.samplers.chain import SamplerChain
-from aleator.samplers.top_k import TopK
+from aleator.samplers.plan import Plan, bound, make_plan
 from aleator.samplers.user import UserSampler
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class ChainBytes(NamedTuple):
+    """Memory that a device chain takes.
+
+    Attributes:
+        tensors: bytes that are allocated when it is made, and then no more: :attr:`DeviceChain.nbytes`.
+        workspace: bytes that the tensors of one step take at once besides, and give back at its end.  What
+            sorts and prefix sums take within themselves, and what the allocator rounds up, is not in it; nor is
+            what the native kernels take on the host.
+
+    """
+
+    tensors: int
+    workspace: int
 
 
 @dataclass
@@ -31,10 +48,16 @@ class _Row:
     """What the host knows of a row without asking the device."""
 
     chain: SamplerChain
+    head: host.Chain | None = None  # its grammar, which the host follows
     tail: host.Chain | None = None  # the samplers that run on the host
     top_k: int = 0  # candidates that cross to the tail at most; 0: all
     slots: tuple[Sampler | None, ...] = ()  # what it does at each place
     used: int = 0  # tokens in its history, or more: a row that could not draw has accepted nothing
+
+    @property
+    def on_host(self) -> list[host.Chain]:
+        """What follows the row's tokens on the host."""
+        return [each for each in (self.head, self.tail) if each is not None]
 
 
 class DeviceChain:
@@ -45,7 +68,8 @@ class DeviceChain:
     there to its end, so it can be captured in a CUDA graph.
 
     A row's chain must be made of the template's samplers, in its order; any may be left out, and all may have
-    other parameters.  Samplers from the first without a device form on run on the host (:meth:`plan`).
+    other parameters.  Samplers from the first without a device form on run on the host (:meth:`plan`); so
+    does the grammar of a row's chain, whose mask goes to the device before every step.
 
     Args:
         template: which samplers there are, in which order: a chain, or samplers.  Every row begins with it.
@@ -55,6 +79,12 @@ class DeviceChain:
         max_tokens: tokens, prompt and generated, that a row's history holds.
         kernels: "torch": PyTorch operations, on any device; "host": the native kernels, on the CPU only,
             many times as fast there; "auto": those on the CPU, else PyTorch.
+        logprobs: have :attr:`report` filled with log-probabilities of the tokens that are chosen, and of so
+            many most probable ones, before and after the samplers; None: not.
+        kept: have it filled with the tokens that the samplers kept.
+
+    Attributes:
+        report: what the last step had to say besides its tokens, on the device.
 
     """
 
@@ -67,48 +97,115 @@ class DeviceChain:
         device: torch.device | str = "cpu",
         max_tokens: int = 4096,
         kernels: str = "auto",
+        logprobs: int | None = None,
+        kept: bool = False,
     ) -> None:
-        for name, value, high in (
-            ("max_batch", max_batch, 2**16),
-            ("n_vocab", n_vocab, 2**20),
-            ("max_tokens", max_tokens, 2**24),
+        self._allocate(
+            template, max_batch, n_vocab, torch.device(device), max_tokens, kernels, logprobs, kept
+        )
+        for row in range(max_batch):
+            self._rows.append(_Row(self._template))
+            self.set_row(row, self._template)
+
+    def _allocate(
+        self,
+        template: SamplerChain | Iterable[Any],
+        max_batch: int,
+        n_vocab: int,
+        device: torch.device,
+        max_tokens: int,
+        kernels: str,
+        logprobs: int | None,
+        kept: bool,
+    ) -> None:
+        """Check what is asked for, and make all tensors."""
+        for name, value, low, high in (
+            ("max_batch", max_batch, 1, 2**16),
+            ("n_vocab", n_vocab, 1, 2**20),
+            ("max_tokens", max_tokens, 1, 2**24),
+            ("logprobs", 0 if logprobs is None else logprobs, 0, 2**20),
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
-                raise ParameterError(name, f"{name}={value!r} is out of range: give 1 to {high}")
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise ParameterError(
+                    name, f"{name}={value!r} is out of range: give {low} to {high}"
+                )
+        if kernels not in ("auto", "torch", "host"):
+            raise ParameterError("kernels", f"kernels={kernels!r}: choose auto, torch or host")
+        on_cpu = device.type == "cpu"
+        if kernels == "host" and not on_cpu:
+            raise ParameterError("kernels", f"kernels='host' is for the CPU, not {device}")
         if not isinstance(template, SamplerChain):
             template = SamplerChain(template, seed=0)
         self.max_batch, self.n_vocab, self.max_tokens = max_batch, n_vocab, max_tokens
-        self.device = torch.device(device)
-        if kernels not in ("auto", "torch", "host"):
-            raise ParameterError("kernels", f"kernels={kernels!r}: choose auto, torch or host")
-        on_cpu = self.device.type == "cpu"
-        if kernels == "host" and not on_cpu:
-            raise ParameterError("kernels", f"kernels='host' is for the CPU, not {self.device}")
+        self.device = device
         self.kernels = "torch" if kernels == "torch" or not on_cpu else "host"
         self._template = _portable(template)
         self._places: list[DeviceSampler] = []
         self._kinds: list[type[DeviceSampler]] = []
-        for sampler in template._samplers:
+        for sampler in template._samplers[: self._split(template)]:
             kind = device_form(sampler)
             if kind is None:
                 break
             self._kinds.append(kind)
             if self.kernels == "host":
                 continue
-            place = kind(max_batch, n_vocab, self.device, max_tokens)
+            place = kind(max_batch, n_vocab, device, max_tokens)
             if isinstance(place, DeviceUser) and isinstance(sampler, UserSampler):
                 place.bind(sampler.user)
             self._places.append(place)
         rows, length = (max_batch, max_tokens) if self.kernels == "torch" else (0, 0)
-        self._history = torch.zeros(rows, length, dtype=torch.int32, device=self.device)
-        self._generated = torch.zeros(rows, length, dtype=torch.bool, device=self.device)
-        self._length = torch.zeros(rows, dtype=torch.int64, device=self.device)
-        self._position = torch.zeros(rows, dtype=torch.int64, device=self.device)
-        self._rows: list[_Row] = []
+        self._history = torch.zeros(rows, length, dtype=torch.int32, device=device)
+        self._generated = torch.zeros(rows, length, dtype=torch.bool, device=device)
+        self._length = torch.zeros(rows, dtype=torch.int64, device=device)
+        self._position = torch.zeros(rows, dtype=torch.int64, device=device)
+        self._reports = logprobs is not None or kept
+        self.report = Report(max_batch, n_vocab, device, logprobs, kept)
         self.candidates: DeviceCandidates | None = None
-        for row in range(max_batch):
-            self._rows.append(_Row(template))
-            self.set_row(row, template)
+        self._rows: list[_Row] = []
+
+    @staticmethod
+    def bytes_for(
+        template: SamplerChain | Iterable[Any],
+        max_batch: int,
+        n_vocab: int,
+        *,
+        device: torch.device | str = "cpu",
+        max_tokens: int = 4096,
+        kernels: str = "auto",
+        logprobs: int | None = None,
+        kept: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ) -> ChainBytes:
+        """What a chain made with these arguments will take, and a step of all its rows; allocates nothing.
+
+        Args:
+            template: as for the chain.
+            max_batch: the same.
+            n_vocab: the same.
+            device: the same.
+            max_tokens: the same.
+            kernels: the same.
+            logprobs: the same.
+            kept: the same.
+            dtype: of the logits.
+
+        """
+        on_cpu = torch.device(device).type == "cpu"
+        made = DeviceChain.__new__(DeviceChain)
+        if kernels == "torch" or not on_cpu:
+            meta = torch.device("meta")  # tensors with a size and no memory
+            made._allocate(template, max_batch, n_vocab, meta, max_tokens, "torch", logprobs, kept)
+        else:
+            made._allocate(
+                template, 1, n_vocab, torch.device(device), 1, kernels, None, False
+            )  # checks
+            report = Report(max_batch, n_vocab, torch.device("meta"), logprobs, kept)
+            return ChainBytes(report.nbytes, 0)
+        with PeakBytes() as peak:
+            logits = torch.empty(max_batch, n_vocab, dtype=dtype, device=meta)
+            given = peak.now
+            made._sample_on_device(logits, None, None, max_batch)
+        return ChainBytes(made.nbytes, peak.most - given)
 
     def __repr__(self) -> str:
         return f"DeviceChain({self._template!r}, max_batch={self.max_batch}, device={self.device})"
@@ -117,28 +214,17 @@ class DeviceChain:
     def nbytes(self) -> int:
         """Bytes of all tensors that are allocated."""
         own = (self._history, self._generated, self._length, self._position)
-        return sum(t.nbytes for t in own) + sum(place.nbytes for place in self._places)
+        return (
+            sum(t.nbytes for t in own)
+            + sum(place.nbytes for place in self._places)
+            + self.report.nbytes
+        )
 
-    def plan(self) -> str:
-        """Which samplers run where, what crosses to the host, and why."""
+    def plan(self) -> Plan | str:
+        """Which samplers run where, what crosses to the host, and why; print it."""
         if self.kernels == "host":
             return f"host kernels on {self.device}: {self._template.describe()}"
-        lines = [f"device ({self.device}): "]
-        names = [sampler.name for sampler in self._template._samplers]
-        on_device = names[: len(self._kinds)]
-        lines[0] += " -> ".join(on_device) if on_device else "nothing"
-        rest = names[len(self._kinds) :]
-        if not rest:
-            return lines[0] + "\nhost: nothing; only the tokens cross"
-        bound = self._bound(self._template._samplers[: len(self._kinds)])
-        crossing = (
-            f"the {bound} candidates that top_k leaves"
-            if bound
-            else f"all {self.n_vocab} logits, since no top_k comes before: put one there"
-        )
-        lines.append(f"host: {' -> '.join(rest)}, because {rest[0]} has no device form")
-        lines.append(f"crossing: {crossing}")
-        return "\n".join(lines)
+        return make_plan(self._template._samplers, str(self.device))
 
     def set_row(self, row: int, chain: SamplerChain | None = None) -> None:
         """Give a row a chain (None: the template) and forget its tokens.
@@ -146,11 +232,18 @@ class DeviceChain:
         The chain itself stays as it is; prompt tokens that it has accepted are the row's first.
 
         Raises:
-            ParameterError: the chain does not fit the template, or has drawn tokens; nothing has changed.
+            ParameterError: the chain does not fit the template, or has drawn tokens; names the row and the
+                parameter, and nothing has changed.
 
         """
         self._check(row)
-        chain = _portable(self._template if chain is None else chain)
+        try:
+            self._set_row(row, self._template if chain is None else chain)
+        except ParameterError as error:
+            raise ParameterError(error.parameter, f"row {row}: {error}") from None
+
+    def _set_row(self, row: int, chain: SamplerChain) -> None:
+        _portable(chain)
         if chain.position:
             raise ParameterError(
                 "chain",
@@ -164,9 +257,14 @@ class DeviceChain:
         for place, found in zip(self._places, slots, strict=True):
             if found is not None and not found[0].neutral:
                 place.values(*found)  # raises now, before anything changes
+        if chain.grammar is not None:
+            first = Place(chain.seed, 0, chain.completion)
+            made.head = host.Chain([chain.grammar.native(first)], chain.completion)
         if tail:
-            made.tail = host.Chain([s.native(p) for s, p in tail], chain.completion)
-            made.top_k = self._bound([s for s, _ in filter(None, slots)])
+            # The clone has users' samplers of its own, which have seen nothing yet.
+            made.tail = host.Chain([s.native(p) for s, p in tail], chain.completion).clone()
+            made.tail.reset()
+            made.top_k = bound([s for s, _ in filter(None, slots)])
         made.slots = tuple(
             None if found is None or found[0].neutral else found[0] for found in slots
         )
@@ -176,6 +274,8 @@ class DeviceChain:
                 "max_tokens",
                 f"the chain has accepted {len(history)} tokens: max_tokens is too small",
             )
+        for token in history:
+            self._check_token(token)
         for place, found in zip(self._places, slots, strict=True):
             if found is None:
                 place.clear(row)
@@ -183,39 +283,65 @@ class DeviceChain:
                 place.set(row, *found)
         self._rows[row] = made
         self._length[row] = self._position[row] = 0
-        for token in history:
-            self.accept(row, token)
+        self.extend(row, history)
 
     def accept(self, row: int, token: int, generated: bool = False) -> None:
         """Append a token to a row's history, as :meth:`SamplerChain.accept`."""
+        self.extend(row, [token], generated)
+
+    def extend(self, row: int, tokens: Sequence[int], generated: bool = False) -> None:
+        """Append tokens to a row's history.
+
+        Raises:
+            ParameterError: a token outside the vocabulary, or more than the row has room for; nothing has
+                changed.
+            ConstraintError: the row's grammar does not allow a token; nothing has changed.
+
+        """
         self._check(row)
-        state = self._rows[row]
-        if not 0 <= token < self.n_vocab:
-            raise ParameterError(
-                "token", f"token={token} is out of range: give 0 to {self.n_vocab - 1}"
-            )
-        if self.kernels == "host":
-            state.chain.accept(token, generated)
+        state, n = self._rows[row], len(tokens)
+        if not n:
             return
-        n = int(self._length[row])
-        if n >= self.max_tokens:
+        for token in tokens:
+            self._check_token(token)
+        chains: list[Any] = [state.chain] if self.kernels == "host" else state.on_host
+        start = int(self._length[row]) if self.kernels == "torch" else 0
+        if self.kernels == "torch" and start + n > self.max_tokens:
             raise ParameterError(
                 "max_tokens",
-                f"row {row} holds {n} tokens already: make the chain with more max_tokens",
+                f"row {row} holds {start} tokens already, {n} more make more than max_tokens="
+                f"{self.max_tokens}: make the chain with a larger one",
             )
-        self._history[row, n] = token
-        self._generated[row, n] = generated
-        self._length[row] = n + 1
+        done: list[tuple[Any, int]] = []
+        try:
+            for each in chains:
+                done.append((each, 0))
+                for i, token in enumerate(tokens, start=1):
+                    each.accept(token, generated)
+                    done[-1] = each, i
+        except ConstraintError:
+            for each, accepted in done:
+                each.rollback(accepted)
+            raise
+        if self.kernels == "host":
+            return
+        self._history[row, start : start + n] = torch.tensor(list(tokens), dtype=torch.int32)
+        self._generated[row, start : start + n] = generated
+        self._length[row] = state.used = start + n
         if generated:
-            self._position[row] += 1
+            first = int(self._position[row]) + 1
+            self._position[row] += n
             for place in self._places:
-                place.carried(row, int(self._position[row]))
-        state.used = n + 1
-        if state.tail is not None:
-            state.tail.accept(token, generated)
+                for position in range(first, first + n):
+                    place.carried(row, position)
 
     def rollback(self, row: int, n: int) -> None:
-        """Take back a row's last ``n`` tokens, exactly."""
+        """Take back a row's last ``n`` tokens, exactly.
+
+        Raises:
+            ParameterError: more than there are, or a user's sampler on the host cannot; nothing has changed.
+
+        """
         self._check(row)
         state = self._rows[row]
         if self.kernels == "host":
@@ -224,8 +350,14 @@ class DeviceChain:
         length = int(self._length[row])
         if not 0 <= n <= length:
             raise ParameterError("n", f"n={n} is out of range: row {row} holds {length} tokens")
-        if state.tail is not None:
-            state.tail.rollback(n)
+        if state.tail is not None and n:
+            for sampler in state.chain._samplers[-len(state.tail.samplers) :]:
+                if isinstance(sampler, UserSampler) and not sampler.can_roll_back:
+                    raise ParameterError(
+                        "n", f"{sampler.name} of row {row} has no rollback(n): it cannot roll back"
+                    )
+        for each in state.on_host:
+            each.rollback(n)
         state.used = length - n
         self._position[row] -= self._generated[row, length - n : length].sum()
         self._length[row] = length - n
@@ -233,10 +365,14 @@ class DeviceChain:
     def reset(self, row: int) -> None:
         """Forget a row's tokens; chain and seed stay."""
         self._check(row)
-        host_rows = self.kernels == "host"
-        self.rollback(
-            row, len(self._rows[row].chain.history) if host_rows else int(self._length[row])
-        )
+        state = self._rows[row]
+        if self.kernels == "host":
+            state.chain.reset()
+            return
+        for each in state.on_host:
+            each.reset()
+        state.used = 0
+        self._position[row] = self._length[row] = 0
 
     def clear_row(self, row: int) -> None:
         """Give a row back the template's chain, without tokens."""
@@ -262,73 +398,146 @@ class DeviceChain:
                 tensor.copy_(tensor[index])
         self._rows = [self._rows[row] for row in rows]
 
-    def sample(self, logits: Tensor, allowed: Tensor | None = None) -> Tensor:
+    def sample(
+        self, logits: Tensor, allowed: Tensor | None = None, live: Tensor | None = None
+    ) -> Tensor:
         """Choose and accept a token for each of the first B rows.
 
         Args:
             logits: ``[B, V]``, float32, float16 or bfloat16, on the chain's device; not changed.
             allowed: int32 ``[B, ceil(V / 32)]``: bit id % 32 of word id // 32 says whether a token may be
                 chosen, before all samplers.
+            live: bool ``[B]``: rows that are False choose nothing and stay as they are; None: all choose.
 
         Returns:
-            int64 ``[B]`` on the device; -1 in a row without a finite logit, which accepts nothing.
+            int64 ``[B]`` on the device; -1 in a row that chose nothing: because it was not ``live``, or without
+            a candidate (no finite logit, or none left by its mask or by a user's sampler).  Such a row accepts
+            nothing, and no row changes another.
 
         Raises:
             LogitsError: wrong shape, type or device; no row has changed.
+            ParameterError: a row has no room for another token; no row has changed.
 
         """
-        batch = self._check_logits(logits, allowed)
+        batch = self._check_logits(logits, allowed, live)
+        logits = logits.detach()
         if self.kernels == "host":
-            return self._sample_on_host(logits, allowed, batch)
+            return self._sample_on_host(logits, allowed, live, batch)
         self._require_room(batch)
-        data = self._launch(logits, allowed, batch)
-        tokens = data.selected
-        tails = {row: tail for row in range(batch) if (tail := self._rows[row].tail) is not None}
-        if tails:
-            self._finish_on_host(data, tails, tokens)
-        self._accept_all(tokens, batch)
+        heads = {row: head for row in range(batch) if (head := self._rows[row].head) is not None}
+        if heads:
+            allowed = self._masked(heads, allowed, batch)
+        tokens = self._sample_on_device(logits, allowed, live, batch)
+        if heads:
+            for row, token in zip(heads, tokens[list(heads)].tolist(), strict=True):
+                if token != NOTHING:
+                    heads[row].accept(token, True)
         self._count(batch)
         return tokens
+
+    def _sample_on_device(
+        self, logits: Tensor, allowed: Tensor | None, live: Tensor | None, batch: int
+    ) -> Tensor:
+        data = self._launch(logits, allowed, batch)
+        tokens = data.selected
+        if live is not None:
+            tokens = torch.where(live, tokens, NOTHING)
+        if self._reports:
+            self.report.after(data, tokens)
+        rows = enumerate(self._rows[:batch])
+        tails = {row: state.tail for row, state in rows if state.tail is not None}
+        if tails:
+            living = [True] * batch if live is None else live.tolist()
+            self._finish_on_host(data, {r: t for r, t in tails.items() if living[r]}, tokens)
+        if self._reports:
+            self.report.before(logits, tokens)
+        self._accept_all(tokens, batch)
+        return tokens
+
+    def _masked(
+        self, heads: dict[int, host.Chain], allowed: Tensor | None, batch: int
+    ) -> Tensor | None:
+        """What grammars allow next, and what was allowed before, int32 [B, words]."""
+        words = np.full((batch, -(-self.n_vocab // 32)), -1, np.int32)
+        for row, head in heads.items():
+            kernel: Any = head.samplers[0]
+            constraint = kernel.constrained.constraint
+            if not constraint.waiting:
+                given = constraint.mask().view(np.int32)[: words.shape[1]]
+                words[row] = 0
+                words[row, : len(given)] = given
+        made = torch.from_numpy(words).to(self.device)
+        return made if allowed is None else made & allowed
 
     def before_replay(self, batch: int) -> None:
         """Call this before every replay of a captured :meth:`sample` of B rows: the host counts too.
 
         Raises:
-            ParameterError: a row has no room for another token.
+            ParameterError: a row has no room for another token, or its chain has a part on the host.
 
         """
-        self._require_room(batch)
-        self._count(batch)
+        self.before_replays(batch, 1)
 
-    def _require_room(self, batch: int) -> None:
+    def before_replays(self, batch: int, n: int) -> None:
+        """The same for ``n`` steps in a row."""
         for row, state in enumerate(self._rows[:batch]):
-            if state.used >= self.max_tokens:  # or it seems so: ask the device
+            if state.on_host:
+                raise ParameterError(
+                    "chain",
+                    f"row {row} has a grammar or samplers that run on the host: its steps cannot be replayed",
+                )
+        self._require_room(batch, n)
+        self._count(batch, n)
+
+    def _require_room(self, batch: int, n: int = 1) -> None:
+        for row, state in enumerate(self._rows[:batch]):
+            if state.used + n > self.max_tokens:  # or it seems so: ask the device
                 state.used = int(self._length[row])
-            if state.used >= self.max_tokens:
+            if state.used + n > self.max_tokens:
                 raise ParameterError(
                     "max_tokens",
-                    f"row {row} holds max_tokens={self.max_tokens} tokens: no room for more",
+                    f"row {row} holds {state.used} tokens, and max_tokens={self.max_tokens}: no room for {n} "
+                    "more",
                 )
 
-    def _count(self, batch: int) -> None:
+    def _count(self, batch: int, n: int = 1) -> None:
         for state in self._rows[:batch]:
-            state.used += 1
+            state.used += n
 
-    def _sample_on_host(self, logits: Tensor, allowed: Tensor | None, batch: int) -> Tensor:
+    def _sample_on_host(
+        self, logits: Tensor, allowed: Tensor | None, live: Tensor | None, batch: int
+    ) -> Tensor:
         """The same by the native kernels, several rows at once."""
-        logits = logits.detach()
+        z = logits
         if allowed is not None:
             ids = torch.arange(self.n_vocab).unsqueeze(0)
-            logits = logits.masked_fill(~unpack(allowed, ids), float("-inf"))
-        chains = [state.chain for state in self._rows[:batch]]
-        if logits.stride(1) != 1:
-            logits = logits.contiguous()
-        try:
-            return torch.tensor(sample_batch(chains, logits))
-        except LogitsError:  # a row without a finite logit: the others draw
-            return torch.tensor(
-                [_or_nothing(c, row) for c, row in zip(chains, logits, strict=True)]
-            )
+            z = z.masked_fill(~unpack(allowed, ids), float("-inf"))
+        if z.stride(1) != 1:
+            z = z.contiguous()
+        rows = range(batch) if live is None else torch.nonzero(live).flatten().tolist()
+        chains = [self._rows[row].chain for row in rows]
+        tokens = torch.full((batch,), NOTHING)
+        if self._reports:
+            tokens[:] = torch.tensor([self._told(row, z[row], row in rows) for row in range(batch)])
+            self.report.before(logits, tokens)
+        elif chains:
+            drawn = z if live is None else z[list(rows)]
+            try:
+                found = sample_batch(chains, drawn)
+            except LogitsError:  # a row without a finite logit: the others draw
+                found = [_or_nothing(c, row) for c, row in zip(chains, drawn, strict=True)]
+            tokens[list(rows)] = torch.tensor(found)
+        return tokens
+
+    def _told(self, row: int, z: Tensor, live: bool) -> int:
+        """A row's token by the native kernels; its candidates go into the report."""
+        chain = self._rows[row].chain
+        native = _applied(chain._native, z) if live else None
+        token = NOTHING if native is None or native.selected is None else native.selected
+        if token != NOTHING:
+            chain.accept(token, generated=True)
+        self.report.after_on_host(row, native, token)
+        return token
 
     def _launch(self, logits: Tensor, allowed: Tensor | None, batch: int) -> DeviceCandidates:
         """What runs on the device: static shapes, no synchronisation."""
@@ -369,45 +578,38 @@ class DeviceChain:
     ) -> None:
         """Let the host's samplers choose from what is left of some rows."""
         rows = list(tails)
+        if not rows:
+            return
         temperatures = data.temperature[rows].tolist()
-        bound = max(self._rows[row].top_k or self.n_vocab for row in rows)
-        order = data.order()[rows][:, :bound]
+        bounds = [self._rows[row].top_k or self.n_vocab for row in rows]
+        order = data.order()[rows][:, : max(bounds)]
         ids = data.ids.expand_as(data.current)[rows].gather(1, order)
         columns, left = ids.cpu().numpy(), data.current[rows].gather(1, order).cpu().numpy()
         for i, row in enumerate(rows):
             z = np.full(self.n_vocab, -np.inf, np.float32)
             z[columns[i]] = left[i]
-            try:
-                candidates = host.Candidates(z)
-            except LogitsError:
-                continue
-            if temperatures[i] != 1:
-                host.Chain([host.Temperature(temperatures[i], 0.0, 1.0)], 0).apply(candidates)
-            tails[row].apply(candidates)
-            if candidates.selected is not None:
-                tokens[row] = candidates.selected
-                tails[row].accept(candidates.selected, True)
+            native = _applied(tails[row], z, temperatures[i])
+            token = NOTHING
+            if native is not None and native.selected is not None:
+                token = native.selected
+                tails[row].accept(token, True)
+            tokens[row] = token
+            if self._reports:
+                self.report.after_on_host(row, native, token)
 
     def _fit(
         self, chain: SamplerChain
     ) -> tuple[list[tuple[Sampler, Place] | None], list[tuple[Sampler, Place]]]:
         """Which of the chain's samplers goes to which place, and those that run on the host."""
-        if chain.grammar is not None:
-            raise ParameterError(
-                "grammar",
-                "a device chain takes a grammar's mask with every sample(logits, allowed)",
-            )
         slots: list[tuple[Sampler, Place] | None] = [None] * len(self._kinds)
         placed = list(zip(chain._samplers, chain._places(), strict=True))
-        at = 0
-        for number, (sampler, place) in enumerate(placed):
+        at, split = 0, self._split(chain)
+        for sampler, place in placed[:split]:
             kind = device_form(sampler)
-            if kind is None:
-                return slots, placed[number:]
             if sampler.neutral:
                 continue
             try:
-                at = self._kinds.index(kind, at)
+                at = self._kinds.index(kind, at)  # type: ignore[arg-type]
             except ValueError:
                 raise ParameterError(
                     "chain",
@@ -416,16 +618,23 @@ class DeviceChain:
                 ) from None
             slots[at] = (sampler, place)
             at += 1
-        return slots, []
+        return slots, placed[split:]
 
-    def _bound(self, samplers: Sequence[Sampler]) -> int:
-        ks = [s.top_k for s in samplers if isinstance(s, TopK) and not s.neutral]
-        return min(ks, default=0)
+    @staticmethod
+    def _split(chain: SamplerChain) -> int:
+        """How many of a chain's samplers run on the device."""
+        return len(make_plan(chain._samplers, "").device)
 
     def _check(self, row: int) -> None:
-        if not 0 <= row < self.max_batch:
+        if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < self.max_batch:
             raise ParameterError(
-                "row", f"row={row} is out of range: the chain has rows 0 to {self.max_batch - 1}"
+                "row", f"row={row!r} is out of range: the chain has rows 0 to {self.max_batch - 1}"
+            )
+
+    def _check_token(self, token: int) -> None:
+        if not 0 <= token < self.n_vocab:
+            raise ParameterError(
+                "token", f"token={token} is out of range: give 0 to {self.n_vocab - 1}"
             )
 
     def _check_width(self, width: int) -> None:
@@ -434,27 +643,39 @@ class DeviceChain:
                 f"logits are of {width} tokens: this chain takes rows of {self.n_vocab}"
             )
 
-    def _check_logits(self, logits: Tensor, allowed: Tensor | None) -> int:
+    def _check_logits(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> int:
         if not isinstance(logits, Tensor) or logits.dtype not in FLOATS or logits.dim() != 2:
-            described = (
-                f"{tuple(getattr(logits, 'shape', ()))}, {getattr(logits, 'dtype', type(logits))}"
-            )
             raise LogitsError(
-                f"logits ({described}) must be [B, V] of float32, float16 or bfloat16"
+                f"logits ({_described(logits)}) must be [B, V] of float32, float16 or bfloat16"
             )
         batch, width = logits.shape
         if not 1 <= batch <= self.max_batch:
             raise LogitsError(f"logits have {batch} rows: this chain takes 1 to {self.max_batch}")
         self._check_width(width)
-        if logits.device.type != self.device.type:
-            raise LogitsError(f"logits are on {logits.device}, the chain on {self.device}")
-        if allowed is not None:
-            shape = (batch, -(-self.n_vocab // 32))
-            if allowed.dtype != torch.int32 or tuple(allowed.shape) != shape:
+        shapes = {"allowed": (batch, -(-self.n_vocab // 32)), "live": (batch,)}
+        types = {"allowed": torch.int32, "live": torch.bool}
+        for name, given in (("logits", logits), ("allowed", allowed), ("live", live)):
+            if given is None:
+                continue
+            if name != "logits" and (
+                not isinstance(given, Tensor)
+                or given.dtype != types[name]
+                or tuple(given.shape) != shapes[name]
+            ):
                 raise LogitsError(
-                    f"allowed ({tuple(allowed.shape)}, {allowed.dtype}) must be int32 {list(shape)}"
+                    f"{name} ({_described(given)}) must be {types[name]} {list(shapes[name])}"
                 )
+            if not _same_device(given.device, self.device):
+                raise LogitsError(f"{name} are on {given.device}, the chain on {self.device}")
         return int(batch)
+
+
+def _described(given: Any) -> str:
+    return f"{tuple(getattr(given, 'shape', ()))}, {getattr(given, 'dtype', type(given))}"
+
+
+def _same_device(a: torch.device, b: torch.device) -> bool:
+    return a.type == b.type and (a.index == b.index or None in (a.index, b.index))
 
 
 def _portable(chain: SamplerChain) -> SamplerChain:
@@ -470,3 +691,15 @@ def _or_nothing(chain: SamplerChain, row: Tensor) -> int:
         return chain.sample(row)
     except LogitsError:
         return NOTHING
+
+
+def _applied(chain: Any, z: Any, temperature: float = 1.0) -> host.Candidates | None:
+    """What a native chain leaves of a row that is still to be divided by a temperature; None: nothing."""
+    try:
+        candidates = host.Candidates(z)
+        if temperature != 1:
+            host.Chain([host.Temperature(temperature, 0.0, 1.0)], 0).apply(candidates)
+        chain.apply(candidates)
+    except LogitsError:
+        return None
+    return candidates

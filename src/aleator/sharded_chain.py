@@ -74,12 +74,15 @@ class ShardedChain(DeviceChain):
             name = self._template[len(self._kinds)].name
             raise ParameterError("template", f"{name} has no device form: leave it out")
 
-    def sample(self, logits: Tensor, allowed: Tensor | None = None) -> Tensor:
+    def sample(
+        self, logits: Tensor, allowed: Tensor | None = None, live: Tensor | None = None
+    ) -> Tensor:
         """Choose and accept a token for each of the first B rows.
 
         Args:
             logits: ``[B, this rank's tokens]``.
             allowed: as for DeviceChain, over the whole vocabulary.
+            live: as for DeviceChain, the same on every rank.
 
         Raises:
             LogitsError: wrong shape, type or device.
@@ -88,7 +91,7 @@ class ShardedChain(DeviceChain):
         """
         if isinstance(logits, Tensor) and logits.dim() == 2:
             self._check_order(len(logits))
-        tokens = super().sample(logits, allowed)
+        tokens = super().sample(logits, allowed, live)
         if isinstance(self.candidates, ShardedCandidates):
             self.exchanged = self.candidates.exchanged
         return tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -11,15 +12,16 @@ END = 2**31 - 1
 
 @dataclass
 class Cell:
-    """One cell; ``stored`` is the position its key is rotated for."""
+    """One cell; ``stored`` is the position its key is rotated for, ``extra`` is (y, x, token)."""
 
     pos: int = -1
     stored: int = -1
     owners: set[int] = field(default_factory=set)
+    extra: tuple[int, ...] | None = None
 
     def empty(self) -> None:
         self.pos = self.stored = -1
-        self.owners = set()
+        self.owners, self.extra = set(), None
 
 
 class CellsModel:
@@ -81,10 +83,16 @@ class CellsModel:
                 return list(run)
         return []
 
-    def put(self, cells: Sequence[int], positions: Iterable[int], owners: Iterable[int]) -> None:
+    def put(
+        self,
+        cells: Sequence[int],
+        positions: Iterable[int],
+        owners: Iterable[int],
+        extras: Sequence[tuple[int, ...]] | None = None,
+    ) -> None:
         mine = set(owners)
-        for i, pos in zip(cells, positions, strict=True):
-            self.cells[i] = Cell(pos, pos, set(mine))
+        for k, (i, pos) in enumerate(zip(cells, positions, strict=True)):
+            self.cells[i] = Cell(pos, pos, set(mine), extras[k] if extras else None)
         if cells:
             stream = cells[-1] // self.share
             self.heads[stream] = cells[-1] + 1
@@ -155,7 +163,7 @@ class CellsModel:
 
     def duplicate(self, source: list[int], target: list[int], seq: int, leave: bool) -> None:
         for a, b in zip(source, target, strict=True):
-            self.cells[b] = Cell(self.cells[a].pos, self.cells[a].stored, {seq})
+            self.cells[b] = dataclasses.replace(self.cells[a], owners={seq})
             if leave:
                 self.cells[a].owners.discard(seq)
 
@@ -217,7 +225,13 @@ class CellsModel:
     # masks
 
     def sees(
-        self, seq: int, pos: int, causal: bool = True, window: str = "", width: int = 0
+        self,
+        seq: int,
+        pos: int,
+        causal: bool = True,
+        window: str = "",
+        width: int = 0,
+        yx: tuple[int, ...] | None = None,
     ) -> list[bool]:
         def near(key: int) -> bool:
             if window == "standard":
@@ -226,6 +240,9 @@ class CellsModel:
                 return key >= pos // width * width
             return window != "symmetric" or abs(pos - key) <= width // 2
 
-        return [
-            seq in c.owners and (c.pos <= pos or not causal) and near(c.pos) for c in self.cells
-        ]
+        def before(c: Cell) -> bool:
+            if yx is not None and c.extra is not None:
+                return (c.pos, *c.extra[:2]) <= (pos, *yx)
+            return c.pos <= pos
+
+        return [seq in c.owners and (before(c) or not causal) and near(c.pos) for c in self.cells]

@@ -31,6 +31,10 @@ def owner_rows(cells: Cells, owners: set[int], n: int) -> np.ndarray[tuple[int, 
     return np.tile(row, (n, 1))
 
 
+def rows_of(extras: np.ndarray[tuple[int, int], np.dtype] | None) -> list[tuple[int, ...]] | None:
+    return None if extras is None else [tuple(row) for row in extras.tolist()]
+
+
 class CellsMachine(RuleBasedStateMachine):
     """Every operation, in any order; a failing allocation must change nothing."""
 
@@ -41,13 +45,21 @@ class CellsMachine(RuleBasedStateMachine):
         size=st.sampled_from([1, 7, 63, 64, 65, 130, 300]),
         n_seq_max=st.sampled_from([1, 2, 3, 64, 70, 200]),
         llama_2024=st.booleans(),
+        extras=st.booleans(),
     )
-    def create(self, size: int, n_seq_max: int, llama_2024: bool) -> None:
+    def create(self, size: int, n_seq_max: int, llama_2024: bool, extras: bool) -> None:
         if self.streams:
             size, llama_2024, n_seq_max = size * min(n_seq_max, 3), False, min(n_seq_max, 3)
-        self.cells = Cells(size, n_seq_max, self.streams, llama_2024)
+        self.cells = Cells(size, n_seq_max, self.streams, llama_2024, extras)
+        self.extras = extras
         self.model = CellsModel(size, n_seq_max, self.streams, llama_2024)
         self.depth = 0
+
+    def drawn_extras(self, n: int, seed: int) -> np.ndarray[tuple[int, int], np.dtype] | None:
+        """y, x and token of n tokens."""
+        if not self.extras:
+            return None
+        return np.random.default_rng(seed).integers(-1, 4, (n, 3)).astype(np.int32)
 
     def seq(self, number: int) -> int:
         """Few ids more often than many."""
@@ -74,11 +86,15 @@ class CellsMachine(RuleBasedStateMachine):
         positions = [max(0, start + step * i) for i in range(n)]
         if max(positions) > END:  # after a shift to the last position there is none to go on at
             return
+        extras = self.drawn_extras(n, n + start + self.cells.used)
         placed = self.cells.place(
-            np.array(positions, dtype=np.int32), owner_rows(self.cells, owners, n), contiguous
+            np.array(positions, dtype=np.int32),
+            owner_rows(self.cells, owners, n),
+            contiguous,
+            extras,
         )
         assert placed.tolist() == expected
-        self.model.put(expected, positions, owners)
+        self.model.put(expected, positions, owners, rows_of(extras))
 
     @rule(seq=IDS, p0=POSITIONS, p1=POSITIONS, everyone=st.integers(0, 4))
     def seq_rm(self, seq: int, p0: int, p1: int, everyone: int) -> None:
@@ -195,6 +211,7 @@ class CellsMachine(RuleBasedStateMachine):
         n = 3 if len(model.find(3, False, a if self.streams else 0)) else 0
         owners = {a} if self.streams else {a, b}
         rows, positions = owner_rows(cells, owners, n), np.array([p1, p0, p1][:n], dtype=np.int32)
+        extras = self.drawn_extras(n, p0 + p1)
         moves = cells.defrag_plan(-1)
         ids = model.defrag_ids()
         if self.streams and kind in (1, 2, 7):
@@ -204,7 +221,7 @@ class CellsMachine(RuleBasedStateMachine):
         _native.fail_allocation(allowed)
         try:
             if kind == 0:
-                placed = cells.place(positions, rows)
+                placed = cells.place(positions, rows, False, extras)
             elif kind == 1:
                 cells.seq_cp(a, b, p0, p1)
             elif kind == 2:
@@ -230,7 +247,7 @@ class CellsMachine(RuleBasedStateMachine):
             cells.rollback()
             return
         if kind == 0:
-            model.put(placed.tolist(), positions.tolist(), owners)
+            model.put(placed.tolist(), positions.tolist(), owners, rows_of(extras))
         elif kind == 1:
             model.seq_cp(a, b, p0, p1)
         elif kind == 2:
@@ -257,10 +274,30 @@ class CellsMachine(RuleBasedStateMachine):
         positions = np.array([p for _, p in queries], dtype=np.int32)
         n = self.cells.top
         out = np.ones((len(queries), n), dtype=np.bool_)
-        count = self.cells.mask(positions, seqs, out, causal, window, width)
+        alibi = np.ones(out.shape, np.float32)
+        yx = None
+        if (extras := self.drawn_extras(len(queries), width)) is not None:
+            yx = np.ascontiguousarray(extras[:, :2])
+        count = self.cells.mask(positions, seqs, out, causal, window, width, yx, alibi)
         assert count == out.sum()
-        for row, s, p in zip(out.tolist(), seqs.tolist(), positions.tolist(), strict=True):
-            assert row == self.model.sees(s, p, causal, window, width)[:n]
+        for i, (s, p) in enumerate(zip(seqs.tolist(), positions.tolist(), strict=True)):
+            at = None if yx is None else tuple(yx[i].tolist())
+            seen = self.model.sees(s, p, causal, window, width, at)[:n]
+            assert out[i].tolist() == seen
+            held = [c.pos for c in self.model.cells[:n]]
+            assert alibi[i].tolist() == [
+                -abs(p - c) if see else -np.inf for c, see in zip(held, seen, strict=True)
+            ]
+        listed, start, which, counts, _ = _native.seen_cells(
+            self.cells, positions, seqs, causal, None, yx
+        )
+        for i, (s, p) in enumerate(zip(seqs.tolist(), positions.tolist(), strict=True)):
+            at = None if yx is None else tuple(yx[i].tolist())
+            first = start[which[i]]
+            seen = self.model.sees(s, p, causal, yx=at)
+            assert (
+                sorted(listed[first : first + counts[i]].tolist()) == np.flatnonzero(seen).tolist()
+            )
 
     @invariant()
     def agree(self) -> None:
@@ -275,6 +312,11 @@ class CellsMachine(RuleBasedStateMachine):
         assert [set(cells.owners_of(i)) for i in range(model.size)] == [
             c.owners for c in model.cells
         ]
+        if (kept := cells.extras) is not None:
+            rows = zip(kept.tolist(), model.cells, strict=True)
+            assert all(tuple(row) == c.extra for row, c in rows if c.pos >= 0)
+        else:
+            assert not self.extras
         assert cells.heads == model.heads
         assert (cells.used, cells.top, cells.map()) == (model.used, model.top, model.map())
         for s in {0, 1, model.n_seq_max - 1}:
@@ -287,7 +329,7 @@ class StreamsMachine(CellsMachine):
     streams = True
 
 
-@pytest.mark.parametrize(("machine", "examples"), [(CellsMachine, 260), (StreamsMachine, 60)])
+@pytest.mark.parametrize(("machine", "examples"), [(CellsMachine, 300), (StreamsMachine, 60)])
 def test_random_operations(machine: type[CellsMachine], examples: int) -> None:
     machine.operations = 0
     run_state_machine_as_test(
@@ -302,4 +344,4 @@ def test_random_operations(machine: type[CellsMachine], examples: int) -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-    assert machine.operations >= 40 * examples
+    assert machine.operations >= 35 * examples

@@ -137,6 +137,44 @@ def test_recurrent_states_are_read_and_written_alike(tmp_path: Path, seq: int) -
 
 
 @pytest.mark.parametrize("name", ["gemma3", "mamba"])
+def test_empty_states_do_what_they_do_there(tmp_path: Path, name: str) -> None:
+    ctx = context(tmp_path, GEMMA3 if name == "gemma3" else MAMBA)
+    cache = ctx.cache
+    one, whole = golden(f"{name}/empty sequence"), golden(f"{name}/empty whole")
+    assert cache.state_write(1) == one
+    assert cache.state_write() == whole
+    for seq in (0, 1):
+        ctx.decode(Batch.one([1] * 4, seq=seq))
+    ranges = []
+    for blob, seq in ((one, 1), (whole, -1)):
+        cache.state_read(blob, seq)
+        cache.check()
+        ranges.append([[cache.seq_pos_min(s), cache.seq_pos_max(s)] for s in range(4)])
+    assert ranges == GOLDEN[f"{name}/empty ranges"].tolist()
+
+
+def test_a_state_whose_window_is_ahead_of_the_rest(tmp_path: Path) -> None:
+    ctx = context(tmp_path, GEMMA3)
+    ctx.decode(Batch.one(TEXT[:5]))
+    short = ctx.cache.state_write(0)
+    ctx.decode(Batch.one(TEXT[5:7]))
+    long = ctx.cache.state_write(0)
+    # The first memory of one, the window of the other: each is the whole of what it says it is.
+    cells = [struct.unpack_from("<I", b, 12)[0] for b in (short, long)]
+    assert cells == [5, 7]
+    ends = [len(b) // 2 + 4 for b in (short, long)]  # the head is 8 bytes, the halves alike
+    for mixed in (short[: ends[0]] + long[ends[1] :], long[: ends[1]] + short[ends[0] :]):
+        with pytest.raises(Corrupt, match="window"):
+            ctx.cache.state_read(mixed, 1)
+    nothing = golden("gemma3/empty sequence")
+    with pytest.raises(Corrupt, match="window"):
+        ctx.cache.state_read(nothing[:16] + long[ends[1] :], 1)
+    assert ctx.cache.state_write(0) == long
+    assert ctx.cache.seq_pos_max(1) == -1
+    ctx.cache.check()
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mamba"])
 def test_damaged_states_change_nothing(tmp_path: Path, name: str) -> None:
     ctx = context(tmp_path, GEMMA3 if name == "gemma3" else MAMBA)
     ctx.decode(Batch.one(TEXT[:20], seq=0))

@@ -68,10 +68,14 @@ def test_against_torch(tmp_path: Path, name: str) -> None:
         ours, theirs = native.decode(batch), plain.decode(batch)
         assert (ours - theirs).abs().max() < 2e-5 * (theirs.max() - theirs.min())
         native.cache.check()
-        for a, b in zip(native.cache.ssm, plain.cache.ssm, strict=True):
-            assert torch.allclose(a, b, rtol=1e-3, atol=1e-5)
-        for a, b in zip(native.cache.conv, plain.cache.conv, strict=True):
-            assert torch.allclose(a, b, rtol=1e-3, atol=1e-5)
+        states = zip(
+            [*native.cache.ssm, *native.cache.conv],
+            [*plain.cache.ssm, *plain.cache.conv],
+            strict=True,
+        )
+        for a, b in states:
+            # Small values are differences of large ones: rounding goes with the largest.
+            assert torch.allclose(a, b, rtol=1e-3, atol=max(1e-5, 2e-6 * float(b.abs().max())))
 
 
 def test_bits_do_not_depend_on_threads_or_company(tmp_path: Path) -> None:

@@ -159,6 +159,8 @@ class HybridCache(KVCache):
     ) -> None:
         if options.get("policy", "unified") != "unified":
             raise ParameterError("policy", "policy='streams' is not for caches of several pools")
+        if options.get("n_pos_per_embd", 1) != 1:
+            raise ParameterError("n_pos_per_embd", "n_pos_per_embd=4 is for caches of one pool")
         super().__init__(layers, n_cells, prefix=prefix, **options)
         self.window, self.recurrent = window, recurrent
         self.followers: list[Any] = [pool for pool in (window, recurrent) if pool is not None]
@@ -420,7 +422,10 @@ class HybridCache(KVCache):
             position = self.cells.seq_pos_max(seq) + 1
             if self.recurrent is not None and self.recurrent.seq_pos_max(seq) != position - 1:
                 raise _Forgotten(seq, position)
-            if position and self.window and not self.window.complete(self, seq, position):
+            if self.window is None:
+                continue
+            ahead = self.window.cells.seq_pos_max(seq) >= position
+            if ahead or (position and not self.window.complete(self, seq, position)):
                 raise _Forgotten(seq, position)
 
     def _refused(self, error: _Forgotten, shift: bool, source: int | None) -> CacheError:

@@ -14,9 +14,10 @@ import numpy.typing as npt
 import torch
 
 from aleator._native import Cells
+from aleator.cache.batch_rules import Tokens
 from aleator.cache.formats import llama
 from aleator.cache.formats.source import require_format
-from aleator.cache.plan import Plan, Tokens, make_plan
+from aleator.cache.plan import Plan, make_plan
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
 from aleator.cache.sequence import Checkpoint
 from aleator.cache.sequence import Sequence as Sequence_
@@ -91,6 +92,9 @@ class KVCache:
             struct of 2024; None: any free cells, as in llama.cpp today.
         pad: :attr:`n` is a multiple of this; None is 256 (32 with "llama-2024").
         architecture: the model's, as state files name it.
+        n_pos_per_embd: 4 for M-RoPE: a token has positions (t, y, x, z), and the cells keep y, x and its
+            id; at equal t a token does not see what is after it in (y, x).  Such a cache cannot shift.  1:
+            none of that, and no memory for it.
 
     Attributes:
         do_defrag: whether the next :meth:`update` or decode fills holes first.
@@ -117,6 +121,7 @@ class KVCache:
         compat: str | None = None,
         pad: int | None = None,
         architecture: str = "",
+        n_pos_per_embd: int = 1,
     ) -> None:
         if not 1 <= n_cells < 2**31:
             raise ParameterError("n_ctx", f"n_ctx must lie in [1, 2^31), not {n_cells}")
@@ -140,6 +145,14 @@ class KVCache:
             raise ParameterError(
                 "n_ctx",
                 f"with policy='streams' n_ctx must be a multiple of n_seq_max = {n_seq_max}, not {n_cells}",
+            )
+        if n_pos_per_embd not in (1, 4):
+            raise ParameterError(
+                "n_pos_per_embd", f"n_pos_per_embd must be 1 or 4, not {n_pos_per_embd}"
+            )
+        if n_pos_per_embd == 4 and (prefix is not None or rotate is not None):
+            raise ParameterError(
+                "n_pos_per_embd", "n_pos_per_embd=4 has neither prefix nor rotate: its cells stay"
             )
         if pad is not None and not 1 <= pad <= 2**20:
             raise ParameterError("pad", f"pad must lie in [1, 2^20], not {pad}")
@@ -178,6 +191,7 @@ class KVCache:
                 n_seq_max + (prefix.texts if prefix else 0),
                 policy == "streams",
                 compat is not None,
+                n_pos_per_embd > 1,
             )
         except (RuntimeError, MemoryError) as error:
             raise ParameterError(
@@ -187,7 +201,7 @@ class KVCache:
                 f"{where}; use a smaller n_ctx",
             ) from error
         self.prefix = PrefixIndex(prefix, self.cells, n_seq_max) if prefix else None
-        self.policy, self.compat = policy, compat
+        self.policy, self.compat, self.n_pos_per_embd = policy, compat, n_pos_per_embd
         self.contiguous = compat is not None
         self.pad = pad or (32 if compat else 256)
         self.do_defrag = False
@@ -531,8 +545,8 @@ class KVCache:
 
         Args:
             blob: the bytes.
-            seq: the sequence that a sequence's state replaces, which need not be the one it was; -1: a
-                whole state, which replaces everything.
+            seq: the sequence that a sequence's state replaces, which need not be the one it was (that of an
+                empty one replaces nothing, as in llama.cpp); -1: a whole state, which replaces everything.
             format: "llama".
 
         Raises:

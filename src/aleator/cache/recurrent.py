@@ -18,9 +18,9 @@ from weakref import ref
 import numpy as np
 import torch
 
+from aleator.cache.batch_rules import Tokens, checked_positions, owner_bits
 from aleator.cache.formats.source import require_format
 from aleator.cache.kept_states import KeptStates, kept_rows
-from aleator.cache.plan import Tokens, checked_positions, owner_bits
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
 from aleator.cache.recurrent_step import RecurrentPlan, RecurrentStep
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, InvalidBatch, ParameterError

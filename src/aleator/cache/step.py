@@ -49,10 +49,11 @@ class MicroBatch:
         seen: the cells each token attends to.
         tokens: which tokens of the batch these are.
         wanted: int64, which of them want logits, counted from the start of the micro-batch.
+        sections: int32 [T, 4], (t, y, x, z) of each token; None where a position is one number.
 
     """
 
-    __slots__ = ("_cache", "positions", "seen", "slots", "tokens", "wanted")
+    __slots__ = ("_cache", "positions", "sections", "seen", "slots", "tokens", "wanted")
 
     def __init__(
         self,
@@ -63,13 +64,15 @@ class MicroBatch:
         causal: bool = True,
         tokens: slice | npt.NDArray[np.int64] = slice(None),
         wanted: npt.NDArray[np.int64] | None = None,
+        sections: npt.NDArray[np.int32] | None = None,
     ) -> None:
         self._cache, self.slots, self.positions = cache, slots, positions
-        self.tokens = tokens
+        self.tokens, self.sections = tokens, sections
         self.wanted = np.arange(len(slots)) if wanted is None else wanted
         cells, keys = cache.cells, cache.key_positions
         keys[slots] = 0 if cache.k_storage == "raw" else positions
-        self.seen = Seen(*seen_cells(cells, positions, seqs, causal, keys))
+        yx = None if sections is None else np.ascontiguousarray(sections[:, 1:3])
+        self.seen = Seen(*seen_cells(cells, positions, seqs, causal, keys, yx))
 
     def tensors(self) -> CellTensors:
         """The same for layers that compute with torch."""
@@ -201,12 +204,18 @@ class Step:
         self._cache.cells.clear_shifts()
 
     def find(
-        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
+        self,
+        positions: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        extras: npt.NDArray[np.int32] | None = None,
     ) -> npt.NDArray[np.int64]:
-        """Give T tokens cells and return them, int64 [T]; raises CacheFull."""
+        """Give T tokens cells and return them, int64 [T]; raises CacheFull.
+
+        ``extras``: int32 [T, 3], y, x and token id of each, if the cells keep them.
+        """
         cache, n = self._cache, len(positions)
         try:
-            return cache.cells.place(positions, owners, cache.contiguous)
+            return cache.cells.place(positions, owners, cache.contiguous, extras)
         except ValueError:
             raise full(cache, n, cache.free) from None
 
@@ -227,13 +236,23 @@ class Step:
 
     def _apply(self, plan: Plan, part: Part) -> MicroBatch:
         positions, owners, seqs = plan.positions, plan.owners, plan.seqs
+        sections, extras = plan.sections, plan.extras
         if len(part.slots) < len(plan):
             at = part.tokens
             positions, owners, seqs = positions[at], owners[at], seqs[at]
-        self._cache.cells.put(part.slots, positions, owners)
+            if sections is not None and extras is not None:
+                sections, extras = sections[at], extras[at]
+        self._cache.cells.put(part.slots, positions, owners, extras)
         self.keep_rows(part.slots)
         return MicroBatch(
-            self._cache, part.slots, positions, seqs, plan.causal, part.tokens, part.wanted
+            self._cache,
+            part.slots,
+            positions,
+            seqs,
+            plan.causal,
+            part.tokens,
+            part.wanted,
+            sections,
         )
 
     def emptied(self, cells: npt.NDArray[np.int64]) -> None:

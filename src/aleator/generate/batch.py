@@ -23,7 +23,7 @@ class Batch:
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self.embeddings: list[npt.NDArray[np.float32]] = []
-        self.positions: list[int | None] = []
+        self.positions: list[int | tuple[int, ...] | None] = []
         self.sequences: list[Sequence[int]] = []
         self.logits: list[bool | None] = []
 
@@ -62,19 +62,27 @@ class Batch:
     def add_embedding(
         self,
         embedding: Any,
-        pos: int | None = None,
+        pos: int | Sequence[int] | None = None,
         seqs: Sequence[int] = (0,),
         logits: bool | None = None,
     ) -> None:
-        """Append one input vector [n_embd] in place of a token's embedding."""
+        """Append one input vector [n_embd] in place of a token's embedding.
+
+        ``pos``: (t, y, x, z) where the cache keeps four positions per token (M-RoPE).
+        """
         vector = np.asarray(embedding, dtype=np.float32)
         if vector.ndim != 1:
             raise InvalidBatch(len(self), f"an embedding is [n_embd], not {list(vector.shape)}")
         self.embeddings.append(vector)
         self._append(pos, seqs, logits)
 
-    def _append(self, pos: int | None, seqs: Sequence[int], logits: bool | None) -> None:
-        self.positions.append(None if pos is None else int(pos))
+    def _append(
+        self, pos: int | Sequence[int] | None, seqs: Sequence[int], logits: bool | None
+    ) -> None:
+        if isinstance(pos, Sequence):
+            self.positions.append(tuple(int(p) for p in pos))
+        else:
+            self.positions.append(None if pos is None else int(pos))
         self.sequences.append(tuple(seqs))
         self.logits.append(logits)
 

@@ -24,6 +24,7 @@ from aleator.samplers.base import (
 )
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.full_mass import check_full_mass
+from aleator.samplers.plan import Plan, make_plan
 from aleator.samplers.user import UserSampler
 
 if TYPE_CHECKING:
@@ -340,6 +341,20 @@ class SamplerChain(Sequence[Any]):
         first = [] if self._grammar is None else [self._grammar]
         names = [("?" if s.neutral else "") + s.name for s in [*first, *self._samplers]]
         return " -> ".join(["logits", *names])
+
+    def plan(self, device: Any) -> Plan:
+        """Which samplers a :class:`~aleator.DeviceChain` would run on ``device``, and what crosses; print it.
+
+        Parameters
+        ----------
+        device
+            Such as ``"cuda"`` or a ``torch.device``.
+
+        """
+        portable = self.numerics == "portable"
+        return make_plan(
+            self._samplers, str(device), portable=portable, grammar=self._grammar is not None
+        )
 
     def sample(self, logits: Any, row: int = -1) -> int:
         """Apply the chain to a row of logits, choose a token and accept it.

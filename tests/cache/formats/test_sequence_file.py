@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,7 @@ def test_what_does_not_fit_changes_nothing(
     sections = {name: bytes(view) for name, view in state.sections.items()}
     for header, change in (
         ({"next": 4}, {"tokens": b""}),
+        ({"next": 3}, {"tokens": b"", "rows": struct.pack("<IiII", 0xAF143CD8, 0, 1, 0)}),
         ({"next": "x"}, {}),
         ({"kind": "session"}, {}),
         ({}, {"tokens": b"1234"}),

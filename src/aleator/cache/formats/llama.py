@@ -1,11 +1,11 @@
 """llama.cpp 0.5's state blobs and session files.
 
 Little endian, without padding.  A memory is: u32 streams; for each stream u32 cells, and if there are
-any, per cell i32 position, u32 owners, i32 each owner; u32 whether values lie by channel; u32 layers; for
-each layer i32 type of K, u64 bytes of a row, the rows; then for each layer the same for V, or by channel
-i32 type, u32 bytes of an element, u32 channels, each channel's elements.  A model with window layers has two
-memories: that of the layers that see everything, and that of the others, with a sequence's window only.  A
-recurrent model's: see :mod:`aleator.cache.formats.recurrent`.
+any, per cell i32 position, u32 owners, with M-RoPE i32 x, y and token, i32 each owner; u32 whether values lie
+by channel; u32 layers; for each layer i32 type of K, u64 bytes of a row, the rows; then for each layer the
+same for V, or by channel i32 type, u32 bytes of an element, u32 channels, each channel's elements.  A model
+with window layers has two memories: that of the layers that see everything, and that of the others, with a
+sequence's window only.  A recurrent model's: see :mod:`aleator.cache.formats.recurrent`.
 
 A whole state is u32 length and name of the architecture, then the memory.  A sequence's is u32 magic, i32
 its id, then a memory whose cells have one owner.  A session file is u32 "ggsn", u32 version 10, u32
@@ -27,6 +27,7 @@ import numpy.typing as npt
 import torch
 
 from aleator.cache.formats import recurrent
+from aleator.cache.formats.recurrent import States
 from aleator.cache.formats.source import Source
 from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.shift import turned_keys
@@ -41,6 +42,9 @@ SESSION_MAGIC, SESSION_VERSION = 0x6767736E, 10
 SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION = 0x67677371, 3
 MAX_TOKENS = 1 << 28
 
+_XYT = [1, 0, 2]
+"""An extra's (y, x, token) in the order of the file, and back."""
+
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int32]
 
@@ -52,6 +56,7 @@ class Section:
     Attributes:
         positions: int32 [n].
         owners: uint64 [n, words], each cell's owners as bits.
+        extras: int32 [n, 3], y, x and token of each; None where cells have none.
         keys: per layer uint8 [n, bytes of a row].
         values: the same, or by channel uint8 [channels, n * bytes of an element].
 
@@ -59,6 +64,7 @@ class Section:
 
     positions: Ints
     owners: npt.NDArray[np.uint64]
+    extras: Ints | None
     keys: list[Bytes]
     values: list[Bytes]
 
@@ -106,23 +112,27 @@ def _memory(cache: KVCache, seq: int) -> bytes:
         cells = used[(used >= stream * share) & (used < (stream + 1) * share)]
         parts.append(struct.pack("<I", len(cells)))
         if len(cells):
-            owners = np.full((len(cells), 1), seq) if seq >= 0 else bits[cells]
-            parts += [_cells(cache.cells.positions[cells], owners, seq), *_data(cache, cells)]
+            own_bits = bits[cells]
+            if seq >= 0:
+                own_bits = np.zeros_like(own_bits)
+                own_bits[:, seq] = 1
+            parts += [_cells(cache, cells, own_bits), *_data(cache, cells)]
     return b"".join(parts)
 
 
-def _cells(positions: Ints, owners: npt.NDArray[np.generic], seq: int) -> bytes:
-    """``owners`` are bits [n, n_seq_max], or ids [n, 1] of a sequence."""
-    if seq >= 0:
-        columns = (positions, np.ones_like(positions), owners[:, 0])
-        return np.stack(columns, 1).astype("<i4").tobytes()
+def _cells(cache: KVCache, cells: npt.NDArray[np.int64], owners: Bytes) -> bytes:
+    """``owners`` are bits [n, n_seq_max]."""
     row, ids = np.nonzero(owners)
-    counts = np.bincount(row, minlength=len(positions))
-    start = np.concatenate(([0], np.cumsum(counts + 2)))
+    counts = np.bincount(row, minlength=len(cells))
+    columns = [cache.cells.positions[cells], counts]
+    if cache.cells.extras is not None:
+        columns += list(cache.cells.extras[cells][:, _XYT].T)
+    start = np.concatenate(([0], np.cumsum(counts + len(columns))))
     out = np.empty(start[-1], "<i4")
-    out[start[:-1]], out[start[:-1] + 1] = positions, counts
+    for i, column in enumerate(columns):
+        out[start[:-1] + i] = column
     rank = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    out[start[row] + 2 + rank] = ids
+    out[start[row] + len(columns) + rank] = ids
     return out.tobytes()
 
 
@@ -152,6 +162,9 @@ def _data(cache: KVCache, cells: npt.NDArray[np.int64]) -> list[bytes]:
 
 def read(cache: KVCache, blob: bytes | memoryview, seq: int) -> int:
     """Replace everything (-1) or one sequence by a state; returns its cells.
+
+    The state of an empty sequence has none and changes nothing; that of a recurrent cache empties its
+    destination.
 
     Raises:
         Corrupt: the bytes are no such state.
@@ -195,6 +208,11 @@ def _read_memories(cache: Any, source: Source, seq: int) -> int:
         found.append((pool, read_one(pool, source, seq)))
     if source.left:
         raise Corrupt(source.offset, f"{source.left} bytes follow the end of the state")
+    # llama.cpp's attention caches do nothing with the state of an empty sequence; its recurrent ones empty it.
+    if seq >= 0 and not any(
+        isinstance(x, States) or any(len(s.positions) for s in x) for _, x in found
+    ):
+        return 0
     cells = []
     with torch.inference_mode(), cache.step():
         for pool, sections in found:
@@ -226,25 +244,31 @@ def _sections(cache: KVCache, source: Source, seq: int) -> list[Section]:
     for _ in range(cache.n_streams):
         at = source.offset
         n = source.u32("cell_count")
-        if n * 12 > source.left:
+        if n * (12 if cache.n_pos_per_embd == 1 else 24) > source.left:
             raise Corrupt(at, f"{n} cells do not fit into the {source.left} bytes left")
         if n == 0:
-            sections.append(Section(np.empty(0, np.int32), np.empty((0, 1), np.uint64), [], []))
+            none = np.empty((0, 1), np.uint64)
+            sections.append(Section(np.empty(0, np.int32), none, None, [], []))
             continue
-        positions, owners = _read_cells(cache, source, n, seq)
-        sections.append(Section(positions, owners, *_read_data(cache, source, n)))
+        cells = _read_cells(cache, source, n, seq)
+        if seq >= 0 and any(len(s.positions) for s in sections):
+            raise Corrupt(at, "a sequence's state has cells in several streams")
+        sections.append(Section(*cells, *_read_data(cache, source, n)))
     return sections
 
 
 def _read_cells(
     cache: KVCache, source: Source, n: int, seq: int
-) -> tuple[Ints, npt.NDArray[np.uint64]]:
+) -> tuple[Ints, npt.NDArray[np.uint64], Ints | None]:
     start = source.offset
     owners = np.zeros((n, (cache.cells.n_seq_max + 63) // 64), np.uint64)
-    simple = np.frombuffer(source.take(n * 12, "cells"), "<i4").reshape(n, 3)
+    width = 0 if cache.n_pos_per_embd == 1 else 3
+    extras = np.empty((n, width), np.int32)
+    simple = np.frombuffer(source.take(n * (12 + 4 * width), "cells"), "<i4").reshape(n, -1)
     if (simple[:, 1] == 1).all():  # one owner each
         positions = simple[:, 0].copy()
-        ids = simple[:, 2]
+        extras[:] = simple[:, 2 : 2 + width]
+        ids = simple[:, 2 + width]
         if seq < 0 and not ((ids >= 0) & (ids < cache.n_seq_max)).all():
             bad = int(ids[(ids < 0) | (ids >= cache.n_seq_max)][0])
             raise Incompatible("n_seq_max", f"a cell of sequence {bad}", cache.n_seq_max)
@@ -262,6 +286,7 @@ def _read_cells(
                 raise Corrupt(at, f"cell {i} has {count} owners")
             if count > cache.n_seq_max:
                 raise Incompatible("n_seq_max", f"at least {count}", cache.n_seq_max)
+            extras[i] = source.array("<i4", width, "x, y and token")
             each = tuple(source.array("<i4", count, "owners").tolist())
             if len(set(each)) != count:
                 raise Corrupt(at, f"cell {i} names an owner twice")
@@ -271,7 +296,11 @@ def _read_cells(
                 owners[i, s // 64] |= np.uint64(1 << (s % 64))
     if not ((positions >= 0) & (positions < 2**31 - 1)).all():
         raise Corrupt(start, "a cell's position is not in [0, 2^31 - 1)")
-    return positions, owners
+    if width == 0:
+        return positions, owners, None
+    if extras[:, 2].min() < -1:
+        raise Corrupt(start, "a cell's token is below -1")
+    return positions, owners, np.ascontiguousarray(extras[:, _XYT])
 
 
 def _read_data(cache: KVCache, source: Source, n: int) -> tuple[list[Bytes], list[Bytes]]:
@@ -311,7 +340,7 @@ def _restore(cache: KVCache, sections: list[Section], seq: int) -> int:
             if n == 0:
                 continue
             step.make_room(n)
-            cells = step.find(section.positions, section.owners)
+            cells = step.find(section.positions, section.owners, section.extras)
             step.preserve(cells)
             raw = cache.k_storage == "raw"
             cache.key_positions[cells] = section.positions

@@ -1,8 +1,8 @@
 """llama.cpp 0.5's states of recurrent layers, as parts of :mod:`aleator.cache.formats.llama`'s files.
 
-u32 cells; per cell i32 position, u32 owners (0 in a sequence's state), i32 each owner; if there are cells
-u32 0, u32 layers, then for each layer i32 type of the convolution's values, u64 bytes of a row, the rows;
-then for each layer the same for the state.  Everything is float32.
+u32 cells; per cell i32 position, u32 owners (0 in a sequence's state), i32 each owner; u32 0, u32 layers,
+then for each layer i32 type of the convolution's values, u64 bytes of a row, the rows; then for each layer
+the same for the state.  Everything is float32.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ def write(cache: RecurrentCache, seq: int) -> bytes:
     for (_, position), ids in owners.items():
         listed = ids if seq < 0 else []
         parts.append(struct.pack(f"<iI{len(listed)}i", position, len(listed), *listed))
-    if owners:
-        rows = [row for row, _ in owners]
-        parts.append(struct.pack("<II", 0, len(cache.conv)))
-        for t in (*cache.conv, *cache.ssm):
-            taken = t[rows].cpu().contiguous().numpy()
-            parts += [struct.pack("<iQ", _F32, taken[0].nbytes), taken.tobytes()]
+    rows = [row for row, _ in owners]
+    parts.append(struct.pack("<II", 0, len(cache.conv)))
+    for t in (*cache.conv, *cache.ssm):
+        taken = t[rows].cpu().contiguous().numpy()
+        parts += [struct.pack("<iQ", _F32, t[0].numel() * 4), taken.tobytes()]
     return b"".join(parts)
 
 
@@ -76,8 +75,6 @@ def read(cache: RecurrentCache, source: Source, seq: int) -> States:
     named = [s for _, ids in cells for s in ids]
     if len(set(named)) != len(named):
         raise Corrupt(at, "a sequence has two states")
-    if n == 0:
-        return States([], [], [])
     if (transposed := source.u32("s_trans")) != 0:
         raise Corrupt(source.offset - 4, f"s_trans is {transposed}")
     source.expect("n_layer", source.u32("n_layer"), len(cache.conv))

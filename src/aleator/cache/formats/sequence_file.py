@@ -71,7 +71,8 @@ def load_sequence(
     if len(tokens) and tokens.min() < 0:
         raise FileFormatError(state.name, "there are tokens below 0", field="tokens")
     with cache.step():
-        cache.state_read(sections["rows"], seq, format="llama")
-        if cache.seq_pos_max(seq) + 1 != n:
+        # Rows of nothing would leave the sequence as it is, which may end there too.
+        cells = cache.state_read(sections["rows"], seq, format="llama")
+        if cells == 0 or cache.seq_pos_max(seq) + 1 != n:
             raise FileFormatError(state.name, f"its rows do not end before {n}", field="rows")
     return Restored(tuple(tokens.tolist()), n)

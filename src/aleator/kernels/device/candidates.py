@@ -192,9 +192,7 @@ class DeviceCandidates:
 
     def keys(self) -> Tensor:
         """int64 [B, V]: greater the earlier a token stands in the order; all differ."""
-        bits = self._z.view(torch.int32).to(torch.int64)
-        ordered = torch.where(bits < 0, -1 - (bits & 0x7FFFFFFF), bits)
-        return (ordered << 32) + (MASK32 - self.ids)
+        return order_keys(self._z, self.ids)
 
     def order(self) -> Tensor:
         """int64 [B, V]: columns by logit descending, then token id ascending; masked ones last.
@@ -274,3 +272,10 @@ class DeviceCandidates:
         self.full_mass = torch.where(rows, full_mass, self.full_mass)
         self.selected = torch.where(rows, selected, self.selected)
         self._order = self._weights = None
+
+
+def order_keys(z: Tensor, ids: Tensor) -> Tensor:
+    """int64: greater the earlier a token stands in the order; ``z`` float32 without NaN and -0."""
+    bits = z.view(torch.int32).to(torch.int64)
+    ordered = torch.where(bits < 0, -1 - (bits & 0x7FFFFFFF), bits)
+    return (ordered << 32) + (MASK32 - ids)

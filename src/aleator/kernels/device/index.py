@@ -1,49 +1,53 @@
-"""Which samplers have a device form."""
+"""Which samplers have a device form.  Needs no torch: their modules load when a device chain is made."""
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from aleator.kernels.device.base import DeviceSampler
-from aleator.kernels.device.dist import DeviceDist, DeviceGumbel
-from aleator.kernels.device.greedy import DeviceGreedy
-from aleator.kernels.device.logit_bias import DeviceLogitBias
-from aleator.kernels.device.min_p import DeviceMinP
-from aleator.kernels.device.mirostat_v2 import DeviceMirostatV2
-from aleator.kernels.device.penalties import DevicePenalties
-from aleator.kernels.device.softmax import DeviceSoftmax
-from aleator.kernels.device.temperature import DeviceTemperature
-from aleator.kernels.device.token_mask import DeviceTokenMask
-from aleator.kernels.device.top_k import DeviceTopK
-from aleator.kernels.device.top_n_sigma import DeviceTopNSigma
-from aleator.kernels.device.top_p import DeviceTopP
-from aleator.kernels.device.typical_p import DeviceTypicalP
-from aleator.kernels.device.user import DeviceUser
-from aleator.kernels.device.xtc import DeviceXTC
+if TYPE_CHECKING:
+    from aleator.kernels.device.base import DeviceSampler
 
-_BY_NAME: dict[str, type[DeviceSampler]] = {
-    "greedy": DeviceGreedy,
-    "logit_bias": DeviceLogitBias,
-    "min_p": DeviceMinP,
-    "mirostat_v2": DeviceMirostatV2,
-    "penalties": DevicePenalties,
-    "softmax": DeviceSoftmax,
-    "temperature": DeviceTemperature,
-    "token_mask": DeviceTokenMask,
-    "top_k": DeviceTopK,
-    "top_n_sigma": DeviceTopNSigma,
-    "top_p": DeviceTopP,
-    "typical_p": DeviceTypicalP,
-    "xtc": DeviceXTC,
+_BY_NAME = {
+    "greedy": "DeviceGreedy",
+    "logit_bias": "DeviceLogitBias",
+    "min_p": "DeviceMinP",
+    "mirostat_v2": "DeviceMirostatV2",
+    "penalties": "DevicePenalties",
+    "softmax": "DeviceSoftmax",
+    "temperature": "DeviceTemperature",
+    "token_mask": "DeviceTokenMask",
+    "top_k": "DeviceTopK",
+    "top_n_sigma": "DeviceTopNSigma",
+    "top_p": "DeviceTopP",
+    "typical_p": "DeviceTypicalP",
+    "xtc": "DeviceXTC",
 }
-_DRAWS: dict[str, type[DeviceSampler]] = {"inverse": DeviceDist, "gumbel": DeviceGumbel}
+"""The class in the module of the sampler's name."""
+
+_DRAWS = {"inverse": "DeviceDist", "gumbel": "DeviceGumbel"}
+
+
+def _home(sampler: Any) -> tuple[str, str] | None:
+    """Module and class of a sampler's device form."""
+    user = getattr(sampler, "user", None)
+    if user is not None:
+        return ("user", "DeviceUser") if callable(getattr(user, "apply_device", None)) else None
+    if sampler.name == "dist":
+        return ("dist", _DRAWS[sampler.draw]) if sampler.draw in _DRAWS else None
+    return (sampler.name, _BY_NAME[sampler.name]) if sampler.name in _BY_NAME else None
+
+
+def has_device_form(sampler: Any) -> bool:
+    """Whether a chain's sampler can run on a device."""
+    return _home(sampler) is not None
 
 
 def device_form(sampler: Any) -> type[DeviceSampler] | None:
     """The device form of a chain's sampler; None: it runs on the host."""
-    user = getattr(sampler, "user", None)
-    if user is not None:
-        return DeviceUser if callable(getattr(user, "apply_device", None)) else None
-    if sampler.name == "dist":
-        return _DRAWS.get(sampler.draw)
-    return _BY_NAME.get(sampler.name)
+    home = _home(sampler)
+    if home is None:
+        return None
+    module, name = home
+    form: type[DeviceSampler] = getattr(import_module(f"aleator.kernels.device.{module}"), name)
+    return form

@@ -28,7 +28,10 @@ class DeviceTopP(DeviceSampler):
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""
-        total = torch.where(self.get("full", step), data.full_mass, data.mass)
+        active, full = self.get("active", step), self.get("full", step)
+        total = torch.where(full, data.full_mass, data.mass)
         wanted = ceil_of_fraction(self.get("m", step), self.get("s", step), total)
-        active = self.get("active", step)
-        data.keep_mass(torch.where(active, wanted, 2**62), self.get("min_keep", step).clamp(min=1))
+        least = self.get("min_keep", step).clamp(min=1)
+        # A user's sampler may have changed logits since Softmax noted their mass: nothing is left then.
+        least = torch.where(full & (total == 0), 0, least)
+        data.keep_mass(torch.where(active, wanted, 2**62), least)

@@ -1,0 +1,78 @@
+// Which cells a query may see.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "cache/cells.hpp"
+
+namespace aleator::cache {
+
+constexpr int32_t kEnd = std::numeric_limits<int32_t>::max();
+
+int32_t Sight::first(int32_t p) const {
+  switch (window) {
+    case Window::standard:
+      return std::max(0, p - width + 1);
+    case Window::chunked:
+      return p / width * width;
+    case Window::symmetric:
+      return std::max(0, p - width / 2);
+    default:
+      return 0;
+  }
+}
+
+int32_t Sight::last(int32_t p) const {
+  if (causal) return p + 1;
+  if (window != Window::symmetric) return kEnd;
+  return static_cast<int32_t>(std::min<int64_t>(int64_t{p} + width / 2 + 1, kEnd));
+}
+
+int64_t Cells::mask(const int32_t* positions, const int32_t* seqs, const int32_t* coordinates,
+                    int64_t n_queries, int64_t n, const Sight& sight, bool* visible) const {
+  int64_t count = 0, in_row = 0;
+  for (int64_t t = 0; t < n_queries; ++t) {
+    bool* row = visible + t * n;
+    const Runs& r = runs(seqs[t]);
+    int32_t from = sight.first(positions[t]);
+    const int32_t to = sight.last(positions[t]);
+    if (t > 0 && !coordinates && seqs[t] == seqs[t - 1] && positions[t] >= positions[t - 1] &&
+        from == sight.first(positions[t - 1])) {
+      // What the query before saw, and what lies between.
+      std::memcpy(row, row - n, static_cast<size_t>(n));
+      from = sight.last(positions[t - 1]);
+    } else {
+      std::memset(row, 0, static_cast<size_t>(n));
+      in_row = 0;
+    }
+    r.each(from, to, [&](const Run& x) {
+      const int64_t len = std::min<int64_t>(x.len, n - x.cell);
+      if (len <= 0) return;
+      std::memset(row + x.cell, 1, static_cast<size_t>(len));
+      in_row += len;
+    });
+    if (coordinates && sight.causal) {
+      const int32_t y = coordinates[2 * t], x = coordinates[2 * t + 1];
+      r.each(positions[t], positions[t] + 1, [&](const Run& own) {
+        if (own.cell >= n || !row[own.cell] || !extras_[own.cell].after(y, x)) return;
+        row[own.cell] = false;
+        --in_row;
+      });
+    }
+    count += in_row;
+  }
+  return count;
+}
+
+void alibi(const bool* visible, const int32_t* queries, const int32_t* keys, int64_t n_queries,
+           int64_t n, float* out) {
+  for (int64_t t = 0; t < n_queries; ++t)
+    for (int64_t j = 0; j < n; ++j) {
+      const int64_t i = t * n + j;
+      const int64_t distance = int64_t{queries[t]} - keys[j];
+      out[i] = visible[i] ? -static_cast<float>(distance < 0 ? -distance : distance)
+                          : -std::numeric_limits<float>::infinity();
+    }
+}
+
+}  // namespace aleator::cache

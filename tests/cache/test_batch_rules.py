@@ -1,0 +1,275 @@
+"""Batches whose tokens have four positions (M-RoPE), against what llama.cpp did (tools/golden_sections.py)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aleator.cache import KVCache, LayerShape
+from aleator.cache.hybrid import HybridCache
+from aleator.cache.prefix import PrefixConfig
+from aleator.core.errors import (
+    CacheFull,
+    CannotShift,
+    Corrupt,
+    Incompatible,
+    InvalidBatch,
+    ParameterError,
+)
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from tests.models.builders import write_gguf
+
+GOLDEN = np.load(Path(__file__).parents[1] / "data" / "golden_sections.npz", allow_pickle=False)
+ABOUT: dict[str, Any] = json.loads(str(GOLDEN["about"]))
+
+
+def sections(n_cells: int = 256, **options: Any) -> KVCache:
+    return KVCache(
+        [LayerShape(2, 16, 16)] * 2,
+        n_cells,
+        n_pos_per_embd=4,
+        **{"n_seq_max": 4, "architecture": "qwen2vl", **options},
+    )
+
+
+def add(cache: KVCache, batch: Batch) -> Any:
+    """Place a batch; its last micro-batch."""
+    with cache.step(cache.plan(batch)) as step:
+        parts = list(step)
+    cache.check()
+    return parts[-1]
+
+
+def texts(rows: list[tuple[int, int, list[int]]]) -> Batch:
+    batch = Batch()
+    for token, pos, seqs in rows:
+        batch.add(token, pos, seqs)
+    return batch
+
+
+def embeddings(places: list[Any], seq: int = 0) -> Batch:
+    batch = Batch()
+    for place in places:
+        batch.add_embedding(np.zeros(4), place, [seq])
+    return batch
+
+
+def filled(**options: Any) -> KVCache:
+    """As golden_sections.py's fill."""
+    cache = sections(**options)
+    add(cache, texts([(5 + i, p, s) for i, (p, s) in enumerate(ABOUT["text"])]))
+    add(cache, embeddings(ABOUT["picture"]))
+    add(cache, texts([(20 + i, p, s) for i, (p, s) in enumerate(ABOUT["after"])]))
+    return cache
+
+
+@pytest.mark.parametrize(("kind", "positions", "code"), ABOUT["accepted"])
+def test_continuity(kind: str, positions: list[int], code: int) -> None:  # [L] study T8
+    cache = sections()
+    add(cache, texts([(1, i, [0]) for i in range(10)]))
+    before = cache.state_write()
+    batch = texts([(1, p, [0]) for p in positions])
+    if kind == "embedding":
+        batch = embeddings([(p, p, p, 0) for p in positions])
+    if code == 0:
+        add(cache, batch)
+        assert cache.seq_pos_max(0) == positions[-1]
+        return
+    with pytest.raises(InvalidBatch) as caught:
+        cache.plan(batch)
+    assert caught.value.code == code
+    assert cache.state_write() == before
+
+
+@pytest.mark.parametrize(("cell", "query", "sees"), ABOUT["visible"])
+def test_what_an_embedding_sees(
+    cell: list[int], query: list[int], sees: bool
+) -> None:  # [L] study T24
+    cache = sections()
+    add(cache, texts([(1, 0, [0])]))
+    add(cache, embeddings([(5, *cell, 0)]))
+    part = add(cache, embeddings([(5, *query, 0)]))
+    seen = part.seen.cells[: part.seen.counts[0]].tolist()
+    assert set(seen) == ({0, 1, 2} if sees else {0, 2})
+    visible = np.zeros((1, 3), np.bool_)
+    at = [np.array(x, np.int32) for x in ([5], [0], [query])]
+    assert cache.cells.mask(at[0], at[1], visible, coordinates=at[2]) == len(seen)
+    assert np.flatnonzero(visible).tolist() == sorted(seen)
+    # Not causal: everything.
+    assert cache.cells.mask(at[0], at[1], visible, causal=False, coordinates=at[2]) == 3
+
+
+def test_a_picture_is_read_in_order_of_its_rows() -> None:
+    cache = sections()
+    places = [(3, y, x, 0) for y, x in ((1, 1), (0, 5), (1, 0), (0, 2))]
+    part = add(cache, embeddings(places))
+    assert part.sections.tolist() == [list(p) for p in places]
+    assert part.seen.cells.tolist() == [3, 1, 2, 0]
+    assert part.seen.counts.tolist() == [4, 2, 3, 1]
+    assert part.tensors().mask(0).isneginf().tolist() == [
+        [False, False, False, False],
+        [False, False, True, True],
+        [False, False, False, True],
+        [False, True, True, True],
+    ]
+
+
+@pytest.mark.parametrize("case", ABOUT["cases"], ids=lambda c: c[0])
+def test_states_are_llamas_byte_for_byte(case: list[Any]) -> None:
+    name, type_k, type_v, flash = case
+    options = {"type_k": type_k, "type_v": type_v, "v_layout": "token" if flash else "channel"}
+    whole, one = (GOLDEN[f"{name}/{kind}"].tobytes() for kind in ("whole", "sequence"))
+    ours, cache = filled(**options), sections(**options)
+    assert cache.state_read(whole) == 13
+    assert cache.state_write() == whole
+    assert cache.state_write(0) == one
+    other = sections(**options)
+    assert other.state_read(one, 0) == 12
+    assert other.state_write(0) == one
+    # What stands before the rows, computed here.
+    rows = whole.index(b"\x02\0\0\0" + (b"\0\0\0\0" if type_k == "f32" else b"\x01\0\0\0"), 40)
+    assert ours.state_write()[:rows] == whole[:rows]
+    assert ours.state_write() != whole
+    assert len(ours.state_write()) == len(whole)
+    extras = ours.cells.extras
+    assert extras is not None
+    assert extras[4].tolist() == [4, 4, -1]
+    assert extras[9].tolist() == [5, 6, -1]
+    assert extras[12].tolist() == [3, 3, 22]
+
+
+def test_the_same_states_with_streams() -> None:
+    cache = filled_streams()
+    blob = cache.state_write()
+    other = sections(policy="streams")
+    other.state_read(blob)
+    assert other.state_write() == blob
+    cache.seq_cp(0, 2)
+    copied, original = (cache.cells.seq_cell_list(s) for s in (2, 0))
+    assert cache.cells.extras is not None
+    assert cache.cells.extras[copied].tolist() == cache.cells.extras[original].tolist()
+
+
+def filled_streams() -> KVCache:
+    cache = sections(policy="streams")
+    add(cache, texts([(5 + i, i, [0]) for i in range(3)]))
+    add(cache, embeddings(ABOUT["picture"]))
+    return cache
+
+
+def test_every_change_carries_coordinates() -> None:
+    cache = filled()
+    before, state = cache.state_write(0), cache.state_write()
+    cache.seq_cp(0, 2)
+    cache.seq_keep(2)
+    cache.state_read(cache.state_write(2), 0)
+    cache.seq_rm(2)
+    assert cache.state_write(0) == before
+    cache.defrag()
+    assert cache.map() == "0" * 12
+    assert cache.state_write(0) == before
+    cache.state_read(state)
+    with cache.sequence(0) as text:
+        copy = text.fork()
+        cache.unshare(copy.id)
+        assert cache.state_write(copy.id)[8:] != before[8:]  # its id is in there
+        with cache.step() as step:
+            text.truncate(5)
+            add(cache, texts([(1, 50, [0])]))
+            step.cancel()
+        assert cache.state_write(0) == before
+        data = text.save()
+        assert data is not None
+        assert text.load(data).usable == 10
+        assert cache.state_write(0) == before
+
+
+def test_splits_and_full_caches() -> None:
+    cache = sections(8)
+    plan = cache.plan(embeddings([(2, 0, x, 0) for x in range(7)]), n_ubatch=3)
+    with cache.step(plan) as step:
+        seen = [part.seen.counts.tolist() for part in step]
+    assert seen == [[1, 2, 3], [4, 5, 6], [7]]
+    before = cache.state_write()
+    with pytest.raises(CacheFull):
+        cache.plan(embeddings([(2, 1, 0, 0), (2, 1, 1, 0)]), n_ubatch=1)
+    assert cache.state_write() == before
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (texts([(1, (1, 1, 1, 0), [0])]), "only embeddings"),  # type: ignore[list-item]
+        (embeddings([(1, 1, 1)]), r"must be \(t, y, x, z\)"),
+        (embeddings([(1, 1, -1, 0)]), "each in"),
+        (embeddings([(1, 1, 2**31 - 1, 0)]), "each in"),
+        (embeddings([2**31 - 1]), "must lie in"),
+    ],
+)
+def test_positions_refused(batch: Batch, message: str) -> None:
+    with pytest.raises(InvalidBatch, match=message):
+        sections().plan(batch)
+
+
+def test_positions_left_out_and_single_ones() -> None:
+    cache = sections()
+    part = add(cache, embeddings([None, 3, None]))
+    assert part.sections.tolist() == [[0, 0, 0, 0], [3, 3, 3, 0], [4, 4, 4, 0]]
+    part = add(cache, texts([(9, None, [0])]))  # type: ignore[list-item]
+    assert part.sections.tolist() == [[5, 5, 5, 0]]
+
+
+def test_models_with_one_position_refuse_four(tmp_path: Path) -> None:
+    decoder = build_decoder(open_weights(write_gguf(tmp_path / "m.gguf")))
+    ctx = Context(decoder, n_ctx=16)
+    with pytest.raises(InvalidBatch, match="one number"):
+        ctx.decode(embeddings([(0, 0, 0, 0)]))
+    plain = KVCache([LayerShape(1, 8, 8)], 16)
+    assert plain.cells.extras is None
+    with pytest.raises(ValueError, match="no extras"):
+        plain.cells.place(
+            np.zeros(1, np.int32), np.ones((1, 1), np.uint64), False, np.zeros((1, 3), np.int32)
+        )
+    with pytest.raises(ValueError, match="need extras"):
+        sections().cells.place(np.zeros(1, np.int32), np.ones((1, 1), np.uint64))
+
+
+def test_what_does_not_go_together() -> None:
+    cache = filled()
+    assert not cache.can_shift()
+    with pytest.raises(CannotShift):
+        cache.seq_add(0, 0, -1, 1)
+    with pytest.raises(CannotShift):
+        cache.seq_div(0, 0, -1, 2)
+    for options in (
+        {"prefix": PrefixConfig()},
+        {"rotate": lambda layer, keys, deltas: keys},
+        {"n_pos_per_embd": 3},
+    ):
+        arguments: dict[str, Any] = {"n_pos_per_embd": 4, **options}
+        with pytest.raises(ParameterError, match="n_pos_per_embd"):
+            KVCache([], 16, **arguments)
+    with pytest.raises(ParameterError, match="one pool"):
+        HybridCache([], 16, n_pos_per_embd=4)
+
+
+def test_damaged_states_change_nothing() -> None:
+    cache, blob = filled(), GOLDEN["qwen2vl-16-f32-f32-channel/whole"].tobytes()
+    before = cache.state_write()
+    for end in range(len(blob) - 1):
+        if end < 700 or end % 97 == 0:
+            with pytest.raises((Corrupt, Incompatible)):
+                cache.state_read(blob[:end])
+    token = 4 + 7 + 8 + 8 + 8  # of the first cell
+    assert blob[token : token + 4] == b"\x05\0\0\0"
+    with pytest.raises(Corrupt, match="below -1"):
+        cache.state_read(blob[:token] + b"\xfe\xff\xff\xff" + blob[token + 4 :])
+    plain = KVCache([LayerShape(2, 16, 16)] * 2, 256, n_seq_max=4, architecture="qwen2vl")
+    with pytest.raises((Corrupt, Incompatible)):
+        plain.state_read(blob)
+    assert cache.state_write() == before

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+from aleator import samplers as S
+from aleator.samplers.plan import Plan
+
+
+class OnDevice:
+    def apply(self, candidates: Any) -> None:
+        """Nothing."""
+
+    def apply_device(self, data: Any) -> None:
+        """Nothing."""
+
+
+class OnHost:
+    def apply(self, candidates: Any) -> None:
+        """Nothing."""
+
+
+def plan(*samplers: Any, **options: Any) -> Plan:
+    return S.SamplerChain(samplers, seed=0, **options).plan("cuda")
+
+
+def test_says_what_runs_where() -> None:
+    assert str(plan(S.TopK(top_k=5), OnDevice(), S.Dist())).splitlines() == [
+        "device (cuda): top_k -> OnDevice -> dist",
+        "host: nothing; only the tokens cross",
+    ]
+    assert str(plan(S.TopK(top_k=9), S.TopK(top_k=7), OnHost(), S.Dist())).splitlines() == [
+        "device (cuda): top_k -> top_k",
+        "host: OnHost -> dist, because OnHost has no device form",
+        "crossing: the 7 candidates that top_k leaves",
+    ]
+    found = plan(S.TopK(top_k=0), S.TopP(top_p=0.5), S.AdaptiveP(adaptive_target=0.4))
+    assert (found.device, found.host, found.bound) == (("top_k", "top_p"), ("adaptive_p",), 0)
+    assert "all logits, since no top_k comes before: put one there" in str(found)
+    assert plan(S.Dist(draw="gumbel-pcg")).host == ("dist",)
+    assert "numerics" in plan(S.TopK(top_k=5), S.Dist(), numerics="llama.cpp").why
+
+
+def test_a_softmax_goes_with_those_that_need_its_mass() -> None:
+    tail = (S.TailFree(tfs_z=0.9), S.TopP(top_p=0.5, mass="full"), S.Dist())
+    found = plan(S.Temperature(temperature=0.5), S.Softmax(), S.TopK(top_k=9), *tail)
+    assert found.device == ("temperature",)
+    assert found.host == ("softmax", "top_k", "tail_free", "top_p", "dist")
+    assert found.why == "top_p with mass='full', which runs there, needs what softmax notes"
+
+
+def test_needs_no_torch() -> None:
+    code = (
+        "import sys; from aleator import samplers as S\n"
+        "print(S.SamplerChain([S.Mirostat()], seed=0).plan('cuda'))\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "mirostat has no device form" in done.stdout
