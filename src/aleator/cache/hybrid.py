@@ -157,8 +157,11 @@ class HybridCache(KVCache):
         prefix: PrefixConfig | None = None,
         **options: Any,
     ) -> None:
-        if options.get("policy", "unified") != "unified":
-            raise ParameterError("policy", "policy='streams' is not for caches of several pools")
+        policy = options.get("policy", "unified")
+        if window is not None and window.policy != policy:
+            raise ParameterError(
+                "policy", f"policy={policy!r}, and {window.policy!r} in window layers"
+            )
         if options.get("n_pos_per_embd", 1) != 1:
             raise ParameterError("n_pos_per_embd", "n_pos_per_embd=4 is for caches of one pool")
         super().__init__(layers, n_cells, prefix=prefix, **options)
@@ -179,10 +182,8 @@ class HybridCache(KVCache):
 
     @property
     def rewindable(self) -> int:
-        """Tokens by which a sequence can be rewound at least, once it has so many."""
+        """Tokens of one micro-batch by which a sequence can be rewound at least."""
         least: int = super().rewindable
-        if self.window is not None and self.window.capacity < self.size:
-            least = 0
         return least if self.recurrent is None else min(least, self.recurrent.rewindable)
 
     @property

@@ -512,9 +512,9 @@ class KVCache:
     def require_complete(self) -> None:
         """Raise unless every pool holds what the next tokens see: there is one, which does."""
 
-    def seen_after(self, seq: int) -> int:
-        """The lowest position of a sequence that its state must hold: any."""
-        return 0
+    def in_state(self, seq: int, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Which positions a sequence's state holds: all."""
+        return np.ones(len(positions), np.bool_)
 
     def stands_for(self, seq: int, n: int) -> bool:
         """Whether a sequence holds positions 0 to ``n`` - 1, and no others."""

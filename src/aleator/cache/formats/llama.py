@@ -106,7 +106,7 @@ def _memory(cache: KVCache, seq: int) -> bytes:
     bits = bits[:, : cache.n_seq_max]  # kept texts are not part of the state
     own = bits[:, seq] if seq >= 0 else bits.any(1)
     if seq >= 0:
-        own = own & (cache.cells.positions[: len(bits)] >= cache.seen_after(seq))
+        own = own & cache.in_state(seq, cache.cells.positions[: len(bits)])
     used = np.flatnonzero(own)
     for stream in range(cache.n_streams):
         cells = used[(used >= stream * share) & (used < (stream + 1) * share)]
