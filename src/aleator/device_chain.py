@@ -469,6 +469,20 @@ class DeviceChain:
         made = torch.from_numpy(words).to(self.device)
         return made if allowed is None else made & allowed
 
+    def runs_on_host(self, row: int) -> bool:
+        """Whether a row's grammar or samplers need the host at every step."""
+        self._check(row)
+        return self.kernels == "host" or bool(self._rows[row].on_host)
+
+    def mark(self) -> tuple[Tensor, Tensor]:
+        """Where every row is, for :meth:`back`; for rows without a part on the host."""
+        return self._length.clone(), self._position.clone()
+
+    def back(self, mark: tuple[Tensor, Tensor]) -> None:
+        """Take back what every row has accepted since :meth:`mark`, exactly."""
+        self._length.copy_(mark[0])
+        self._position.copy_(mark[1])
+
     def before_replay(self, batch: int) -> None:
         """Call this before every replay of a captured :meth:`sample` of B rows: the host counts too.
 
@@ -480,8 +494,8 @@ class DeviceChain:
 
     def before_replays(self, batch: int, n: int) -> None:
         """The same for ``n`` steps in a row."""
-        for row, state in enumerate(self._rows[:batch]):
-            if state.on_host:
+        for row in range(batch):
+            if self.runs_on_host(row):
                 raise ParameterError(
                     "chain",
                     f"row {row} has a grammar or samplers that run on the host: its steps cannot be replayed",
