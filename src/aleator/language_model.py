@@ -506,6 +506,9 @@ class LanguageModel:
         model's.
         """
         options = dict(self._context_options)
+        window = self.decoder.config.window
+        if window is not None and self.n_ctx <= 2 * window.size:
+            options.setdefault("swa_full", True)  # little more, and every context shift is exact
         if self.decoder.recurrent:
             own = RecurrentCache.bytes_for(self.decoder.recurrent_shapes, n_seq_max=n_seq_max)
             options.setdefault("n_rollback", max(0, min(ROLLBACK, ROLLBACK_BYTES // own - 1)))

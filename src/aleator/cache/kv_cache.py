@@ -694,6 +694,7 @@ class KVCache:
             step.keep_rows(target)
             self.copy_rows(cells, target)
             self.cells.duplicate(cells, target, dst, False)
+            self.cells.follow_head(dst, src)
         self._edited([dst], 0)
 
     def seq_keep(self, seq: int) -> None:

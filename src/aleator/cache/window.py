@@ -30,11 +30,8 @@ Cells = npt.NDArray[np.int64]
 def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int, sinks: int = 0) -> int:
     """Cells of a window pool, as many as llama.cpp gives it: a multiple of 256, at most ``n_ctx``.
 
-    A whole micro-batch is stored before it attends, next to every sequence's window.  A context in which a
-    shift could bring back what has left the window keeps everything.
+    A whole micro-batch is stored before it attends, next to every sequence's window.
     """
-    if n_ctx <= 2 * window:
-        return n_ctx
     needed = (window + sinks) * n_seq_max + n_ubatch
     return min(n_ctx, -(-needed // _PAD) * _PAD)
 
@@ -62,6 +59,8 @@ class WindowCache(KVCache):
         capacity: how many cells; see :func:`window_capacity`.
         window: positions that a token sees, its own included.
         sinks: first positions that every token sees too.
+        ring: take cells as llama.cpp does, in turn, whether or not others are free; otherwise nothing is
+            forgotten while a cell is free.
         expendable: sequences from this id on may be dropped altogether when there is no room.
         options: those of :class:`KVCache`.
 
@@ -74,6 +73,7 @@ class WindowCache(KVCache):
         *,
         window: int,
         sinks: int = 0,
+        ring: bool = False,
         expendable: int | None = None,
         **options: Any,
     ) -> None:
@@ -81,7 +81,7 @@ class WindowCache(KVCache):
             if not low <= value < 2**31:
                 raise ParameterError(name, f"{name} must lie in [{low}, 2^31), not {value}")
         super().__init__(layers, capacity, **options)
-        self.window, self.sinks = window, sinks
+        self.window, self.sinks, self.ring = window, sinks, ring
         self.index: PrefixIndex | None = None  # of the kept texts, if cells beyond the windows stay
         if expendable is not None:  # beyond those that are numbered
             self.n_seq_max = expendable
@@ -259,15 +259,58 @@ class WindowStep(Step):
         """Give T tokens cells, of which those that the windows have left are freed for them."""
         if not causal:
             raise ParameterError("causal_attn", "causal_attn=False: windows are of earlier tokens")
-        pool, following = self._pool, _following(positions, owners)
-        if pool.n_streams == 1:
-            self.make_fit(len(positions), following)
-        else:
-            for seq, n in zip(*np.unique(seqs, return_counts=True), strict=True):
-                self._make_share_fit(int(seq), int(n), following)
         slots = self.find(positions, owners)
         self.keep_rows(slots)
-        return WindowBatch(pool, slots, positions, seqs)
+        return WindowBatch(self._pool, slots, positions, seqs)
+
+    def make_room(self, needed: int) -> None:
+        """Nothing: :meth:`find` does."""
+
+    def find(
+        self,
+        positions: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        extras: npt.NDArray[np.int32] | None = None,
+    ) -> Cells:
+        """Give T tokens cells and return them, int64 [T]; what the windows have left makes room."""
+        pool, n = self._pool, len(positions)
+        if pool.n_streams > 1:
+            slots = self._find_in_shares(positions, owners)
+        else:
+            slots = self._take(n, 0)
+            if len(slots) < n:
+                self.make_fit(n, _following(positions, owners))
+        if len(slots) < n:
+            return super().find(positions, owners, extras)
+        pool.cells.put(slots, positions, owners, extras)
+        return slots
+
+    def _find_in_shares(
+        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
+    ) -> Cells:
+        """The same where every sequence has a share to itself; fewer cells if some remain to be found."""
+        slots, found = np.empty(len(positions), np.int64), True
+        for seq, position in _following(positions, owners).items():
+            own = (owners[:, seq // 64] >> np.uint64(seq % 64) & np.uint64(1)) > 0
+            n = int(own.sum())
+            cells = self._take(n, seq)
+            if len(cells) == n:
+                slots[own] = cells
+            else:
+                self._make_share_fit(seq, n, {seq: position})
+                found = False
+        return slots if found else slots[:0]
+
+    def _take(self, n: int, stream: int) -> Cells:
+        """The next cells in the ring, if there is one, freed for tokens to come; else none."""
+        pool = self._pool
+        if not pool.ring:
+            return np.empty(0, np.int64)
+        taken = pool.cells.take_in_ring(n, pool.window, pool.sinks, stream)
+        cells: Cells = taken[0]
+        if len(taken[1]):
+            self.emptied(taken[1])
+        return cells
 
     def forget(self, seq: int) -> None:
         """Take from a sequence what has left its window."""
@@ -282,8 +325,6 @@ class WindowStep(Step):
             return
         owners = np.zeros((n, pool.cells.words), np.uint64)
         owners[:, seq // 64] = np.uint64(1 << seq % 64)
-        if pool.n_streams == 1:
-            self.make_fit(n, {seq: int(checkpoint.positions[-1]) + 1})
         slots = self.find(checkpoint.positions, owners)
         self.preserve(slots)
         pool.key_positions[slots] = checkpoint.key_positions

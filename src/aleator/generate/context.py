@@ -52,7 +52,8 @@ class Context:
             batch must fit ``n_ubatch``.
         prefix: keep texts, so that others which begin like them need not compute the beginning again
             (``cache.keep``, ``cache.reuse``); None: do not.
-        swa_full: window layers keep every position, so that any rewind is possible.
+        swa_full: window layers keep every position, so that any rewind and shift is possible; otherwise they
+            have as many cells as llama.cpp gives them, and use them again as it does.
         swa_sinks: first positions that window layers keep, and every token sees there too (attention sinks);
             only for models with windows.  Such layers then compute with torch.
         n_rollback: tokens by which a sequence of a recurrent model can be rewound (others: any number).
@@ -200,6 +201,7 @@ class Context:
             capacity,
             window=window.size,
             sinks=sinks,
+            ring=not (full or prefix),
             expendable=self.n_seq_max,
             **(options | own),
         )
