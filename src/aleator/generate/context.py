@@ -283,13 +283,13 @@ class Context:
             least = min(least, self.n_ubatch // n_sequences - 1)
         return max(0, least)
 
-    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
+    def state_write(self, seq: int = -1, **options: Any) -> bytes:
         """``cache.state_write``: the logits of the last decode are not part of the state."""
-        return self.cache.state_write(seq, format=format)
+        return self.cache.state_write(seq, **options)
 
-    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+    def state_read(self, blob: bytes | memoryview, seq: int = -1, **options: Any) -> int:
         """``cache.state_read``."""
-        return self.cache.state_read(blob, seq, format=format)
+        return self.cache.state_read(blob, seq, **options)
 
     def _compute(
         self, inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32], part: Any
