@@ -305,8 +305,8 @@ class DeviceChain:
         for token in tokens:
             self._check_token(token)
         chains: list[Any] = [state.chain] if self.kernels == "host" else state.on_host
-        start = int(self._length[row]) if self.kernels == "torch" else 0
-        if self.kernels == "torch" and start + n > self.max_tokens:
+        start = int(self._length[row]) if self.kernels != "host" else 0
+        if self.kernels != "host" and start + n > self.max_tokens:
             raise ParameterError(
                 "max_tokens",
                 f"row {row} holds {start} tokens already, {n} more make more than max_tokens="
