@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.errors import ConstraintError, LogitsError, ParameterError
 from aleator.kernels import host
 from aleator.kernels.device.base import DeviceSampler, DeviceStep
 from aleator.kernels.device.candidates import NOTHING, DeviceCandidates
@@ -282,39 +282,58 @@ class DeviceChain:
             else:
                 place.set(row, *found)
         self._rows[row] = made
-        n = len(history)
-        self._history[row, :n] = torch.tensor(history, dtype=torch.int32)
-        self._generated[row, :n] = False
-        self._length[row], self._position[row] = n, 0
-        made.used = n
-        for each in made.on_host:
-            for token in history:
-                each.accept(token, False)
+        self._length[row] = self._position[row] = 0
+        self.extend(row, history)
 
     def accept(self, row: int, token: int, generated: bool = False) -> None:
         """Append a token to a row's history, as :meth:`SamplerChain.accept`."""
+        self.extend(row, [token], generated)
+
+    def extend(self, row: int, tokens: Sequence[int], generated: bool = False) -> None:
+        """Append tokens to a row's history.
+
+        Raises:
+            ParameterError: a token outside the vocabulary, or more than the row has room for; nothing has
+                changed.
+            ConstraintError: the row's grammar does not allow a token; nothing has changed.
+
+        """
         self._check(row)
-        state = self._rows[row]
-        self._check_token(token)
-        if self.kernels == "host":
-            state.chain.accept(token, generated)
+        state, n = self._rows[row], len(tokens)
+        if not n:
             return
-        n = int(self._length[row])
-        if n >= self.max_tokens:
+        for token in tokens:
+            self._check_token(token)
+        chains: list[Any] = [state.chain] if self.kernels == "host" else state.on_host
+        start = int(self._length[row]) if self.kernels == "torch" else 0
+        if self.kernels == "torch" and start + n > self.max_tokens:
             raise ParameterError(
                 "max_tokens",
-                f"row {row} holds {n} tokens already: make the chain with more max_tokens",
+                f"row {row} holds {start} tokens already, {n} more make more than max_tokens="
+                f"{self.max_tokens}: make the chain with a larger one",
             )
-        for each in state.on_host:  # a grammar may refuse the token: nothing has changed then
-            each.accept(token, generated)
-        self._history[row, n] = token
-        self._generated[row, n] = generated
-        self._length[row] = n + 1
+        done: list[tuple[Any, int]] = []
+        try:
+            for each in chains:
+                done.append((each, 0))
+                for i, token in enumerate(tokens, start=1):
+                    each.accept(token, generated)
+                    done[-1] = each, i
+        except ConstraintError:
+            for each, accepted in done:
+                each.rollback(accepted)
+            raise
+        if self.kernels == "host":
+            return
+        self._history[row, start : start + n] = torch.tensor(list(tokens), dtype=torch.int32)
+        self._generated[row, start : start + n] = generated
+        self._length[row] = state.used = start + n
         if generated:
-            self._position[row] += 1
+            first = int(self._position[row]) + 1
+            self._position[row] += n
             for place in self._places:
-                place.carried(row, int(self._position[row]))
-        state.used = n + 1
+                for position in range(first, first + n):
+                    place.carried(row, position)
 
     def rollback(self, row: int, n: int) -> None:
         """Take back a row's last ``n`` tokens, exactly.

@@ -17,7 +17,8 @@ import torch.nn.functional as F
 
 from aleator.cache.cell_tensors import CellTensors
 from aleator.cache.kv_cache import LayerShape
-from aleator.cache.recurrent import RecurrentBatch, RecurrentShape
+from aleator.cache.recurrent import RecurrentShape
+from aleator.cache.recurrent_step import RecurrentBatch
 from aleator.cache.step import MicroBatch
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.layers.attention import attend
