@@ -308,7 +308,8 @@ class CellsMachine(RuleBasedStateMachine):
             assert out[i].tolist() == seen
             held = [c.pos for c in self.model.cells[:n]]
             assert alibi[i].tolist() == [
-                -abs(p - c) if see else -np.inf for c, see in zip(held, seen, strict=True)
+                np.float32(-abs(p - c)) if see else -np.inf
+                for c, see in zip(held, seen, strict=True)
             ]
         listed, start, which, counts, _ = _native.seen_cells(
             self.cells, positions, seqs, causal, None, yx
