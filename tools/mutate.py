@@ -78,7 +78,7 @@ MUTATIONS = (
         "mean_weight_bits = -21.0f", "mean_weight_bits = -17.0f"),
     one("top-n-sigma truncates", TILES, "round_magnitude(larger(v - zmax, Floats{} - 256.0f), 4096.0f)",
         "__builtin_convertvector(larger(v - zmax, Floats{} - 256.0f) * -4096.0f, Ints)"),
-    one("tail-free keeps one more", "samplers/tail_free.cpp", "keys_[i ? i - 1 : 0]", "keys_[i]"),
+    one("tail-free keeps one more", "samplers/tail_free.cpp", "order_[i ? i - 1 : 0]", "order_[i]"),
     one("DRY's shortest repetition goes free", "samplers/repeats.hpp",
         "counted >= allowed_", "counted > allowed_"),
     one("adaptive-p multiplies in another order", "samplers/adaptive_p.cpp",

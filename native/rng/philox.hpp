@@ -8,16 +8,25 @@
 
 namespace aleator {
 
-inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint64_t key) {
+// The ten rounds: round(multipliers, keys).
+template <typename Round>
+inline void philox_rounds(Round round, uint64_t key) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
-    const uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ k1, static_cast<uint32_t>(a)};
+  for (int i = 0; i < 10; ++i) {
+    round(0xD2511F53u, 0xCD9E8D57u, k0, k1);
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
+}
+
+inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint64_t key) {
+  philox_rounds(
+      [&](uint32_t m0, uint32_t m1, uint32_t k0, uint32_t k1) {
+        const uint64_t a = uint64_t{m0} * counter[0], b = uint64_t{m1} * counter[2];
+        counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ k0, static_cast<uint32_t>(b),
+                   static_cast<uint32_t>(a >> 32) ^ counter[3] ^ k1, static_cast<uint32_t>(a)};
+      },
+      key);
   return counter;
 }
 

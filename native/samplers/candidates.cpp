@@ -318,6 +318,7 @@ void Candidates::become(int32_t id) {
 
 bool Candidates::keep_masked(std::span<const uint32_t> words) {
   const auto word = [&](int64_t i) { return i < std::ssize(words) ? words[i] : 0u; };
+  mass_ = 0;
   if (!dense_) {
     size_t kept = 0;
     for (size_t i = 0; i < ids_.size(); ++i)

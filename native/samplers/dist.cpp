@@ -1,9 +1,11 @@
 // Contract: src/aleator/samplers/dist.py
 #include <algorithm>
+#include <limits>
 
 #include "bind.hpp"
 #include "rng/fixed.hpp"
 #include "samplers/sampler.hpp"
+#include "simd/dispatch.hpp"
 
 namespace aleator {
 
@@ -29,14 +31,25 @@ class Dist : public Cloned<Dist> {
  private:
   // The smallest E(id) / w(id), E = -log2 of the token's own uniform; fractions compared exactly.
   void race(Candidates& c, const Step& step) const {
+    static const auto find_contenders_ = ALEATOR_PICK(find_contenders);
     const auto& w = c.weights();
+    const RaceNoise noise{stream_.seed, step.position,
+                          stream_word(Purpose::gumbel, stream_.ordinal, step.completion)};
     uint64_t best_e = 0, best_w = 0;
-    for (size_t i = 0; i < w.size(); ++i) {
-      if (!w[i]) continue;
-      const auto id = static_cast<uint32_t>(c.ids()[i]);
-      const uint64_t u = uniform(Purpose::gumbel, stream_, step.position, step.completion, id);
-      const uint64_t e = (uint64_t{64} << 32) - static_cast<uint64_t>(log2_q32(u ? u : 1));
-      if (!best_w || static_cast<u128>(e) * best_w < static_cast<u128>(best_e) * w[i]) {
+    int32_t contenders[race_heat];
+    for (size_t first = 0; first < w.size(); first += race_heat) {
+      const float bound = best_w ? static_cast<float>(best_e) / static_cast<float>(best_w)
+                                 : std::numeric_limits<float>::infinity();
+      const int heat = static_cast<int>(std::min<size_t>(race_heat, w.size() - first));
+      const int n = find_contenders_(c.ids().data() + first, w.data() + first, heat, noise, bound,
+                                     contenders);
+      for (int k = 0; k < n; ++k) {
+        const size_t i = first + static_cast<size_t>(contenders[k]);
+        if (!w[i]) continue;
+        const auto id = static_cast<uint32_t>(c.ids()[i]);
+        const uint64_t u = philox_u64(noise.seed, id, noise.position, noise.stream);
+        const uint64_t e = (uint64_t{64} << 32) - static_cast<uint64_t>(log2_q32(u ? u : 1));
+        if (best_w && static_cast<u128>(e) * best_w >= static_cast<u128>(best_e) * w[i]) continue;
         best_e = e;
         best_w = w[i];
         c.selected = c.ids()[i];

@@ -39,6 +39,13 @@ struct Moments {
   uint64_t squares = 0;
 };
 
+// What a race's uniforms are made of besides a token's id.
+struct RaceNoise {
+  uint64_t seed, position;
+  uint32_t stream;
+};
+constexpr int race_heat = 256;
+
 // clang-format off
 // Maximum of each tile, and whether it holds a NaN (then the maximum is not to be used).
 ALEATOR_DECLARE(void tile_scan(const float *x, int64_t n_tiles, float *maxima, uint8_t *has_nan))
@@ -73,6 +80,9 @@ ALEATOR_DECLARE(int collect(const float *x, const int32_t *listed, int32_t first
 ALEATOR_DECLARE(int collect_scored(const float *x, const int32_t *listed, int32_t first_id, float zmax, float scale, int32_t mean, int32_t from, int32_t to, int32_t *ids, float *logits))
 // The ids of the elements of a tile that are at least `bound`; returns their count.
 ALEATOR_DECLARE(int find_at_least(const float* x, float bound, int32_t first_id, int32_t* ids))
+// Which of n elements (at most race_heat) of a list may have E / w below `bound` in a race, Dist's; all that
+// have, and few others.  Returns their count.
+ALEATOR_DECLARE(int find_contenders(const int32_t *ids, const uint64_t *weights, int n, const RaceNoise &noise, float bound, int32_t *found))
 ALEATOR_DECLARE(void widen_f16(const uint16_t *x, int64_t n, float *out))
 ALEATOR_DECLARE(void widen_bf16(const uint16_t *x, int64_t n, float *out))
 // clang-format on

@@ -8,6 +8,8 @@
 #include <limits>
 #include <utility>
 
+#include "rng/philox.hpp"
+
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -28,6 +30,7 @@ constexpr int lanes = 4;
 #endif
 using Floats = float __attribute__((vector_size(4 * lanes)));
 using Ints = int32_t __attribute__((vector_size(4 * lanes)));
+using Words = uint32_t __attribute__((vector_size(4 * lanes)));
 
 inline Floats load(const float* x) {
   Floats v;
@@ -62,6 +65,31 @@ inline Floats add_exact_product(Floats a, Floats b, Floats c) {
   return _mm256_fmadd_ps(a, b, c);
 #else
   return a * b + c;
+#endif
+}
+
+// The upper 32 bits of each product.
+inline Words high_product(Words a, uint32_t m) {
+#if defined(__SSE2__)
+  using Longs = uint64_t __attribute__((vector_size(4 * lanes)));
+  const auto product = [m](Words even) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Longs>(
+        _mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(even), _mm512_set1_epi32(m)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Longs>(
+        _mm256_mul_epu32(reinterpret_cast<__m256i>(even), _mm256_set1_epi32(m)));
+#else
+    return reinterpret_cast<Longs>(
+        _mm_mul_epu32(reinterpret_cast<__m128i>(even), _mm_set1_epi32(m)));
+#endif
+  };
+  const Longs even = product(a),
+              odd = product(reinterpret_cast<Words>(reinterpret_cast<Longs>(a) >> 32));
+  return reinterpret_cast<Words>(even >> 32 | (odd & 0xFFFFFFFF00000000u));
+#else
+  for (int i = 0; i < lanes; ++i) a[i] = static_cast<uint32_t>(uint64_t{a[i]} * m >> 32);
+  return a;
 #endif
 }
 
@@ -465,6 +493,39 @@ int find_at_least(const float* x, float bound, int32_t first_id, int32_t* ids) {
     for (int j = 0; j < 16; ++j) found |= static_cast<unsigned>(x[first + j] >= bound) << j;
 #endif
     for (; found; found &= found - 1) ids[count++] = first_id + first + std::countr_zero(found);
+  }
+  return count;
+}
+
+// E = -2^32 log2(u / 2^64) is at least (2^32 - 1 - h) / ln 2, h the upper word of u: no logarithm
+// is needed to see that most tokens lose.
+int find_contenders(const int32_t* ids, const uint64_t* weights, int n, const RaceNoise& noise,
+                    float bound, int32_t* found) {
+  constexpr float below_1_over_ln2 = 1.4426f;  // by more than all roundings here come to
+  int count = 0;
+  for (int first = 0; first < n; first += lanes) {
+    const int here = n - first < lanes ? n - first : lanes;
+    Words c[4] = {};
+    Floats most = {};
+    __builtin_memcpy(&c[0], ids + first, sizeof(int32_t) * here);
+    for (int i = 0; i < here; ++i)  // 2^20 more at most, rounded down to a multiple of that
+      most[i] = static_cast<float>(static_cast<int32_t>(weights[first + i] >> 20) + 1) * 0x1p20f;
+    c[1] += static_cast<uint32_t>(noise.position);
+    c[2] += static_cast<uint32_t>(noise.position >> 32);
+    c[3] += noise.stream;
+    philox_rounds(
+        [&](uint32_t m0, uint32_t m1, uint32_t k0, uint32_t k1) {
+          const Words high0 = high_product(c[0], m0), high1 = high_product(c[2], m1);
+          const Words low0 = c[0] * m0, low1 = c[2] * m1;
+          c[0] = high1 ^ c[1] ^ k0;
+          c[1] = low1;
+          c[2] = high0 ^ c[3] ^ k1;
+          c[3] = low0;
+        },
+        noise.seed);
+    const Floats e = __builtin_convertvector(reinterpret_cast<Ints>(~c[1] >> 1), Floats) * 2.0f;
+    uint32_t may = mask_of(e * below_1_over_ln2 <= bound * most) & ((1u << here) - 1);
+    for (; may; may &= may - 1) found[count++] = first + std::countr_zero(may);
   }
   return count;
 }

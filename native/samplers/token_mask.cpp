@@ -13,13 +13,8 @@ class TokenMask : public Cloned<TokenMask> {
       : all_(!words), words_(words ? std::move(*words) : std::vector<uint32_t>()) {}
 
   void apply(Candidates& c, const Step&) override {
-    if (all_) return;
-    c.compact();
-    const auto& ids = c.ids();
-    c.keep_if([&](size_t i) {
-      const auto id = static_cast<uint32_t>(ids[i]);
-      return id / 32 < words_.size() && (words_[id / 32] >> (id % 32) & 1);
-    });
+    if (!all_ && !c.keep_masked(words_))
+      throw LogitsError("the token mask allows none of the tokens that are left");
   }
 
  private:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aleator.core.errors import LogitsError, ParameterError
+from aleator.core.errors import ConstraintError, LogitsError, ParameterError
 from aleator.kernels import host
 from aleator.kernels.device.base import DeviceSampler, DeviceStep
 from aleator.kernels.device.candidates import NOTHING, DeviceCandidates
@@ -225,17 +225,18 @@ class DeviceChain:
             return ChainBytes(report.nbytes, 0)
         meta = torch.device("meta")  # tensors with a size and no memory
         made._allocate(template, max_batch, n_vocab, meta, max_tokens, kernels, logprobs, kept)
+        tensors = made.nbytes
         if made._fused is not None:
             made._rows = [_Row(made._template)]
             made.set_row(0)
             if not made._fused.plan(1, False).torch:
-                return ChainBytes(made.nbytes, 8 * max_batch)
+                return ChainBytes(tensors, 8 * max_batch)
             made._fused = None  # PyTorch does it
         with PeakBytes() as peak:
             logits = torch.empty(max_batch, n_vocab, dtype=dtype, device=meta)
             given = peak.now
             made._sample_on_device(logits, None, None, max_batch)
-        return ChainBytes(made.nbytes, peak.most - given)
+        return ChainBytes(tensors, peak.most - given)
 
     def __repr__(self) -> str:
         return f"DeviceChain({self._template!r}, max_batch={self.max_batch}, device={self.device})"
@@ -319,39 +320,58 @@ class DeviceChain:
         self._rows[row] = made
         if self._fused is not None:
             self._fused.set(row, made.slots, made.tail is not None)
-        n = len(history)
-        self._history[row, :n] = torch.tensor(history, dtype=torch.int32)
-        self._generated[row, :n] = False
-        self._length[row], self._position[row] = n, 0
-        made.used = n
-        for each in made.on_host:
-            for token in history:
-                each.accept(token, False)
+        self._length[row] = self._position[row] = 0
+        self.extend(row, history)
 
     def accept(self, row: int, token: int, generated: bool = False) -> None:
         """Append a token to a row's history, as :meth:`SamplerChain.accept`."""
+        self.extend(row, [token], generated)
+
+    def extend(self, row: int, tokens: Sequence[int], generated: bool = False) -> None:
+        """Append tokens to a row's history.
+
+        Raises:
+            ParameterError: a token outside the vocabulary, or more than the row has room for; nothing has
+                changed.
+            ConstraintError: the row's grammar does not allow a token; nothing has changed.
+
+        """
         self._check(row)
-        state = self._rows[row]
-        self._check_token(token)
-        if self.kernels == "host":
-            state.chain.accept(token, generated)
+        state, n = self._rows[row], len(tokens)
+        if not n:
             return
-        n = int(self._length[row])
-        if n >= self.max_tokens:
+        for token in tokens:
+            self._check_token(token)
+        chains: list[Any] = [state.chain] if self.kernels == "host" else state.on_host
+        start = int(self._length[row]) if self.kernels != "host" else 0
+        if self.kernels != "host" and start + n > self.max_tokens:
             raise ParameterError(
                 "max_tokens",
-                f"row {row} holds {n} tokens already: make the chain with more max_tokens",
+                f"row {row} holds {start} tokens already, {n} more make more than max_tokens="
+                f"{self.max_tokens}: make the chain with a larger one",
             )
-        for each in state.on_host:  # a grammar may refuse the token: nothing has changed then
-            each.accept(token, generated)
-        self._history[row, n] = token
-        self._generated[row, n] = generated
-        self._length[row] = n + 1
+        done: list[tuple[Any, int]] = []
+        try:
+            for each in chains:
+                done.append((each, 0))
+                for i, token in enumerate(tokens, start=1):
+                    each.accept(token, generated)
+                    done[-1] = each, i
+        except ConstraintError:
+            for each, accepted in done:
+                each.rollback(accepted)
+            raise
+        if self.kernels == "host":
+            return
+        self._history[row, start : start + n] = torch.tensor(list(tokens), dtype=torch.int32)
+        self._generated[row, start : start + n] = generated
+        self._length[row] = state.used = start + n
         if generated:
-            self._position[row] += 1
+            first = int(self._position[row]) + 1
+            self._position[row] += n
             for place in self._places:
-                place.carried(row, int(self._position[row]))
-        state.used = n + 1
+                for position in range(first, first + n):
+                    place.carried(row, position)
 
     def rollback(self, row: int, n: int) -> None:
         """Take back a row's last ``n`` tokens, exactly.
@@ -498,6 +518,20 @@ class DeviceChain:
         made = torch.from_numpy(words).to(self.device)
         return made if allowed is None else made & allowed
 
+    def runs_on_host(self, row: int) -> bool:
+        """Whether a row's grammar or samplers need the host at every step."""
+        self._check(row)
+        return self.kernels == "host" or bool(self._rows[row].on_host)
+
+    def mark(self) -> tuple[Tensor, Tensor]:
+        """Where every row is, for :meth:`back`; for rows without a part on the host."""
+        return self._length.clone(), self._position.clone()
+
+    def back(self, mark: tuple[Tensor, Tensor]) -> None:
+        """Take back what every row has accepted since :meth:`mark`, exactly."""
+        self._length.copy_(mark[0])
+        self._position.copy_(mark[1])
+
     def before_replay(self, batch: int) -> None:
         """Call this before every replay of a captured :meth:`sample` of B rows: the host counts too.
 
@@ -508,16 +542,23 @@ class DeviceChain:
         """
         self.before_replays(batch, 1)
 
-    def before_replays(self, batch: int, n: int) -> None:
-        """The same for ``n`` steps in a row."""
-        for row, state in enumerate(self._rows[:batch]):
-            if state.on_host:
+    def launches(self, batch: int) -> object:
+        """Which kernels a step of B rows launches now: a graph holds as long as this is equal."""
+        return None if self._fused is None else self._fused.plan(batch, False)
+
+    def before_replays(self, batch: int, n: int, *, launches: object = None) -> None:
+        """The same for ``n`` steps in a row; ``launches``: what :meth:`launches` said when they were captured.
+
+        Without it, what the last :meth:`sample` of B rows launched is taken to be captured.
+        """
+        for row in range(batch):
+            if self.runs_on_host(row):
                 raise ParameterError(
                     "chain",
                     f"row {row} has a grammar or samplers that run on the host: its steps cannot be replayed",
                 )
         if self._fused is not None:
-            self._fused.check_replay(batch)
+            self._fused.check_replay(batch, launches)
         self._require_room(batch, n)
         self._count(batch, n)
 

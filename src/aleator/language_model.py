@@ -205,6 +205,8 @@ class LanguageModel:
         observe: Callable[[SamplerChain, Any], None] | None = None,
         finish: bool | None = None,
         jump_forward: bool = True,
+        sample_on: str = "auto",
+        steps_ahead: int = 1,
         **sampling: Any,
     ) -> Generation:
         """Continue a prompt.
@@ -242,6 +244,11 @@ class LanguageModel:
                 off, with tokens that are not drawn; where even the shortest ending does not fit, ``complete``
                 of the result is False.  None: yes with portable numerics, no with llama.cpp's.
             jump_forward: decode together what a grammar forces; the tokens are the same without.
+            sample_on: "host": logits come to the CPU, where the native kernels sample; "device": they are
+                sampled where they are, by a :class:`DeviceChain` (docs/device.md), with the same tokens;
+                "auto": the latter where the model is not on the CPU and nothing stands against it.
+            steps_ahead: tokens that the device decodes and draws before the host looks at any, so that text
+                comes in bunches; needs ``sample_on="device"``, and a model without windows or states.
             sampling: single sampling parameters, such as ``temperature=0.8, seed=1``; they win over
                 ``preset`` and ``params``.  ``grammar`` (GBNF text, or a sampler such as ``Lark``),
                 ``json_schema`` (mapping or text) or ``regex`` say what the text must obey (docs/grammar.md).
@@ -273,7 +280,7 @@ class LanguageModel:
             jump_forward=jump_forward,
             **sampling,
         )
-        return self._run(requests, progress)[0]
+        return self._run(requests, progress, sample_on, steps_ahead)[0]
 
     def generate_batch(
         self,
@@ -281,6 +288,8 @@ class LanguageModel:
         *,
         n: int = 1,
         progress: Callable[[int, int], None] | None = None,
+        sample_on: str = "auto",
+        steps_ahead: int = 1,
         **options: Any,
     ) -> list[Generation]:
         """Continue several prompts, ``n`` times each, in one batch.
@@ -293,6 +302,8 @@ class LanguageModel:
             prompts: texts or lists of token ids.
             n: completions of each.
             progress: called with (done, total) prompt tokens during prefill.
+            sample_on: as for :meth:`generate`.
+            steps_ahead: as for :meth:`generate`.
             options: those of :meth:`generate`, and its errors.
         """
         if isinstance(prompts, str) or not prompts:
@@ -301,7 +312,8 @@ class LanguageModel:
             )
         if n < 1:
             raise ParameterError("n", f"n={n}: give 1 or more")
-        return self._run(self._requests(prompts, n, **options), progress)
+        requests = self._requests(prompts, n, **options)
+        return self._run(requests, progress, sample_on, steps_ahead)
 
     def _requests(
         self,
@@ -378,7 +390,11 @@ class LanguageModel:
         return requests
 
     def _run(
-        self, requests: Sequence[Request], progress: Callable[[int, int], None] | None
+        self,
+        requests: Sequence[Request],
+        progress: Callable[[int, int], None] | None,
+        sample_on: str,
+        steps_ahead: int,
     ) -> list[Generation]:
         """Make the generations, in the model's own context if one sequence is enough and it is free."""
         busy = self._user() if self._user is not None else None
@@ -387,8 +403,8 @@ class LanguageModel:
             context = self._own_context()
         else:
             cells = max(1, cells_needed(requests, self.n_ctx))
-            context = self.context(n_ctx=cells, n_seq_max=len(requests))
-        run = Run(context, requests, self.vocab, self.n_ctx, progress)
+            context = self.context(n_ctx=cells, n_seq_max=len(requests), device=None)
+        run = Run(context, requests, self.vocab, self.n_ctx, progress, sample_on, steps_ahead)
         if own:
             self._user = weakref.ref(run)
         return run.generations
@@ -452,7 +468,7 @@ class LanguageModel:
                 "session", "a generation is under way: finish or cancel it, then save or load"
             )
         if self._context is None:
-            self._context = self.context(keep_texts=self._keep_texts)
+            self._context = self.context(keep_texts=self._keep_texts, device=None)
         self._context.cache.seq_rm(0, -1, -1)  # of a run that was given up before its end
         return self._context
 
@@ -472,19 +488,25 @@ class LanguageModel:
         return Ending(chain, Shortest(spelling(self.tokenizer), banned))
 
     def context(
-        self, n_ctx: int | None = None, n_seq_max: int = 1, *, keep_texts: bool = False
+        self,
+        n_ctx: int | None = None,
+        n_seq_max: int = 1,
+        *,
+        keep_texts: bool = False,
+        device: str | None = "cpu",
     ) -> Context:
-        """A new context of this model, with the options it was loaded with; logits arrive on the CPU.
+        """A new context of this model, with the options it was loaded with.
 
         ``n_ctx`` counts the cells of all its sequences together; None: :attr:`n_ctx`.  ``keep_texts``: its
-        cache keeps texts (:class:`aleator.cache.PrefixConfig`).
+        cache keeps texts (:class:`aleator.cache.PrefixConfig`).  ``device``: where logits arrive; None: the
+        model's.
         """
         return Context(
             self,
             n_ctx=n_ctx or self.n_ctx,
             n_seq_max=n_seq_max,
             prefix=PrefixConfig() if keep_texts else None,
-            device="cpu",
+            device=device,
             **self._context_options,
         )
 

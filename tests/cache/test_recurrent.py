@@ -290,7 +290,7 @@ def test_kept_texts(decoder: Decoder) -> None:
     cache.seq_rm(0)
     match = cache.match([*TEXT[:15], 1, 2, 3])
     assert match.length == 0
-    assert "20 tokens" in match.why_not[-1]
+    assert "after 0 tokens" in match.why_not[-1]
     assert cache.used == 0
     for i in range(3):  # the oldest goes
         feed(ctx, 1, TEXT[i : i + 8])
@@ -374,12 +374,24 @@ def test_bytes_for() -> None:
     assert RecurrentCache.bytes_for(layers, n_seq_max=3, rollback=2) == held
 
 
+def hashed(text: list[int]) -> int:
+    value = 0
+    for token in text:
+        value = (value * 31 + token) % 65521
+    return value
+
+
 class Model(RuleBasedStateMachine):
     """Random operations against texts: a row holds a number that tells the text it stands for."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = RecurrentCache([RecurrentShape(1, 1, 1)], n_seq_max=3, rollback=2)
+        self.cache = RecurrentCache(
+            [RecurrentShape(1, 1, 1)],
+            n_seq_max=3,
+            rollback=2,
+            prefix=PrefixConfig(block=2, texts=3, spacing=4, bytes=80),  # ten states
+        )
         self.texts: dict[int, list[int]] = {}
         self.held: dict[int, int] = {}  # how many states back from the newest
         self.counter = 0
@@ -450,6 +462,31 @@ class Model(RuleBasedStateMachine):
             self.cache.restore(dst, self.cache.checkpoint(src))
             self.texts[dst], self.held[dst] = list(self.texts[src]), 1
 
+    @rule(seq=st.integers(0, 2), length=st.integers(1, 12))
+    def keep(self, seq: int, length: int) -> None:
+        self.cache.keep(seq, self.texts.get(seq, [])[:length])
+
+    @rule(src=st.integers(0, 2), dst=st.integers(0, 2), more=st.lists(st.integers(1, 97)))
+    def reuse(self, src: int, dst: int, more: list[int]) -> None:
+        text = [*self.texts.get(src, []), *more]
+        if text and src != dst:
+            self.cache.seq_rm(dst)
+            n = self.cache.reuse(dst, text)
+            self.texts[dst], self.held[dst] = text[:n], min(n, 1)
+
+    @invariant()
+    def keeps_states_of_beginnings(self) -> None:
+        kept: Any = self.cache.kept
+        texts = [(text.seq, text.tokens.tolist()) for text in kept.index]
+        texts += [(kept.number(seq), text) for seq, text in self.texts.items()]
+        rows = set()
+        for number, tokens in texts:
+            for row, position in self.cache.states.get(number, ()):
+                assert float(self.cache.ssm[0][row, 0, 0]) == hashed(tokens[: position + 1])
+                rows.add(row)
+        assert len(rows) == kept.held() <= kept.limit == 5
+        assert {s for s in self.cache.states if s >= 3} <= {number for number, _ in texts}
+
     @invariant()
     def agrees(self) -> None:
         self.cache.check()
@@ -457,11 +494,8 @@ class Model(RuleBasedStateMachine):
             text = self.texts.get(seq, [])
             assert self.cache.seq_pos_max(seq) == len(text) - 1
             if text:
-                value = 0
-                for token in text:
-                    value = (value * 31 + token) % 65521
-                row = self.cache._newest(seq)
-                assert float(self.cache.ssm[0][row, 0, 0]) == value
+                row = self.cache.newest_row(seq)
+                assert float(self.cache.ssm[0][row, 0, 0]) == hashed(text)
                 assert self.cache.oldest_rewind(seq) == len(text) - self.held[seq] + 1
 
 

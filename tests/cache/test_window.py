@@ -5,16 +5,12 @@ Scenarios T18 to T20 are llama.cpp's own numbers (window 8, pool of 256 cells), 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from make_models import SPECS, write_model
 
 from aleator.cache.hybrid import HybridCache
@@ -334,7 +330,7 @@ def test_windows_that_do_not_fit(decoder: Decoder) -> None:
 
 
 def test_kept_texts(decoder: Decoder) -> None:
-    ctx = context(decoder, prefix=PrefixConfig(block=4, texts=3))
+    ctx = context(decoder, prefix=PrefixConfig(block=4, texts=3, bytes=0))
     feed(ctx, 0, TEXT[:120])
     assert ctx.cache.keep(0, TEXT[:120])
     ctx.cache.seq_rm(0)
@@ -441,82 +437,3 @@ def test_recurrent_layers_beside_attention() -> None:
     cache.clear()
     assert (cache.used, states.used) == (0, 0)
     states.check()
-
-
-class Model(RuleBasedStateMachine):
-    """Random operations in two pools against the sets of positions that each must hold."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.window = WindowCache(
-            [LayerShape(1, 1, 1)], 14, window=4, slack=3, n_seq_max=3, type_k="f32"
-        )
-        self.cache = HybridCache([], 60, window=self.window, n_seq_max=3)
-        self.texts: dict[int, list[int]] = {s: [] for s in range(3)}
-        self.counter = 0
-
-    @rule(
-        lengths=st.dictionaries(st.integers(0, 2), st.integers(1, 6), min_size=1),
-        fail=st.booleans(),
-    )
-    def decode(self, lengths: dict[int, int], fail: bool) -> None:
-        batch, new = Batch(), {s: list(t) for s, t in self.texts.items()}
-        for seq, n in lengths.items():
-            for _ in range(n):
-                self.counter += 1
-                batch.add(0, None, [seq])
-                new[seq].append(self.counter)
-        try:
-            with self.cache.step(self.cache.plan(batch, n_ubatch=4)) as step:
-                index = 0
-                order = [x for s, n in lengths.items() for x in new[s][-n:]]
-                for part in step:
-                    t = len(part.positions)
-                    values = torch.tensor(order[index : index + t], dtype=torch.float32)
-                    part.window.tensors().write(0, values.view(-1, 1, 1), values.view(-1, 1, 1))
-                    index += t
-                if fail:
-                    raise KeyboardInterrupt
-        except (KeyboardInterrupt, CacheFull):
-            return
-        self.texts = new
-
-    def _try(self, change: Callable[[], object], texts: dict[int, list[int]]) -> None:
-        before = self.cache.cells.map(), self.window.cells.positions.tolist()
-        try:
-            change()
-        except CannotRewind:
-            assert (self.cache.cells.map(), self.window.cells.positions.tolist()) == before
-        else:
-            self.texts = texts
-
-    @rule(seq=st.integers(0, 2), back=st.integers(0, 12))
-    def rewind(self, seq: int, back: int) -> None:
-        n = max(0, len(self.texts[seq]) - back)
-        self._try(lambda: self.cache.seq_rm(seq, n, -1), self.texts | {seq: self.texts[seq][:n]})
-
-    @rule(src=st.integers(0, 2), dst=st.integers(0, 2))
-    def fork(self, src: int, dst: int) -> None:
-        if src != dst:
-            self.cache.seq_rm(dst)
-            self.texts[dst] = []
-            self._try(
-                lambda: self.cache.seq_cp(src, dst), self.texts | {dst: list(self.texts[src])}
-            )
-
-    @invariant()
-    def agrees(self) -> None:
-        self.cache.check()
-        self.window.cells.check()
-        assert self.window.used <= self.window.capacity
-        keys = self.window.keys.layers[0].view(-1)
-        for seq, text in self.texts.items():
-            assert self.cache.cells.seq_pos_max(seq) == len(text) - 1
-            cells = self.window.cells.seq_cell_list(seq)
-            positions = self.window.cells.positions[cells]
-            assert [float(k) for k in keys[torch.from_numpy(cells)]] == [text[p] for p in positions]
-            assert set(range(max(0, len(text) - 3), len(text))) <= set(positions.tolist())
-
-
-TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -43,6 +43,14 @@ def test_draws_follow_the_probabilities(draw: str) -> None:
     assert chi_square < 23.5  # 4 degrees of freedom, alpha = 1e-4
 
 
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 255, 256, 257, 5000])
+@pytest.mark.parametrize("spread", [0.01, 1, 20])
+def test_the_race_is_the_reference_on_long_rows(n: int, spread: float) -> None:
+    row = (np.random.default_rng(n).normal(size=n) * spread).astype(np.float32)
+    for seed in range(4):
+        applied(row, S.Dist(draw="gumbel"), seed=seed)
+
+
 def test_in_the_race_removing_losers_does_not_change_the_winner() -> None:
     row = np.random.default_rng(4).normal(size=300).astype(np.float32)
     race = S.Dist(draw="gumbel")

@@ -17,7 +17,8 @@ for n in (1, 130, 4096, 40000):
         logits = (rng.normal(size=n) * spread).astype(np.float32)
         for dtype in (np.float32, np.float16):
             row = logits.astype(dtype)
-            for samplers in ([S.Dist(5)], [S.TopK(40), S.TopP(0.9), S.Temperature(0.7), S.Dist(5)],
+            for samplers in ([S.Dist(5)], [S.Dist(5, draw="gumbel")],
+                             [S.TopK(40), S.TopP(0.9), S.Temperature(0.7), S.Dist(5)],
                              [S.Temperature(1.3), S.TopP(0.97), S.Dist(5)],
                              [S.MinP(0.02), S.Dist(5)], [S.Greedy()], [S.TopNSigma(1.0), S.Dist(5)],
                              [S.TypicalP(0.8), S.MirostatV2(seed=5)]):

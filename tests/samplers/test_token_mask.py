@@ -5,7 +5,7 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import LogitsError, ParameterError
-from tests.samplers.steps import INF, NAN, f32, kept
+from tests.samplers.steps import INF, NAN, applied, f32, kept
 
 ALLOWED = [0, 5, 31, 32, 40]
 
@@ -36,6 +36,16 @@ def test_masked_tokens_stay_masked() -> None:
     assert kept(f32(1, 2, 3, 4), S.TopK(top_k=2), S.TokenMask([0, 1, 3])) == [3]
 
 
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
+def test_what_is_masked_weighs_nothing(share: float) -> None:
+    rng = np.random.default_rng(8)
+    row = rng.normal(size=1000).astype(np.float32)
+    mask = S.TokenMask(rng.random(1000) < share)
+    for before in ([S.Softmax()], [S.TopK(top_k=700), S.Softmax()]):  # the mass was known before
+        for seed in range(10):
+            applied(row, *before, mask, S.TopP(top_p=0.8), S.Dist(), seed=seed)
+
+
 def test_what_cannot_be_is_refused() -> None:
     assert S.TokenMask().neutral
     for bad in ([], [[1]], [-1], [0.5], [2**24]):
@@ -46,6 +56,6 @@ def test_what_cannot_be_is_refused() -> None:
 def test_nothing_left_is_an_error() -> None:
     for mask, row in (([70], np.zeros(60, np.float32)), ([1], f32(3, -INF))):
         chain = S.SamplerChain([S.TokenMask(mask), S.Greedy()])
-        with pytest.raises(LogitsError, match="finite"):
+        with pytest.raises(LogitsError, match="mask"):
             chain.sample(row)
         assert chain.history == []

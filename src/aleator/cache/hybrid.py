@@ -18,7 +18,8 @@ from aleator.cache.cell_tensors import CellTensors
 from aleator.cache.kv_cache import KVCache, LayerShape
 from aleator.cache.plan import Part, Plan
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
-from aleator.cache.recurrent import RecurrentBatch, RecurrentCache, RecurrentCheckpoint
+from aleator.cache.recurrent import RecurrentCache, RecurrentCheckpoint
+from aleator.cache.recurrent_step import RecurrentBatch
 from aleator.cache.step import MicroBatch, Step
 from aleator.cache.window import WindowBatch, WindowCache, WindowCheckpoint
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
@@ -140,8 +141,8 @@ class HybridCache(KVCache):
         layers: layers that see everything; there may be none.
         n_cells: capacity in tokens, of the first pool.
         window: the pool of window layers; its ``n_seq_max`` is this one's plus ``prefix.texts``.
-        recurrent: the pool of recurrent layers.
-        prefix: see :class:`KVCache`; a text is found where every pool can go on from it.
+        recurrent: the pool of recurrent layers, made with the same ``prefix``.
+        prefix: see :class:`KVCache`; a text is found as far as every pool can go on from it.
         options: the others of :class:`KVCache`.
 
     """
@@ -164,7 +165,13 @@ class HybridCache(KVCache):
         self.window, self.recurrent = window, recurrent
         self.followers: list[Any] = [pool for pool in (window, recurrent) if pool is not None]
         if prefix is not None:
-            self.prefix = PrefixIndex(prefix, _Owners(self), self.n_seq_max)
+            self.prefix = PrefixIndex(prefix, _Owners(self), self.n_seq_max, self._serves)
+            if window is not None:
+                window.index = self.prefix
+            if recurrent is not None:
+                if recurrent.kept is None:
+                    raise ParameterError("recurrent", "recurrent: make it with the same prefix")
+                recurrent.kept.index = self.prefix
 
     def step(self, plan: Plan | None = None) -> HybridStep:
         """A block that changes the cache, and changes nothing if it raises; see :class:`Step`."""
@@ -267,10 +274,16 @@ class HybridCache(KVCache):
             CannotRewind: the next token would miss what has left a window, or a state that is not held.
 
         """
-        self._all_or_none(
-            lambda: super(HybridCache, self).seq_rm(seq, p0, p1),
-            lambda: [pool.seq_rm(seq, p0, p1) for pool in self.followers],
-        )
+        try:
+            self._all_or_none(
+                lambda: super(HybridCache, self).seq_rm(seq, p0, p1),
+                lambda: [pool.seq_rm(seq, p0, p1) for pool in self.followers],
+            )
+        except CannotRewind:
+            if seq == -1:
+                raise
+            # Whichever pool refused, the position that all of them allow.
+            raise self._refused(_Forgotten(seq, max(p0, 0)), False, None) from None
         return True
 
     def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
@@ -353,35 +366,36 @@ class HybridCache(KVCache):
         for pool in self.followers:
             pool.clear(data)
 
-    def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
-        """Find the longest kept beginning of ``tokens`` that every pool can go on from."""
-        found = super().match(tokens, namespace)
-        if found.text is None or found.length == 0:
-            return found
-        length, why = found.length, ""
-        if self.window is not None and not self._window_serves(found.text.seq, length):
-            length, why = 0, "window layers do not hold what came before its end any more"
-        if self.recurrent is not None:
-            held = self.recurrent.kept_length(found.text.seq, length)
-            if held < length:
-                length, why = held, f"recurrent layers hold a state after {held} tokens only"
-        if length == found.length:
-            return found
-        block = self.prefix.config.block if self.prefix is not None else 1
-        return Match(length, length // block, (*found.why_not, why), namespace, found.text)
+    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
+        """As :meth:`KVCache.keep`, in every pool."""
+        kept = super().keep(seq, tokens, namespace)
+        if self.recurrent is not None and self.recurrent.kept is not None:
+            self.recurrent.kept.trim()
+        return kept
 
-    def _window_serves(self, text: int, length: int) -> bool:
-        return self.window is not None and self.window.complete(self, text, length)
+    def _serves(self, text: int, length: int) -> int:
+        """The most of a kept text's first ``length`` tokens that every pool can go on from."""
+        while length:
+            before = length
+            if self.recurrent is not None and self.recurrent.kept is not None:
+                length = self.recurrent.kept.length(text, length)
+            if self.window is not None:
+                length = self.window.serves(self, text, length)
+            if length == before or self.recurrent is None:
+                break
+        return length
 
     def adopt(self, seq: int, match: Match) -> None:
         """Let an empty sequence own what was found, at positions 0 to ``match.length`` - 1."""
         with self.step():
             super().adopt(seq, match)
             if match.length and match.text is not None:
+                if self._serves(match.text.seq, match.length) != match.length:
+                    raise CacheError("what was matched is not kept any more: match again")
                 if self.window is not None:
                     self.window.cells.seq_cp(match.text.seq, seq, 0, match.length)
-                if self.recurrent is not None:
-                    self.recurrent.adopt_kept(match.text.seq, seq, match.length)
+                if self.recurrent is not None and self.recurrent.kept is not None:
+                    self.recurrent.kept.adopt(match.text.seq, seq, match.length)
 
     def _all_or_none(
         self, *changes: Callable[[], object], shift: bool = False, source: int | None = None
@@ -448,13 +462,13 @@ class _Owners:
         self._cache.cells.seq_cp(src, dst, p0, p1)
         if self._cache.window is not None:
             self._cache.window.cells.seq_cp(src, dst, p0, p1)
-        if self._cache.recurrent is not None:
-            self._cache.recurrent.keep_state(src, dst, p1)
+        if self._cache.recurrent is not None and self._cache.recurrent.kept is not None:
+            self._cache.recurrent.kept.seq_cp(src, dst, p0, p1)
 
     def seq_rm(self, seq: int, p0: int, p1: int) -> None:
         """Let ``seq`` leave."""
         self._cache.cells.seq_rm(seq, p0, p1)
         if self._cache.window is not None:
-            self._cache.window.cells.seq_rm(seq, p0, p1)
-        if self._cache.recurrent is not None:
-            self._cache.recurrent.shorten_kept(seq, p0)
+            self._cache.window.leave(seq, p0, p1)
+        if self._cache.recurrent is not None and self._cache.recurrent.kept is not None:
+            self._cache.recurrent.kept.seq_rm(seq, p0, p1)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -46,17 +46,27 @@ class PrefixConfig:
     Args:
         block: tokens of a block, 1 to 4,096: the unit in which kept texts are found and shortened.
         texts: how many texts are kept at most, 1 to 1,024.
+        spacing: recurrent layers keep a state after every so many tokens, a multiple of ``block``; twice as
+            many, four times and so on of a longer text.
+        bytes: memory for these states, or for more cells of window layers, at most; 0 to 2^40.
 
     """
 
     block: int = 16
     texts: int = 63
+    spacing: int = 64
+    bytes: int = 2**27
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name, value, high in (("block", self.block, 4096), ("texts", self.texts, 1024)):
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
-                raise ParameterError(name, f"{name} must lie in [1, {high}], not {value!r}")
+        for name, value, low, high in (
+            ("block", self.block, 1, 4096),
+            ("texts", self.texts, 1, 1024),
+            ("spacing", self.spacing, 1, 2**20),
+            ("bytes", self.bytes, 0, 2**40),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise ParameterError(name, f"{name} must lie in [{low}, {high}], not {value!r}")
 
 
 @dataclass(eq=False)
@@ -98,12 +108,20 @@ class PrefixIndex:
         config: block size and number of texts.
         owners: the cells.
         first: number of the first of ``config.texts`` sequences that keep texts.
+        serves: ``serves(seq, n)`` is how many of the first ``n`` tokens of the text that ``seq`` keeps can be
+            gone on from; None: all.
 
     """
 
-    def __init__(self, config: PrefixConfig, owners: Owners, first: int) -> None:
+    def __init__(
+        self,
+        config: PrefixConfig,
+        owners: Owners,
+        first: int,
+        serves: Callable[[int, int], int] | None = None,
+    ) -> None:
         self.config = config
-        self._owners = owners
+        self._owners, self._serves = owners, serves
         self._free = list(range(first + config.texts - 1, first - 1, -1))
         self._texts: dict[int, Text] = {}
         self._by_digest: dict[bytes, dict[int, Text]] = {}
@@ -137,18 +155,22 @@ class PrefixIndex:
             depth += 1
         candidates = (
             list(self._by_digest[digests[depth - 1]].values())
-            if depth
+            if depth and self._serves is None
             else [t for t in self._texts.values() if t.namespace == namespace]
         )
-        best, length = None, 0
+        best, length, served = None, 0, 0
         for text in candidates:
-            common = _common(text.tokens, wanted)
-            if common > length:
-                best, length = text, common
+            common = usable = _common(text.tokens, wanted)
+            if self._serves is not None and common > served:
+                usable = self._serves(text.seq, min(common, limit))
+            if (usable, common) > (served, length):
+                best, length, served = text, common, usable
         if best is None:
             return Match(0, 0, (self._why_nothing(digests, namespace),), namespace)
         why = self._why_not_longer(best, length, wanted, digests)
-        length = min(length, limit)
+        if served < min(length, limit):
+            why = (*why, f"window or recurrent layers can go on after {served} tokens only")
+        length = min(served, limit)
         self._touch(best, length)
         return Match(length, length // block, why, namespace, best)
 

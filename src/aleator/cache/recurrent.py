@@ -9,19 +9,20 @@ the old rows where they were.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from aleator.cache.batch_rules import Tokens, checked_positions, owner_bits
 from aleator.cache.formats.source import require_format
+from aleator.cache.kept_states import KeptStates, kept_rows
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
+from aleator.cache.recurrent_step import RecurrentPlan, RecurrentStep
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, InvalidBatch, ParameterError
 
 if TYPE_CHECKING:
@@ -41,75 +42,6 @@ class RecurrentShape:
     channels: int
     conv: int
     state: int
-
-
-@dataclass
-class Run:
-    """Tokens of one micro-batch that continue one state, one after the other.
-
-    Attributes:
-        source: the row to start from, or -1 for the state of nothing.
-        tokens: indices in the micro-batch, ascending.
-        stores: (index in ``tokens``, row): after which tokens the state is kept, and where.
-
-    """
-
-    source: int
-    owners: tuple[int, ...]
-    tokens: list[int]
-    positions: list[int]
-    stores: list[tuple[int, int]]
-
-
-class RecurrentBatch:
-    """The states of one micro-batch of T tokens.
-
-    Attributes:
-        runs: in an order in which a run comes after the one whose state it continues.
-        conv: per layer float32 [rows, channels, conv].
-        ssm: per layer float32 [rows, channels, state].
-        order: int64 [T], the tokens run by run.
-        starts: int64 [runs + 1], where in ``order`` a run begins.
-        sources: int64 [runs], the rows to start from, or -1.
-        stores: int64 [T], by index in ``order``: the row that keeps the state after the token, or -1.
-        positions: int32 [T].
-        tokens: which tokens of the batch these are.
-        wanted: int64, which of them want logits, counted from the start of the micro-batch.
-
-    """
-
-    __slots__ = (
-        "conv",
-        "order",
-        "positions",
-        "runs",
-        "sources",
-        "ssm",
-        "starts",
-        "stores",
-        "tokens",
-        "wanted",
-    )
-
-    def __init__(
-        self,
-        cache: RecurrentCache,
-        runs: list[Run],
-        positions: npt.NDArray[np.int32],
-        tokens: slice = slice(None),
-        wanted: npt.NDArray[np.int64] | None = None,
-    ) -> None:
-        self.positions, self.tokens = positions, tokens
-        self.wanted = np.arange(len(positions)) if wanted is None else wanted
-        self.runs, self.conv, self.ssm = runs, cache.conv, cache.ssm
-        self.order = np.array([t for run in runs for t in run.tokens], dtype=np.int64)
-        self.starts = np.zeros(len(runs) + 1, dtype=np.int64)
-        self.starts[1:] = np.cumsum([len(run.tokens) for run in runs])
-        self.sources = np.array([run.source for run in runs], dtype=np.int64)
-        self.stores = np.full(len(self.order), -1, dtype=np.int64)
-        for run, start in zip(runs, self.starts.tolist(), strict=False):
-            for index, row in run.stores:
-                self.stores[start + index] = row
 
 
 @dataclass(frozen=True)
@@ -141,12 +73,16 @@ class RecurrentCache:
 
     Every method either does what it says or raises and changes nothing.
 
+    Attributes:
+        kept: the states of kept texts; None without ``prefix``.
+        states: per sequence (row, position) of its states, oldest first; to change with :meth:`change` only.
+
     Args:
         layers: what each layer keeps.
         n_seq_max: sequence ids lie in [0, n_seq_max).
         rollback: tokens that every sequence can be rewound by.
         device: where the states are.
-        prefix: keep the states after texts (:meth:`keep`); None: do not.
+        prefix: keep states of texts (:meth:`keep`), at boundaries and at their ends; None: do not.
         architecture: the model's, as state files name it.
 
     """
@@ -167,12 +103,10 @@ class RecurrentCache:
             raise ParameterError("rollback", f"rollback must lie in [0, 4096], not {rollback}")
         self.device = torch.device(device)
         self.n_seq_max, self.rollback = n_seq_max, rollback
-        # What is committed and what a step is writing, each with at most rollback + 1 rows a sequence.
-        texts = prefix.texts if prefix else 0
-        self.n_rows = 2 * n_seq_max * (rollback + 1) + texts
+        own, kept, row = _rows(layers, n_seq_max, rollback, prefix)
+        self.n_rows, needed = own + kept, (own + kept) * row
         self.architecture = architecture
-        self.prefix = PrefixIndex(prefix, KeptStates(self), n_seq_max) if prefix else None
-        needed = self.bytes_for(layers, n_seq_max=n_seq_max, rollback=rollback, texts=texts)
+        self.kept = KeptStates(self, prefix, kept) if prefix else None
         try:
             self.conv = [
                 torch.zeros(self.n_rows, s.channels, s.conv, device=self.device) for s in layers
@@ -186,11 +120,11 @@ class RecurrentCache:
                 f"the recurrent states do not fit: {n_seq_max} sequences with rollback {rollback} need "
                 f"{needed / 2**20:,.0f} MiB on {self.device}; use fewer sequences or a smaller rollback",
             ) from error
-        self._histories: dict[int, History] = {}
+        self.states: dict[int, History] = {}
         self._holders = [0] * self.n_rows  # how many histories hold the row, a step's old ones too
-        self._free = list(range(self.n_rows - 1, -1, -1))
+        self._free = dict.fromkeys(range(self.n_rows - 1, -1, -1))  # the next one last
         # Of each step under way, innermost last: what the sequences that it changed held before.
-        self._before: list[dict[int, History]] = []
+        self.before: list[dict[int, History]] = []
         self.version = 0  # changes with every change
         self._handles: dict[int, ref[Any]] = {}
         log.info(
@@ -207,14 +141,24 @@ class RecurrentCache:
         *,
         n_seq_max: int = 1,
         rollback: int = 0,
-        texts: int = 0,
+        prefix: PrefixConfig | None = None,
     ) -> int:
-        """Bytes that the states will take, without allocating them; ``texts``: those of PrefixConfig."""
-        rows = 2 * n_seq_max * (rollback + 1) + texts
-        return sum(4 * rows * s.channels * (s.conv + s.state) for s in layers)
+        """Bytes that the states will take, without allocating them."""
+        own, kept, row = _rows(layers, n_seq_max, rollback, prefix)
+        return (own + kept) * row
 
     def __repr__(self) -> str:
         return f"RecurrentCache({self.used}/{self.n_seq_max} sequences used)"
+
+    @property
+    def prefix(self) -> PrefixIndex | None:
+        """Finds kept texts."""
+        return self.kept.index if self.kept is not None else None
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a step is under way."""
+        return bool(self.before)
 
     @property
     def cells(self) -> RecurrentCache:
@@ -247,7 +191,7 @@ class RecurrentCache:
     @property
     def used(self) -> int:
         """How many sequences are held."""
-        return sum(seq < self.n_seq_max for seq in self._histories)
+        return sum(seq < self.n_seq_max for seq in self.states)
 
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are allowed: always, positions are labels."""
@@ -255,7 +199,7 @@ class RecurrentCache:
 
     def same_cells(self, a: int, b: int) -> bool:
         """Whether two sequences continue from the same state."""
-        return self._newest(a) == self._newest(b)
+        return self.newest_row(a) == self.newest_row(b)
 
     def plan(
         self,
@@ -305,9 +249,7 @@ class RecurrentCache:
             return handle is not None and handle() is not None
 
         if id is None:
-            ids = (
-                s for s in range(self.n_seq_max) if s not in self._histories and not has_handle(s)
-            )
+            ids = (s for s in range(self.n_seq_max) if s not in self.states and not has_handle(s))
             id = next(ids, None)
             if id is None:
                 raise CacheFull(
@@ -326,7 +268,7 @@ class RecurrentCache:
     def history(self, seq: int) -> History:
         """(row, position) of the states that are held of a sequence, oldest first."""
         self._check("seq", seq)
-        return self._histories.get(seq, ())
+        return self.states.get(seq, ())
 
     def step(self, plan: RecurrentPlan | None = None) -> RecurrentStep:
         """A block that changes the states, and changes nothing if it raises."""
@@ -336,43 +278,40 @@ class RecurrentCache:
         """Raise AssertionError if the bookkeeping contradicts itself."""
         holders = [0] * self.n_rows
         for history in [
-            *self._histories.values(),
-            *(old for before in self._before for old in before.values()),
+            *self.states.values(),
+            *(old for before in self.before for old in before.values()),
         ]:
             for row, _ in history:
                 holders[row] += 1
         free = {row for row, count in enumerate(holders) if count == 0}
         if holders != self._holders or free != set(self._free) or len(free) != len(self._free):
             raise AssertionError("rows are lost or held twice")
-        if any(not 1 <= len(h) <= self.rollback + 1 for h in self._histories.values()):
-            raise AssertionError("a history is empty or too long")
+        for seq, history in self.states.items():
+            if not history or (seq < self.n_seq_max and len(history) > self.rollback + 1):
+                raise AssertionError("a history is empty or too long")
+            if any(a[1] >= b[1] for a, b in pairwise(history)):
+                raise AssertionError("a history is not in order")
 
-    # Kept texts; see aleator.cache.prefix.  Kept is the state after a text's last token, and nothing before.
+    # Kept texts; see aleator.cache.prefix and aleator.cache.kept_states
 
     def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
-        """Find the longest kept text that ``tokens`` begin with, and why it is not longer."""
+        """Find the longest beginning of ``tokens`` after which a state is kept, and why it is not longer."""
         if self.prefix is None:
             return Match(0, 0, ("this cache keeps no texts: create it with prefix",), namespace)
-        found = self.prefix.match(tokens, namespace)
-        if found.text is None:
-            return found
-        length = self.kept_length(found.text.seq, found.length)
-        if length == found.length:
-            return found
-        why = f"the state is kept after the text's {len(found.text.tokens)} tokens only"
-        block = self.prefix.config.block
-        return Match(length, length // block, (*found.why_not, why), namespace, found.text)
+        return self.prefix.match(tokens, namespace)
 
     def adopt(self, seq: int, match: Match) -> None:
         """Let an empty sequence continue from what was found."""
         self._check("seq", seq)
-        if seq in self._histories:
+        if seq in self.states:
             raise CacheError(f"sequence {seq} is not empty: remove it with seq_rm first")
         if match.length == 0:
             return
-        if self.prefix is None or match.text is None or not self.prefix.holds(match):
+        if self.kept is None or match.text is None or not self.kept.index.holds(match):
             raise CacheError("what was matched is not kept any more: match again")
-        self.adopt_kept(match.text.seq, seq, match.length)
+        if self.kept.length(match.text.seq, match.length) != match.length:
+            raise CacheError("the state that was matched is not kept any more: match again")
+        self.kept.adopt(match.text.seq, seq, match.length)
 
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
         """:meth:`match` and :meth:`adopt`; returns how many tokens need not be computed."""
@@ -381,37 +320,23 @@ class RecurrentCache:
         return match.length
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
-        """Keep the state after a text, which the sequence holds, for later texts that begin with it.
+        """Keep the states that the sequence holds of a text, for later texts that begin like it.
+
+        Args:
+            seq: the sequence.
+            tokens: what its state was computed from, or a beginning of that.
+            namespace: texts of one namespace are never found in another.
 
         Returns:
-            Whether it is kept: not without ``prefix``, nor if the state after just these tokens is not held.
+            Whether it is kept: not without ``prefix``, nor if no state of just these tokens is held.
 
         """
         self._check("seq", seq)
-        held = {position for _, position in self._histories.get(seq, ())}
-        if self.prefix is None or len(tokens) == 0 or len(tokens) - 1 not in held:
+        if self.kept is None or len(tokens) == 0 or not self.kept.can_keep(seq, len(tokens)):
             return False
-        return self.prefix.keep(seq, tokens, namespace)
-
-    def keep_state(self, seq: int, text: int, length: int) -> None:
-        """Let the kept text ``text`` hold the state that ``seq`` had after ``length`` tokens."""
-        history = self._histories.get(seq, ())
-        self._change({text: tuple(each for each in history if each[1] == length - 1)[-1:]})
-
-    def kept_length(self, text: int, length: int) -> int:
-        """How many of a kept text's first ``length`` tokens its state stands for: all it has, or 0."""
-        history = self._histories.get(text, ())
-        return history[-1][1] + 1 if history and history[-1][1] < length else 0
-
-    def adopt_kept(self, text: int, seq: int, length: int) -> None:
-        """Let a sequence continue from a kept text's state."""
-        self._change({seq: self._histories.get(text, ())})
-
-    def shorten_kept(self, text: int, length: int) -> None:
-        """Drop a kept text's state, unless the text still has all it stands for."""
-        history = self._histories.get(text, ())
-        if history and history[-1][1] >= length:
-            self._change({text: ()})
+        done = self.kept.index.keep(seq, tokens, namespace)
+        self.kept.trim()
+        return done
 
     # State; see aleator.cache.formats
 
@@ -480,18 +405,21 @@ class RecurrentCache:
             self._check("seq", seq)
         p0, p1 = _range(p0, p1)
         changes: dict[int, History] = {}
-        numbered = [each for each in self._histories if each < self.n_seq_max]
+        numbered = [each for each in self.states if each < self.n_seq_max]
         for each in [seq] if seq != -1 else numbered:
-            history = self._histories.get(each, ())
+            history = self.states.get(each, ())
             if history and p0 <= history[-1][1] < p1:
                 changes[each] = self._rewound(each, history, p0)
-        self._change(changes)
+                if self.kept is not None:
+                    at = self.kept.of(each)
+                    changes[self.kept.number(each)] = tuple(m for m in at if m[1] < p0)
+        self.change(changes)
         return True
 
     def oldest_rewind(self, seq: int) -> int:
         """The lowest position, but 0, from which ``seq_rm(seq, position, -1)`` is exact."""
         self._check("seq", seq)
-        history = self._histories.get(seq, ())
+        history = self.states.get(seq, ())
         return history[0][1] + 1 if history else 0
 
     def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
@@ -504,7 +432,7 @@ class RecurrentCache:
         self._check("src", src)
         self._check("dst", dst)
         p0, p1 = _range(p0, p1)
-        history = self._histories.get(src, ())
+        history = self.states.get(src, ())
         if history and (p0 > 0 or p1 <= history[-1][1]):
             raise ParameterError(
                 "p1" if p0 == 0 else "p0",
@@ -512,14 +440,15 @@ class RecurrentCache:
                 "all of it with p0=0 and p1=-1",
             )
         if src != dst:
-            self._change({dst: history})
+            self.change({dst: history} | self._at_boundaries(dst, src))
 
     def seq_keep(self, seq: int) -> None:
         """Remove every other sequence."""
         self._check("seq", seq)
         if self.prefix is not None:
             self.prefix.clear()
-        self._change({each: () for each in self._histories if each != seq})
+        own = (seq, self.kept.number(seq) if self.kept is not None else seq)
+        self.change({each: () for each in self.states if each not in own})
 
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
         """Add ``delta`` to the newest position if it is in the range, for all that share the state."""
@@ -540,14 +469,14 @@ class RecurrentCache:
     def seq_pos_max(self, seq: int) -> int:
         """The sequence's newest position, or -1 if it is empty."""
         self._check("seq", seq)
-        history = self._histories.get(seq, ())
+        history = self.states.get(seq, ())
         return history[-1][1] if history else -1
 
     def clear(self, data: bool = True) -> None:
         """Drop every sequence; with ``data`` also zero what is stored."""
         if self.prefix is not None:
             self.prefix.clear()
-        self._change(dict.fromkeys(self._histories, ()))
+        self.change(dict.fromkeys(self.states, ()))
         if data:
             for t in self.conv + self.ssm:
                 t.zero_()
@@ -557,7 +486,7 @@ class RecurrentCache:
     def checkpoint(self, seq: int) -> RecurrentCheckpoint:
         """A copy of the sequence's state; ParameterError if it is empty."""
         self._check("seq", seq)
-        history = self._histories.get(seq, ())
+        history = self.states.get(seq, ())
         if not history:
             raise ParameterError("seq", f"sequence {seq} is empty: there is no state to keep")
         row, position = history[-1]
@@ -587,22 +516,26 @@ class RecurrentCache:
     ) -> None:
         """Let sequences share a state that is given: per layer [channels, conv] and [channels, state]."""
         if not self._free:  # a step that has changed everything; its old rows are kept
-            self._change(dict.fromkeys(seqs, ()))
-        row = self._free[-1]
+            self.change(dict.fromkeys(seqs, ()))
+        (row,) = self.free_rows(1)
         for tensors, values in ((self.conv, conv), (self.ssm, ssm)):
             for ours, theirs in zip(tensors, values, strict=True):
                 ours[row] = theirs
-        self._change(dict.fromkeys(seqs, ((row, position),)))
+        changes: dict[int, History] = dict.fromkeys(seqs, ((row, position),))
+        for seq in seqs:
+            changes |= self._at_boundaries(seq)
+        self.change(changes)
 
     # Bookkeeping
 
     def newest(self, seq: int) -> tuple[int, int] | None:
         """(row, position) of the state that a sequence continues from; None if it is empty."""
-        history = self._histories.get(seq, ())
+        history = self.states.get(seq, ())
         return history[-1] if history else None
 
-    def _newest(self, seq: int) -> int:
-        history = self._histories.get(seq, ())
+    def newest_row(self, seq: int) -> int:
+        """The row that a sequence continues from, or -1."""
+        history = self.states.get(seq, ())
         return history[-1][0] if history else -1
 
     def _rewound(self, seq: int, history: History, p0: int) -> History:
@@ -617,6 +550,16 @@ class RecurrentCache:
                 oldest,
             )
         return kept
+
+    def free_rows(self, n: int) -> list[int]:
+        """The next ``n`` rows that nobody holds."""
+        return list(islice(reversed(self._free), n))
+
+    def _at_boundaries(self, seq: int, like: int | None = None) -> dict[int, History]:
+        """The change that gives a sequence the kept states at boundaries of another's text, or none."""
+        if self.kept is None:
+            return {}
+        return {self.kept.number(seq): () if like is None else self.kept.of(like)}
 
     def relabel(self, seq: int, p0: int, p1: int, delta: int) -> None:
         """``seq_add`` for one sequence alone, whoever shares its state."""
@@ -633,11 +576,11 @@ class RecurrentCache:
     ) -> None:
         self._check("seq", seq)
         p0, p1 = _range(p0, p1)
-        row = self._newest(seq)
+        row = self.newest_row(seq)
         if row < 0 or not p0 <= self.seq_pos_max(seq) < p1:
             return
         changes: dict[int, History] = {}
-        for each, history in self._histories.items():
+        for each, history in self.states.items():
             if history[-1][0] != row or each >= self.n_seq_max or (alone and each != seq):
                 continue
             if not 0 <= move(history[-1][1]) < END:
@@ -653,22 +596,23 @@ class RecurrentCache:
                 else:
                     break
             changes[each] = tuple(reversed(moved))
-        self._change(changes)
+            changes |= self._at_boundaries(each)
+        self.change(changes)
 
-    def _change(self, changes: dict[int, History]) -> None:
+    def change(self, changes: dict[int, History]) -> None:
         """Replace histories; inside a step the old ones are kept until it ends."""
         for seq, new in changes.items():
-            old = self._histories.get(seq, ())
+            old = self.states.get(seq, ())
             for row, _ in new:
                 if self._holders[row] == 0:
-                    self._free.remove(row)  # short: one of the last
+                    del self._free[row]
                 self._holders[row] += 1
             if new:
-                self._histories[seq] = new
+                self.states[seq] = new
             else:
-                self._histories.pop(seq, None)
-            if self._before and seq not in self._before[-1]:
-                self._before[-1][seq] = old
+                self.states.pop(seq, None)
+            if self.before and seq not in self.before[-1]:
+                self.before[-1][seq] = old
             else:
                 self._drop(old)
         self.version += bool(changes)
@@ -677,19 +621,21 @@ class RecurrentCache:
         for row, _ in history:
             self._holders[row] -= 1
             if self._holders[row] == 0:
-                self._free.append(row)
+                self._free[row] = None
 
-    def _begin(self) -> None:
-        self._before.append({})
+    def begin(self) -> None:
+        """From here on changes can be taken back; may stand within one another."""
+        self.before.append({})
 
-    def _end(self, keep: bool) -> None:
-        before = self._before.pop()
-        outer = self._before[-1] if self._before else None
+    def end(self, keep: bool) -> None:
+        """Keep what has changed since the last :meth:`begin`, or take it back."""
+        before = self.before.pop()
+        outer = self.before[-1] if self.before else None
         for seq, old in before.items():
             if not keep:
-                self._drop(self._histories.pop(seq, ()))
+                self._drop(self.states.pop(seq, ()))
                 if old:
-                    self._histories[seq] = old
+                    self.states[seq] = old
                 self.version += 1
             elif outer is not None and seq not in outer:
                 outer[seq] = old
@@ -705,145 +651,15 @@ class RecurrentCache:
             )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class RecurrentPlan:
-    """What :meth:`RecurrentCache.plan` decided about a batch of T tokens.
+def _rows(
+    layers: Iterable[RecurrentShape], n_seq_max: int, rollback: int, prefix: PrefixConfig | None
+) -> tuple[int, int, int]:
+    """Rows of the sequences, rows of kept texts, and the bytes of one.
 
-    Attributes:
-        positions: int32 [T].
-        owners: uint64 [T, words], the sequences of each token as bits.
-        wanted: int64, ascending indices of the tokens whose logits are wanted.
-        parts: the micro-batches.
-        version: of the cache that the plan was made for; the plan is void after any change.
-        rows: rows come in the order of the batch, so None.
-
+    A sequence has ``rollback`` + 1 rows, and a step under way writes as many more.
     """
-
-    positions: npt.NDArray[np.int32]
-    owners: npt.NDArray[np.uint64]
-    wanted: npt.NDArray[np.int64]
-    parts: tuple[slice, ...]
-    version: int
-    rows: None = None
-
-    def __len__(self) -> int:
-        """How many tokens."""
-        return len(self.positions)
-
-
-class RecurrentStep:
-    """A change that is taken back, exactly, if the block under ``with`` raises anything at all.
-
-    With a plan, iterating gives its micro-batches one after the other.
-    """
-
-    def __init__(self, cache: RecurrentCache, plan: RecurrentPlan | None = None) -> None:
-        self._cache, self._plan = cache, plan
-
-    def __enter__(self) -> RecurrentStep:
-        if self._plan is not None and self._plan.version != self._cache.version:
-            raise CacheError("the cache has changed since the plan was made: plan again")
-        self._cache._begin()
-        return self
-
-    def __iter__(self) -> Iterator[RecurrentBatch]:
-        plan = self._plan
-        if plan is None:
-            return
-        for part in plan.parts:
-            low, high = np.searchsorted(plan.wanted, (part.start, part.stop))
-            wanted = plan.wanted[low:high] - part.start
-            yield self.place(plan.positions[part], plan.owners[part], part, wanted)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._close(keep=kind is None)
-
-    def _close(self, keep: bool) -> None:
-        self._cache._end(keep)
-
-    def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        tokens: slice = slice(None),
-        wanted: npt.NDArray[np.int64] | None = None,
-    ) -> RecurrentBatch:
-        """Give T tokens rows to start from and rows to leave their states in.
-
-        ``owners`` [T, words]: the sequences of each token, as bits; the rest as in RecurrentBatch.
-        """
-        runs: list[Run] = []
-        open_runs: dict[int, Run] = {}  # by sequence
-        for token, (position, group) in enumerate(
-            zip(positions.tolist(), _owner_sets(owners), strict=True)
-        ):
-            run = open_runs.get(group[0])
-            if run is None or run.owners != group:
-                # What these sequences have read so far in this micro-batch ends here.
-                self._finish([r for s in group if (r := open_runs.get(s))], open_runs, runs)
-                run = Run(self._cache._newest(group[0]), group, [], [], [])
-                open_runs.update(dict.fromkeys(group, run))
-            run.tokens.append(token)
-            run.positions.append(position)
-        self._finish(list(open_runs.values()), open_runs, runs)
-        return RecurrentBatch(self._cache, runs, positions, tokens, wanted)
-
-    def _finish(self, ended: list[Run], open_runs: dict[int, Run], runs: list[Run]) -> None:
-        """Keep the states after the runs' last tokens, in rows that no history needs.
-
-        A row that is free now is one that only runs closed before have read, so in the order of closing
-        none is overwritten too early.
-        """
-        cache, depth = self._cache, self._cache.rollback + 1
-        for run in {id(run): run for run in ended}.values():
-            for seq in run.owners:
-                del open_runs[seq]
-            kept = min(depth, len(run.tokens))
-            histories = {seq: cache._histories.get(seq, ()) for seq in run.owners}
-            histories = {s: h[max(0, len(h) + kept - depth) :] for s, h in histories.items()}
-            cache._change(histories)
-            first = len(run.tokens) - kept
-            rows = cache._free[len(cache._free) - kept :]
-            new = tuple(zip(rows, run.positions[first:], strict=True))
-            cache._change({seq: history + new for seq, history in histories.items()})
-            run.stores.extend((first + i, row) for i, row in enumerate(rows))
-            runs.append(run)
-
-
-class KeptStates:
-    """Sequences beyond the numbered ones, which keep the states after texts."""
-
-    def __init__(self, cache: RecurrentCache) -> None:
-        self._cache = cache
-
-    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        """Keep what ``src`` had after ``p1`` tokens."""
-        self._cache.keep_state(src, dst, p1)
-
-    def seq_rm(self, seq: int, p0: int, p1: int) -> None:
-        """Give up what stands for more than ``p0`` tokens."""
-        self._cache.shorten_kept(seq, p0)
-
-
-def _owner_sets(owners: npt.NDArray[np.uint64]) -> list[tuple[int, ...]]:
-    """The sequences of each token."""
-    if len(owners) == 1 and owners.shape[1] == 1:
-        word = int(owners[0, 0])
-        return [tuple(bit for bit in range(word.bit_length()) if word >> bit & 1)]
-    bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
-    known: dict[bytes, tuple[int, ...]] = {}
-    sets = []
-    for row in bits:
-        key = row.tobytes()
-        if key not in known:
-            known[key] = tuple(np.flatnonzero(row).tolist())
-        sets.append(known[key])
-    return sets
+    row = sum(4 * s.channels * (s.conv + s.state) for s in layers)
+    return 2 * n_seq_max * (rollback + 1), kept_rows(prefix, n_seq_max, row), row
 
 
 def _range(p0: int, p1: int) -> tuple[int, int]:

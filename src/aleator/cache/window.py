@@ -17,12 +17,14 @@ import torch
 
 from aleator.cache.cell_tensors import CellTensors
 from aleator.cache.kv_cache import KVCache, LayerShape
+from aleator.cache.prefix import PrefixIndex
 from aleator.cache.step import MicroBatch, Step
 from aleator.core.errors import CacheFull, ParameterError
 
 SLACK = 0
 """Cells beyond the capacity: steps of so many tokens overwrite nothing that a failure would need."""
 _PAD = 256
+_AHEAD = 64  # cells that are freed at once where texts are kept
 
 Cells = npt.NDArray[np.int64]
 
@@ -84,6 +86,7 @@ class WindowCache(KVCache):
                 raise ParameterError(name, f"{name} must lie in [{low}, 2^31), not {value}")
         super().__init__(layers, capacity + slack, **options)
         self.window, self.sinks, self.capacity = window, sinks, capacity
+        self.index: PrefixIndex | None = None  # of the kept texts, if cells beyond the windows stay
         if expendable is not None:  # beyond those that are numbered
             self.n_seq_max = expendable
 
@@ -120,6 +123,26 @@ class WindowCache(KVCache):
         return position == 0 or all(
             np.array_equal(_positions(whole, seq, *r), _positions(self, seq, *r)) for r in ranges
         )
+
+    def serves(self, whole: KVCache, seq: int, length: int) -> int:
+        """The most of a sequence's first ``length`` tokens that the next token would see what it should of."""
+        held = _positions(whole, seq, 0, length)
+        gone = np.setdiff1d(held, _positions(self, seq, 0, length), assume_unique=True)
+        if len(gone) and gone[0] < self.sinks:
+            return min(length, int(gone[0]))
+        for missing in gone[::-1].tolist():
+            if missing + self.window <= length:
+                break
+            length = missing
+        return length
+
+    def leave(self, seq: int, p0: int, p1: int) -> None:
+        """Let a sequence leave its cells, whose rows a step under way may need if it fails."""
+        step = self.current_step
+        if isinstance(step, WindowStep):
+            step.free(seq, p0, p1)
+        else:
+            self.cells.seq_rm(seq, p0, p1)
 
     def checkpoint(self, seq: int) -> WindowCheckpoint:
         """A copy of what a sequence's last token sees."""
@@ -252,13 +275,13 @@ class WindowStep(Step):
 
     def forget(self, seq: int) -> None:
         """Take from a sequence what has left its window."""
-        for start, _, n in self._left(seq, {}):
-            self._free(seq, start, start + n)
+        for start, n in self._left(seq, {}):
+            self.free(seq, start, start + n)
 
     def restore(self, seq: int, checkpoint: WindowCheckpoint) -> None:
         """Give a sequence the cells of a checkpoint instead of its own."""
         pool, n = self._pool, len(checkpoint.positions)
-        self._free(seq, 0, -1)
+        self.free(seq, 0, -1)
         if n == 0:
             return
         owners = np.zeros((n, pool.cells.words), np.uint64)
@@ -284,29 +307,23 @@ class WindowStep(Step):
         ``following``: sequence -> the position of its next token; others go on after their highest.
         """
         pool, cells, following = self._pool, self._pool.cells, following or {}
-        while (excess := cells.used + needed - limit) > 0:
-            runs: list[tuple[int, int, int]] = []
-            most, longest = -1, 0
-            for seq in range(pool.cells.n_seq_max):
-                if cells.seq_cells(seq) > longest:
-                    left = self._left(seq, following)
-                    n = sum(each[2] for each in left)
-                    if n > longest:
-                        most, longest, runs = seq, n, left
-            if most < 0:
-                break
-            end = 0
-            for start, _, n in runs:
-                end = start + min(n, excess)
-                excess -= end - start
-                if excess == 0:
-                    break
-            self._free(most, pool.sinks, end)
+        target = limit - needed  # cells that may stay in use
+        if cells.used <= target:
+            return
+        if pool.index is not None:
+            lower, every = target - min(_AHEAD, target // 4), 2 * pool.window
+            self._forget_left(lower, following, every)
+            self._shorten_texts(pool.index, lower)
+            highest = int(cells.positions.max())
+            while cells.used > lower and every <= highest:
+                every *= 2
+                self._forget_left(lower, following, every)
+        self._forget_left(target, following)
         for seq in range(pool.n_seq_max, pool.cells.n_seq_max):
-            if cells.used + needed <= limit:
+            if cells.used <= target:
                 return
-            self._free(seq, 0, -1)
-        if strict and cells.used + needed > limit:
+            self.free(seq, 0, -1)
+        if strict and cells.used > target:
             free = limit - cells.used
             raise CacheFull(
                 needed,
@@ -316,17 +333,67 @@ class WindowStep(Step):
                 "context with a larger n_seq_max or n_ubatch",
             )
 
-    def _left(self, seq: int, following: dict[int, int]) -> list[tuple[int, int, int]]:
-        """Runs of the sequence's cells that have left its window."""
-        position = following.get(seq)
-        if position is None:
-            position = self._pool.cells.seq_pos_max(seq) + 1
-        low = self._pool.seen_from(position)
-        return (
-            self._pool.cells.seq_runs(seq, self._pool.sinks, low) if low > self._pool.sinks else []
-        )
+    def _forget_left(self, target: int, following: dict[int, int], every: int = 0) -> None:
+        """Free what has left the windows until ``target`` cells are in use, most of the longest first.
 
-    def _free(self, seq: int, p0: int, p1: int) -> None:
+        ``every``: leave the window before each multiple of so many positions, and kept texts as they are.
+        """
+        pool, cells = self._pool, self._pool.cells
+        while (excess := cells.used - target) > 0:
+            runs: list[tuple[int, int]] = []
+            most, longest = -1, 0
+            for seq in range(pool.n_seq_max if every else cells.n_seq_max):
+                if cells.seq_cells(seq) > longest:
+                    left = self._left(seq, following, every)
+                    n = sum(length for _, length in left)
+                    if n > longest:
+                        most, longest, runs = seq, n, left
+            if most < 0:
+                return
+            for start, length in runs:
+                n = min(length, excess)
+                self.free(most, start, start + n)
+                excess -= n
+                if excess == 0:
+                    break
+
+    def _shorten_texts(self, index: PrefixIndex, target: int) -> None:
+        """Free cells of kept texts from their ends, those unused for longest first, until ``target`` are used.
+
+        So a text's beginnings stay of use, and the text itself stays kept.
+        """
+        cells, block = self._pool.cells, index.config.block
+        texts = [t for t in index if cells.seq_cells(t.seq)]
+        while cells.used > target and texts:
+            last = {t.seq: cells.seq_pos_max(t.seq) for t in texts}
+            text = min(
+                texts, key=lambda t: (t.used[min(last[t.seq] // block, len(t.used) - 1)], t.seq)
+            )
+            start = max(last[text.seq] // block * block, max(text.pins, default=0))
+            self.free(text.seq, start, -1)
+            if cells.seq_pos_max(text.seq) in (-1, last[text.seq]):
+                texts.remove(text)
+
+    def _left(self, seq: int, following: dict[int, int], every: int = 0) -> list[tuple[int, int]]:
+        """(position, length) of the sequence's cells that have left its window; ``every`` as above."""
+        pool, position = self._pool, following.get(seq)
+        if position is None:
+            position = pool.cells.seq_pos_max(seq) + 1
+        low = pool.seen_from(position)
+        if low <= pool.sinks:
+            return []
+        if every == 0:
+            return [(start, n) for start, _, n in pool.cells.seq_runs(seq, pool.sinks, low)]
+        left = every - pool.window + 1  # of each so many, what no window needs
+        return [
+            (start, n)
+            for at in range(0, low, every)
+            if max(at, pool.sinks) < min(at + left, low)
+            for start, _, n in pool.cells.seq_runs(seq, max(at, pool.sinks), min(at + left, low))
+        ]
+
+    def free(self, seq: int, p0: int, p1: int) -> None:
+        """Let a sequence leave its cells in a range."""
         cells = self._pool.cells
         listed = cells.seq_cell_list(seq, p0, p1)
         cells.seq_rm(seq, p0, p1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -26,10 +25,6 @@ from aleator.models.layers.native_ssm import NativeSSM
 from aleator.models.layers.native_step import NativeStep
 
 log = logging.getLogger(__name__)
-
-
-KEPT_STATES = 8
-"""Texts that the cache of a recurrent model keeps at most: each takes as much memory as a sequence."""
 
 
 class Context:
@@ -132,7 +127,7 @@ class Context:
                 n_seq_max=n_seq_max,
                 rollback=n_rollback,
                 device=decoder.device,
-                prefix=replace(prefix, texts=min(prefix.texts, KEPT_STATES)) if prefix else None,
+                prefix=prefix,
                 architecture=decoder.config.architecture,
             )
             if NativeSSM.supports(decoder, states):
@@ -171,6 +166,13 @@ class Context:
         capacity, slack = self.n_ctx, 0
         if not full:
             capacity = window_capacity(window.size, self.n_ctx, self.n_seq_max, self.n_ubatch)
+            if prefix:
+                cell = sum(
+                    KVCache.bytes_for(
+                        decoder.window_shapes, 1, options["type_k"], options["type_v"]
+                    )
+                )
+                capacity = min(self.n_ctx, capacity + prefix.bytes // cell)
             slack = SLACK if capacity < self.n_ctx else 0
         own = {
             "rotate": decoder.shift_window_keys,

@@ -222,12 +222,15 @@ class Ending:
     Args:
         chain: with one constraint, and able to roll back.
         shortest: for its vocabulary.
+
+    Attributes:
+        closing: nothing is drawn any more: the ending has begun.
     """
 
     def __init__(self, chain: SamplerChain, shortest: Shortest) -> None:
         self._chain, self._shortest = chain, shortest
         self._plan: list[int] | None = None  # an ending of the present text, if one is known
-        self._closing = False
+        self.closing = False
         self._growth = 0
         self._wait = 0  # tokens for which the last one found fits without looking again
         self._off = False
@@ -239,10 +242,11 @@ class Ending:
             row: logits [V].
             left: tokens that may still come, this one included; 1 or more.
         """
+        return self.close() if self.closing else self.after(self._chain.sample(row), left)
+
+    def after(self, token: int, left: int) -> int | None:
+        """What stands in place of a token that the chain has just accepted; see :meth:`draw`."""
         chain = self._chain
-        if self._closing:
-            return self._close()
-        token = chain.sample(row)
         self._wait -= 1
         if self._plan and token == self._plan[0]:
             del self._plan[0]
@@ -264,14 +268,15 @@ class Ending:
             chain.accept(token, generated=True)
             self._off = True
             return token
-        self._closing = True
-        return self._close()
+        self.closing = True
+        return self.close()
 
     @property
     def _constraint(self) -> host.Constraint:
         return self._chain.constraints[0].constraint
 
-    def _close(self) -> int | None:
+    def close(self) -> int | None:
+        """The next token of the ending, accepted; None: it is complete."""
         if not self._plan:
             return None
         token = self._plan.pop(0)

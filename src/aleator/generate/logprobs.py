@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,24 @@ def log_softmax(logits: npt.ArrayLike) -> npt.NDArray[np.float64]:
         z -= largest
     shifted: npt.NDArray[np.float64] = z - np.log(np.exp(z).sum())
     return shifted
+
+
+def reported_logprobs(
+    chosen: float,
+    ids: Sequence[int],
+    logprobs: Sequence[float],
+    token: int,
+    top: int,
+    token_bytes: Callable[[int], bytes],
+) -> Logprobs:
+    """What a device chain has reported of a row (:class:`aleator.kernels.device.report.Report`)."""
+
+    def entry(i: int, logprob: float) -> TokenLogprob:
+        raw = token_bytes(i)
+        return TokenLogprob(i, logprob, raw.decode("utf-8", "replace"), raw)
+
+    best = zip(ids[:top], logprobs[:top], strict=True)
+    return Logprobs(entry(token, chosen), tuple(entry(*each) for each in best))
 
 
 def top_logprobs(

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-import numpy as np
-import numpy.typing as npt
+import torch
 
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
+from aleator.generate.drawing import DeviceDrawing, Drawing, LogprobsOf, Turn, make_drawing
+from aleator.generate.replay import DecodeLoop, Feed
 from aleator.generate.request import (
     Completion,
     Detokenizer,
@@ -58,17 +59,22 @@ class Run:
     would move cells that another completion sees.
 
     Args:
-        context: returns logits on the CPU, has a sequence for every request, which are empty, and cells as
-            :func:`cells_needed` says.  If its cache keeps texts, prompts are computed only from where they
+        context: has a sequence for every request, which are empty, and cells as :func:`cells_needed` says.
+            If its cache keeps texts, prompts are computed only from where they
             part from a kept one, and what was computed is kept when its completion ends.
         requests: what to make; request i becomes sequence i.
         detokenizer: bytes of tokens and which of them end a generation.
         n_ctx: positions that one sequence may use.
         progress: told of the prefill.
+        sample_on: where tokens are drawn, "host", "device" or "auto": see :func:`make_drawing`.
+        steps_ahead: tokens of each completion that the device decodes and draws before the host hears of
+            them (:class:`DecodeLoop`), where it draws; pieces of text come in bunches then, and what was
+            drawn after a stop string is taken back.
 
     Raises:
         ContextFull: a prompt longer than ``n_ctx``.
-        ParameterError: an ``n_keep`` which leaves nothing to forget.
+        ParameterError: an ``n_keep`` which leaves nothing to forget; ``sample_on`` or ``steps_ahead`` that the
+            requests or the model do not allow.
     """
 
     def __init__(
@@ -78,6 +84,8 @@ class Run:
         detokenizer: Detokenizer,
         n_ctx: int,
         progress: Progress | None = None,
+        sample_on: str = "host",
+        steps_ahead: int = 1,
     ) -> None:
         for request in requests:
             _check_fits(request, n_ctx)
@@ -88,6 +96,21 @@ class Run:
         self._context, self._n_ctx, self._progress = context, n_ctx, progress
         self._prefilled = False
         self._n_tokens = len(detokenizer)
+        device = getattr(context, "device", torch.device("cpu"))
+        self._drawing: Drawing = make_drawing(requests, sample_on, device, self._n_tokens, n_ctx)
+        self._loop: DecodeLoop | None = None
+        if steps_ahead != 1:
+            if not isinstance(self._drawing, DeviceDrawing):
+                raise ParameterError(
+                    "steps_ahead", "steps ahead are drawn on the device: give sample_on='device'"
+                )
+            self._loop = DecodeLoop(
+                context,
+                self._drawing.chain,
+                steps_ahead,
+                n_vocab=self._n_tokens,
+                ends=(token for token in detokenizer.eog if token < self._n_tokens),
+            )
 
     @property
     def generations(self) -> list[Generation]:
@@ -150,18 +173,18 @@ class Run:
             chunk, batch = work[start : start + step], Batch()
             for token, pos, slot, wanted in chunk:
                 batch.add(token, pos, [slot.seq], logits=wanted)
-            rows = self._logits(batch)
+            logits = self._logits(batch)
             self.stats.prompt_tokens += len(chunk)
             for token, _, slot, _ in chunk:
                 slot.tokens.append(token)
-            ready = [slot for *_, slot, wanted in chunk if wanted]
-            for slot, row in zip(ready, rows, strict=True):
+            turns: list[tuple[Slot, int]] = []
+            for row, slot in enumerate(slot for *_, slot, wanted in chunk if wanted):
                 self._context.cache.keep(slot.seq, slot.tokens)
                 for follower in followers[slot]:
                     self._context.cache.seq_cp(slot.seq, follower.seq, 0, -1)
                     follower.tokens = list(slot.tokens)
-                for each in (slot, *followers[slot]):
-                    self._draw(each, row)
+                turns += [(each, row) for each in (slot, *followers[slot])]
+            self._draw(turns, logits)
         self._report(len(work), len(work))
 
     def _share_prompts(self) -> dict[Slot, list[Slot]]:
@@ -179,20 +202,52 @@ class Run:
         return followers
 
     def _decode(self) -> None:
+        going = [s for s in self.slots if not s.completion.done and self._make_room(s)]
+        if self._loop is not None and all(map(self._runs_ahead, going)):
+            self._decode_ahead(self._loop, going)
+            return
         batch = Batch()
         active: list[tuple[Slot, list[int]]] = []
-        for slot in self.slots:
-            if slot.completion.done or not self._make_room(slot):
-                continue
+        for slot in going:
             tokens = [slot.drawn, *self._forced(slot)]
             for pos, token in enumerate(tokens, len(slot.tokens)):
                 batch.add(token, pos, [slot.seq], logits=True)
             active.append((slot, tokens))
         if not active:
             return
-        rows = iter(self._logits(batch))
-        for slot, tokens in active:
-            self._draw_after(slot, tokens, [next(rows) for _ in tokens])
+        self._draw_after(active, self._logits(batch))
+
+    def _runs_ahead(self, slot: Slot) -> bool:
+        """Whether its tokens need no look of the host: no constraint, and all samplers on the device."""
+        request = slot.completion.request
+        drawing = self._drawing
+        return (
+            request.ending is None
+            and not request.chain.constraints
+            and isinstance(drawing, DeviceDrawing)
+            and not drawing.chain.runs_on_host(slot.seq)
+        )
+
+    def _decode_ahead(self, loop: DecodeLoop, slots: Sequence[Slot]) -> None:
+        """Several tokens of each slot, drawn before any of them is looked at."""
+        feeds = []
+        for slot in slots:
+            request, limit = slot.completion.request, self._n_ctx - len(slot.tokens)
+            if request.max_tokens is not None:
+                limit = min(limit, request.max_tokens - len(slot.completion.tokens))
+            heeds = not request.params.ignore_eos
+            feeds.append(Feed(slot.seq, slot.seq, slot.drawn, len(slot.tokens), limit, heeds))
+        for slot, drawn in zip(slots, loop.run(feeds), strict=True):
+            request = slot.completion.request
+            for i, token in enumerate(drawn.tokens):
+                if slot.completion.done:  # by a stop string
+                    loop.chain.rollback(slot.seq, len(drawn.tokens) - i)
+                    self._context.cache.seq_rm(slot.seq, len(slot.tokens), -1)
+                    break
+                slot.tokens.append(slot.drawn)
+                self.stats.decode_tokens += 1
+                request.chain.accept(token, generated=True)
+                self._feed(slot, token, drawn.logprobs_of(i))
 
     def _forced(self, slot: Slot) -> list[int]:
         """Tokens that are likely to be drawn next, since a constraint forces their text."""
@@ -205,27 +260,37 @@ class Run:
         room = min(room, self._context.cache.rewindable)
         return request.spell(request.chain.jump_forward())[: max(0, min(room, slot.guess))]
 
-    def _draw_after(
-        self, slot: Slot, tokens: list[int], rows: list[npt.NDArray[np.float32]]
-    ) -> None:
+    def _draw_after(self, active: list[tuple[Slot, list[int]]], logits: torch.Tensor) -> None:
         """Draw after each token that was decoded, for as long as what is drawn is what was decoded next.
 
         So the tokens are those that would have been drawn one by one.
         """
-        for index, (token, row) in enumerate(zip(tokens, rows, strict=True)):
-            slot.tokens.append(token)
-            self.stats.decode_tokens += 1
-            self._draw(slot, row)
-            if slot.completion.done or index + 1 == len(tokens):
-                break
-            if slot.drawn != tokens[index + 1]:
-                slot.guess = max(1, slot.guess // 2)
-                break
+        first, depth = 0, 0
+        left = []
+        for slot, tokens in active:
+            left.append((slot, tokens, first))
+            first += len(tokens)
+        while left:
+            for slot, tokens, _ in left:
+                slot.tokens.append(tokens[depth])
+                self.stats.decode_tokens += 1
+            self._draw([(slot, start + depth) for slot, _, start in left], logits)
+            depth += 1
+            left = [each for each in left if self._goes_on(each[0], each[1], depth)]
+
+    def _goes_on(self, slot: Slot, tokens: list[int], done: int) -> bool:
+        """Whether the token that was drawn after ``done`` of those decoded is the next of them."""
+        if done == len(tokens):
+            if done > 1:
+                slot.guess = min(MOST_GUESSED, 2 * slot.guess)
+            return False
+        if not slot.completion.done and slot.drawn == tokens[done]:
             self.stats.forced_tokens += 1
-        if len(slot.tokens) and index + 1 < len(tokens):
-            self._context.cache.seq_rm(slot.seq, len(slot.tokens), -1)
-        elif len(tokens) > 1:
-            slot.guess = min(MOST_GUESSED, 2 * slot.guess)
+            return True
+        if not slot.completion.done:
+            slot.guess = max(1, slot.guess // 2)
+        self._context.cache.seq_rm(slot.seq, len(slot.tokens), -1)
+        return False
 
     def _make_room(self, slot: Slot) -> bool:
         """See to it that the slot has a position left; without one its completion ends here."""
@@ -244,30 +309,31 @@ class Run:
         self.stats.context_shifts += 1
         return True
 
-    def _logits(self, batch: Batch) -> npt.NDArray[np.float32]:
+    def _logits(self, batch: Batch) -> torch.Tensor:
         """Logits [n, V] of the wanted tokens; rows of the output matrix that are no tokens are left out."""
-        return self._context.decode(batch).numpy()[:, : self._n_tokens]
+        return self._context.decode(batch)[:, : self._n_tokens]
 
-    def _draw(self, slot: Slot, row: npt.NDArray[np.float32]) -> None:
-        if slot.completion.done:
-            return
-        request = slot.completion.request
-        chain = request.chain
-        if request.observe is not None:
-            request.observe(chain, row)
+    def _draw(self, pairs: Iterable[tuple[Slot, int]], logits: torch.Tensor) -> None:
+        """Draw a token each for some slots, from the given rows of the logits."""
+        slots = [(slot, row) for slot, row in pairs if not slot.completion.done]
+        ends = [self._left(slot) for slot, _ in slots]
+        turns = [
+            Turn(slot.seq, row, left) for (slot, row), (left, _) in zip(slots, ends, strict=True)
+        ]
         started = perf_counter()
-        left, reason = self._left(slot)
-        if request.ending is None or left is None:
-            drawn: int | None = chain.sample(row)
-        else:
-            drawn = request.ending.draw(row, left)
+        found = self._drawing.draw(turns, logits) if turns else []
         self.stats.sampler_seconds += perf_counter() - started
-        if drawn is None:
-            slot.completion.grammar_over(reason)
-            return
-        slot.drawn = drawn
+        for (slot, _), drawn, (_, reason) in zip(slots, found, ends, strict=True):
+            if drawn.token is None:
+                slot.completion.grammar_over(reason)
+            else:
+                self._feed(slot, drawn.token, drawn.logprobs)
+
+    def _feed(self, slot: Slot, token: int, logprobs: LogprobsOf) -> None:
+        slot.drawn = token
         self.stats.sampled_tokens += 1
-        slot.completion.feed(drawn, row)
+        slot.completion.feed(token, logprobs)
+        chain = slot.completion.request.chain
         if not slot.completion.done and slot.constrained and chain.finished:
             slot.completion.grammar_over("grammar")
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from aleator.generate.drawing import LogprobsOf
 from aleator.generate.ending import Ending
-from aleator.generate.logprobs import Logprobs, top_logprobs
+from aleator.generate.logprobs import Logprobs
 from aleator.generate.stop import StopMatcher
 from aleator.samplers import SamplerChain, SamplingParams
 
@@ -159,13 +160,12 @@ class Completion:
         """The stop string that was found."""
         return self._matcher.matched
 
-    def feed(self, token: int, logits: Any) -> None:
-        """Take in ``token``, drawn from ``logits`` [V], and end where it ends things."""
+    def feed(self, token: int, logprobs: LogprobsOf) -> None:
+        """Take in a token, and end where it ends things; ``logprobs`` says what the model thought of it."""
         request = self.request
         self.tokens.append(token)
         if request.logprobs is not None:
-            token_bytes = self._detokenizer.token_bytes
-            self.logprobs.append(top_logprobs(logits, token, request.logprobs, token_bytes))
+            self.logprobs.append(logprobs(token, request.logprobs, self._detokenizer.token_bytes))
         if token in self._detokenizer.eog and not request.params.ignore_eos:
             self._end("eog")
             return

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.recurrent import RecurrentBatch, RecurrentShape
+from aleator.cache.recurrent import RecurrentShape
+from aleator.cache.recurrent_step import RecurrentBatch
 from aleator.core.errors import UnsupportedModel
 from aleator.models.decoder import Architecture, Decoder, Pass
 from aleator.models.layers.linear import linear

@@ -8,6 +8,7 @@ launched; that is a :class:`Plan`, and a graph stays valid as long as its plan d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -256,14 +257,14 @@ class TritonChain:
             frozenset[int]().union(*(path.late for path in paths)),
         )
 
-    def check_replay(self, batch: int) -> None:
+    def check_replay(self, batch: int, captured: object) -> None:
         """Refuse the replay of a captured step that would leave out kernels which rows need by now."""
-        launched = self._launched.get(batch)
-        if launched is None or launched != self.plan(batch, launched.allowed):
+        plan = captured if isinstance(captured, Plan) else self._launched.get(batch)
+        if plan is None or plan != self.plan(batch, plan.allowed):
             raise ParameterError(
                 "chain",
-                f"rows 0 to {batch - 1} need other kernels than their last sample() launched, since chains "
-                "were set: capture the step again",
+                f"rows 0 to {batch - 1} need other kernels than were captured, since chains were set: capture "
+                "the step again",
             )
 
     def sample(
@@ -271,6 +272,16 @@ class TritonChain:
     ) -> Tensor:
         """A token for each row, -1 where there is none or the row is PyTorch's; accepts nothing."""
         self._launched[step.batch] = plan
+        with self._current():
+            return self._sample(plan, logits, allowed, step)
+
+    def _current(self) -> AbstractContextManager[Any]:
+        """Triton launches on the current device."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+
+    def _sample(
+        self, plan: Plan, logits: Tensor, allowed: Tensor | None, step: DeviceStep
+    ) -> Tensor:
         batch, options = step.batch, {"enable_fp_fusion": False}
         if logits.stride(1) != 1:
             logits = logits.contiguous()
@@ -344,10 +355,11 @@ class TritonChain:
     def accept(self, tokens: Tensor, step: DeviceStep) -> None:
         """Append each row's token to its history, unless it is -1."""
         kinds = tuple(_KINDS[kind].value for kind in self._kinds)
-        triton_rows.accept[(step.batch,)](
-            tokens, step.history, step.generated, step.length, step.position, self._places,
-            self.max_tokens, KINDS=kinds, num_warps=1,
-        )  # fmt: skip
+        with self._current():
+            triton_rows.accept[(step.batch,)](
+                tokens, step.history, step.generated, step.length, step.position, self._places,
+                self.max_tokens, KINDS=kinds, num_warps=1,
+            )  # fmt: skip
 
 
 def _slots(tokens: int) -> int:

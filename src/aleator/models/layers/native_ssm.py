@@ -13,7 +13,8 @@ from aleator.cache.threads import torch_pool
 from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear
 
 if TYPE_CHECKING:
-    from aleator.cache.recurrent import RecurrentBatch, RecurrentCache
+    from aleator.cache.recurrent import RecurrentCache
+    from aleator.cache.recurrent_step import RecurrentBatch
     from aleator.models.decoder import Decoder
     from aleator.models.layers.linear import Linear
 

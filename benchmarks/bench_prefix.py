@@ -1,0 +1,189 @@
+"""Tokens that kept texts save, and the memory they hold, for caches of models of three kinds.
+
+    python benchmarks/bench_prefix.py                  table into benchmarks/results/
+    python benchmarks/bench_prefix.py --no-write
+
+The caches have the shapes of real models, and what would be computed is counted, not computed: what a
+cache finds and holds depends on the texts alone.  Texts go the way of ``generate``: what is kept of them is
+reused, the rest is prefilled in micro-batches of 512, the prompt is kept, the answer is decoded token by
+token, all of it is kept, and the sequence is given up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shlex
+import sys
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from aleator.cache import (
+    HybridCache,
+    KVCache,
+    LayerShape,
+    PrefixConfig,
+    RecurrentCache,
+    RecurrentShape,
+    WindowCache,
+)
+from aleator.cache.window import window_capacity
+from aleator.generate import Batch
+
+N_CTX, N_UBATCH = 8192, 512
+Turn = tuple[list[int], int]  # a prompt, and tokens of its answer
+
+
+class Model:
+    """A cache of a model's shape, and the bytes of what is in use."""
+
+    def __init__(self, name: str, mib: int) -> None:
+        config = PrefixConfig(bytes=mib * 2**20)
+        own: dict[str, Any] = {"n_seq_max": 1, "prefix": config}
+        self.window: Any = None
+        self.states: Any = None
+        if name == "mamba 130M":
+            layers = [RecurrentShape(1536, 3, 16)] * 24
+            self.row = RecurrentCache.bytes_for(layers) // 2
+            self.cache: Any = RecurrentCache(layers, **own)
+            self.states = self.cache
+        elif name == "gemma3 270M":
+            shape, window = LayerShape(1, 256, 256), 512
+            cell = sum(KVCache.bytes_for([shape] * 15, 1))
+            cells = window_capacity(window, N_CTX, 1, N_UBATCH) + config.bytes // cell
+            self.window = WindowCache(
+                [shape] * 15,
+                min(N_CTX, cells),
+                window=window,
+                n_seq_max=1 + config.texts,
+                expendable=1,
+            )
+            self.cache = HybridCache([shape] * 3, N_CTX, window=self.window, **own)
+        else:
+            self.cache = KVCache([LayerShape(12, 64, 64)] * 12, N_CTX, **own)
+
+    def decode(self, n: int) -> None:
+        """Place the next ``n`` tokens of sequence 0."""
+        with self.cache.step(self.cache.plan(Batch.one([0] * n), n_ubatch=N_UBATCH)) as step:
+            for _ in step:
+                pass
+
+    def answer(self, prompt: list[int], made: list[int]) -> int:
+        """Run one request; returns how many tokens of the prompt were computed."""
+        found: int = self.cache.reuse(0, prompt)
+        for start in range(found, len(prompt), N_UBATCH):
+            self.decode(min(N_UBATCH, len(prompt) - start))
+        self.cache.keep(0, prompt)
+        for _ in made:
+            self.decode(1)
+        self.cache.keep(0, prompt + made)
+        self.cache.seq_rm(0)
+        return len(prompt) - found
+
+    def held(self) -> int:
+        """Bytes of what the kept texts have."""
+        if self.states is not None:
+            return int(self.states.kept.held() * self.row)
+        held = 0
+        for pool in (self.cache, self.window):
+            if pool is not None:
+                held += pool.used * (pool.keys.nbytes + pool.values.nbytes) // pool.size
+        return held
+
+
+def one_system_prompt(r: random.Random) -> Iterator[Turn]:
+    system = words(r, 600)
+    for _ in range(20):
+        yield system + words(r, 40), 100
+
+
+def chat(r: random.Random) -> Iterator[Turn]:
+    text = words(r, 200)
+    for _ in range(12):
+        text = text + words(r, 60)
+        yield text, 120
+        text = text + Answers.last
+
+
+def again(r: random.Random) -> Iterator[Turn]:
+    text = words(r, 800)
+    for _ in range(5):
+        yield text, 50
+
+
+def edits(r: random.Random) -> Iterator[Turn]:
+    text = words(r, 3000)
+    for _ in range(10):
+        yield text, 50
+        at = r.randrange(len(text))
+        text = [*text[:at], *words(r, 1), *text[at + 1 :]]
+
+
+def many_system_prompts(r: random.Random) -> Iterator[Turn]:
+    systems = [words(r, 400) for _ in range(40)]
+    for _ in range(200):
+        yield systems[min(39, int(r.expovariate(0.15)))] + words(r, 40), 60
+
+
+SCENES = (one_system_prompt, chat, again, edits, many_system_prompts)
+MODELS = (
+    ("llama 134M", 0),  # which has no use for more memory
+    ("gemma3 270M", 128),
+    ("gemma3 270M", 16),
+    ("mamba 130M", 128),
+    ("mamba 130M", 512),
+)
+
+
+class Answers:
+    """What the last answer was, which the next turn of a chat has in it."""
+
+    last: list[int] = []  # noqa: RUF012
+
+
+def words(r: random.Random, n: int) -> list[int]:
+    """A piece of text."""
+    return [r.randrange(32000) for _ in range(n)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--no-write", action="store_true")
+    args = parser.parse_args()
+    lines = [
+        "| texts | model | `bytes`, MiB | prompt tokens | prefilled | reused | held, MiB |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for scene in SCENES:
+        for name, mib in MODELS:
+            r, model, asked, computed = random.Random(1), Model(name, mib), 0, 0
+            for prompt, n in scene(r):
+                Answers.last = words(r, n)
+                asked += len(prompt)
+                computed += model.answer(prompt, Answers.last)
+            lines.append(
+                f"| {scene.__name__.replace('_', ' ')} | {name} | {mib or '-'} | {asked:,} | {computed:,} "
+                f"| {1 - computed / asked:.0%} | {model.held() / 2**20:.1f} |"
+            )
+            print(lines[-1], flush=True)
+    config = PrefixConfig()
+    head = f"""# bench_prefix
+
+- date: {date.today()}
+- command: {shlex.join(["python", *sys.argv])}
+- n_ctx {N_CTX:,}, block {config.block}, spacing {config.spacing}, f16 keys and values, float32 states; without
+  kept texts all prompt tokens are prefilled
+- `bytes` of PrefixConfig, {config.bytes / 2**20:.0f} MiB by default, is for states or more window cells
+- held: at the end, by the texts that are kept, keys and values of layers that see everything included
+
+"""
+    if not args.no_write:
+        out = Path(__file__).parent / "results" / f"bench_prefix.{date.today()}.md"
+        out.write_text(head + "\n".join(lines) + "\n")
+        print(out)
+
+
+if __name__ == "__main__":
+    main()

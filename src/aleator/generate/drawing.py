@@ -1,0 +1,234 @@
+"""Who draws the tokens of a run: every request's chain on the host, or one device chain for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from aleator.core.errors import LogitsError, ParameterError
+from aleator.device_chain import DeviceChain
+from aleator.generate.logprobs import Logprobs, reported_logprobs, top_logprobs
+from aleator.kernels.device.candidates import NOTHING
+
+if TYPE_CHECKING:
+    from aleator.generate.request import Request
+
+PLACES = ("auto", "host", "device")
+
+LogprobsOf = Callable[[int, int, Callable[[int], bytes]], Logprobs]
+"""``(token, top, token_bytes)``: what the model thought of a token, and of so many others."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A token to draw.
+
+    Attributes:
+        index: of the request among those of the run.
+        row: of the logits that it is drawn from.
+        left: tokens that may still come, this one included; None: as many as one likes.
+
+    """
+
+    index: int
+    row: int
+    left: int | None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What came of a turn: the token, accepted by the request's chain; None: the text is complete without."""
+
+    token: int | None
+    logprobs: LogprobsOf
+
+
+class Drawing(Protocol):
+    """Draws tokens for requests, from logits [n, V]."""
+
+    def draw(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Drawn]:
+        """One token each; a request has one turn at most."""
+        ...
+
+
+class HostDrawing:
+    """Every request's own chain, on the CPU."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._requests = list(requests)
+
+    def draw(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Drawn]:
+        """See :class:`Drawing`."""
+        rows, drawn = logits.cpu().numpy(), []
+        for turn in turns:
+            request, row = self._requests[turn.index], rows[turn.row]
+            if request.observe is not None:
+                request.observe(request.chain, row)
+            token: int | None
+            if request.ending is None or turn.left is None:
+                token = request.chain.sample(row)
+            else:
+                token = request.ending.draw(row, turn.left)
+            drawn.append(Drawn(token, partial(top_logprobs, row)))
+        return drawn
+
+
+class DeviceDrawing:
+    """A device chain with a row per request; only tokens, masks of grammars and log-probabilities cross.
+
+    The requests' chains accept the tokens too, so that they can be looked at as after sampling on the host.
+
+    Args:
+        requests: see :func:`why_not_on_device`.
+        device: where logits come from.
+        n_vocab: tokens of a row of logits.
+        n_ctx: positions of a sequence.
+
+    Raises:
+        ParameterError: chains that do not fit one another.
+
+    """
+
+    def __init__(
+        self, requests: Sequence[Request], device: torch.device, n_vocab: int, n_ctx: int
+    ) -> None:
+        self._requests = list(requests)
+        asked = [r.logprobs for r in requests if r.logprobs is not None]
+        template = requests[0].chain.clone()
+        template.reset()
+        self.chain = DeviceChain(
+            template,
+            len(requests),
+            n_vocab,
+            device=device,
+            max_tokens=max(_longest(request, n_ctx) for request in requests),
+            kernels="torch" if device.type == "cpu" else "auto",
+            logprobs=max(asked) if asked else None,
+        )
+        for row, request in enumerate(requests):
+            fresh = request.chain.clone()
+            fresh.reset()
+            self.chain.set_row(row, fresh)
+            start = len(request.tokens) - request.drawn
+            self.chain.extend(row, request.tokens[:start])
+            self.chain.extend(row, request.tokens[start:], generated=True)
+
+    def draw(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Drawn]:
+        """See :class:`Drawing`."""
+        closing = {t.index for t in turns if self._closes(t)}
+        drawing = [turn for turn in turns if turn.index not in closing]
+        tokens = self._sample(drawing, logits) if drawing else []
+        report = self.chain.report
+        values = [each.tolist() for each in (report.logprobs, report.top_ids, report.top_logprobs)]
+        made: list[Drawn] = []
+        for turn in turns:
+            request, row = self._requests[turn.index], turn.index
+            token: int | None
+            ending = request.ending
+            if ending is not None and row in closing:
+                token = ending.close()
+                if token is not None:
+                    self.chain.accept(row, token, generated=True)
+                made.append(Drawn(token, partial(_of_row, logits, turn.row)))
+                continue
+            drawn = token = tokens[row]
+            if drawn == NOTHING:
+                raise LogitsError(f"sequence {row}: no token that may be drawn has a finite logit")
+            request.chain.accept(drawn, generated=True)
+            logprobs: LogprobsOf = partial(_of_row, logits, turn.row)
+            if request.logprobs is not None:
+                logprobs = partial(reported_logprobs, *(each[row] for each in values))
+            if ending is not None and turn.left is not None:
+                token = ending.after(drawn, turn.left)
+                if token != drawn:
+                    self.chain.rollback(row, 1)
+                    logprobs = partial(_of_row, logits, turn.row)
+                    if token is not None:
+                        self.chain.accept(row, token, generated=True)
+            made.append(Drawn(token, logprobs))
+        return made
+
+    def _closes(self, turn: Turn) -> bool:
+        ending = self._requests[turn.index].ending
+        return ending is not None and turn.left is not None and ending.closing
+
+    def _sample(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[int]:
+        """Tokens by request; -1 where it has no turn."""
+        batch = self.chain.max_batch
+        order = [0] * batch
+        for turn in turns:
+            order[turn.index] = turn.row
+        live = None
+        if len(turns) < batch:
+            has_turn = {turn.index for turn in turns}
+            live = torch.tensor([row in has_turn for row in range(batch)]).to(logits.device)
+        if order != list(range(len(logits))):
+            logits = logits.index_select(0, torch.tensor(order).to(logits.device))
+        tokens: list[int] = self.chain.sample(logits, live=live).tolist()
+        return tokens
+
+
+def _of_row(
+    logits: torch.Tensor, row: int, token: int, top: int, token_bytes: Callable[[int], bytes]
+) -> Logprobs:
+    return top_logprobs(logits[row].cpu().numpy(), token, top, token_bytes)
+
+
+def _longest(request: Request, n_ctx: int) -> int:
+    """Tokens that a request's chain may come to hold."""
+    prompt = len(request.tokens)
+    if request.max_tokens is None:
+        return max(prompt, n_ctx) + 1
+    return prompt + max(1, request.max_tokens)
+
+
+def why_not_on_device(request: Request) -> str:
+    """Why a request's tokens must be drawn on the host; "" if they need not."""
+    chain = request.chain
+    if chain.numerics != "portable":
+        return "numerics='llama.cpp' are made on the host only"
+    if request.observe is not None:
+        return "observe looks at the host's chain"
+    if request.context_shift and request.max_tokens is None:
+        return (
+            "without max_tokens and with context_shift there is no end to what a device must hold"
+        )
+    if chain.n_sampled or chain.position != request.drawn or chain.history != list(request.tokens):
+        return "its chain has drawn tokens before"
+    return ""
+
+
+def make_drawing(
+    requests: Sequence[Request], where: str, device: torch.device, n_vocab: int, n_ctx: int
+) -> Any:
+    """A :class:`Drawing` for some requests.
+
+    Args:
+        requests: what to draw for.
+        where: "host"; "device": with PyTorch's operations, on the CPU too; "auto": on the device if that is not
+            the CPU and all requests can, else on the host.
+        device: where logits come from.
+        n_vocab: tokens of a row of logits.
+        n_ctx: positions of a sequence.
+
+    Raises:
+        ParameterError: ``sample_on`` is neither of these, or "device" where that cannot be.
+
+    """
+    if where not in PLACES:
+        raise ParameterError("sample_on", f"sample_on={where!r}: choose {', '.join(PLACES)}")
+    if where == "host" or (where == "auto" and device.type == "cpu"):
+        return HostDrawing(requests)
+    why = next((why for request in requests if (why := why_not_on_device(request))), "")
+    if not why:
+        try:
+            return DeviceDrawing(requests, device, n_vocab, n_ctx)
+        except ParameterError as error:
+            why = str(error)
+    if where == "device":
+        raise ParameterError("sample_on", f"sample_on='device' cannot be here: {why}")
+    return HostDrawing(requests)

@@ -1,0 +1,247 @@
+"""Caches of several pools: random edits, failures and kept texts against the texts that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from aleator.cache.hybrid import HybridCache
+from aleator.cache.kv_cache import LayerShape
+from aleator.cache.prefix import PrefixConfig
+from aleator.cache.recurrent import RecurrentCache, RecurrentShape
+from aleator.cache.window import WindowCache
+from aleator.core.errors import CacheFull, CannotRewind, ParameterError
+from aleator.generate import Batch
+
+ONE = LayerShape(1, 1, 1)
+WINDOW = 4
+SEQS = st.integers(0, 2)
+
+
+def hashed(text: list[int]) -> int:
+    """What the state after a text holds."""
+    value = 0
+    for token in text:
+        value = (value * 31 + token) % 65521
+    return value
+
+
+class Pools(RuleBasedStateMachine):
+    """A key is its token, a state a hash of its text; so what a cell or row stands for can be read from it."""
+
+    windowed = stateful = True
+    room = 0  # more window cells for kept texts
+
+    def __init__(self) -> None:
+        super().__init__()
+        prefix = PrefixConfig(block=2, texts=3, spacing=4, bytes=96)
+        f32: Any = {"type_k": "f32", "type_v": "f32", "rotate": lambda layer, keys, deltas: keys}
+        self.window = self.states = None
+        if self.windowed:
+            self.window = WindowCache(
+                [ONE], 16 + self.room, window=WINDOW, n_seq_max=6, expendable=3, **f32
+            )
+        if self.stateful:
+            self.states = RecurrentCache(
+                [RecurrentShape(1, 1, 1)], n_seq_max=3, rollback=2, prefix=prefix
+            )
+        self.cache = HybridCache(
+            [ONE], 48, window=self.window, recurrent=self.states, n_seq_max=3, prefix=prefix, **f32
+        )
+        self.texts: dict[int, list[int]] = {s: [] for s in range(3)}
+        self.marks: list[tuple[Any, list[int]]] = []
+        self.counter = 0
+
+    def seen(self) -> tuple[Any, ...]:
+        """Everything that can be seen of the cache."""
+        pools: list[Any] = [self.cache, *([self.window] if self.window else [])]
+        cells = [(p.cells.positions.tolist(), p.cells.owners.tolist()) for p in pools]
+        keys = [p.keys.layers[0].view(-1)[torch.from_numpy(p.cells.positions >= 0)] for p in pools]
+        kept = [(t.seq, t.tokens.tolist(), list(t.used)) for t in self.cache.prefix or ()]
+        rows: list[Any] = []
+        if self.states:
+            held = dict(sorted(self.states.states.items()))
+            rows = [(s, [(float(self.states.ssm[0][r]), p) for r, p in h]) for s, h in held.items()]
+        return cells, [k.tolist() for k in keys], sorted(kept), rows
+
+    @rule(
+        lengths=st.dictionaries(SEQS, st.integers(1, 7), min_size=1),
+        fail=st.one_of(st.none(), st.none(), st.integers(0, 3)),
+    )
+    def decode(self, lengths: dict[int, int], fail: int | None) -> None:
+        batch, tokens = Batch(), []
+        for seq, n in lengths.items():
+            for _ in range(n):
+                self.counter += 1
+                batch.add(0, None, [seq])
+                tokens.append(self.counter)
+        before = self.seen()
+        try:
+            with self.cache.step(self.cache.plan(batch, n_ubatch=4)) as step:
+                for index, part in enumerate(step):
+                    self._write(part, tokens[part.tokens])
+                    if index == fail:
+                        raise KeyboardInterrupt
+        except (KeyboardInterrupt, CacheFull):
+            assert self.seen() == before
+            return
+        for owners, token in zip(batch.sequences, tokens, strict=True):
+            self.texts[owners[0]].append(token)
+
+    def _write(self, part: Any, tokens: list[int]) -> None:
+        values = torch.tensor(tokens, dtype=torch.float32).view(-1, 1, 1)
+        for cells in (part.base, part.window):
+            if cells is not None:
+                cells.tensors().write(0, values, values)
+        for run in part.recurrent.runs if part.recurrent else ():
+            value = 0 if run.source < 0 else int(part.recurrent.ssm[0][run.source])
+            stores = dict(run.stores)
+            for i, token in enumerate(run.tokens):
+                value = (value * 31 + tokens[token]) % 65521
+                if i in stores:
+                    part.recurrent.ssm[0][stores[i]] = value
+
+    def _try(self, change: Callable[[], object], texts: dict[int, list[int]]) -> bool:
+        before = self.seen()
+        try:
+            change()
+        except (CannotRewind, ParameterError, CacheFull):
+            assert self.seen() == before
+            return False
+        self.texts = texts
+        return True
+
+    @rule(seq=SEQS, back=st.integers(0, 9))
+    def rewind(self, seq: int, back: int) -> None:
+        n = max(0, len(self.texts[seq]) - back)
+        oldest = self.cache.oldest_rewind(seq)
+        done = self._try(
+            lambda: self.cache.seq_rm(seq, n, -1), self.texts | {seq: self.texts[seq][:n]}
+        )
+        assert done or 0 < n < oldest
+        assert self.cache.oldest_rewind(seq) <= oldest
+        if not done:
+            with pytest.raises(CannotRewind) as caught:
+                self.cache.seq_rm(seq, n, -1)
+            assert caught.value.oldest_legal == oldest
+
+    @rule(src=SEQS, dst=SEQS, upto=st.one_of(st.none(), st.integers(0, 20)))
+    def fork(self, src: int, dst: int, upto: int | None) -> None:
+        if src != dst:
+            self.cache.seq_rm(dst)
+            self.texts[dst] = []
+            end = -1 if upto is None else upto
+            text = self.texts[src][:upto]
+            self._try(lambda: self.cache.seq_cp(src, dst, 0, end), self.texts | {dst: text})
+
+    @rule(seq=SEQS)
+    def mark(self, seq: int) -> None:
+        if self.texts[seq]:
+            self.marks.append((self.cache.checkpoint(seq), list(self.texts[seq])))
+
+    @rule(seq=SEQS, data=st.data())
+    def restore(self, seq: int, data: st.DataObject) -> None:
+        fits = [m for m in self.marks if self.texts[seq][: len(m[1])] == m[1]]
+        if fits:
+            mark, text = data.draw(st.sampled_from(fits))
+            self._try(lambda: self.cache.restore(seq, mark), self.texts | {seq: list(text)})
+
+    @rule(seq=SEQS, length=st.integers(1, 16))
+    def keep(self, seq: int, length: int) -> None:
+        if self.texts[seq]:
+            self.cache.keep(seq, self.texts[seq][:length])
+
+    @rule(src=SEQS, dst=SEQS, length=st.integers(1, 20))
+    def reuse(self, src: int, dst: int, length: int) -> None:
+        text = [*self.texts[src][:length], 0]
+        if src != dst:
+            self.cache.seq_rm(dst)
+            n = self.cache.reuse(dst, text)
+            assert n == max([0, *(self._longest(kept, text) for kept in self.cache.prefix or ())])
+            self.texts[dst] = text[:n]
+
+    def _longest(self, kept: Any, text: list[int]) -> int:
+        """The longest beginning of a text that all pools can go on from, one by one."""
+        n, same = 0, 0
+        while same < min(len(text), len(kept.tokens)) and kept.tokens[same] == text[same]:
+            same += 1
+        for length in range(1, min(same, len(text) - 1) + 1):
+            ok = True
+            if self.window:
+                cells = self.window.cells.seq_cell_list(kept.seq)
+                held = set(self.window.cells.positions[cells].tolist())
+                ok = set(range(max(0, length - WINDOW + 1), length)) <= held
+            if self.states:
+                ok &= any(p == length - 1 for _, p in self.states.states.get(kept.seq, ()))
+            n = length if ok else n
+        return n
+
+    @invariant()
+    def agrees(self) -> None:
+        self.cache.check()
+        kept = {text.seq: text.tokens.tolist() for text in self.cache.prefix or ()}
+        for seq, text in (self.texts | kept).items():
+            self._holds(self.cache, seq, text, range(len(text)))
+            if self.window:
+                low = max(0, len(text) - WINDOW + 1) if seq < 3 else len(text)
+                self._holds(self.window, seq, text, range(low, len(text)))
+        if self.window:
+            assert self.window.used <= self.window.capacity
+        if self.states:
+            books: Any = self.states.kept
+            kept |= {books.number(seq): text for seq, text in self.texts.items()}
+            for seq, history in self.states.states.items():
+                text = self.texts[seq] if seq < 3 else kept[seq]
+                for row, position in history:
+                    assert int(self.states.ssm[0][row]) == hashed(text[: position + 1])
+            assert books.held() <= books.limit
+
+    def _holds(self, pool: Any, seq: int, text: list[int], least: range) -> None:
+        cells = pool.cells.seq_cell_list(seq)
+        positions = pool.cells.positions[cells].tolist()
+        assert set(least) <= set(positions) <= set(range(len(text)))
+        keys = pool.keys.layers[0].view(-1)[torch.from_numpy(cells)]
+        assert [int(k) for k in keys] == [text[p] for p in positions]
+
+
+class WindowPools(Pools):
+    stateful = False
+
+
+class RoomyWindowPools(Pools):
+    stateful = False
+    room = 12
+
+
+class RecurrentPools(Pools):
+    windowed = False
+
+
+@pytest.mark.parametrize("machine", [Pools, WindowPools, RoomyWindowPools, RecurrentPools])
+def test_random_edits(machine: type[Pools]) -> None:
+    checked = settings(max_examples=40, stateful_step_count=25, deadline=None)
+    run_state_machine_as_test(machine, settings=checked)
+
+
+def test_a_failure_restores_kept_texts_that_were_evicted_for_it() -> None:
+    class Roomy(WindowPools):
+        room = 32
+
+    pools: Any = Roomy()
+    pools.decode({0: 40}, None)
+    pools.keep(0, 40)
+    pools.cache.seq_rm(0)
+    pools.texts[0] = []
+    before = pools.seen()
+    assert len(before[2][0][1]) == 40
+    pools.decode({1: 30}, 4)  # of eight micro-batches
+    assert pools.seen() == before
+    pools.agrees()
+    pools.decode({1: 30}, None)
+    assert len(pools.seen()[2][0][1]) == 18

@@ -1,0 +1,156 @@
+"""Sampling on the device gives what sampling on the host gives, here with PyTorch's operations on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import aleator
+from aleator import samplers as S
+from aleator.core.errors import LogitsError, ParameterError
+from aleator.generate import drawing
+from aleator.generate.drawing import DeviceDrawing, HostDrawing, Turn, make_drawing
+from aleator.generate.request import Generation
+from tests.generate.test_grammar import DIALOGUE, PERSON
+from tests.generate.test_loop import request
+
+PROMPTS = ["ROMEO:", "JULIET:\nWhat", "ROMEO:"]
+CHAINS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "greedy": {"temperature": 0.0},
+    "all": {"repetition_penalty": 1.2, "typical_p": 0.95, "xtc_probability": 0.5, "top_n_sigma": 2},
+    "mirostat": {"mirostat": 1},
+    "mirostat 2": {"mirostat": 2},
+    "adaptive-p": {"samplers": "top_k;adaptive_p", "adaptive_target": 0.4},
+    "dry": {"dry_multiplier": 0.8, "dry_allowed_length": 1},
+    "bias": {"logit_bias": {10: -5.0, 20: 1.0}, "ignore_eos": True},
+}
+
+
+def both(model: aleator.LanguageModel, prompts: Any = PROMPTS, **options: Any) -> Any:
+    """The same batch made twice; what comes of it must be equal."""
+    made = [
+        model.generate_batch(prompts, sample_on=place, **options) for place in ("host", "device")
+    ]
+    for one, other in zip(*made, strict=True):
+        check_equal(one, other)
+        assert isinstance(one._run._drawing, HostDrawing)
+        assert isinstance(other._run._drawing, DeviceDrawing)
+    return made
+
+
+def check_equal(one: Generation, other: Generation) -> None:
+    assert one.tokens == other.tokens
+    assert (one.text, one.stop_reason) == (other.text, other.stop_reason)
+    assert one.complete == other.complete
+    chains = one.request.chain, other.request.chain
+    assert chains[0].history == chains[1].history
+    assert chains[0].position == chains[1].position
+    if one.logprobs is not None:
+        assert other.logprobs is not None
+        for mine, its in zip(one.logprobs, other.logprobs, strict=True):
+            assert [e.token for e in mine.top] == [e.token for e in its.top]
+            for a, b in zip((mine.chosen, *mine.top), (its.chosen, *its.top), strict=True):
+                assert (a.token, a.text, a.bytes) == (b.token, b.text, b.bytes)
+                assert a.logprob == pytest.approx(b.logprob, abs=1e-12) or a.logprob == b.logprob
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_same_texts(name: str, model: aleator.LanguageModel) -> None:
+    both(model, n=2, max_tokens=24, seed=5, logprobs=3, **CHAINS[name])
+
+
+def test_rows_end_at_different_times(model: aleator.LanguageModel) -> None:
+    one, _ = both(model, PROMPTS[:2], n=3, max_tokens=60, seed=3, stop=("e", "the "))
+    assert len({len(each.tokens) for each in one}) > 2
+    both(model, max_tokens=1, seed=3, logprobs=0)
+    host, device = (
+        model.generate("ROMEO:", max_tokens=9, seed=2, sample_on=place)
+        for place in ("host", "device")
+    )
+    check_equal(host, device)
+
+
+@pytest.mark.parametrize("finish", [True, False])
+@pytest.mark.parametrize("kind", ["json_schema", "grammar"])
+def test_grammars(kind: str, finish: bool, model: aleator.LanguageModel) -> None:
+    options: dict[str, Any] = {kind: PERSON if kind == "json_schema" else DIALOGUE}
+    options |= {"finish": finish, "temperature": 1.3, "logprobs": 2, "seed": 7}
+    one, two = both(model, n=2, max_tokens=90, **options)
+    assert one[0].stats.forced_tokens == two[0].stats.forced_tokens > 0
+    for limit in (25, 40):  # the ending takes over
+        both(model, PROMPTS[:1], max_tokens=limit, **options)
+    both(model, PROMPTS[:1], max_tokens=40, jump_forward=False, **options)
+
+
+def test_a_context_shift(model: aleator.LanguageModel) -> None:
+    small = aleator.load(n_ctx=32)
+    both(small, PROMPTS[:1], max_tokens=60, context_shift=True, seed=1, ignore_eos=True)
+    with pytest.raises(ParameterError, match="there is no end"):
+        small.generate("ROMEO:", context_shift=True, sample_on="device")
+
+
+def test_a_session_goes_on(model: aleator.LanguageModel, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"seed": 4, "repetition_penalty": 1.3}
+    whole = model.generate("ROMEO:", max_tokens=30, **options).tokens
+    first = model.generate("ROMEO:", max_tokens=12, **options, sample_on="device")
+    assert first.stop_reason == "length"
+    model.save_session(tmp_path / "s", first)
+    session = model.load_session(tmp_path / "s")
+    second = model.generate(session, max_tokens=18, **options, sample_on="device")
+    assert first.tokens + second.tokens == whole
+
+
+def test_a_cancelled_one_does_not_disturb(model: aleator.LanguageModel) -> None:
+    alone = [model.generate_batch(PROMPTS, max_tokens=20, seed=1)[2].tokens]
+    made = model.generate_batch(PROMPTS, max_tokens=20, seed=1, sample_on="device")
+    next(made[0])
+    made[1].cancel()
+    assert made[2].tokens == alone[0]
+    assert made[1].stop_reason == "interrupted"
+
+
+def test_refuses_what_only_the_host_can(
+    model: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for options, message in (
+        ({"numerics": "llama.cpp"}, "numerics='llama.cpp' are made on the host only"),
+        ({"observe": lambda chain, row: None}, "observe looks at the host's chain"),
+        ({"logit_bias": dict.fromkeys(range(0), 0.0), "sample_on": "gpu"}, "choose auto, host"),
+    ):
+        with pytest.raises(ParameterError, match=message) as caught:
+            model.generate("a", **{"sample_on": "device", **options})  # type: ignore[arg-type]
+        assert caught.value.parameter == "sample_on"
+    used = request()
+    used.chain.sample(torch.zeros(30))
+    cpu = torch.device("cpu")
+    with pytest.raises(ParameterError, match="drawn tokens before"):
+        make_drawing([used], "device", cpu, 30, 64)
+    assert isinstance(make_drawing([used], "auto", torch.device("meta"), 30, 64), HostDrawing)
+    assert isinstance(make_drawing([request()], "auto", cpu, 30, 64), HostDrawing)
+    made: list[Any] = []
+    monkeypatch.setattr(drawing, "DeviceDrawing", lambda *given: made.append(given))
+    make_drawing([request()], "auto", torch.device("meta"), 30, 64)
+    assert len(made) == 1
+
+
+def test_nothing_to_draw_is_an_error() -> None:
+    made = make_drawing([request(), request()], "device", torch.device("cpu"), 30, 64)
+    z = torch.zeros(2, 30)
+    z[1] = torch.nan
+    with pytest.raises(LogitsError, match="sequence 1"):
+        made.draw([Turn(0, 0, None), Turn(1, 1, None)], z)
+
+
+def test_chains_that_do_not_fit_one_another() -> None:
+    one = request()
+    other = request()
+    chain = S.SamplerChain([S.MinP(min_p=0.1), S.TopK(top_k=3), S.Dist()], seed=1)
+    for token in other.tokens:
+        chain.accept(token)
+    object.__setattr__(other, "chain", chain)
+    with pytest.raises(ParameterError, match=r"row 1: .* has no place here"):
+        make_drawing([one, other], "device", torch.device("cpu"), 30, 64)
