@@ -30,6 +30,12 @@ CHAINS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def model() -> aleator.LanguageModel:
+    """Keys kept from another batch differ in their last bits, so nothing is kept here."""
+    return aleator.load(n_threads=1, keep_texts=False)
+
+
 def both(model: aleator.LanguageModel, prompts: Any = PROMPTS, **options: Any) -> Any:
     """The same batch made twice; what comes of it must be equal."""
     made = [
