@@ -5,7 +5,8 @@
 
 Both caches are made the same: aleator's is filled and written in llama.cpp's format, llama.cpp reads that.  The
 model has one tiny layer, so that little but bookkeeping is left.  Contents: one sequence in order
-("whole"), and four whose tokens alternate ("alternating": runs of one cell, the worst case).
+("whole"), four whose tokens alternate ("alternating"), and four in random order ("random": runs of one
+cell or two, the worst case).
 Operations are called through the C interface (ctypes) and the extension module; the two take turns,
 and the best of several is reported, with the median.  llama.cpp has no call that finds a slot: its
 time is that of a decode that has to search past all used cells, less that of one that need not.
@@ -44,7 +45,7 @@ from make_models import Spec, write_model  # noqa: E402
 from aleator.cache import KVCache, LayerShape  # noqa: E402
 
 SIZES = (4096, 16384, 65536, 262144, 1048576)
-CONTENTS = ("whole", "alternating")
+CONTENTS = ("whole", "alternating", "random")
 SPEC = Spec(n_layers=1, n_embd=32, n_heads=1, n_kv_heads=1, head_dim=32, n_ff=32, context=1 << 21)
 OURS = 5  # calls of aleator's for each of llama.cpp's, which takes so much longer
 TARGETS = {"seq_rm": 1.0, "seq_cp": 1000.0, "seq_add": 1000.0, "find_slot": 1.0}
@@ -56,8 +57,12 @@ def fill(cache: KVCache, n: int, content: str) -> None:
     i = np.arange(n)
     if content == "whole":
         positions, seqs = i, np.zeros(n, np.int64)
-    else:
+    elif content == "alternating":
         positions, seqs = i // 4, i % 4
+    else:
+        seqs, positions = np.random.default_rng(1).integers(0, 4, n), np.empty(n, np.int64)
+        for s in range(4):
+            positions[seqs == s] = np.arange((seqs == s).sum())
     owners = (np.uint64(1) << seqs.astype(np.uint64)).reshape(-1, 1)
     cache.cells.place(positions.astype(np.int32), owners)
     cache.key_positions[:n] = positions
@@ -305,7 +310,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     figure, axes = plt.subplots(1, len(names), figsize=(15, 4.2), sharey=True)
     colours = {"aleator": "#1f6f8b", "llama.cpp": "#c8553d"}
     for axis, name in zip(axes, names, strict=True):
-        for content, style in (("whole", "-"), ("alternating", "--")):
+        for content, style in (("whole", "-"), ("alternating", "--"), ("random", ":")):
             chosen = [r for r in rows if r["operation"] == name and r["content"] == content]
             for engine, key in (("aleator", "aleator_us"), ("llama.cpp", "llama_us")):
                 axis.plot(
@@ -338,7 +343,7 @@ def report(about: dict[str, Any], rows: list[dict[str, Any]], tokens: list[dict[
     for r in rows:
         target = TARGETS.get(r["operation"])
         goal = ""
-        if target is not None and r["cells"] == max(SIZES) and r["content"] == "whole":
+        if target is not None and r["cells"] == max(SIZES) and r["content"] != "random":
             met = r["aleator_us"] <= target and r["ratio"] >= 100
             goal = f"{target:,.0f} us and 100x: {'met' if met else 'missed'}"
         lines.append(

@@ -103,7 +103,7 @@ class Cells {
   bool same_cells(int32_t a, int32_t b) const;
   void clear();
 
-  // A sequence's runs with positions in [p0, p1), in order.
+  // A sequence's runs with positions in [p0, p1), in order, all of cells in a row.
   std::vector<Run> seq_runs(int32_t seq, int32_t p0, int32_t p1) const;
   // Its cells in a range that others own too.
   std::vector<int64_t> shared(int32_t seq, int32_t p0, int32_t p1) const;
@@ -138,9 +138,12 @@ class Cells {
   int64_t words() const { return (n_seq_max_ + 63) / 64; }
 
  private:
-  // Cells in a row with positions and stored rotations that ascend by one, and the same owners.
+  // Every step-th cell of a row, with positions and stored rotations that ascend by one, and the
+  // same owners.
   struct Segment {
-    int32_t cell, len, pos, base, owners;
+    int32_t cell, len, step, pos, base, owners;
+    int64_t end() const { return cell + int64_t{len - 1} * step + 1; }
+    Run run() const { return {pos, cell, len, step}; }
   };
   struct Mark {
     size_t records;
@@ -159,13 +162,17 @@ class Cells {
   const Runs& runs(int32_t seq) const;
   Runs& runs(int32_t seq) { return const_cast<Runs&>(std::as_const(*this).runs(seq)); }
   template <typename F>
-  void each_segment(int64_t cell, int64_t len, F&& f) const;
+  void each_segment(int64_t cell, int64_t len, int64_t step, F&& f) const;
+  void segments(int64_t cell, int64_t len, int64_t step, Vector<Segment>& out) const;
   void collect(int32_t seq, int32_t p0, int32_t p1, Vector<Segment>& out) const;
   int32_t set_of(const uint64_t* owners);
 
   void enter();
   void forget_journal();
-  void record(int64_t cell, int64_t len);
+  void record(int64_t cell, int64_t len, int64_t step = 1);
+  void record(const Segment& s) {
+    if (!marks_.empty()) record(s.cell, s.len, s.step);
+  }
   template <typename F>
   void atomically(F&& change);
 
@@ -179,9 +186,10 @@ class Cells {
 
   // The arrays.
   void write(const Segment& s, const Extra* extras) noexcept;
-  void release(int64_t cell, int64_t len, int32_t owners) noexcept;
+  void release(const Segment& s) noexcept;
   void change_owners(const Segment& s, int32_t owners) noexcept;
-  void lower_heads(int64_t cell, int64_t len);
+  void count_used(const Segment& s, int64_t sign) noexcept;
+  void lower_heads(const Segment& s);
   void advance_head(int32_t stream, int64_t last);
 
   int32_t n_seq_max_;

@@ -46,9 +46,9 @@ int64_t Cells::mask(const int32_t* positions, const int32_t* seqs, const int32_t
       in_row = 0;
     }
     r.each(from, to, [&](const Run& x) {
-      const int64_t len = std::min<int64_t>(x.len, n - x.cell);
-      if (len <= 0) return;
-      std::memset(row + x.cell, 1, static_cast<size_t>(len));
+      const int64_t len = std::min<int64_t>(x.len, (n - x.cell + x.step - 1) / x.step);
+      if (x.cell >= n) return;
+      for (int64_t i = 0; i < len; ++i) row[x.cell + i * x.step] = true;
       in_row += len;
     });
     if (coordinates && sight.causal) {

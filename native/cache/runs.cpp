@@ -51,7 +51,7 @@ Runs::Place Runs::find(int32_t pos, int32_t cell) const {
     if (entries_[e].max_end <= pos) continue;
     const Chunk& chunk = *entries_[e].chunk;
     for (int32_t i = ordered_ ? skip(chunk, pos) : 0; i < chunk.n && chunk.runs[i].pos <= pos; ++i)
-      if (pos < chunk.runs[i].end() && chunk.runs[i].cell + (pos - chunk.runs[i].pos) == cell)
+      if (pos < chunk.runs[i].end() && chunk.runs[i].at(pos - chunk.runs[i].pos) == cell)
         return {e, i};
   }
   throw std::logic_error("a run is not in its sequence");
@@ -124,35 +124,31 @@ void Runs::insert(Run run) {
       next = &entries_[at.entry + 1].chunk->runs[0];
   }
   if ((previous && previous->end() > run.pos) || (next && run.end() > next->pos)) ordered_ = false;
-  const bool joins_next = next && run.end() == next->pos && run.cell + run.len == next->cell;
-  if (previous && previous->end() == run.pos && previous->cell + previous->len == run.cell) {
-    previous->len += run.len;
-    if (joins_next && at.index < entries_[at.entry].chunk->n) {
-      previous->len += next->len;
+  cells_ += run.len;
+  if (previous && previous->join(run)) {
+    if (next && at.index < entries_[at.entry].chunk->n && previous->join(*next))
       remove_at(at);
-    } else {
+    else
       refresh(entries_[at.entry]);
-    }
-  } else if (joins_next) {
-    *next = {run.pos, run.cell, run.len + next->len};
+  } else if (next && run.join(*next)) {
+    *next = run;
     refresh(entries_[at.entry + (at.index == entries_[at.entry].chunk->n)]);
   } else {
     insert_at(at, run);
   }
-  cells_ += run.len;
 }
 
 void Runs::erase(Run run) {
   while (run.len > 0) {
     const Place at = find(run.pos, run.cell);
     Run& found = entries_[at.entry].chunk->runs[at.index];
-    const int32_t n = std::min(run.len, found.end() - run.pos);
+    const int32_t n = run.step == found.step ? std::min(run.len, found.end() - run.pos) : 1;
     const int32_t left = run.pos - found.pos, right = found.len - left - n;
-    const Run rest{run.pos + n, run.cell + n, right};
+    const Run rest = found.part(left + n, right);
     cells_ -= n;
-    run = {run.pos + n, run.cell + n, run.len - n};
+    run = run.part(n, run.len - n);
     if (left > 0) {
-      found.len = left;
+      found = found.part(0, left);
       refresh(entries_[at.entry]);
       if (right > 0) {
         cells_ -= right;
@@ -187,7 +183,7 @@ void Runs::erase(int32_t p0, int32_t p1) {
     Run& cut = chunk.runs[chunk.n - 1];
     if (cut.end() > p0) {
       removed += cut.end() - p0;
-      cut.len = p0 - cut.pos;
+      cut = cut.part(0, p0 - cut.pos);
     }
     refresh(last);
     cells_ -= removed;
@@ -206,6 +202,28 @@ void Runs::erase(int32_t p0, int32_t p1) {
   assign(pieces);
 }
 
+void Runs::shift(int32_t p0, int32_t p1, int32_t delta) {
+  if (delta < 0) erase(p0, std::min(p1, -delta));
+  if (entries_.empty()) return;
+  if (p0 <= min() && p1 > max()) {
+    for (Entry& e : entries_) {
+      e.first.pos += delta;
+      e.max_end += delta;
+      for (int32_t i = 0; i < e.chunk->n; ++i) e.chunk->runs[i].pos += delta;
+    }
+    return;
+  }
+  Vector<Run> pieces;
+  const auto keep = [&](const Run& r) { pieces.push_back(r); };
+  each(0, p0, keep);
+  each(p0, p1, [&](Run r) {
+    r.pos += delta;
+    pieces.push_back(r);
+  });
+  each(p1, std::numeric_limits<int32_t>::max(), keep);
+  assign(pieces);
+}
+
 void Runs::assign(Vector<Run>& runs) {
   clear();
   const auto before = [](const Run& a, const Run& b) { return a.before(b); };
@@ -215,10 +233,7 @@ void Runs::assign(Vector<Run>& runs) {
   for (size_t i = 0; i < runs.size(); ++i) {
     if (kept > 0) {
       Run& last = runs[kept - 1];
-      if (last.end() == runs[i].pos && last.cell + last.len == runs[i].cell) {
-        last.len += runs[i].len;
-        continue;
-      }
+      if (last.join(runs[i])) continue;
       if (last.end() > runs[i].pos) ordered_ = false;
     }
     runs[kept++] = runs[i];
@@ -266,6 +281,7 @@ void Runs::check() const {
     for (int32_t i = 0; i < e.chunk->n; ++i) {
       const Run& r = e.chunk->runs[i];
       require(r.len > 0 && r.pos >= 0 && r.pos <= std::numeric_limits<int32_t>::max() - r.len);
+      require(r.step > 0 && (r.len > 1 || r.step == 1));
       if (previous) {
         require(previous->before(r));
         if (ordered_) require(previous->end() <= r.pos);

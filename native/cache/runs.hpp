@@ -1,5 +1,6 @@
 // The cells of one sequence, in order of position, as runs: len tokens at positions pos, pos + 1,
-// ... in cells cell, cell + 1, ...
+// ... in cells cell, cell + step, ...  Sequences that are computed side by side lie in every n-th
+// cell.
 //
 // Runs are kept in chunks, so that a change in the middle of a much scattered sequence moves few
 // of them.  Positions may repeat (seq_div and seq_cp can make them), then runs overlap, and what
@@ -14,8 +15,20 @@
 namespace aleator::cache {
 
 struct Run {
-  int32_t pos, cell, len;
+  int32_t pos, cell, len, step = 1;  // step is 1 if len is, and at least 1
   int32_t end() const { return pos + len; }
+  int32_t at(int32_t i) const { return cell + i * step; }  // its i-th cell
+  Run part(int32_t i, int32_t n) const { return {pos + i, at(i), n, n > 1 ? step : 1}; }
+  // Takes in a run that continues it.
+  bool join(const Run& next) {
+    const int32_t gap = next.cell - at(len - 1);
+    if (end() != next.pos || gap < 1 || (len > 1 && step != gap) ||
+        (next.len > 1 && next.step != gap))
+      return false;
+    len += next.len;
+    step = gap;
+    return true;
+  }
   bool before(const Run& other) const {
     return pos != other.pos ? pos < other.pos : cell < other.cell;
   }
@@ -32,7 +45,8 @@ class Runs {
   void insert(Run run);
   void erase(Run run);  // which must be there
   void erase(int32_t p0, int32_t p1);
-  void assign(Vector<Run>& runs);  // sorts them
+  void shift(int32_t p0, int32_t p1, int32_t delta);  // what would lie below 0 is erased
+  void assign(Vector<Run>& runs);                     // sorts them
   void copy(const Runs& other);
   void clear();
 
@@ -51,7 +65,7 @@ class Runs {
         if (run->end() <= p0) continue;
         const int32_t cut = run->pos < p0 ? p0 - run->pos : 0;
         const int32_t end = run->end() < p1 ? run->end() : p1;
-        f(Run{run->pos + cut, run->cell + cut, end - run->pos - cut});
+        f(run->part(cut, end - run->pos - cut));
       }
     }
   }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -95,6 +97,26 @@ class CellsMachine(RuleBasedStateMachine):
         )
         assert placed.tolist() == expected
         self.model.put(expected, positions, owners, rows_of(extras))
+
+    @precondition(lambda self: not self.streams)
+    @rule(k=st.sampled_from([2, 3, 4, 66]), m=st.integers(1, 9), first=IDS)
+    def side_by_side(self, k: int, m: int, first: int) -> None:
+        """Sequences that take turns lie in every k-th cell."""
+        k = min(k, self.model.n_seq_max)
+        m = min(m, (self.model.size - self.model.used) // k)
+        seqs = [(first + i) % self.model.n_seq_max for i in range(k)]
+        starts = [self.cells.seq_pos_max(s) + 1 for s in seqs]
+        if m < 1 or max(starts) + m > END:
+            return
+        expected = self.model.find(m * k)
+        tokens = [(starts[i] + j, seqs[i]) for j in range(m) for i in range(k)]
+        rows = np.concatenate([owner_rows(self.cells, {s}, 1) for _, s in tokens])
+        extras = self.drawn_extras(m * k, first)
+        positions = np.array([p for p, _ in tokens], np.int32)
+        assert self.cells.place(positions, rows, False, extras).tolist() == expected
+        drawn = rows_of(extras)
+        for i, (cell, (pos, seq)) in enumerate(zip(expected, tokens, strict=True)):
+            self.model.put([cell], [pos], {seq}, drawn and [drawn[i]])
 
     @rule(seq=IDS, p0=POSITIONS, p1=POSITIONS, everyone=st.integers(0, 4))
     def seq_rm(self, seq: int, p0: int, p1: int, everyone: int) -> None:
@@ -286,7 +308,8 @@ class CellsMachine(RuleBasedStateMachine):
             assert out[i].tolist() == seen
             held = [c.pos for c in self.model.cells[:n]]
             assert alibi[i].tolist() == [
-                -abs(p - c) if see else -np.inf for c, see in zip(held, seen, strict=True)
+                np.float32(-abs(p - c)) if see else -np.inf
+                for c, see in zip(held, seen, strict=True)
             ]
         listed, start, which, counts, _ = _native.seen_cells(
             self.cells, positions, seqs, causal, None, yx
@@ -323,6 +346,11 @@ class CellsMachine(RuleBasedStateMachine):
             if s < model.n_seq_max:
                 assert (cells.seq_pos_min(s), cells.seq_pos_max(s)) == model.span(s)
                 assert cells.seq_cells(s) == len(model.positions(s))
+                runs = cells.seq_runs(s)
+                held = [(p + i, c + i) for p, c, n in runs for i in range(n)]
+                own = [(c.pos, i) for i, c in enumerate(model.cells) if s in c.owners]
+                assert sorted(held) == sorted(own)
+                assert all((a[0] + a[2], a[1] + a[2]) != b[:2] for a, b in itertools.pairwise(runs))
 
 
 class StreamsMachine(CellsMachine):

@@ -1,0 +1,158 @@
+// Which cells tokens get, and giving them those.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+
+#include "cache/cells.hpp"
+
+namespace aleator::cache {
+
+constexpr int32_t kEnd = std::numeric_limits<int32_t>::max();
+constexpr int32_t kNone = OwnerSets::kNone;
+
+std::vector<int64_t> Cells::find(int64_t n, bool contiguous, int32_t stream) const {
+  if (n < 0) throw std::invalid_argument("n must not be negative, not " + std::to_string(n));
+  if (stream < 0 || stream >= n_streams())
+    throw std::invalid_argument("stream must lie in [0, " + std::to_string(n_streams()) +
+                                "), not " + std::to_string(stream));
+  std::vector<int64_t> found;
+  const int64_t begin = stream * share(), end = begin + share();
+  if (n == 0 || n > share() - used_[static_cast<size_t>(stream)]) return found;
+  // Far past what is used, low cells are likely free: starting there keeps the attended range
+  // short.
+  int64_t cell = heads_[static_cast<size_t>(stream)];
+  if (cell - begin > used_[static_cast<size_t>(stream)] + 2 * n) cell = begin;
+  if (contiguous) {
+    int64_t start = free_runs_.find(free_, n, cell);
+    if (start < 0 || start + n > end) start = free_runs_.find(free_, n, begin);
+    if (start < 0 || start + n > end) return found;
+    found.resize(static_cast<size_t>(n));
+    std::iota(found.begin(), found.end(), start);
+    return found;
+  }
+  found.reserve(static_cast<size_t>(n));
+  while (static_cast<int64_t>(found.size()) < n) {
+    cell = free_.next(cell);
+    if (cell >= end) {
+      cell = begin;
+      continue;
+    }
+    const int64_t left = n - static_cast<int64_t>(found.size());
+    const int64_t stop = std::min({occupied_.next(cell), end, cell + left});
+    for (; cell < stop; ++cell) found.push_back(cell);
+  }
+  return found;
+}
+
+int32_t Cells::set_of(const uint64_t* owners) {
+  int32_t count = 0, only = 0;
+  for (int64_t w = 0; w < words(); ++w)
+    if (owners[w]) {
+      count += __builtin_popcountll(owners[w]);
+      only = static_cast<int32_t>(w * 64 + __builtin_ctzll(owners[w]));
+    }
+  const int32_t spare = n_seq_max_ % 64;
+  if (count == 0 || (spare && owners[words() - 1] >> spare))
+    throw std::invalid_argument("a token's owners must be one or more ids below n_seq_max");
+  if (count == 1) return only;
+  if (n_streams() > 1)
+    throw std::invalid_argument(
+        "a token cannot have several owners where every sequence has cells of its own (policy "
+        "\"streams\")");
+  Vector<int32_t> ids;
+  ids.reserve(static_cast<size_t>(count));
+  for (int64_t w = 0; w < words(); ++w)
+    for (uint64_t bits = owners[w]; bits; bits &= bits - 1)
+      ids.push_back(static_cast<int32_t>(w * 64 + __builtin_ctzll(bits)));
+  return sets_.of(ids);
+}
+
+std::vector<int64_t> Cells::place(const int32_t* positions, const uint64_t* owners,
+                                  const Extra* extras, int64_t n, bool contiguous) {
+  std::vector<int64_t> cells;
+  if (n_streams() == 1) {
+    cells = find(n, contiguous);
+  } else {
+    std::vector<int32_t> stream(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) stream[static_cast<size_t>(i)] = set_of(owners + i * words());
+    cells.resize(static_cast<size_t>(n), -1);
+    for (int64_t i = 0; i < n; ++i) {
+      if (cells[static_cast<size_t>(i)] >= 0) continue;
+      const int32_t s = stream[static_cast<size_t>(i)];
+      const auto own = find(std::count(stream.begin(), stream.end(), s), contiguous, s);
+      if (own.empty()) {
+        cells.clear();
+        break;
+      }
+      for (size_t k = static_cast<size_t>(i), used = 0; k < cells.size(); ++k)
+        if (stream[k] == s) cells[k] = own[used++];
+    }
+  }
+  if (static_cast<int64_t>(cells.size()) < n)
+    throw std::invalid_argument("there are not " + std::to_string(n) + " free cells");
+  put(cells.data(), positions, owners, extras, n);
+  return cells;
+}
+
+void Cells::require_free(const int64_t* cells, int64_t n) const {
+  int64_t previous = -1;
+  bool ascending = true;
+  for (int64_t i = 0; i < n; ++i) {
+    if (cells[i] < 0 || cells[i] >= size() || !free_.has(cells[i]))
+      throw std::invalid_argument("cell " + std::to_string(cells[i]) + " is not a free cell");
+    ascending &= cells[i] > previous;
+    previous = cells[i];
+  }
+  if (ascending) return;
+  std::vector<int64_t> sorted(cells, cells + n);
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    throw std::invalid_argument("a cell is named twice");
+}
+
+void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* owners,
+                const Extra* extras, int64_t n) {
+  if ((extras != nullptr) != !extras_.empty())
+    throw std::invalid_argument(extras ? "these cells have no extras"
+                                       : "these cells need extras: y, x and token of each");
+  if (n == 0) return;
+  enter();
+  require_free(cells, n);
+  Vector<Segment> segments;
+  const uint64_t* known = nullptr;
+  int32_t set = kNone;
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t* row = owners + i * words();
+    if (positions[i] < 0 || positions[i] == kEnd)
+      throw std::invalid_argument("a position must lie in [0, 2^31 - 1), not " +
+                                  std::to_string(positions[i]));
+    if (!known || std::memcmp(row, known, static_cast<size_t>(words()) * 8) != 0)
+      set = set_of(known = row);
+    if (n_streams() > 1 && cells[i] / share() != set)
+      throw std::invalid_argument("cell " + std::to_string(cells[i]) +
+                                  " is not in the share of sequence " + std::to_string(set));
+    if (!segments.empty()) {
+      Segment& last = segments.back();
+      if (last.owners == set && last.cell + last.len == cells[i] &&
+          last.pos + last.len == positions[i]) {
+        ++last.len;
+        continue;
+      }
+    }
+    segments.push_back({static_cast<int32_t>(cells[i]), 1, 1, positions[i], positions[i], set});
+  }
+  for (const Segment& s : segments) record(s);
+  for (const Segment& s : segments) {
+    write(s, extras);
+    index(s);
+    if (extras) extras += s.len;
+  }
+  if (n_streams() == 1)
+    advance_head(0, cells[n - 1]);
+  else
+    for (const Segment& s : segments) advance_head(stream_of(s.owners), s.cell + s.len - 1);
+}
+
+}  // namespace aleator::cache
