@@ -341,7 +341,8 @@ def main() -> int:
             comparison = Comparison(
                 setting, write_model(Path(folder) / "m.gguf", setting.spec), rng
             )
-            found, ops = "", []
+            found = ""
+            ops: list[list[Any]] = []
             while not found and len(ops) < args.operations:
                 ops.append(comparison.draw())
                 found = comparison.apply(ops[-1])
