@@ -4,6 +4,7 @@
 #   make test      the test suite
 #   make check     format, lint, types, tests: what CI runs
 #   make sanitize  tests of the native code under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make equality  a million random rows through every form of the chains: about ten minutes
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
 #   make bench     the benchmarks (compiles llama.cpp the first time: about ten minutes)
 PYTHON ?= python3
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: demo test check sanitize setup build format lint types stubs docs bench count clean help
+.PHONY: demo test check sanitize setup build format lint types stubs docs bench count equality clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -74,6 +75,9 @@ bench: setup
 	$(BIN)/python benchmarks/bench_generate.py
 	$(BIN)/python benchmarks/bench_cache.py
 	$(BIN)/python benchmarks/bench_host_chain.py --quick
+
+equality: setup
+	$(BIN)/python tools/equality.py
 
 count: setup
 	$(BIN)/python benchmarks/count_instructions.py

@@ -305,8 +305,8 @@ class DeviceChain:
         for token in tokens:
             self._check_token(token)
         chains: list[Any] = [state.chain] if self.kernels == "host" else state.on_host
-        start = int(self._length[row]) if self.kernels == "torch" else 0
-        if self.kernels == "torch" and start + n > self.max_tokens:
+        start = int(self._length[row]) if self.kernels != "host" else 0
+        if self.kernels != "host" and start + n > self.max_tokens:
             raise ParameterError(
                 "max_tokens",
                 f"row {row} holds {start} tokens already, {n} more make more than max_tokens="
@@ -469,6 +469,20 @@ class DeviceChain:
         made = torch.from_numpy(words).to(self.device)
         return made if allowed is None else made & allowed
 
+    def runs_on_host(self, row: int) -> bool:
+        """Whether a row's grammar or samplers need the host at every step."""
+        self._check(row)
+        return self.kernels == "host" or bool(self._rows[row].on_host)
+
+    def mark(self) -> tuple[Tensor, Tensor]:
+        """Where every row is, for :meth:`back`; for rows without a part on the host."""
+        return self._length.clone(), self._position.clone()
+
+    def back(self, mark: tuple[Tensor, Tensor]) -> None:
+        """Take back what every row has accepted since :meth:`mark`, exactly."""
+        self._length.copy_(mark[0])
+        self._position.copy_(mark[1])
+
     def before_replay(self, batch: int) -> None:
         """Call this before every replay of a captured :meth:`sample` of B rows: the host counts too.
 
@@ -480,8 +494,8 @@ class DeviceChain:
 
     def before_replays(self, batch: int, n: int) -> None:
         """The same for ``n`` steps in a row."""
-        for row, state in enumerate(self._rows[:batch]):
-            if state.on_host:
+        for row in range(batch):
+            if self.runs_on_host(row):
                 raise ParameterError(
                     "chain",
                     f"row {row} has a grammar or samplers that run on the host: its steps cannot be replayed",

@@ -206,6 +206,7 @@ class LanguageModel:
         finish: bool | None = None,
         jump_forward: bool = True,
         sample_on: str = "auto",
+        steps_ahead: int = 1,
         **sampling: Any,
     ) -> Generation:
         """Continue a prompt.
@@ -246,6 +247,8 @@ class LanguageModel:
             sample_on: "host": logits come to the CPU, where the native kernels sample; "device": they are
                 sampled where they are, by a :class:`DeviceChain` (docs/device.md), with the same tokens;
                 "auto": the latter where the model is not on the CPU and nothing stands against it.
+            steps_ahead: tokens that the device decodes and draws before the host looks at any, so that text
+                comes in bunches; needs ``sample_on="device"``, and a model without windows or states.
             sampling: single sampling parameters, such as ``temperature=0.8, seed=1``; they win over
                 ``preset`` and ``params``.  ``grammar`` (GBNF text, or a sampler such as ``Lark``),
                 ``json_schema`` (mapping or text) or ``regex`` say what the text must obey (docs/grammar.md).
@@ -277,7 +280,7 @@ class LanguageModel:
             jump_forward=jump_forward,
             **sampling,
         )
-        return self._run(requests, progress, sample_on)[0]
+        return self._run(requests, progress, sample_on, steps_ahead)[0]
 
     def generate_batch(
         self,
@@ -286,6 +289,7 @@ class LanguageModel:
         n: int = 1,
         progress: Callable[[int, int], None] | None = None,
         sample_on: str = "auto",
+        steps_ahead: int = 1,
         **options: Any,
     ) -> list[Generation]:
         """Continue several prompts, ``n`` times each, in one batch.
@@ -299,6 +303,7 @@ class LanguageModel:
             n: completions of each.
             progress: called with (done, total) prompt tokens during prefill.
             sample_on: as for :meth:`generate`.
+            steps_ahead: as for :meth:`generate`.
             options: those of :meth:`generate`, and its errors.
         """
         if isinstance(prompts, str) or not prompts:
@@ -307,7 +312,8 @@ class LanguageModel:
             )
         if n < 1:
             raise ParameterError("n", f"n={n}: give 1 or more")
-        return self._run(self._requests(prompts, n, **options), progress, sample_on)
+        requests = self._requests(prompts, n, **options)
+        return self._run(requests, progress, sample_on, steps_ahead)
 
     def _requests(
         self,
@@ -388,6 +394,7 @@ class LanguageModel:
         requests: Sequence[Request],
         progress: Callable[[int, int], None] | None,
         sample_on: str,
+        steps_ahead: int,
     ) -> list[Generation]:
         """Make the generations, in the model's own context if one sequence is enough and it is free."""
         busy = self._user() if self._user is not None else None
@@ -397,7 +404,7 @@ class LanguageModel:
         else:
             cells = max(1, cells_needed(requests, self.n_ctx))
             context = self.context(n_ctx=cells, n_seq_max=len(requests), device=None)
-        run = Run(context, requests, self.vocab, self.n_ctx, progress, sample_on)
+        run = Run(context, requests, self.vocab, self.n_ctx, progress, sample_on, steps_ahead)
         if own:
             self._user = weakref.ref(run)
         return run.generations

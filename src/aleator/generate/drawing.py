@@ -106,7 +106,7 @@ class DeviceDrawing:
             n_vocab,
             device=device,
             max_tokens=max(_longest(request, n_ctx) for request in requests),
-            kernels="torch",
+            kernels="torch" if device.type == "cpu" else "auto",
             logprobs=max(asked) if asked else None,
         )
         for row, request in enumerate(requests):

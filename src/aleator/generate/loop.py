@@ -11,7 +11,8 @@ import torch
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
-from aleator.generate.drawing import Drawing, LogprobsOf, Turn, make_drawing
+from aleator.generate.drawing import DeviceDrawing, Drawing, LogprobsOf, Turn, make_drawing
+from aleator.generate.replay import DecodeLoop, Feed
 from aleator.generate.request import (
     Completion,
     Detokenizer,
@@ -66,10 +67,14 @@ class Run:
         n_ctx: positions that one sequence may use.
         progress: told of the prefill.
         sample_on: where tokens are drawn, "host", "device" or "auto": see :func:`make_drawing`.
+        steps_ahead: tokens of each completion that the device decodes and draws before the host hears of
+            them (:class:`DecodeLoop`), where it draws; pieces of text come in bunches then, and what was
+            drawn after a stop string is taken back.
 
     Raises:
         ContextFull: a prompt longer than ``n_ctx``.
-        ParameterError: an ``n_keep`` which leaves nothing to forget, or ``sample_on`` what cannot be.
+        ParameterError: an ``n_keep`` which leaves nothing to forget; ``sample_on`` or ``steps_ahead`` that the
+            requests or the model do not allow.
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class Run:
         n_ctx: int,
         progress: Progress | None = None,
         sample_on: str = "host",
+        steps_ahead: int = 1,
     ) -> None:
         for request in requests:
             _check_fits(request, n_ctx)
@@ -92,6 +98,19 @@ class Run:
         self._n_tokens = len(detokenizer)
         device = getattr(context, "device", torch.device("cpu"))
         self._drawing: Drawing = make_drawing(requests, sample_on, device, self._n_tokens, n_ctx)
+        self._loop: DecodeLoop | None = None
+        if steps_ahead != 1:
+            if not isinstance(self._drawing, DeviceDrawing):
+                raise ParameterError(
+                    "steps_ahead", "steps ahead are drawn on the device: give sample_on='device'"
+                )
+            self._loop = DecodeLoop(
+                context,
+                self._drawing.chain,
+                steps_ahead,
+                n_vocab=self._n_tokens,
+                ends=(token for token in detokenizer.eog if token < self._n_tokens),
+            )
 
     @property
     def generations(self) -> list[Generation]:
@@ -183,11 +202,13 @@ class Run:
         return followers
 
     def _decode(self) -> None:
+        going = [s for s in self.slots if not s.completion.done and self._make_room(s)]
+        if self._loop is not None and all(map(self._runs_ahead, going)):
+            self._decode_ahead(self._loop, going)
+            return
         batch = Batch()
         active: list[tuple[Slot, list[int]]] = []
-        for slot in self.slots:
-            if slot.completion.done or not self._make_room(slot):
-                continue
+        for slot in going:
             tokens = [slot.drawn, *self._forced(slot)]
             for pos, token in enumerate(tokens, len(slot.tokens)):
                 batch.add(token, pos, [slot.seq], logits=True)
@@ -195,6 +216,38 @@ class Run:
         if not active:
             return
         self._draw_after(active, self._logits(batch))
+
+    def _runs_ahead(self, slot: Slot) -> bool:
+        """Whether its tokens need no look of the host: no constraint, and all samplers on the device."""
+        request = slot.completion.request
+        drawing = self._drawing
+        return (
+            request.ending is None
+            and not request.chain.constraints
+            and isinstance(drawing, DeviceDrawing)
+            and not drawing.chain.runs_on_host(slot.seq)
+        )
+
+    def _decode_ahead(self, loop: DecodeLoop, slots: Sequence[Slot]) -> None:
+        """Several tokens of each slot, drawn before any of them is looked at."""
+        feeds = []
+        for slot in slots:
+            request, limit = slot.completion.request, self._n_ctx - len(slot.tokens)
+            if request.max_tokens is not None:
+                limit = min(limit, request.max_tokens - len(slot.completion.tokens))
+            heeds = not request.params.ignore_eos
+            feeds.append(Feed(slot.seq, slot.seq, slot.drawn, len(slot.tokens), limit, heeds))
+        for slot, drawn in zip(slots, loop.run(feeds), strict=True):
+            request = slot.completion.request
+            for i, token in enumerate(drawn.tokens):
+                if slot.completion.done:  # by a stop string
+                    loop.chain.rollback(slot.seq, len(drawn.tokens) - i)
+                    self._context.cache.seq_rm(slot.seq, len(slot.tokens), -1)
+                    break
+                slot.tokens.append(slot.drawn)
+                self.stats.decode_tokens += 1
+                request.chain.accept(token, generated=True)
+                self._feed(slot, token, drawn.logprobs_of(i))
 
     def _forced(self, slot: Slot) -> list[int]:
         """Tokens that are likely to be drawn next, since a constraint forces their text."""

@@ -303,19 +303,31 @@ class Decoder:
             Logits, float32 [len(wanted), n_vocab], on the decoder's device.
 
         """
-        x = torch.from_numpy(inputs).to(self.device)
-        if x.dim() == 2:
-            x = x.to(self.dtype)
-        else:
-            x = self.embedding(x)
-            if self.embedding_scale != 1.0:
-                x = x * self.embedding_scale
         batch = Pass(
             torch.from_numpy(positions).to(self.device), int(positions.max()), cells, fused
         )
         rows = None
-        if len(wanted) < len(x):
+        if len(wanted) < len(inputs):
             rows = torch.from_numpy(wanted).to(self.device)
+        return self.compute(torch.from_numpy(inputs).to(self.device), batch, rows)
+
+    def compute(
+        self, inputs: torch.Tensor, batch: Pass, rows: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The same from tensors on the device; does not wait for it.
+
+        Args:
+            inputs: token ids int64 [T], or input vectors [T, n_embd].
+            batch: what layers share.
+            rows: ascending indices of the tokens whose logits are computed; None: all.
+
+        """
+        if inputs.dim() == 2:
+            x = inputs.to(self.dtype)
+        else:
+            x = self.embedding(inputs)
+            if self.embedding_scale != 1.0:
+                x = x * self.embedding_scale
         for layer in self.layers[:-1]:
             x = layer(x, batch, None)
         # After the last layer has stored what it must only the wanted rows matter.

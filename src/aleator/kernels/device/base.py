@@ -73,9 +73,7 @@ class DeviceSampler:
     def set(self, row: int, sampler: Any, place: Any) -> None:
         """Give a row the parameters of a sampler, which stands at ``place`` in its chain."""
         values = {} if sampler.neutral else {"active": True, **self.values(sampler, place)}
-        self.clear(row)
-        for name, value in values.items():
-            self.rows[name][row] = value
+        self._write(row, values)
 
     def values(self, sampler: Any, place: Any) -> dict[str, Any]:
         """A row's parameters; may raise ParameterError."""
@@ -83,9 +81,14 @@ class DeviceSampler:
 
     def clear(self, row: int) -> None:
         """Let a row do nothing."""
-        self.rows["active"][row] = False
+        self._write(row, {})
+
+    def _write(self, row: int, values: dict[str, Any]) -> None:
+        """A row of every tensor: the value given, or the one that does nothing."""
+        self.rows["active"][row] = values.get("active", False)
         for name, (_, fill) in self.fields.items():
-            self.rows[name][row] = fill
+            value: Any = values.get(name, fill)
+            self.rows[name][row] = value
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Do what the sampler does to all rows that are active."""

@@ -1,0 +1,61 @@
+"""What tools/equality.py counts over a million rows, here over 4,000: every form chooses the same token."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import equality
+import pytest
+from equality import SIZES, STEPS, Block, Outcome, Work, do
+
+ROWS = 4_000
+
+
+def test_no_row_differs() -> None:
+    found = Outcome()
+    for number, (n, share) in enumerate(SIZES.items()):
+        left, batch = ROWS * share, min(32, 16_384 // n)
+        while left > 0:
+            number += len(SIZES)
+            found.add(do(Work(7, number, n, batch, "cpu", ("torch",))))
+            left -= batch * STEPS
+    assert found.examples == []
+    assert not +found.wrong
+    forms: Counter[str] = Counter()
+    for (_, form), rows in found.rows.items():
+        forms[form] += rows
+    assert forms["NumPy"] == forms["host"] == forms["torch (cpu)"] >= ROWS
+    assert forms["host, reordered"] > ROWS / 8
+    assert forms["torch (cpu), reordered"] > ROWS / 8
+    assert set(found.chains) == set(equality.CHAINS)
+
+
+def test_the_sharded_forms(tmp_path: Path) -> None:
+    rows, wrong, sent = equality.by_shards(2, 3, 128)
+    assert (rows, wrong) == (128, 0)
+    assert 0 < sent < 20_000
+
+
+def test_a_block_repeats() -> None:
+    one, other = (Block(seed=1, number=5, n=64, batch=8) for _ in range(2))
+    assert [c.seed for c in one.chains] == [c.seed for c in other.chains]
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(one.logits, other.logits, strict=True))
+    assert equality.by_host(one) == equality.by_host(other)
+
+
+def test_a_mismatch_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_host = equality.by_host
+
+    def wrong(block: Block) -> Any:
+        tokens = by_host(block)
+        tokens[1][2] += 1
+        return tokens
+
+    monkeypatch.setattr(equality, "by_host", wrong)
+    found = do(Work(1, 1, 64, 8, "cpu", ()))
+    assert +found.wrong == {(64, "host"): 1}
+    assert "Block(seed=1, number=1, n=64, batch=8)" in found.examples[0]
+    lines = equality.table(found)
+    assert lines[3] == "| host | 32 | 32 | 1 |"

@@ -1,0 +1,561 @@
+"""Counts rows on which two forms of a chain choose different tokens: there should be none.
+
+    python tools/equality.py [--rows 1000000] [--large 1000] [--sharded 20000] [--triton 300]
+                             [--device cpu|cuda] [--workers N] [--seed N] [--out FILE.md]
+
+Random rows, chains, histories and seeds go to every form: the NumPy references (docs/numerics.md), the
+native kernels of the host, the PyTorch form, and the Triton form (on the CPU under Triton's interpreter, and
+fewer rows; with --device cuda all of them).  The rows of a batch differ in chain, parameters and kind of
+logits; the host and the PyTorch form see some of them again in another order and in batches of other sizes.
+With --sharded the vocabulary lies on 2 and 4 processes.  Each chain draws four times, so that state moves.  A
+block is a function of its number and the seed; mismatches are printed with what makes the block again.  Ctrl-C
+ends it and prints what was done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import multiprocessing
+import os
+import platform
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aleator.core.errors import LogitsError, ParameterError
+from aleator.device_chain import DeviceChain
+from aleator.kernels import host
+from aleator.samplers import ReferenceChain, SamplerChain, sample_batch
+from aleator.samplers import index as S
+
+STEPS = 4
+SIZES = {16: 0.25, 64: 0.30, 256: 0.30, 1024: 0.11, 4096: 0.04}
+"""Vocabularies, and their share of the rows."""
+LARGE = (128_256, 151_936)
+KINDS = (
+    "normal",
+    "flat",
+    "peaked",
+    "masked",
+    "ties",
+    "one",
+    "bfloat16",
+    "wide",
+    "special",
+    "model",
+    "bad",
+)
+SHARD_RANKS = (2, 4)
+
+Rows = NDArray[np.float32]
+
+
+def rows_of(rng: np.random.Generator, batch: int, n: int) -> Rows:
+    """Logits [batch, n], every row of some kind."""
+    z = rng.normal(0, 3, (batch, n)).astype(np.float32)
+    for row in z:
+        match rng.choice(KINDS):
+            case "flat":
+                row *= np.float32(10.0 ** rng.uniform(-5, -1))
+            case "peaked":
+                row[rng.integers(n)] += np.float32(rng.uniform(5, 60))
+            case "masked":
+                row[rng.random(n) < rng.random()] = -np.inf
+                row[rng.integers(n)] = 1
+            case "ties":
+                row[:] = np.rint(row * rng.integers(1, 4))
+            case "one":
+                kept = rng.integers(n)
+                row[:kept] = row[kept + 1 :] = -np.inf
+            case "bfloat16":
+                row[:] = torch.from_numpy(row).bfloat16().float().numpy()
+            case "wide":
+                row *= np.float32(10.0 ** rng.uniform(1, 6))
+            case "special":
+                row[::7], row[1::7] = np.nan, -0.0
+                row[2::7] = rng.choice([np.inf, 3.0, -np.inf])
+            case "model":
+                top = rng.choice(n, max(1, n // 20), replace=False)
+                row[top] += rng.exponential(3, len(top)).astype(np.float32) + 6
+            case "bad":
+                row[:] = rng.choice([np.nan, -np.inf])
+    return z
+
+
+def share(r: random.Random) -> float:
+    """A probability, now and then one at the edge."""
+    edges = (0.0, 0.5, 1 - 2**-24, 0.999, 1e-7)
+    return r.choice(edges) if r.random() < 0.15 else r.random()
+
+
+def temperature(r: random.Random) -> float:
+    """Mostly usual, sometimes none or an extreme."""
+    return r.choice((0.0, 1.0, 1e-3, 50.0)) if r.random() < 0.2 else r.uniform(0.2, 2.0)
+
+
+def penalties(r: random.Random) -> Any:
+    return S.Penalties(
+        penalty_last_n=r.randrange(-1, 9), repetition_penalty=r.choice((1.0, 1.2, 0.8)),
+        frequency_penalty=r.choice((0.0, 0.3)), presence_penalty=r.choice((0.0, -0.2, 1e3)),
+        penalty_scope=r.choice(("all", "generated", "mixed")),
+    )  # fmt: skip
+
+
+Make = Callable[[random.Random, int], list[Any]]
+
+
+def default(r: random.Random, n: int) -> list[Any]:
+    return [
+        S.LogitBias({r.randrange(n): r.choice((2.0, -1.5, float("-inf")))}),
+        penalties(r),
+        S.TopNSigma(top_n_sigma=r.uniform(0.1, 3)),
+        S.TopK(top_k=r.randrange(0, 80)),
+        S.TypicalP(typical_p=share(r), min_keep=r.choice((0, 0, 3))),
+        S.TopP(top_p=share(r), min_keep=r.choice((0, 0, 5))),
+        S.MinP(min_p=share(r) / 4, min_keep=r.choice((0, 0, 4))),
+        S.XTC(xtc_probability=r.random(), xtc_threshold=r.random() / 4, min_keep=r.choice((0, 2))),
+        S.Temperature(temperature=temperature(r)),
+        S.Dist(),
+    ]
+
+
+def heat_first(r: random.Random, n: int) -> list[Any]:
+    return [
+        S.TokenMask(allowed=sorted({r.randrange(n) for _ in range(n // 2 + 1)})),
+        S.Temperature(
+            temperature=temperature(r), dynatemp_range=r.random(),
+            dynatemp_exponent=r.choice((1.0, 0.0, 1.7)),
+        ),
+        penalties(r),
+        S.MinP(min_p=share(r) / 4),
+        S.TopP(top_p=share(r)),
+        S.TopK(top_k=r.randrange(1, 60)),
+        S.Dist(),
+    ]  # fmt: skip
+
+
+def full_mass(r: random.Random, n: int) -> list[Any]:
+    return [
+        S.Softmax(),
+        S.TopK(top_k=r.randrange(1, 60)),
+        S.TopP(top_p=share(r), mass="full"),
+        S.Dist(),
+    ]
+
+
+def mirostat(r: random.Random, n: int) -> list[Any]:
+    return [
+        S.TopK(top_k=r.randrange(0, 90)),
+        S.Temperature(temperature=r.uniform(0.3, 2)),
+        S.MirostatV2(mirostat_tau=r.uniform(0, 6), mirostat_eta=r.random()),
+    ]
+
+
+def race(r: random.Random, n: int) -> list[Any]:
+    # The reference takes the logarithms of all candidates one by one.
+    return [S.Temperature(temperature=temperature(r)), S.TopK(top_k=r.randrange(1, 40)),
+            S.Dist(draw="gumbel")]  # fmt: skip
+
+
+def whole_row(r: random.Random, n: int) -> list[Any]:
+    return [S.Temperature(temperature=temperature(r)), S.TopP(top_p=share(r)), S.Dist()]
+
+
+def greedy(r: random.Random, n: int) -> list[Any]:
+    return [penalties(r), S.TopP(top_p=share(r)), S.Greedy()]
+
+
+def tail(r: random.Random, n: int) -> list[Any]:
+    return [
+        S.TopK(top_k=r.randrange(1, 40)),
+        S.Temperature(temperature=r.uniform(0.3, 2)),
+        S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=()),
+        S.Dist(),
+    ]
+
+
+CHAINS: dict[str, tuple[Make, float]] = {
+    "default": (default, 0.30), "temperature first": (heat_first, 0.15), "full mass": (full_mass, 0.1),
+    "mirostat 2": (mirostat, 0.1), "race": (race, 0.05), "whole row": (whole_row, 0.15),
+    "greedy": (greedy, 0.05), "host tail": (tail, 0.1),
+}  # fmt: skip
+"""How each makes a chain, and its share of the blocks."""
+OPTIONAL = ("default", "temperature first", "whole row", "greedy")  # rows may lack any sampler
+
+
+@dataclass
+class Block:
+    """Rows that go to the forms together."""
+
+    seed: int
+    number: int
+    n: int
+    batch: int
+    name: str = ""
+    template: list[Any] = field(default_factory=list)
+    chains: list[SamplerChain] = field(default_factory=list)
+    logits: list[Rows] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        r = random.Random(f"{self.seed} {self.number} {self.n} {self.batch}")
+        rng = np.random.default_rng(r.randrange(2**63))
+        names = list(CHAINS)
+        self.name = r.choices(names, [CHAINS[name][1] for name in names])[0]
+        make = CHAINS[self.name][0]
+        self.template = make(r, self.n)
+        for _ in range(self.batch):
+            samplers = make(r, self.n)
+            if self.name in OPTIONAL:
+                samplers = [s for s in samplers[:-1] if r.random() < 0.7] + samplers[-1:]
+            chain = SamplerChain(samplers, seed=r.randrange(2**64), completion=r.randrange(5))
+            for token in r.choices(range(min(self.n, 40)), k=r.randrange(7)):
+                chain.accept(token)
+            self.chains.append(chain)
+        self.logits = [rows_of(rng, self.batch, self.n) for _ in range(STEPS)]
+
+    def __str__(self) -> str:
+        return f"Block(seed={self.seed}, number={self.number}, n={self.n}, batch={self.batch})"
+
+
+Tokens = list[list[int]]
+"""Of each step, of each row; -1 where nothing can be chosen."""
+
+
+def by_reference(block: Block) -> Tokens:
+    references = []
+    for chain in block.chains:
+        reference = ReferenceChain(chain)
+        for token in chain.history:
+            reference.accept(token)
+        references.append(reference)
+    return [[_drawn(r, z) for r, z in zip(references, rows, strict=True)] for rows in block.logits]
+
+
+def _drawn(reference: ReferenceChain, z: Rows) -> int:
+    try:
+        token = reference.apply(z).selected
+    except LogitsError:
+        return -1
+    assert token is not None  # noqa: S101
+    reference.accept(token, generated=True)
+    return token
+
+
+def by_host(block: Block) -> Tokens:
+    chains = [chain.clone() for chain in block.chains]
+    return [_sampled(chains, rows) for rows in block.logits]
+
+
+def by_host_reordered(block: Block) -> Tokens:
+    """Another order of the rows, in batches of other sizes."""
+    r = random.Random(block.number)
+    chains = [chain.clone() for chain in block.chains]
+    found = []
+    for rows in block.logits:
+        tokens, order = [-1] * block.batch, r.sample(range(block.batch), block.batch)
+        while order:
+            part = [order.pop() for _ in range(min(len(order), r.randrange(1, 9)))]
+            drawn = _sampled([chains[i] for i in part], rows[part])
+            for i, token in zip(part, drawn, strict=True):
+                tokens[i] = token
+        found.append(tokens)
+    return found
+
+
+def _sampled(chains: Sequence[SamplerChain], rows: Rows) -> list[int]:
+    try:
+        return sample_batch(chains, rows, 1)
+    except LogitsError:  # some row has nothing to choose from: nothing has changed
+        return [sampled_alone(chain, z) for chain, z in zip(chains, rows, strict=True)]
+
+
+def sampled_alone(chain: SamplerChain, z: Rows) -> int:
+    try:
+        return chain.sample(z)
+    except LogitsError:
+        return -1
+
+
+def by_device(block: Block, kernels: str, device: str) -> Tokens:
+    chain = DeviceChain(
+        block.template, block.batch, block.n, device=device, max_tokens=32, kernels=kernels
+    )
+    for row, each in enumerate(block.chains):
+        chain.set_row(row, each)
+    return [chain.sample(torch.from_numpy(rows).to(device)).tolist() for rows in block.logits]
+
+
+def by_device_reordered(block: Block, kernels: str, device: str) -> Tokens:
+    """Another order of the rows, some rows of the batch in use, others beside them."""
+    r = random.Random(block.number + 1)
+    size = block.batch + r.randrange(4)
+    order = r.sample(range(size), size)  # row i of the chain becomes row order[i] of the block
+    chain = DeviceChain(
+        block.template, size, block.n, device=device, max_tokens=32, kernels=kernels
+    )
+    for row, each in enumerate(block.chains):
+        chain.set_row(row, each)
+    chain.permute(order)
+    found = []
+    for rows in block.logits:
+        given = np.zeros((size, block.n), np.float32)
+        at = [order.index(row) for row in range(block.batch)]
+        given[at] = rows
+        tokens = chain.sample(torch.from_numpy(given).to(device)).tolist()
+        found.append([tokens[i] for i in at])
+    return found
+
+
+@dataclass
+class Outcome:
+    """What was counted: rows by (vocabulary, form), by chain, and where forms differ."""
+
+    rows: Counter[tuple[int, str]] = field(default_factory=Counter)
+    chains: Counter[str] = field(default_factory=Counter)
+    wrong: Counter[tuple[int, str]] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+    skipped: set[str] = field(default_factory=set)
+
+    def add(self, other: Outcome) -> None:
+        self.rows += other.rows
+        self.chains += other.chains
+        self.wrong += other.wrong
+        self.examples += other.examples
+        self.skipped |= other.skipped
+
+    def compare(self, block: Block, form: str, tokens: Tokens, wanted: Tokens) -> None:
+        """Count a form's tokens; those that are not the reference's are wrong."""
+        self.rows[block.n, form] += block.batch * STEPS
+        for step, (mine, right) in enumerate(zip(tokens, wanted, strict=True)):
+            bad = [row for row in range(block.batch) if mine[row] != right[row]]
+            self.wrong[block.n, form] += len(bad)
+            self.examples += [
+                f"{form}: {block}, {block.name}, step {step}, row {row}: {mine[row]}, not {right[row]}"
+                for row in bad[:2]
+            ]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A block to do, and by which forms besides the reference and the host."""
+
+    seed: int
+    number: int
+    n: int
+    batch: int
+    device: str
+    forms: tuple[str, ...]
+
+
+def do(work: Work) -> Outcome:
+    """One block by all forms."""
+    torch.set_num_threads(1)
+    block, found = Block(work.seed, work.number, work.n, work.batch), Outcome()
+    wanted = by_reference(block)
+    found.chains[block.name] += block.batch * STEPS
+    found.rows[block.n, "NumPy"] += block.batch * STEPS
+    found.compare(block, "host", by_host(block), wanted)
+    if work.number % 4 == 0:
+        found.compare(block, "host, reordered", by_host_reordered(block), wanted)
+    for form in work.forms:
+        on = f"{form} ({work.device})"
+        try:
+            found.compare(block, on, by_device(block, form, work.device), wanted)
+            if work.number % 4 == 1:
+                tokens = by_device_reordered(block, form, work.device)
+                found.compare(block, f"{on}, reordered", tokens, wanted)
+        except ParameterError as error:
+            if error.parameter != "kernels":
+                raise
+            found.skipped.add(f"{form}: {error}")
+    return found
+
+
+def works(options: argparse.Namespace) -> Iterator[Work]:
+    """The blocks of a run, those that take longest first."""
+    number = 0
+    on_gpu = options.device != "cpu"
+    forms = ("torch", "triton") if on_gpu else ("torch",)
+    for rows, sizes, some in (
+        (options.large, dict.fromkeys(LARGE, 1 / len(LARGE)), forms),
+        (options.rows, dict(reversed(SIZES.items())), forms),
+        (0 if on_gpu else options.triton, {64: 0.7, 300: 0.3}, ("triton",)),
+    ):
+        for n, part in sizes.items():
+            batch = max(2, min(256, 65_536 // n)) if some != ("triton",) else 4
+            left = round(rows * part)
+            while left > 0:
+                number += 1
+                yield Work(options.seed, number, n, batch, options.device, some)
+                left -= batch * STEPS
+
+
+def sharded_chain(r: random.Random, n: int) -> list[Any]:
+    """Without a top-k some samplers have no form over parts."""
+    made = default(r, n)
+    if r.random() < 0.5:
+        made[3] = S.TopK(top_k=r.randrange(1, 40))
+        return [*made[:2], *made[3:]]
+    return [made[0], made[1], made[2], made[5], made[6], made[8], made[9]]
+
+
+def run_rank(rank: int, ranks: int, store: str, out: str, seed: int, rows: int) -> None:
+    """One part of a vocabulary; rank 0 compares with the host."""
+    import torch.distributed as dist
+
+    from aleator.sharded_chain import ShardedChain
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    batch, done, wrong, sent, number = 32, 0, 0, 0, 0
+    while done < rows:
+        number += 1
+        r = random.Random(f"{seed} shards {number}")
+        n = r.choice((37, 256, 1000))
+        inner = sorted(r.sample(range(1, n), ranks - 1))
+        first, end = [0, *inner, n][rank : rank + 2]
+        samplers = sharded_chain(r, n)
+        rng = np.random.default_rng([seed, number])
+        chains = [SamplerChain(samplers, seed=r.randrange(2**64)) for _ in range(batch)]
+        part = ShardedChain(samplers, batch, n, first=first, max_top_k=min(40, n), max_tokens=16)
+        for row, chain in enumerate(chains):
+            part.set_row(row, chain)
+        for _ in range(STEPS):
+            z = rows_of(rng, batch, n)
+            tokens = part.sample(torch.from_numpy(z[:, first:end])).tolist()
+            done += batch
+            sent += part.exchanged * batch
+            if rank == 0:
+                wanted = _sampled(chains, z)
+                wrong += sum(a != b for a, b in zip(tokens, wanted, strict=True))
+    if rank == 0:
+        Path(out).write_text(f"{done} {wrong} {sent / done:.0f}")
+    dist.destroy_process_group()
+
+
+def by_shards(ranks: int, seed: int, rows: int) -> tuple[int, int, int]:
+    """Rows, mismatches, and bytes that a rank sends per row."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    import torch.multiprocessing
+
+    spawn: Any = torch.multiprocessing.spawn  # type: ignore[attr-defined]
+    with tempfile.TemporaryDirectory() as folder:
+        store, out = f"{folder}/store", f"{folder}/out"
+        spawn(run_rank, (ranks, store, out, seed, rows), nprocs=ranks)
+        done, wrong, sent = map(int, Path(out).read_text().split())
+    return done, wrong, sent
+
+
+def table(found: Outcome) -> list[str]:
+    """Rows and mismatches of each form by vocabulary, and rows by chain."""
+    sizes = sorted({n for n, _ in found.rows})
+    forms = list(dict.fromkeys(form for _, form in found.rows))
+    lines = [f"| form | {' | '.join(f'V = {n:,}' for n in sizes)} | rows | mismatches |"]
+    lines.append("|---|" + "---:|" * (len(sizes) + 2))
+    for form in forms:
+        counts = [found.rows[n, form] for n in sizes]
+        wrong = sum(found.wrong[n, form] for n in sizes)
+        cells = [f"{count:,}" if count else "" for count in counts]
+        lines.append(f"| {form} | {' | '.join(cells)} | {sum(counts):,} | {wrong:,} |")
+    chains = ", ".join(f"{name} {count:,}" for name, count in found.chains.most_common())
+    return [*lines, "", f"Rows by chain: {chains}.", *sorted(found.skipped)]
+
+
+def processor() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of up to 4,096 tokens")
+    parser.add_argument("--large", type=int, default=1_000, help="rows of 128,256 tokens and more")
+    parser.add_argument("--sharded", type=int, default=20_000, help="rows over 2 and over 4 ranks")
+    parser.add_argument("--triton", type=int, default=300, help="rows under Triton's interpreter")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="Markdown with the table, machine and command")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(given)
+    on_gpu = options.device != "cpu"
+    if not on_gpu:
+        os.environ["TRITON_INTERPRET"] = "1"  # of the workers, before they import Triton
+    started, found, shards, ended = time.perf_counter(), Outcome(), [], ""
+    todo = list(works(options))
+    goal = sum(work.batch * STEPS for work in todo)
+    done, shown = 0, 0.0
+    workers = 1 if on_gpu else options.workers
+    pool = multiprocessing.get_context("spawn").Pool(workers, initializer=_quiet)
+    try:
+        for outcome in pool.imap_unordered(do, todo, chunksize=4):
+            found.add(outcome)
+            done += sum(outcome.chains.values())
+            if time.perf_counter() - shown > 2:
+                shown = time.perf_counter()
+                rate = done / (shown - started)
+                _show(
+                    f"{done:,} of {goal:,} rows, {rate:,.0f} a second, {sum(found.wrong.values())} wrong"
+                )
+        for ranks in SHARD_RANKS if options.sharded else ():
+            _show(f"{ranks} ranks ...")
+            shards.append(
+                (ranks, *by_shards(ranks, options.seed, options.sharded // len(SHARD_RANKS)))
+            )
+    except KeyboardInterrupt:
+        ended = f"Ended by hand: {done:,} of {goal:,} rows."
+        pool.terminate()
+    pool.close()
+    seconds = time.perf_counter() - started
+    _show("")
+    wrong = sum(found.wrong.values()) + sum(each[2] for each in shards)
+    gpu = torch.cuda.get_device_name() if on_gpu else "no GPU"
+    text = [
+        "# Rows on which forms of a chain differ", "",
+        f"{datetime.date.today()}, {processor()}, {os.cpu_count()} processors, kernels {host.isa()}, torch "
+        f"{torch.__version__}, {gpu}; {seconds:,.0f} seconds with {workers} workers.", "",
+        f"    python tools/equality.py {' '.join(given)}".rstrip(), "",
+        "Every token is compared with that of the NumPy reference; -1, nothing to choose, counts as one. "
+        "On the CPU the Triton form runs under its interpreter.", "",
+        *table(found), "",
+        *(f"Sharded over {ranks} ranks against the host: {rows:,} rows, {bad:,} mismatches, {sent:,} bytes "
+          f"sent per rank and row on average." for ranks, rows, bad, sent in shards),
+        "", f"**{wrong:,} mismatches.**", *([ended] if ended else []),
+        *(f"    {line}" for line in found.examples[:20]),
+    ]  # fmt: skip
+    print("\n".join(text))
+    if options.out:
+        options.out.write_text("\n".join(text) + "\n")
+    return 1 if wrong or ended else 0
+
+
+def _quiet() -> None:
+    """Ctrl-C is the parent's; NumPy's warnings are of lanes that are masked out."""
+    import signal
+    import warnings
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("ignore", RuntimeWarning)
+
+
+def _show(line: str) -> None:
+    print(f"\r{line:<100}", end="" if line else "\r", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
