@@ -14,7 +14,7 @@ from aleator.device_chain import DeviceChain
 from aleator.kernels.device.base import DeviceStep
 from aleator.kernels.device.candidates import DeviceCandidates
 from aleator.kernels.device.sharded import ShardedCandidates
-from aleator.kernels.device.token_mask import unpack
+from aleator.kernels.device.token_mask import allow
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.top_k import TopK
 
@@ -144,9 +144,8 @@ class ShardedChain(DeviceChain):
         return ShardedCandidates(logits, self.first, self._bound_of(batch), self.group)
 
     def _launch(self, logits: Tensor, allowed: Tensor | None, batch: int) -> DeviceCandidates:
-        data = self.candidates = self._candidates(logits, batch)
-        if allowed is not None:
-            data.keep(unpack(allowed, data.ids))
+        ids = torch.arange(self.first, self.first + logits.shape[1], device=self.device)
+        data = self.candidates = self._candidates(allow(logits, allowed, ids), batch)
         step: DeviceStep = self._step(batch)
         for number, place in enumerate(self._places):
             if any(state.slots[number] is not None for state in self._rows[:batch]):

@@ -181,7 +181,9 @@ def _scalars(m, p, totals, seeds, positions, logs, products, uniforms):  # type:
     i = tl.program_id(0)
     tl.store(logs + i, numerics.log_nearest(tl.load(m + i)))
     tl.store(products + i, numerics.ceil_product(tl.load(p + i), tl.load(totals + i)))
-    u = numerics.philox_uniform(tl.load(seeds + i), tl.load(positions + i), 1 << 28)
+    u = numerics.philox_uniform(
+        i * 0, tl.load(seeds + i), tl.load(positions + i), tl.full([], 1 << 28, tl.int64)
+    )
     tl.store(uniforms + i, u.to(tl.int64, bitcast=True))
 
 

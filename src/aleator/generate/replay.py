@@ -243,7 +243,7 @@ class DecodeLoop:
         self._logprobs = torch.zeros(batch, logged, dtype=torch.float64, device=device)
         self._top_ids = integers(batch, logged, top)
         self._top_logprobs = torch.zeros(batch, logged, top, dtype=torch.float64, device=device)
-        self._graphs: dict[tuple[int, bool], Any] = {}
+        self._graphs: dict[Any, Any] = {}  # by the cells' shape and what the chain launches
 
     def run(self, feeds: Sequence[Feed]) -> list[Drawn]:
         """Decode the feeds' tokens and draw up to ``n_steps`` more each.
@@ -322,8 +322,12 @@ class DecodeLoop:
             for _ in range(n):
                 self._step()
             return
-        graph = self._graphs.get(self.cells.shape) or self._captured()
-        self.chain.before_replays(self.chain.max_batch, n)
+        launches = self.chain.launches(self.chain.max_batch)
+        key = self.cells.shape, launches
+        if key not in self._graphs:
+            self._graphs[key] = self._captured()
+        graph = self._graphs[key]
+        self.chain.before_replays(self.chain.max_batch, n, launches=launches)
         for _ in range(n):
             graph.replay()
 
@@ -341,7 +345,6 @@ class DecodeLoop:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._step()
-        self._graphs[self.cells.shape] = graph
         return graph
 
     def _step(self) -> None:
