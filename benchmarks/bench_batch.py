@@ -5,9 +5,9 @@
 All in one process, interleaved, on the same float32 rows; a figure is the least of the repetitions, in
 microseconds for the whole batch, one token per row.  Ours and the operator draw with a seed of each row's;
 DeviceChain on the CPU runs the native kernels, as ``sample_batch`` does.  The operator has no temperature
-and no penalties: it gets the rows as they are, and sits out the last work.  torch and transformers are written as in
-bench_operator.py, with one set of parameters for the batch because that is what they take.  Ratios are to
-``sample_batch``.
+and no penalties: it gets the rows as they are, and sits out the last work.  torch and transformers are written
+as in bench_operator.py, with one set of parameters for the batch because that is what they take.  Ratios are
+to ``sample_batch``.
 """
 
 from __future__ import annotations
