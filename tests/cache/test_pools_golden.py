@@ -166,6 +166,38 @@ def test_recurrent_states_are_read_and_written_alike(tmp_path: Path, seq: int) -
     assert ctx.cache.session_read(session, seq) == TEXT[:10]
 
 
+def test_shared_cells_do_not_keep_the_pool_full(tmp_path: Path) -> None:  # [L≠] study T10 (b)
+    # llama.cpp uses cells of several sequences never again: it has no room for the last batch here, and has
+    # by then dropped positions 0 to 99 of sequence 0.
+    ctx = context(tmp_path, GEMMA3)
+
+    def feed(seqs: list[int], start: int, end: int) -> Any:
+        batch = Batch()
+        for i in range(start, end):
+            batch.add(TEXT[i % 300], i, seqs)
+        return ctx.decode(batch)
+
+    feed([1, 2], 0, 100)
+    feed([0], 0, 100)
+    feed([3], 0, 10)
+    feed([0], 100, 146)
+    ctx.cache.seq_rm(3)
+    batch = Batch()
+    for i in range(146, 162):
+        batch.add(TEXT[i], i, [0])
+    for i in range(100, 340):
+        batch.add(TEXT[i % 300], i, [1, 2])
+    row = ctx.decode(batch)
+    ctx.cache.check()
+    assert [ctx.cache.cells.seq_cells(s) for s in range(4)] == [162, 340, 340, 0]
+    assert [ctx.cache.seq_pos_max(s) for s in range(4)] == [161, 339, 339, -1]
+    fresh = context(tmp_path, GEMMA3)
+    for start in range(0, 340, 16):
+        texts = [TEXT[i % 300] for i in range(start, min(start + 16, 340))]
+        expected = fresh.decode(Batch.one(texts, start))
+    assert np.abs((row - expected).numpy()).max() < TOLERANCE * float(np.ptp(expected.numpy()))
+
+
 @pytest.mark.parametrize("name", ["gemma3", "mamba"])
 def test_empty_states_do_what_they_do_there(tmp_path: Path, name: str) -> None:
     ctx = context(tmp_path, GEMMA3 if name == "gemma3" else MAMBA)
