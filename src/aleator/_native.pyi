@@ -724,8 +724,8 @@ class SSMStep:
     A decoder of the mamba kind, run for a micro-batch at a time on the processor.
     """
 
-    def __init__(self, embedding: StoredMatrix, output: StoredMatrix, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, norm: bool) -> None:
-        """norm: time step, B and C are RMS-normalised."""
+    def __init__(self, embedding: StoredMatrix, output: StoredMatrix, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, norm_eps: float | None) -> None:
+        """norm_eps: time step, B and C are RMS-normalised with it."""
 
     def add_layer(self, projection: StoredMatrix, select: StoredMatrix, time_step: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
         """
