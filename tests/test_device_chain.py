@@ -555,11 +555,25 @@ def test_parameters_out_of_range_name_row_and_parameter(kernels: str) -> None:
         with pytest.raises(ParameterError, match=name) as caught:
             device.set_row(2, SamplerChain([make(), S.Dist()]))
         assert caught.value.parameter == name
-    drawn = SamplerChain([S.Dist()])
+    drawn, long = SamplerChain([S.Dist()]), SamplerChain([S.Dist()])
     drawn.sample(np.zeros(3, np.float32))
-    with pytest.raises(ParameterError, match=r"^row 2: the chain has generated 1 tokens") as caught:
-        device.set_row(2, drawn)
-    assert caught.value.parameter == "chain"
+    long.accept(64)
+    bias = SamplerChain([S.LogitBias(logit_bias={64: 1.0}), S.Dist()])
+    order = SamplerChain([S.MinP(min_p=0.1), S.TopK(top_k=3), S.Dist()])
+    other = SamplerChain([S.Dist()], numerics="llama.cpp")
+    for name, chain, message in (
+        ("chain", drawn, r"^row 2: the chain has generated 1 tokens"),
+        ("logit_bias", bias, r"^row 2: logit_bias names token 64: the vocabulary has 0 to 63"),
+        ("token", long, r"^row 2: token=64 is out of range: give 0 to 63"),
+        ("chain", order, r"^row 2: top_k has no place here"),
+        ("numerics", other, r"^row 2: "),
+    ):
+        with pytest.raises(ParameterError, match=message) as caught:
+            device.set_row(2, chain)
+        assert caught.value.parameter == name
+    z = rows_of("normal", 4, 64)
+    chains = [SamplerChain(TEMPLATE, seed=0) for _ in range(4)]
+    assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
 
 
 def test_a_mass_that_was_lost_leaves_nothing() -> None:

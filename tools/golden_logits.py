@@ -34,13 +34,19 @@ class LlamaCpp:
     """A model and context of llama.cpp, by its C interface."""
 
     def __init__(
-        self, path: Path, n_ctx: int = 256, type_k: int = 0, type_v: int = 0, flash: bool = False
+        self,
+        path: Path,
+        n_ctx: int = 256,
+        type_k: int = 0,
+        type_v: int = 0,
+        flash: bool = False,
+        unified: bool = True,
     ) -> None:
         llama_cpp.llama_backend_init()
         llama_cpp.llama_log_set(_quiet, None)
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, 256, 64
-        params.n_seq_max, params.kv_unified = 4, True
+        params.n_seq_max, params.kv_unified = 4, unified
         params.swa_full = True  # otherwise positions of models with windows cannot be shifted
         params.type_k, params.type_v = type_k, type_v
         params.flash_attn_type = int(flash)
@@ -59,6 +65,13 @@ class LlamaCpp:
 
     def decode(self, rows: Sequence[Row]) -> npt.NDArray[np.float32]:
         """Logits of every row."""
+        code, logits = self.try_decode(rows)
+        if code:
+            raise RuntimeError(f"llama_decode returned {code}")
+        return logits
+
+    def try_decode(self, rows: Sequence[Row]) -> tuple[int, npt.NDArray[np.float32]]:
+        """The return code, and if it is 0 the logits of every row."""
         batch = self._batch
         batch.n_tokens = len(rows)
         for i, (token, pos, seqs) in enumerate(rows):
@@ -66,11 +79,11 @@ class LlamaCpp:
             batch.n_seq_id[i] = len(seqs)
             for j, s in enumerate(seqs):
                 batch.seq_id[i][j] = s
-        code = llama_cpp.llama_decode(self.context, batch)
+        code = int(llama_cpp.llama_decode(self.context, batch))
         if code:
-            raise RuntimeError(f"llama_decode returned {code}")
+            return code, np.empty((0, self.n_vocab), np.float32)
         logits = llama_cpp.llama_get_logits(self.context)
-        return np.ctypeslib.as_array(logits, (len(rows), self.n_vocab)).copy()
+        return 0, np.ctypeslib.as_array(logits, (len(rows), self.n_vocab)).copy()
 
     def close(self) -> None:
         llama_cpp.llama_batch_free(self._batch)

@@ -71,8 +71,9 @@ CASES = [
 class Llama(LlamaCpp):
     """llama.cpp with a case's model and cache."""
 
-    def __init__(self, path: Path, case: Case) -> None:
-        super().__init__(path, type_k=GGML[case.type_k], type_v=GGML[case.type_v], flash=case.flash)
+    def __init__(self, path: Path, case: Case, **options: Any) -> None:
+        k, v = GGML[case.type_k], GGML[case.type_v]
+        super().__init__(path, type_k=k, type_v=v, flash=case.flash, **options)
 
     def whole(self) -> bytes:
         """What llama_state_get_data gives."""

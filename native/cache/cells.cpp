@@ -170,12 +170,13 @@ void Cells::segments(int64_t cell, int64_t len, int64_t step, Vector<Segment>& o
 
 void Cells::collect(int32_t seq, int32_t p0, int32_t p1, Vector<Segment>& out) const {
   const Runs& own = runs(seq);
+  const bool unmoved = moved_.empty();
   own.each(p0, p1, [&](const Run& r) {
     // If as many cells have these owners as the sequence has, all of its cells do; so where nothing
     // has moved either, the arrays need not be read.
     const int32_t set = owners_[r.cell];
     const bool alike = sets_.cells(set) == own.cells();
-    if (alike && moved_.next(r.cell) > r.at(r.len - 1))
+    if (alike && (unmoved || moved_.next(r.cell) > r.at(r.len - 1)))
       out.push_back({r.cell, r.len, r.step, r.pos, r.pos, set});
     else
       segments(r.cell, r.len, r.step, out);

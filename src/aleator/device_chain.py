@@ -16,6 +16,7 @@ from aleator.kernels import host
 from aleator.kernels.device.base import DeviceSampler, DeviceStep
 from aleator.kernels.device.candidates import NOTHING, DeviceCandidates
 from aleator.kernels.device.index import device_form
+from aleator.kernels.device.logit_bias import check_tokens
 from aleator.kernels.device.peak import PeakBytes
 from aleator.kernels.device.report import Report
 from aleator.kernels.device.token_mask import allow
@@ -23,6 +24,7 @@ from aleator.kernels.device.user import DeviceUser
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.batch import sample_batch
 from aleator.samplers.chain import SamplerChain
+from aleator.samplers.logit_bias import LogitBias
 from aleator.samplers.plan import Plan, bound, make_plan
 from aleator.samplers.user import UserSampler
 
@@ -287,7 +289,12 @@ class DeviceChain:
             )
         slots, tail = self._fit(chain)
         made = _Row(chain.clone())
+        for token in chain.history:
+            self._check_token(token)
         if self.kernels == "host":
+            for sampler in chain._samplers:
+                if isinstance(sampler, LogitBias):
+                    check_tokens(sampler.logit_bias, self.n_vocab)
             self._rows[row] = made
             return
         for place, found in zip(self._places, slots, strict=True):
@@ -310,8 +317,6 @@ class DeviceChain:
                 "max_tokens",
                 f"the chain has accepted {len(history)} tokens: max_tokens is too small",
             )
-        for token in history:
-            self._check_token(token)
         for place, found in zip(self._places, slots, strict=True):
             if found is None:
                 place.clear(row)
@@ -584,19 +589,16 @@ class DeviceChain:
         z = allow(logits, allowed, torch.arange(self.n_vocab))
         if z.stride(1) != 1:
             z = z.contiguous()
+        if live is None and not self._reports:
+            return torch.tensor(_drawn([state.chain for state in self._rows[:batch]], z))
         rows = range(batch) if live is None else torch.nonzero(live).flatten().tolist()
-        chains = [self._rows[row].chain for row in rows]
         tokens = torch.full((batch,), NOTHING)
         if self._reports:
             tokens[:] = torch.tensor([self._told(row, z[row], row in rows) for row in range(batch)])
             self.report.before(logits, tokens)
-        elif chains:
-            drawn = z if live is None else z[list(rows)]
-            try:
-                found = sample_batch(chains, drawn)
-            except LogitsError:  # a row without a finite logit: the others draw
-                found = [_or_nothing(c, row) for c, row in zip(chains, drawn, strict=True)]
-            tokens[list(rows)] = torch.tensor(found)
+        elif rows:
+            drawn = _drawn([self._rows[row].chain for row in rows], z[list(rows)])
+            tokens[list(rows)] = torch.tensor(drawn)
         return tokens
 
     def _told(self, row: int, z: Tensor, live: bool) -> int:
@@ -761,6 +763,14 @@ def _portable(chain: SamplerChain) -> SamplerChain:
             "numerics", "a device chain has portable numerics: llama.cpp's run on the host only"
         )
     return chain
+
+
+def _drawn(chains: list[SamplerChain], rows: Tensor) -> list[int]:
+    """A token of each row; -1 in those without a candidate."""
+    try:
+        return sample_batch(chains, rows)
+    except LogitsError:  # nothing has changed: the other rows draw
+        return [_or_nothing(chain, row) for chain, row in zip(chains, rows, strict=True)]
 
 
 def _or_nothing(chain: SamplerChain, row: Tensor) -> int:

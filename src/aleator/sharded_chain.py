@@ -62,6 +62,7 @@ class ShardedChain(DeviceChain):
             )
         self.first, self.max_top_k, self.group = first, max_top_k, group
         self.exchanged = 0
+        self._width = 0  # of this rank's part, once the ranks have agreed on their parts
         super().__init__(
             template,
             max_batch,
@@ -85,16 +86,35 @@ class ShardedChain(DeviceChain):
             live: as for DeviceChain, the same on every rank.
 
         Raises:
-            LogitsError: wrong shape, type or device.
+            LogitsError: wrong shape, type or device, or parts that do not make up the vocabulary (found out
+                at the first step); no row has changed.
             ParameterError: a sampler that needs the order of all candidates, without a top-k before it.
 
         """
-        if isinstance(logits, Tensor) and logits.dim() == 2:
-            self._check_order(len(logits))
+        self._check_order(self._check_logits(logits, allowed, live))
+        if not self._width:
+            self._check_parts(logits.shape[1])
         tokens = super().sample(logits, allowed, live)
         if isinstance(self.candidates, ShardedCandidates):
             self.exchanged = self.candidates.exchanged
         return tokens
+
+    def _check_parts(self, width: int) -> None:
+        """See to it that the ranks' parts make up the vocabulary."""
+        mine = torch.tensor([self.first, width], device=self.device)
+        parts = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.group))]
+        dist.all_gather(parts, mine, group=self.group)
+        end = 0
+        for rank, (first, own) in enumerate(part.tolist() for part in parts):
+            if first != end:
+                raise LogitsError(
+                    f"rank {rank} has tokens from {first} on, and those before it end at {end}: ranks hold "
+                    "consecutive parts, in the order of their numbers"
+                )
+            end += own
+        if end != self.n_vocab:
+            raise LogitsError(f"the ranks have {end} tokens, the vocabulary {self.n_vocab}")
+        self._width = width
 
     def _check_order(self, batch: int) -> None:
         for row, state in enumerate(self._rows[:batch]):
@@ -133,6 +153,8 @@ class ShardedChain(DeviceChain):
         return data
 
     def _check_width(self, width: int) -> None:
+        if self._width not in (0, width):
+            raise LogitsError(f"logits have {width} tokens, and had {self._width} before")
         if not 1 <= width <= self.n_vocab - self.first:
             raise LogitsError(
                 f"logits have {width} tokens from {self.first} on, the vocabulary {self.n_vocab}: every rank "

@@ -273,3 +273,17 @@ def test_damaged_states_change_nothing() -> None:
     with pytest.raises((Corrupt, Incompatible)):
         plain.state_read(blob)
     assert cache.state_write() == before
+
+
+def test_a_token_attends_as_the_first_of_its_sequences() -> None:  # [L] study T24
+    cache = KVCache([LayerShape(1, 8, 8)], 16, n_seq_max=2)
+    add(cache, texts([(1, 0, [0])]))
+    add(cache, texts([(1, 0, [1])]))
+    rows = [add(cache, texts([(1, 1, [s])])).seen.cells.tolist() for s in (0, 1)]
+    assert rows == [[0, 2], [1, 3]]
+    cache.seq_rm(0)
+    cache.seq_cp(1, 0)
+    part = add(cache, texts([(1, 2, [1, 0])]))
+    assert cache.cells.owners_of(int(part.slots[0])) == [0, 1]
+    plan = cache.plan(texts([(1, 3, [1, 0])]))
+    assert plan.seqs.tolist() == [1]

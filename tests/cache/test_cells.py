@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -356,6 +357,48 @@ def test_mask_against_a_double_loop() -> None:
             n = cells.mask(positions, seqs, visible)
             assert visible.tolist() == brute_mask(cells, positions, seqs)
             assert n == visible.sum()
+
+
+T24 = ["MM.01001", (0, 1, -1, 2, 2, 3, 4, 3)]
+"""Owners (M: 0 and 1) and positions of eight cells."""
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        ({}, ("11010110", "11001001", "11010100")),
+        ({"window": "standard"}, ("00000110", "00001001", "00010100")),
+        ({"window": "chunked"}, ("00000010", "00001001", "00010100")),
+        ({"window": "symmetric", "causal": False}, ("00000110", "00001001", "00010110")),
+        ({"causal": False}, ("11010110", "11001001", "11010110")),
+    ],
+)
+def test_mask_matrices(options: dict[str, Any], rows: tuple[str, ...]) -> None:  # [L] study T24
+    cells = Cells(8, 2)
+    for i, (sign, pos) in enumerate(zip(*T24, strict=True)):
+        if sign != ".":
+            owners = bits(cells, [0, 1] if sign == "M" else [int(sign)])
+            cells.put(np.array([i]), np.array([pos], np.int32), np.array([owners], np.uint64))
+    positions, seqs = np.array([4, 3, 3], np.int32), np.array([0, 1, 0], np.int32)
+    visible, alibi = np.ones((3, 8), np.bool_), np.ones((3, 8), np.float32)
+    n = cells.mask(positions, seqs, visible, width=2, alibi=alibi, **options)
+    assert ["".join("01"[x] for x in row) for row in visible.tolist()] == list(rows)
+    assert n == visible.sum()
+    if not options:
+        inf = np.inf
+        assert alibi[0].tolist() == [-4, -3, -inf, -2, -inf, -1, 0, -inf]
+        assert alibi[1].tolist() == [-3, -2, -inf, -inf, -1, -inf, -inf, 0]
+
+
+@pytest.mark.parametrize("shape", [(2, 8), (3, 7)])
+def test_distances_of_another_size_are_refused(shape: tuple[int, int]) -> None:
+    cells = Cells(8, 1)
+    query, out = np.zeros(3, np.int32), np.ones((3, 8), np.bool_)
+    with pytest.raises(ValueError, match="alibi"):
+        cells.mask(query, query, out, alibi=np.ones(shape, np.float32))
+    with pytest.raises(ValueError, match="extras"):
+        cells.mask(query, query, out, coordinates=np.zeros((3, 2), np.int32))
+    assert out.all()
 
 
 @pytest.mark.parametrize("size", [64, 65, 1000, 9000])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from aleator import _native
 from aleator.cache import KVCache, LayerShape
 from aleator.cache.prefix import PrefixConfig
 from aleator.core.errors import (
@@ -507,3 +508,98 @@ def test_a_thousand_steps_move_nothing(llama: Decoder) -> None:  # S6, S9
             cache.seq_add(seq, 0, -1, int(rng.integers(5)))
         cache.check()
     assert cache.addresses() == where
+
+
+# Nothing half done
+
+
+def change_decode(ctx: Context) -> object:
+    return ctx.decode(Batch.one(tokens(9, 5), seq=1))
+
+
+CHANGES: dict[str, Any] = {
+    "decode": change_decode,
+    "rm": lambda ctx: ctx.cache.seq_rm(0, 2, 9),
+    "rm of all": lambda ctx: ctx.cache.seq_rm(-1, 2, 9),
+    "cp": lambda ctx: ctx.cache.seq_cp(0, 2, 1, 8),
+    "keep": lambda ctx: ctx.cache.seq_keep(0),
+    "add": lambda ctx: ctx.cache.seq_add(1, 3, -1, 4),
+    "div": lambda ctx: ctx.cache.seq_div(0, 0, -1, 2),
+    "clear": lambda ctx: ctx.cache.clear(data=False),
+    "defrag": lambda ctx: ctx.cache.defrag(),
+    "unshare": lambda ctx: ctx.cache.unshare(1),
+    "read a state": lambda ctx: ctx.cache.state_read(ctx.saved),
+    "read a sequence": lambda ctx: ctx.cache.state_read(ctx.saved_one, 2),
+    "adopt": lambda ctx: ctx.cache.reuse(2, ctx.text),
+    "slide": lambda ctx: ctx.cache.sequence(1).slide(1),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_allocation_may_fail(llama: Decoder, name: str) -> None:
+    """The cells' n-th allocation fails, for every n, until the change gets through."""
+    ctx: Any = Context(llama, n_ctx=64, n_seq_max=3, n_ubatch=4, prefix=PrefixConfig(4, 2), **F32)
+    ctx.text = tokens(8)
+    ctx.decode(Batch.one(ctx.text))
+    ctx.cache.keep(0, ctx.text)
+    ctx.cache.seq_cp(0, 1)
+    ctx.saved_one = ctx.cache.state_write(0)
+    for i in range(6):
+        batch = Batch()
+        for s in (0, 1):
+            batch.add(i, seqs=[s])
+        ctx.decode(batch)
+    ctx.cache.seq_rm(0, 9, 11)
+    ctx.saved = ctx.cache.state_write()
+    before, failures = snapshot(ctx.cache), 0
+    while True:
+        assert failures < 500
+        _native.fail_allocation(failures)
+        try:
+            CHANGES[name](ctx)
+            break
+        except MemoryError:
+            failures += 1
+        finally:
+            _native.fail_allocation(-1)
+        assert snapshot(ctx.cache) == before
+        assert ctx.cache.match([*ctx.text, 1]).length == 8
+        ctx.cache.check()
+    ctx.cache.check()
+    assert snapshot(ctx.cache) != before
+    assert failures or name == "clear"
+
+
+def test_a_copy_between_streams_is_there_at_once(llama: Decoder) -> None:  # [L≠] study T13
+    ctx = Context(llama, n_ctx=256, n_seq_max=4, policy="streams", **F32)
+    for s in (0, 1):
+        ctx.decode(Batch.one(tokens(20, s), seq=s))
+    theirs, ours = (ctx.cache.state_write(s) for s in (0, 1))
+    ctx.cache.seq_cp(0, 1)
+    copied = ctx.cache.state_write(1)
+    # The head, the number of streams, that of the cells of each up to its own, the cells with their ids.
+    rows = [8 + 4 + 4 * n + 20 * 12 for n in (1, 2)]
+    assert theirs[rows[0] : -12] == copied[rows[1] : -8]
+    assert theirs[rows[0] : -12] != ours[rows[1] : -8]
+    ctx.cache.state_read(ours, 1)
+    ctx.decode(Batch.one([1], seq=2))
+    assert ctx.cache.state_write(1) == ours
+
+
+@pytest.mark.parametrize(("used", "n"), [(6, 256), (256, 256), (257, 512), (1000, 1000)])
+def test_attended_cells(used: int, n: int) -> None:  # [L] T1
+    cache = small(1000)
+    fill(cache, "0" * used)
+    assert cache.n == n
+
+
+def test_defrag_in_parts() -> None:  # [O] S1
+    cache = small(12)
+    fill(cache, "00..11.222.2")
+    assert cache.defrag(max_moves=1).moves == ((9, 2, 1),)
+    assert (cache.map(), cache.used) == ("002.11.22..2", 8)
+    cache.check()
+    while cache.defrag(max_moves=1).moves:
+        cache.check()
+    assert cache.map() == "00221122"
+    assert cache.keys.layers[0][:8, 0, 0].tolist() == [0, 1, 9, 11, 4, 5, 8, 7]

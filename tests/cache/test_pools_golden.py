@@ -82,6 +82,34 @@ def test_window_states_are_read_and_written_alike(tmp_path: Path, seq: int) -> N
     assert close(ctx.decode(Batch.one([TEXT[299]], 299)), "gemma3/logits")
 
 
+def test_partial_states_are_checkpoints(tmp_path: Path) -> None:
+    """A sequence's state less its first part is what llama.cpp writes with PARTIAL_ONLY."""
+    ctx = context(tmp_path, GEMMA3)
+    blob = golden("gemma3/sequence")
+    ctx.cache.state_read(blob, 0)
+    part = ctx.cache.state_write(0, partial=True)
+    assert part[:8] == blob[:8]
+    assert blob.endswith(part[8:])
+    assert len(part) * 10 < len(blob)
+    for _ in range(20):
+        ctx.decode(Batch.one(TEXT[:16], None, 0))
+    with pytest.raises(CannotRewind):
+        ctx.cache.seq_rm(0, 299, -1)
+    assert ctx.cache.state_read(part, 0, partial=True) == 8
+    ctx.cache.check()
+    assert (ctx.cache.seq_pos_min(0), ctx.cache.seq_pos_max(0)) == (292, 299)
+    assert ctx.cache.used == 300
+    ctx.cache.seq_rm(0, 299, -1)
+    assert close(ctx.decode(Batch.one([TEXT[299]], 299)), "gemma3/logits")
+    before = ctx.cache.state_write()
+    with pytest.raises(CannotRewind, match="does not hold position 299"):
+        ctx.cache.state_read(part, 1, partial=True)
+    for cut in range(0, len(part), 37):
+        with pytest.raises((Corrupt, Incompatible)):
+            ctx.cache.state_read(part[:cut], 0, partial=True)
+    assert ctx.cache.state_write() == before
+
+
 def test_a_restored_window_rewinds_as_far_as_it_holds(tmp_path: Path) -> None:
     ctx = context(tmp_path, GEMMA3)
     ctx.cache.state_read(golden("gemma3/sequence"), 2)
@@ -132,8 +160,42 @@ def test_recurrent_states_are_read_and_written_alike(tmp_path: Path, seq: int) -
     ctx.cache.check()
     ctx.cache.seq_add(0, 0, -1, -4)
     assert close(ctx.decode(Batch.one([TEXT[20]], 6, 0)), "mamba/diverged")
+    if seq == 0:
+        assert ctx.cache.state_write(0, partial=True) == ctx.cache.state_write(0)
     session = ctx.cache.session_write(TEXT[:10], seq)
     assert ctx.cache.session_read(session, seq) == TEXT[:10]
+
+
+def test_shared_cells_do_not_keep_the_pool_full(tmp_path: Path) -> None:  # [L≠] study T10 (b)
+    # llama.cpp uses cells of several sequences never again: it has no room for the last batch here, and has
+    # by then dropped positions 0 to 99 of sequence 0.
+    ctx = context(tmp_path, GEMMA3)
+
+    def feed(seqs: list[int], start: int, end: int) -> Any:
+        batch = Batch()
+        for i in range(start, end):
+            batch.add(TEXT[i % 300], i, seqs)
+        return ctx.decode(batch)
+
+    feed([1, 2], 0, 100)
+    feed([0], 0, 100)
+    feed([3], 0, 10)
+    feed([0], 100, 146)
+    ctx.cache.seq_rm(3)
+    batch = Batch()
+    for i in range(146, 162):
+        batch.add(TEXT[i], i, [0])
+    for i in range(100, 340):
+        batch.add(TEXT[i % 300], i, [1, 2])
+    row = ctx.decode(batch)
+    ctx.cache.check()
+    assert [ctx.cache.cells.seq_cells(s) for s in range(4)] == [162, 340, 340, 0]
+    assert [ctx.cache.seq_pos_max(s) for s in range(4)] == [161, 339, 339, -1]
+    fresh = context(tmp_path, GEMMA3)
+    for start in range(0, 340, 16):
+        texts = [TEXT[i % 300] for i in range(start, min(start + 16, 340))]
+        expected = fresh.decode(Batch.one(texts, start))
+    assert np.abs((row - expected).numpy()).max() < TOLERANCE * float(np.ptp(expected.numpy()))
 
 
 @pytest.mark.parametrize("name", ["gemma3", "mamba"])

@@ -1,0 +1,368 @@
+"""Random scripts on aleator's cache and llama.cpp's, live: codes, positions, logits, and states exchanged.
+
+    python tools/compare_cache.py                    100 scripts
+    python tools/compare_cache.py --seeds 40 80 -v   those, one line each
+
+Needs llama-cpp-python (the extra ``bench``); nothing is kept.  Each script has a random small model (llama,
+qwen2 or qwen3) and cache (types, layout, one pool or streams), and draws decodes of one, several and shared
+sequences, of wrong positions and of too much, removals, copies, shifts, divisions, and states, whole and of a
+sequence, that both then read, from either side.  After each operation codes, positions and everything in
+a state that is not a number of K or V must be equal, and a state that was read must be written back byte
+for byte.  Logits are compared with those of a third cache, llama.cpp's in float32: on average of a script ours
+may be at most 1.15 times as far from it as its own of the same types, and in no decode far.
+
+What llama.cpp gets wrong is left out: states while a shift or a copy is pending, the direction of its
+division (made of shifts here), keys in blocks that it cannot turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import struct
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+import numpy.typing as npt
+from golden_cache import update_twins
+from golden_state import Case, Llama
+from make_models import Spec, write_model
+
+from aleator.core.errors import CacheError, CacheFull
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+
+N_SEQ, SHARE = 4, 256
+ROUNDING = {"f32": 2e-5, "f16": 2e-3, "q8_0": 5e-3, "q4_0": 5e-2}
+"""About what a type does to logits, relative to their range."""
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass
+class Setting:
+    """A model and a cache."""
+
+    spec: Spec
+    case: Case
+    streams: bool
+
+    @property
+    def shifts(self) -> bool:
+        """Whether llama.cpp turns such keys, and without another magnitude."""
+        return self.case.shifts and self.spec.scaling != "yarn"
+
+    def __str__(self) -> str:
+        s = self.spec
+        place = "streams" if self.streams else "unified"
+        return f"{self.case.name} {place} {s.n_layers} layers, {s.n_kv_heads} of {s.n_heads} heads {s.scaling}"
+
+
+def draw_setting(rng: random.Random, seed: int) -> Setting:
+    arch = rng.choice(["llama", "qwen2", "qwen3"])
+    type_k, type_v = (rng.choice(["f32", "f16", "q8_0", "q4_0"]) for _ in range(2))
+    flash = True if type_v.startswith("q") else rng.random() < 0.5
+    dim = rng.choice([32, 64, 128])
+    groups = rng.choice([1, 2])
+    spec = Spec(
+        arch=arch,
+        n_layers=rng.choice([1, 2, 3]),
+        n_embd=64,
+        n_kv_heads=rng.choice([1, 2]),
+        head_dim=dim,
+        n_ff=64,
+        bias=arch == "qwen2",
+        tied=rng.random() < 0.3,
+        scaling=rng.choice(["none", "none", "linear", "yarn"]),
+        factor=4.0,
+        seed=1000 + seed,
+    )
+    spec.__dict__["n_heads"] = spec.n_kv_heads * groups
+    if arch == "qwen2":  # its heads make up the width
+        spec.__dict__["n_embd"] = spec.n_heads * dim
+    streams = rng.random() < 0.35
+    return Setting(spec, Case(arch, dim, type_k, type_v, flash), streams)
+
+
+def meta(blob: bytes, whole: bool, streams: int) -> bytes:
+    """What is not a number of K or V: the head, cells, types and sizes."""
+    at = 4 + struct.unpack_from("<I", blob)[0] if whole else 8
+    out = [blob[:at]]
+
+    def take(n: int) -> bytes:
+        nonlocal at
+        out.append(blob[at : at + n])
+        at += n
+        return out[-1]
+
+    def number() -> int:
+        return int(struct.unpack("<I", take(4))[0])
+
+    assert number() == streams  # noqa: S101
+    for _ in range(streams):
+        n = number()
+        if n == 0:
+            continue
+        for _ in range(n):
+            take(4)
+            take(4 * number())
+        by_channel, layers = number(), number()
+        for side in "kv":
+            for _ in range(layers):
+                take(4)
+                if side == "v" and by_channel:
+                    rows = number() * number() * n
+                else:
+                    rows = struct.unpack("<Q", take(8))[0] * n
+                at += rows
+    assert at == len(blob)  # noqa: S101
+    return b"".join(out)
+
+
+class Comparison:
+    """Three caches with the same history: aleator's, llama.cpp's, and llama.cpp's in float32."""
+
+    def __init__(self, setting: Setting, path: Path, rng: random.Random) -> None:
+        self.setting, self.rng = setting, rng
+        case, n_ctx = setting.case, SHARE * (N_SEQ if setting.streams else 1)
+        options: dict[str, Any] = {"n_ctx": n_ctx, "unified": not setting.streams}
+        self.theirs = Llama(path, case, **options)
+        self.exact = Llama(path, Case(case.arch, case.head_dim, "f32", "f32", False), **options)
+        self.ours = Context(
+            build_decoder(open_weights(path)),
+            n_ctx=n_ctx,
+            n_batch=256,
+            n_ubatch=64,
+            n_seq_max=N_SEQ,
+            type_k=case.type_k,
+            type_v=case.type_v,
+            flash_attn=case.flash,
+            policy="streams" if setting.streams else "unified",
+        )
+        self.pending = False  # llama.cpp has a shift or a copy to do
+        self.twins: set[frozenset[int]] = set()
+        self.apart = [(0.0, 0.0)]
+        self.counts: dict[str, int] = {}
+
+    def close(self) -> None:
+        self.theirs.close()
+        self.exact.close()
+
+    def tops(self) -> list[int]:
+        return [
+            int(llama_cpp.llama_memory_seq_pos_max(self.theirs.memory, s)) for s in range(N_SEQ)
+        ]
+
+    def draw(self) -> list[Any]:
+        rng, top, streams = self.rng, self.tops(), self.setting.streams
+        kinds = {"one": 8, "many": 5, "wrong": 2, "rm": 7, "cp": 4, "clear": 0.2, "whole": 2}
+        kinds |= {"sequence": 4} | ({} if streams else {"coupled": 4, "keep": 0.4})
+        if self.setting.shifts:
+            kinds |= {"add": 4, "div": 1}
+        kind = rng.choices(list(kinds), list(kinds.values()))[0]
+        a, b = rng.sample(range(N_SEQ), 2)
+        if kind == "one":
+            start = top[a] + 1 if top[a] >= 0 else rng.choice([0, 0, 0, 12])
+            return [
+                "decode",
+                [[start + i, [a]] for i in range(rng.choice([1, 1, 2, 5, 30, 70, 100]))],
+            ]
+        if kind == "many":
+            nexts = {s: top[s] + 1 for s in rng.sample(range(N_SEQ), 3)}
+            rows = []
+            for _ in range(rng.choice([3, 9, 40, 80])):
+                s = rng.choice(list(nexts))
+                rows.append([nexts[s], [s]])
+                nexts[s] += 1
+            return ["decode", rows]
+        if kind == "coupled":
+            if self.twins:
+                a, b = sorted(rng.choice(sorted(self.twins, key=sorted)))
+            if top[a] != top[b] or (top[a] >= 0 and not self.twins):
+                return ["rm", a, -1, -1]
+            return ["decode", [[top[a] + 1 + i, [a, b]] for i in range(rng.choice([1, 4, 20]))]]
+        if kind == "wrong":
+            pos = -3 if top[a] < 0 else top[a] + rng.choice([0, 2, -5, 9])
+            return ["decode", [[pos, [a]]]]
+        p0, p1 = rng.randrange(-1, 60), rng.choice([-1, rng.randrange(0, 90)])
+        if kind == "rm":
+            return ["rm", rng.choice([a, a, a, a, -1]), *rng.choice([(p0, p1), (p0, -1), (-1, -1)])]
+        if kind == "cp":
+            ranges = [(-1, -1), (0, -1), (p0, p1)][: 2 if streams else 3]
+            return ["cp", a, b, *rng.choice(ranges)]
+        if kind == "add":
+            return ["add", a, p0, p1, rng.choice([-20, -3, -1, 1, 4, 30])]
+        if kind == "div":
+            return ["div", a, p0, p1, rng.choice([2, 3])]
+        if kind == "sequence":
+            return ["sequence", a, rng.choice([a, b]), rng.random() < 0.5]
+        if kind == "whole":
+            return ["whole", rng.random() < 0.5]
+        return [kind, a] if kind == "keep" else [kind]
+
+    def apply(self, op: list[Any]) -> str:
+        """Carry an operation out in all three; what is wrong, or nothing."""
+        before = self.tops()
+        name = op[0]
+        if name in ("whole", "sequence") and self.pending:
+            return ""
+        self.counts[name] = self.counts.get(name, 0) + 1
+        if name == "decode":
+            wrong = self.decode(op[1])
+        elif name == "whole":
+            wrong = self.exchange(-1, -1, op[1])
+        elif name == "sequence":
+            wrong = self.exchange(op[1], op[2], op[3])
+            self.twins -= {pair for pair in self.twins if op[2] in pair}
+        else:
+            wrong = ""
+            for call in self.verbs(op):
+                self.verb(call)
+            self.pending |= name in ("add", "div") or (name == "cp" and self.setting.streams)
+        update_twins(op, before, self.twins)
+        return wrong or self.compare()
+
+    def verbs(self, op: list[Any]) -> list[list[Any]]:
+        """A division as shifts of one position each, since llama.cpp turns keys the wrong way by it."""
+        if op[0] != "div":
+            return [op]
+        _, seq, p0, p1, divisor = op
+        top = self.tops()[seq]
+        end = top + 1 if p1 < 0 else min(p1, top + 1)
+        return [["add", seq, p, p + 1, p // divisor - p] for p in range(max(p0, 0), end) if p]
+
+    def verb(self, op: list[Any]) -> None:
+        name, arguments = op[0], op[1:]
+        for llama in (self.theirs, self.exact):
+            if name == "clear":
+                llama_cpp.llama_memory_clear(llama.memory, True)
+            else:
+                getattr(llama_cpp, f"llama_memory_seq_{name}")(llama.memory, *arguments)
+        if name == "clear":
+            self.ours.cache.clear()
+        else:
+            getattr(self.ours.cache, f"seq_{name}")(*arguments)
+
+    def decode(self, rows: list[Any]) -> str:
+        tokens = [self.rng.randrange(64) for _ in rows]
+        triples = [(t, pos, seqs) for t, (pos, seqs) in zip(tokens, rows, strict=True)]
+        (code, theirs), (_, exact) = (x.try_decode(triples) for x in (self.theirs, self.exact))
+        batch, own = Batch(), 0
+        for triple in triples:
+            batch.add(*triple, logits=True)
+        try:
+            ours = self.ours.decode(batch).numpy()
+        except CacheError as error:
+            own = -99 if error.code is None else error.code
+        self.counts[f"code {code}"] = self.counts.get(f"code {code}", 0) + 1
+        if code != own:
+            return f"codes {code} and {own}"
+        if code:
+            return ""
+        self.pending = False
+        # Relative to the spread of each row; llama.cpp's own rounding is the measure.
+        spread = np.ptp(exact, axis=1)
+        far = [float((np.sqrt(((x - exact) ** 2).mean(1)) / spread).max()) for x in (ours, theirs)]
+        self.apart.append((far[0], far[1]))
+        rounding = max(ROUNDING[self.setting.case.type_k], ROUNDING[self.setting.case.type_v])
+        if far[0] <= 3 * far[1] + rounding:
+            return ""
+        return f"logits {far[0]:.2e}, its own {far[1]:.2e}"
+
+    def on_average(self) -> str:
+        """What is wrong with the logits of all decodes together."""
+        ours, theirs = np.mean(self.apart, axis=0)
+        if ours <= 1.15 * theirs + 1e-5:
+            return ""
+        return f"logits {ours:.2e}, its own {theirs:.2e}, on average"
+
+    def exchange(self, seq: int, target: int, from_ours: bool) -> str:
+        """Give the state of one side to both; the third keeps its own."""
+        own = self.exact.whole() if seq < 0 else self.exact.sequence(seq)
+        self.exact.restore(own, target)
+        blobs = [
+            self.theirs.whole() if seq < 0 else self.theirs.sequence(seq),
+            self.ours.cache.state_write(seq),
+        ]
+        streams = N_SEQ if self.setting.streams else 1
+        if meta(blobs[0], seq < 0, streams) != meta(blobs[1], seq < 0, streams):
+            return "states differ before the rows"
+        blob = blobs[from_ours]
+        taken = self.theirs.restore(blob, target)
+        try:
+            self.ours.cache.state_read(blob, target)
+        except CacheFull as error:
+            if taken:
+                return f"aleator refuses a state that llama.cpp takes: {error}"
+            self.ours.cache.seq_rm(target)  # as llama.cpp has done by then
+            self.counts["no room for a state"] = self.counts.get("no room for a state", 0) + 1
+            return ""
+        if not taken:
+            return "llama.cpp refuses a state that aleator takes"
+        if seq == target:
+            again = [self.theirs.whole(), self.ours.cache.state_write()]
+            if seq >= 0:
+                again = [self.theirs.sequence(seq), self.ours.cache.state_write(seq)]
+            if again[0] != again[1]:
+                return "what both have read they write differently"
+        return ""
+
+    def compare(self) -> str:
+        low, high = llama_cpp.llama_memory_seq_pos_min, llama_cpp.llama_memory_seq_pos_max
+        memory, cache = self.theirs.memory, self.ours.cache
+        theirs = [(int(low(memory, s)), int(high(memory, s))) for s in range(N_SEQ)]
+        ours = [(cache.seq_pos_min(s), cache.seq_pos_max(s)) for s in range(N_SEQ)]
+        if theirs != ours:
+            return f"ranges {theirs} and {ours}"
+        cache.check()
+        if not self.pending:
+            streams = N_SEQ if self.setting.streams else 1
+            a, b = (meta(x, True, streams) for x in (self.theirs.whole(), cache.state_write()))
+            if a != b:
+                return "cells differ"
+        return ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seeds", type=int, nargs=2, default=(0, 100), help="from and to")
+    parser.add_argument("--operations", type=int, default=50, help="of each script")
+    parser.add_argument("-v", "--verbose", action="store_true", help="a line for each script")
+    args = parser.parse_args()
+    wrong, counts, worst = 0, dict[str, int](), (0.0, 0.0)
+    for seed in range(*args.seeds):
+        rng = random.Random(seed)
+        setting = draw_setting(rng, seed)
+        with tempfile.TemporaryDirectory() as folder:
+            comparison = Comparison(
+                setting, write_model(Path(folder) / "m.gguf", setting.spec), rng
+            )
+            found = ""
+            ops: list[list[Any]] = []
+            while not found and len(ops) < args.operations:
+                ops.append(comparison.draw())
+                found = comparison.apply(ops[-1])
+            found = found or comparison.on_average()
+            comparison.close()
+        for name, n in comparison.counts.items():
+            counts[name] = counts.get(name, 0) + n
+        most = max(comparison.apart)
+        worst = max(worst, most)
+        if found:
+            wrong += 1
+            print(f"seed {seed}: {setting}\n  operation {len(ops)}: {found}: {ops[-3:]}")
+        elif args.verbose:
+            print(f"seed {seed}: {setting}: logits {most[0]:.1e}, its own {most[1]:.1e}")
+    print(f"{args.seeds[1] - args.seeds[0]} scripts, {wrong} of them with a difference; {counts}")
+    print(
+        f"logits at most {worst[0]:.1e} of their range from float32's, its own there {worst[1]:.1e}"
+    )
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
