@@ -257,7 +257,7 @@ class Run:
         room = self._n_ctx - 1 - len(slot.tokens)
         if request.max_tokens is not None:
             room = min(room, request.max_tokens - len(slot.completion.tokens) - 1)
-        room = min(room, self._context.cache.rewindable)
+        room = min(room, self._context.rewindable(len(self.slots)))
         return request.spell(request.chain.jump_forward())[: max(0, min(room, slot.guess))]
 
     def _draw_after(self, active: list[tuple[Slot, list[int]]], logits: torch.Tensor) -> None:

@@ -11,6 +11,7 @@ how rows are cut.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -590,27 +591,15 @@ def counters(device: torch.device) -> torch.Tensor:
     return _counters[device]
 
 
-def run(
-    logits: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    q: torch.Tensor | None,
-    min_p: torch.Tensor | None,
-    seeds: torch.Tensor | None,
-    positions: torch.Tensor | None,
-    eps: float,
-    guess: int,
-    limit: int,
-    input_is_logits: bool,
-    indices: torch.Tensor | None,
-    select: torch.Tensor | None,
-    listed: torch.Tensor | None,
-    probs: torch.Tensor | None,
-) -> None:
+def run(call: Any, outputs: Iterable[torch.Tensor | None]) -> None:
     """Write the outputs that are not ``None``; no host synchronisation, so a CUDA graph can capture it.
 
-    The arguments have been checked; rows of ``logits`` and ``q`` are contiguous.
+    The arguments (``aleator.ops.arguments.Call``) have been checked; rows of ``logits`` and ``q`` are
+    contiguous.
     """
+    logits, q, seeds, input_is_logits = call.logits, call.q, call.seeds, call.input_is_logits
+    limit, eps = call.limit, call.eps
+    indices, select, listed, probs = outputs
     rows, n_vocab = logits.shape
     n_tiles = triton.cdiv(n_vocab, 128)
     device, options = logits.device, {"enable_fp_fusion": False}
@@ -634,16 +623,19 @@ def run(
     if listed is not None and probs is not None:
         listed.zero_()
         probs.zero_()
-    k, p = top_k.reshape(-1).contiguous(), top_p.reshape(-1).contiguous()
-    m = p if min_p is None else min_p.reshape(-1).contiguous()
-    s = totals if seeds is None else seeds.reshape(-1).contiguous()
-    n = totals if positions is None else positions.reshape(-1).contiguous()
-    has_min_p, block_t = min_p is not None, max(16, triton.next_power_of_2(n_tiles))
+    k, p, m, s, n = (
+        other if given is None else given.reshape(-1).contiguous()
+        for given, other in (
+            (call.top_k, None), (call.top_p, None), (call.min_p, maxima), (seeds, totals),
+            (call.positions, totals),
+        )
+    )  # fmt: skip
+    has_min_p, block_t = call.min_p is not None, max(16, triton.next_power_of_2(n_tiles))
     noise = maxima if q is None else q
     lists = candidates if listed is None else listed
     list_probs = maxima if probs is None else probs
     stride, q_stride = logits.stride(0), noise.stride(0)
-    guess = max(0, min(guess, n_vocab))
+    guess = max(0, min(call.top_k_guess, n_vocab))
     # Programs of the sweeps take 64 tiles, and few rows are cut finer, so that every processor has work.
     cut = 64 if rows * triton.cdiv(n_tiles, 64) >= FULL else 8
     tile_maxima[(rows, triton.cdiv(n_tiles, cut))](

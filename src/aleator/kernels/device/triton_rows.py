@@ -63,8 +63,9 @@ from aleator.kernels.device.triton_sparse import DEAD, INFINITE, bit_of
 from aleator.kernels.device.triton_tiles import STEP, TILE, WIDTH, choose_tiles, kth_delegate
 
 UNDECIDED = tl.constexpr(-2)  # a token that the list could not tell
-PATHS = ("list", "window", "whole", "refused", "torch")
-AT_LIST, AT_WINDOW, AT_WHOLE, AT_REFUSED, AT_TORCH = (tl.constexpr(i) for i in range(5))
+PATHS = ("list", "window", "whole", "refused", "torch", "tiles")
+"""How many rows took each path, and how many tiles were read again to make lists."""
+AT_LIST, AT_WINDOW, AT_WHOLE, AT_REFUSED, AT_TORCH, AT_TILES = (tl.constexpr(i) for i in range(6))
 
 
 @triton.jit
@@ -292,11 +293,13 @@ def choose(
         count = gather(
             source, n_selected, shown, infinite, floor, buffers, CAP, SPARSE, H
         )  # the first n, and few more
-        if count > CAP:
+        tl.atomic_add(paths + AT_TILES, n_selected)
+        if count > CAP:  # ties, or large logits side by side
             floor = last_key(
                 source, n_selected, shown, infinite, top, 1.0, n.to(tl.int64), False, SPARSE, H
             )
             count = gather(source, n_selected, shown, infinite, floor, buffers, CAP, SPARSE, H)
+            tl.atomic_add(paths + AT_TILES, 27 * n_selected)
         if count > SIZE:
             at = tl.arange(0, CAP)
             keys = tl.load(buffers + at, mask=at < count, other=NOTHING)

@@ -192,10 +192,12 @@ def settle(
             x = tl.where(bit_of(allowed + row * n_words, token, token >= 0), x, float("-inf"))
         tl.store(values + at, x, mask=at < H)
         infinite = infinite | (tl.max((x == float("inf")).to(tl.int32), axis=0) > 0)
+    tl.debug_barrier()
     for first in range(0, H, CHUNK):
         at = first + tl.arange(0, CHUNK)
         x = tl.load(values + at, mask=at < H, other=float("-inf"))
         tl.store(values + at, canonical(x, infinite, True), mask=at < H)
+    tl.debug_barrier()
     dead = infinite & (top < float("inf"))
     for i in tl.static_range(len(WRITERS)):
         if WRITERS[i] != NOTHING_TO_DO:
@@ -221,11 +223,13 @@ def settle(
                     tl.store(values + at, canonical(written, False, True), mask=at < H)
                     most = tl.max((written == float("inf")).to(tl.int32), axis=0)
                     spoilt = spoilt | (most > 0)
+                tl.debug_barrier()
                 if spoilt:  # only the tokens at +inf remain
                     for first in range(0, H, CHUNK):
                         at = first + tl.arange(0, CHUNK)
                         z = tl.load(values + at, mask=at < H, other=float("-inf"))
                         tl.store(values + at, canonical(z, True, True), mask=at < H)
+                    tl.debug_barrier()
                 dead = dead | spoilt
     best = tl.full([], float("-inf"), tl.float32)
     for first in range(0, H, CHUNK):
