@@ -40,7 +40,7 @@ from aleator.samplers import ReferenceChain, SamplerChain, sample_batch
 from aleator.samplers import index as S
 
 STEPS = 4
-SIZES = {16: 0.25, 64: 0.30, 256: 0.30, 1024: 0.11, 4096: 0.04}
+SIZES = {16: 0.28, 64: 0.31, 256: 0.30, 1024: 0.08, 4096: 0.03}
 """Vocabularies, and their share of the rows."""
 LARGE = (128_256, 151_936)
 KINDS = (
