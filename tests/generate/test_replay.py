@@ -227,7 +227,7 @@ def test_free_cells_may_hold_anything(make_decoder: MakeDecoder) -> None:
 
 
 class PretendedGraphs:
-    """torch.cuda's names for graphs, on the CPU: what is done while capturing is undone, and done by a replay."""
+    """torch.cuda's names for graphs, on the CPU: what is done while capturing is undone; a replay does it."""
 
     def __init__(self, loop: DecodeLoop) -> None:
         self._loop, self.captures, self.replays = loop, 0, 0
