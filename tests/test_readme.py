@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 BLOCKS = [
     block
-    for name in ("README.md", "docs/kv-cache.md")
+    for name in ("README.md", "docs/kv-cache.md", "docs/device.md")
     for block in re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
 ]
 

@@ -64,6 +64,19 @@ def run_rank(rank: int, ranks: int, store: str, out: str) -> None:
             z = torch.from_numpy(rows_of(family, BATCH, N_VOCAB, step))
             tokens = sharded.sample(z[:, first:end].contiguous()).tolist()
             lines.append(f"{name} {family} {tokens} {sharded.exchanged}")
+    # Parts that overlap, leave a gap, or end too early: every rank says so, and nothing hangs.
+    for wrong, width in (
+        (first - (rank == 1), end - first),
+        (first, end - first - (rank == ranks - 1)),
+    ):
+        broken = ShardedChain([S.Greedy()], BATCH, N_VOCAB, first=wrong, max_tokens=4)
+        with pytest.raises(LogitsError, match=r"consecutive parts|the ranks have"):
+            broken.sample(torch.zeros(BATCH, width))
+    with pytest.raises(LogitsError, match=f"and had {end - first} before"):
+        sharded.sample(torch.zeros(BATCH, end - first + 1 - 2 * (end - first > 1)))
+    live = torch.arange(BATCH) % 2 == 0
+    tokens = sharded.sample(torch.ones(BATCH, end - first), live=live).tolist()
+    lines.append(f"live {[token >= 0 for token in tokens]}")
     Path(out, str(rank)).write_text("\n".join(lines))
     dist.destroy_process_group()
 
@@ -91,6 +104,7 @@ def test_every_rank_draws_what_one_would(ranks: int, tmp_path: Path) -> None:
             assert line.startswith(f"{name} {family} {tokens} "), line
             exchanged = int(line.rsplit(" ", 1)[1])
             assert exchanged < (1200 if name in ("top_k", "mirostat_v2") else 10_000)
+    assert next(lines) == "live [True, False, True, False]"
 
 
 @pytest.fixture

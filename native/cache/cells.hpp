@@ -82,6 +82,13 @@ class Cells {
   void put(const int64_t* cells, const int32_t* positions, const uint64_t* owners,
            const Extra* extras, int64_t n);
 
+  // As find, of a cache whose sequences see only their last `window` positions (and those below
+  // `keep`): a cell counts as free, too, whose only owner's next token does not see it.  That owner
+  // leaves the cells found, and all at lower positions from `keep` on; those that become free are
+  // appended to `emptied`.  llama.cpp's rule.  To be called between begin and commit.
+  std::vector<int64_t> take_in_ring(int64_t n, int32_t window, int32_t keep, int32_t stream,
+                                    std::vector<int64_t>& emptied);
+
   // Ranges are [p0, p1); p0 < 0 is 0 and p1 < 0 is infinity.
   void seq_rm(int32_t seq, int32_t p0, int32_t p1);  // seq -1: every sequence
   void seq_cp(int32_t src, int32_t dst, int32_t p0, int32_t p1);
@@ -91,6 +98,8 @@ class Cells {
   int32_t seq_pos_min(int32_t seq) const { return runs(seq).min(); }
   int32_t seq_pos_max(int32_t seq) const { return runs(seq).max(); }
   int64_t seq_cells(int32_t seq) const { return runs(seq).cells(); }
+  // With streams: dst's head is where src's is in its own share.
+  void follow_head(int32_t dst, int32_t src);
   bool same_cells(int32_t a, int32_t b) const;
   void clear();
 

@@ -236,6 +236,18 @@ ALEATOR_BIND(cells) {
            "they have them, extras (int32 [n, 3]: y, x, token); return them.")
       .def("put", &put, "cells"_a, "positions"_a, "owners"_a, "extras"_a = nb::none(),
            "Give these free cells (int64 [n]) positions, owners and extras.")
+      .def(
+          "take_in_ring",
+          [](Cells& c, int64_t n, int32_t window, int32_t keep, int32_t stream) {
+            std::vector<int64_t> emptied;
+            auto found = c.take_in_ring(n, window, keep, stream, emptied);
+            return nb::make_tuple(owned_array(std::move(found)), owned_array(std::move(emptied)));
+          },
+          "n"_a, "window"_a, "keep"_a = 0, "stream"_a = 0,
+          "As find, where cells count as free, too, whose only owner's next token does not see "
+          "them "
+          "in its window, nor as one of the first keep positions: (cells, those emptied for them); "
+          "no cells if there are not that many. llama.cpp's rule.")
       .def("seq_rm", &Cells::seq_rm, "seq"_a, "p0"_a = -1, "p1"_a = -1)
       .def("seq_cp", &Cells::seq_cp, "src"_a, "dst"_a, "p0"_a = -1, "p1"_a = -1)
       .def("seq_keep", &Cells::seq_keep, "seq"_a)
@@ -273,6 +285,8 @@ ALEATOR_BIND(cells) {
           "The sequence's cells in a range that others own too, int64.")
       .def("sharers", &Cells::sharers, "seq"_a, "p0"_a = -1, "p1"_a = -1,
            "Ascending ids of the other sequences that own any of its cells in a range.")
+      .def("follow_head", &Cells::follow_head, "dst"_a, "src"_a,
+           "With streams: dst's head is where src's is in its own share.")
       .def("same_cells", &Cells::same_cells, "a"_a, "b"_a, "Do a and b own the same cells?")
       .def("duplicate", &duplicate, "source"_a, "target"_a, "seq"_a, "leave"_a,
            "Free cells target become what source are, owned by seq alone; with leave seq leaves "

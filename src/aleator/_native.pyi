@@ -152,6 +152,11 @@ class Cells:
     def put(self, cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)], extras: Annotated[NDArray[numpy.int32], dict(shape=(None, 3), order='C', device='cpu', writable=False)] | None = None) -> None:
         """Give these free cells (int64 [n]) positions, owners and extras."""
 
+    def take_in_ring(self, n: int, window: int, keep: int = 0, stream: int = 0) -> tuple:
+        """
+        As find, where cells count as free, too, whose only owner's next token does not see them in its window, nor as one of the first keep positions: (cells, those emptied for them); no cells if there are not that many. llama.cpp's rule.
+        """
+
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> None: ...
 
     def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None: ...
@@ -186,6 +191,9 @@ class Cells:
         """
         Ascending ids of the other sequences that own any of its cells in a range.
         """
+
+    def follow_head(self, dst: int, src: int) -> None:
+        """With streams: dst's head is where src's is in its own share."""
 
     def same_cells(self, a: int, b: int) -> bool:
         """Do a and b own the same cells?"""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,15 +16,20 @@ from aleator.kernels import host
 from aleator.kernels.device.base import DeviceSampler, DeviceStep
 from aleator.kernels.device.candidates import NOTHING, DeviceCandidates
 from aleator.kernels.device.index import device_form
+from aleator.kernels.device.logit_bias import check_tokens
 from aleator.kernels.device.peak import PeakBytes
 from aleator.kernels.device.report import Report
-from aleator.kernels.device.token_mask import unpack
+from aleator.kernels.device.token_mask import allow
 from aleator.kernels.device.user import DeviceUser
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.batch import sample_batch
 from aleator.samplers.chain import SamplerChain
+from aleator.samplers.logit_bias import LogitBias
 from aleator.samplers.plan import Plan, bound, make_plan
 from aleator.samplers.user import UserSampler
+
+if TYPE_CHECKING:
+    from aleator.kernels.device.triton_chain import TritonChain
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -77,8 +83,10 @@ class DeviceChain:
         n_vocab: tokens of a row of logits, at most 2^20.
         device: where the logits will be.
         max_tokens: tokens, prompt and generated, that a row's history holds.
-        kernels: "torch": PyTorch operations, on any device; "host": the native kernels, on the CPU only,
-            many times as fast there; "auto": those on the CPU, else PyTorch.
+        kernels: "triton": fused kernels that read the logits once, on CUDA devices (or under Triton's
+            interpreter); "torch": PyTorch operations, on any device; "host": the native kernels, on the CPU
+            only, many times as fast there; "auto": host on the CPU, Triton on CUDA where it is installed and
+            no report is asked for, else PyTorch.
         logprobs: have :attr:`report` filled with log-probabilities of the tokens that are chosen, and of so
             many most probable ones, before and after the samplers; None: not.
         kept: have it filled with the tokens that the samplers kept.
@@ -129,8 +137,10 @@ class DeviceChain:
                 raise ParameterError(
                     name, f"{name}={value!r} is out of range: give {low} to {high}"
                 )
-        if kernels not in ("auto", "torch", "host"):
-            raise ParameterError("kernels", f"kernels={kernels!r}: choose auto, torch or host")
+        if kernels not in ("auto", "triton", "torch", "host"):
+            raise ParameterError(
+                "kernels", f"kernels={kernels!r}: choose auto, triton, torch or host"
+            )
         on_cpu = device.type == "cpu"
         if kernels == "host" and not on_cpu:
             raise ParameterError("kernels", f"kernels='host' is for the CPU, not {device}")
@@ -138,7 +148,8 @@ class DeviceChain:
             template = SamplerChain(template, seed=0)
         self.max_batch, self.n_vocab, self.max_tokens = max_batch, n_vocab, max_tokens
         self.device = device
-        self.kernels = "torch" if kernels == "torch" or not on_cpu else "host"
+        self._reports = logprobs is not None or kept
+        self.kernels = _kernels_for(device, self._reports) if kernels == "auto" else kernels
         self._template = _portable(template)
         self._places: list[DeviceSampler] = []
         self._kinds: list[type[DeviceSampler]] = []
@@ -153,15 +164,30 @@ class DeviceChain:
             if isinstance(place, DeviceUser) and isinstance(sampler, UserSampler):
                 place.bind(sampler.user)
             self._places.append(place)
-        rows, length = (max_batch, max_tokens) if self.kernels == "torch" else (0, 0)
+        self._fused = self._fuse() if self.kernels == "triton" else None
+        rows, length = (max_batch, max_tokens) if self.kernels != "host" else (0, 0)
         self._history = torch.zeros(rows, length, dtype=torch.int32, device=device)
         self._generated = torch.zeros(rows, length, dtype=torch.bool, device=device)
         self._length = torch.zeros(rows, dtype=torch.int64, device=device)
         self._position = torch.zeros(rows, dtype=torch.int64, device=device)
-        self._reports = logprobs is not None or kept
         self.report = Report(max_batch, n_vocab, device, logprobs, kept)
         self.candidates: DeviceCandidates | None = None
         self._rows: list[_Row] = []
+
+    def _fuse(self) -> TritonChain:
+        """The Triton kernels for the places."""
+        if self._reports:
+            raise ParameterError(
+                "kernels",
+                "kernels='triton' fills no report: leave out logprobs and kept, or choose 'torch'",
+            )
+        try:
+            from aleator.kernels.device.triton_chain import TritonChain
+        except ImportError:
+            raise ParameterError(
+                "kernels", "kernels='triton' needs Triton: pip install triton, or choose 'torch'"
+            ) from None
+        return TritonChain(self._places, self.max_batch, self.n_vocab, self.device, self.max_tokens)
 
     @staticmethod
     def bytes_for(
@@ -190,22 +216,29 @@ class DeviceChain:
             dtype: of the logits.
 
         """
-        on_cpu = torch.device(device).type == "cpu"
         made = DeviceChain.__new__(DeviceChain)
-        if kernels == "torch" or not on_cpu:
-            meta = torch.device("meta")  # tensors with a size and no memory
-            made._allocate(template, max_batch, n_vocab, meta, max_tokens, "torch", logprobs, kept)
-        else:
+        if kernels == "auto":
+            kernels = _kernels_for(torch.device(device), logprobs is not None or kept)
+        if kernels == "host":
             made._allocate(
                 template, 1, n_vocab, torch.device(device), 1, kernels, None, False
             )  # checks
             report = Report(max_batch, n_vocab, torch.device("meta"), logprobs, kept)
             return ChainBytes(report.nbytes, 0)
+        meta = torch.device("meta")  # tensors with a size and no memory
+        made._allocate(template, max_batch, n_vocab, meta, max_tokens, kernels, logprobs, kept)
+        tensors = made.nbytes
+        if made._fused is not None:
+            made._rows = [_Row(made._template)]
+            made.set_row(0)
+            if not made._fused.plan(1, False).torch:
+                return ChainBytes(tensors, 8 * max_batch)
+            made._fused = None  # PyTorch does it
         with PeakBytes() as peak:
             logits = torch.empty(max_batch, n_vocab, dtype=dtype, device=meta)
             given = peak.now
             made._sample_on_device(logits, None, None, max_batch)
-        return ChainBytes(made.nbytes, peak.most - given)
+        return ChainBytes(tensors, peak.most - given)
 
     def __repr__(self) -> str:
         return f"DeviceChain({self._template!r}, max_batch={self.max_batch}, device={self.device})"
@@ -218,7 +251,12 @@ class DeviceChain:
             sum(t.nbytes for t in own)
             + sum(place.nbytes for place in self._places)
             + self.report.nbytes
+            + (0 if self._fused is None else self._fused.nbytes)
         )
+
+    def paths(self, *, reset: bool = False) -> dict[str, int]:
+        """How many rows took which path through the Triton kernels (docs/device.md); waits for the device."""
+        return {} if self._fused is None else self._fused.paths(reset)
 
     def plan(self) -> Plan | str:
         """Which samplers run where, what crosses to the host, and why; print it."""
@@ -251,7 +289,12 @@ class DeviceChain:
             )
         slots, tail = self._fit(chain)
         made = _Row(chain.clone())
+        for token in chain.history:
+            self._check_token(token)
         if self.kernels == "host":
+            for sampler in chain._samplers:
+                if isinstance(sampler, LogitBias):
+                    check_tokens(sampler.logit_bias, self.n_vocab)
             self._rows[row] = made
             return
         for place, found in zip(self._places, slots, strict=True):
@@ -274,14 +317,14 @@ class DeviceChain:
                 "max_tokens",
                 f"the chain has accepted {len(history)} tokens: max_tokens is too small",
             )
-        for token in history:
-            self._check_token(token)
         for place, found in zip(self._places, slots, strict=True):
             if found is None:
                 place.clear(row)
             else:
                 place.set(row, *found)
         self._rows[row] = made
+        if self._fused is not None:
+            self._fused.set(row, made.slots, made.tail is not None)
         self._length[row] = self._position[row] = 0
         self.extend(row, history)
 
@@ -389,13 +432,15 @@ class DeviceChain:
             raise ParameterError(
                 "rows", f"rows must name each of 0 to {self.max_batch - 1} once, not {list(rows)}"
             )
-        if self.kernels == "torch":
+        if self.kernels != "host":
             index = torch.tensor(list(rows), device=self.device)
             tensors = [self._history, self._generated, self._length, self._position]
             for place in self._places:
                 tensors += place.rows.values()
             for tensor in tensors:
                 tensor.copy_(tensor[index])
+            if self._fused is not None:
+                self._fused.permute(rows, index)
         self._rows = [self._rows[row] for row in rows]
 
     def sample(
@@ -423,7 +468,7 @@ class DeviceChain:
         logits = logits.detach()
         if self.kernels == "host":
             return self._sample_on_host(logits, allowed, live, batch)
-        self._require_room(batch)
+        self._require_room([1] * batch, live)
         heads = {row: head for row in range(batch) if (head := self._rows[row].head) is not None}
         if heads:
             allowed = self._masked(heads, allowed, batch)
@@ -432,14 +477,20 @@ class DeviceChain:
             for row, token in zip(heads, tokens[list(heads)].tolist(), strict=True):
                 if token != NOTHING:
                     heads[row].accept(token, True)
-        self._count(batch)
+        self._count([1] * batch)
         return tokens
 
     def _sample_on_device(
         self, logits: Tensor, allowed: Tensor | None, live: Tensor | None, batch: int
     ) -> Tensor:
-        data = self._launch(logits, allowed, batch)
-        tokens = data.selected
+        fused = self._fused
+        plan = None if fused is None else fused.plan(batch, allowed is not None)
+        if fused is None or (plan is not None and plan.torch):
+            data = self._launch(logits, allowed, batch)
+            tokens = data.selected
+        if fused is not None and plan is not None:
+            found = fused.sample(plan, logits, allowed, self._step(batch))
+            tokens = torch.where(fused.torch_rows[:batch], tokens, found) if plan.torch else found
         if live is not None:
             tokens = torch.where(live, tokens, NOTHING)
         if self._reports:
@@ -451,7 +502,10 @@ class DeviceChain:
             self._finish_on_host(data, {r: t for r, t in tails.items() if living[r]}, tokens)
         if self._reports:
             self.report.before(logits, tokens)
-        self._accept_all(tokens, batch)
+        if fused is not None:
+            fused.accept(tokens, self._step(batch))
+        else:
+            self._accept_all(tokens, batch)
         return tokens
 
     def _masked(
@@ -487,60 +541,73 @@ class DeviceChain:
         """Call this before every replay of a captured :meth:`sample` of B rows: the host counts too.
 
         Raises:
-            ParameterError: a row has no room for another token, or its chain has a part on the host.
+            ParameterError: a row has no room for another token, its chain has a part on the host, or rows
+                were given chains since the capture that need other kernels than those captured.
 
         """
-        self.before_replays(batch, 1)
+        self.before_replays([1] * batch)
 
-    def before_replays(self, batch: int, n: int) -> None:
-        """The same for ``n`` steps in a row."""
-        for row in range(batch):
-            if self.runs_on_host(row):
+    def launches(self, batch: int) -> object:
+        """Which kernels a step of B rows launches now: a graph holds as long as this is equal."""
+        return None if self._fused is None else self._fused.plan(batch, False)
+
+    def before_replays(self, counts: Sequence[int], *, launches: object = None) -> None:
+        """The same for several steps, in which row i accepts at most ``counts[i]`` tokens.
+
+        Args:
+            counts: of each of the B rows; a row with 0 stays as it is (``live``).
+            launches: what :meth:`launches` said when the steps were captured; None: what the last
+                :meth:`sample` of B rows launched is taken to be captured.
+
+        """
+        for row, count in enumerate(counts):
+            if count and self.runs_on_host(row):
                 raise ParameterError(
                     "chain",
                     f"row {row} has a grammar or samplers that run on the host: its steps cannot be replayed",
                 )
-        self._require_room(batch, n)
-        self._count(batch, n)
+        if self._fused is not None:
+            self._fused.check_replay(len(counts), launches)
+        self._require_room(counts)
+        self._count(counts)
 
-    def _require_room(self, batch: int, n: int = 1) -> None:
-        for row, state in enumerate(self._rows[:batch]):
-            if state.used + n > self.max_tokens:  # or it seems so: ask the device
-                state.used = int(self._length[row])
-            if state.used + n > self.max_tokens:
+    def _require_room(self, counts: Sequence[int], live: Tensor | None = None) -> None:
+        """See to it that each row can accept so many tokens; asks the device only where it seems not."""
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return  # nothing is accepted now, and every replay is asked about
+        for row, n in enumerate(counts):
+            state = self._rows[row]
+            if not n or state.used + n <= self.max_tokens:
+                continue
+            state.used = int(self._length[row])
+            if state.used + n > self.max_tokens and (live is None or bool(live[row])):
                 raise ParameterError(
                     "max_tokens",
                     f"row {row} holds {state.used} tokens, and max_tokens={self.max_tokens}: no room for {n} "
                     "more",
                 )
 
-    def _count(self, batch: int, n: int = 1) -> None:
-        for state in self._rows[:batch]:
-            state.used += n
+    def _count(self, counts: Sequence[int]) -> None:
+        for row, n in enumerate(counts):
+            self._rows[row].used += n
 
     def _sample_on_host(
         self, logits: Tensor, allowed: Tensor | None, live: Tensor | None, batch: int
     ) -> Tensor:
         """The same by the native kernels, several rows at once."""
-        z = logits
-        if allowed is not None:
-            ids = torch.arange(self.n_vocab).unsqueeze(0)
-            z = z.masked_fill(~unpack(allowed, ids), float("-inf"))
+        z = allow(logits, allowed, torch.arange(self.n_vocab))
         if z.stride(1) != 1:
             z = z.contiguous()
+        if live is None and not self._reports:
+            return torch.tensor(_drawn([state.chain for state in self._rows[:batch]], z))
         rows = range(batch) if live is None else torch.nonzero(live).flatten().tolist()
-        chains = [self._rows[row].chain for row in rows]
         tokens = torch.full((batch,), NOTHING)
         if self._reports:
             tokens[:] = torch.tensor([self._told(row, z[row], row in rows) for row in range(batch)])
             self.report.before(logits, tokens)
-        elif chains:
-            drawn = z if live is None else z[list(rows)]
-            try:
-                found = sample_batch(chains, drawn)
-            except LogitsError:  # a row without a finite logit: the others draw
-                found = [_or_nothing(c, row) for c, row in zip(chains, drawn, strict=True)]
-            tokens[list(rows)] = torch.tensor(found)
+        elif rows:
+            drawn = _drawn([self._rows[row].chain for row in rows], z[list(rows)])
+            tokens[list(rows)] = torch.tensor(drawn)
         return tokens
 
     def _told(self, row: int, z: Tensor, live: bool) -> int:
@@ -555,9 +622,8 @@ class DeviceChain:
 
     def _launch(self, logits: Tensor, allowed: Tensor | None, batch: int) -> DeviceCandidates:
         """What runs on the device: static shapes, no synchronisation."""
-        data = self.candidates = self._candidates(logits, batch)
-        if allowed is not None:
-            data.keep(unpack(allowed, data.ids))
+        ids = torch.arange(self.n_vocab, device=logits.device)
+        data = self.candidates = self._candidates(allow(logits, allowed, ids), batch)
         step = self._step(batch)
         for place in self._places:
             place.apply(data, step)
@@ -578,10 +644,12 @@ class DeviceChain:
     def _accept_all(self, tokens: Tensor, batch: int) -> None:
         step = self._step(batch)
         drawn = tokens >= 0
-        at = step.length.unsqueeze(1)
-        value = torch.where(drawn, tokens, 0).to(torch.int32).unsqueeze(1)
+        # A row that accepts nothing may be full: it writes what is there already.
+        at = step.length.clamp(max=self.max_tokens - 1).unsqueeze(1)
+        new = drawn.unsqueeze(1)
+        value = torch.where(new, tokens.to(torch.int32).unsqueeze(1), step.history.gather(1, at))
         step.history.scatter_(1, at, value)
-        step.generated.scatter_(1, at, drawn.unsqueeze(1))
+        step.generated.scatter_(1, at, new | step.generated.gather(1, at))
         step.length.add_(drawn)
         step.position.add_(drawn)
         for place in self._places:
@@ -684,6 +752,14 @@ class DeviceChain:
         return int(batch)
 
 
+def _kernels_for(device: torch.device, reports: bool) -> str:
+    """What kernels="auto" means."""
+    if device.type == "cpu":
+        return "host"
+    fused = device.type == "cuda" and not reports and find_spec("triton") is not None
+    return "triton" if fused else "torch"
+
+
 def _described(given: Any) -> str:
     return f"{tuple(getattr(given, 'shape', ()))}, {getattr(given, 'dtype', type(given))}"
 
@@ -698,6 +774,14 @@ def _portable(chain: SamplerChain) -> SamplerChain:
             "numerics", "a device chain has portable numerics: llama.cpp's run on the host only"
         )
     return chain
+
+
+def _drawn(chains: list[SamplerChain], rows: Tensor) -> list[int]:
+    """A token of each row; -1 in those without a candidate."""
+    try:
+        return sample_batch(chains, rows)
+    except LogitsError:  # nothing has changed: the other rows draw
+        return [_or_nothing(chain, row) for chain, row in zip(chains, rows, strict=True)]
 
 
 def _or_nothing(chain: SamplerChain, row: Tensor) -> int:

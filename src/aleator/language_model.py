@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cache.prefix import PrefixConfig
+from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import ParameterError, TokenizerError
 from aleator.generate.context import Context
 from aleator.generate.ending import Ending, Shortest
@@ -35,6 +36,9 @@ log = logging.getLogger(__name__)
 
 DEFAULT_CONTEXT = 4096
 """Positions of a sequence when ``n_ctx`` is not given and the model was trained with more."""
+ROLLBACK, ROLLBACK_BYTES = 8, 2**26
+"""Tokens that texts of a recurrent model can be rewound by, which lets a grammar's forced text be decoded
+together; fewer where their states would take more memory than that."""
 
 
 def bundled_model() -> Path:
@@ -501,13 +505,20 @@ class LanguageModel:
         cache keeps texts (:class:`aleator.cache.PrefixConfig`).  ``device``: where logits arrive; None: the
         model's.
         """
+        options = dict(self._context_options)
+        window = self.decoder.config.window
+        if window is not None and self.n_ctx <= 2 * window.size:
+            options.setdefault("swa_full", True)  # little more, and every context shift is exact
+        if self.decoder.recurrent:
+            own = RecurrentCache.bytes_for(self.decoder.recurrent_shapes, n_seq_max=n_seq_max)
+            options.setdefault("n_rollback", max(0, min(ROLLBACK, ROLLBACK_BYTES // own - 1)))
         return Context(
             self,
             n_ctx=n_ctx or self.n_ctx,
             n_seq_max=n_seq_max,
             prefix=PrefixConfig() if keep_texts else None,
             device=device,
-            **self._context_options,
+            **options,
         )
 
     def prompt_tokens(

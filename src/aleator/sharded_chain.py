@@ -14,7 +14,7 @@ from aleator.device_chain import DeviceChain
 from aleator.kernels.device.base import DeviceStep
 from aleator.kernels.device.candidates import DeviceCandidates
 from aleator.kernels.device.sharded import ShardedCandidates
-from aleator.kernels.device.token_mask import unpack
+from aleator.kernels.device.token_mask import allow
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.top_k import TopK
 
@@ -62,6 +62,7 @@ class ShardedChain(DeviceChain):
             )
         self.first, self.max_top_k, self.group = first, max_top_k, group
         self.exchanged = 0
+        self._width = 0  # of this rank's part, once the ranks have agreed on their parts
         super().__init__(
             template,
             max_batch,
@@ -85,16 +86,35 @@ class ShardedChain(DeviceChain):
             live: as for DeviceChain, the same on every rank.
 
         Raises:
-            LogitsError: wrong shape, type or device.
+            LogitsError: wrong shape, type or device, or parts that do not make up the vocabulary (found out
+                at the first step); no row has changed.
             ParameterError: a sampler that needs the order of all candidates, without a top-k before it.
 
         """
-        if isinstance(logits, Tensor) and logits.dim() == 2:
-            self._check_order(len(logits))
+        self._check_order(self._check_logits(logits, allowed, live))
+        if not self._width:
+            self._check_parts(logits.shape[1])
         tokens = super().sample(logits, allowed, live)
         if isinstance(self.candidates, ShardedCandidates):
             self.exchanged = self.candidates.exchanged
         return tokens
+
+    def _check_parts(self, width: int) -> None:
+        """See to it that the ranks' parts make up the vocabulary."""
+        mine = torch.tensor([self.first, width], device=self.device)
+        parts = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.group))]
+        dist.all_gather(parts, mine, group=self.group)
+        end = 0
+        for rank, (first, own) in enumerate(part.tolist() for part in parts):
+            if first != end:
+                raise LogitsError(
+                    f"rank {rank} has tokens from {first} on, and those before it end at {end}: ranks hold "
+                    "consecutive parts, in the order of their numbers"
+                )
+            end += own
+        if end != self.n_vocab:
+            raise LogitsError(f"the ranks have {end} tokens, the vocabulary {self.n_vocab}")
+        self._width = width
 
     def _check_order(self, batch: int) -> None:
         for row, state in enumerate(self._rows[:batch]):
@@ -124,9 +144,8 @@ class ShardedChain(DeviceChain):
         return ShardedCandidates(logits, self.first, self._bound_of(batch), self.group)
 
     def _launch(self, logits: Tensor, allowed: Tensor | None, batch: int) -> DeviceCandidates:
-        data = self.candidates = self._candidates(logits, batch)
-        if allowed is not None:
-            data.keep(unpack(allowed, data.ids))
+        ids = torch.arange(self.first, self.first + logits.shape[1], device=self.device)
+        data = self.candidates = self._candidates(allow(logits, allowed, ids), batch)
         step: DeviceStep = self._step(batch)
         for number, place in enumerate(self._places):
             if any(state.slots[number] is not None for state in self._rows[:batch]):
@@ -134,6 +153,8 @@ class ShardedChain(DeviceChain):
         return data
 
     def _check_width(self, width: int) -> None:
+        if self._width not in (0, width):
+            raise LogitsError(f"logits have {width} tokens, and had {self._width} before")
         if not 1 <= width <= self.n_vocab - self.first:
             raise LogitsError(
                 f"logits have {width} tokens from {self.first} on, the vocabulary {self.n_vocab}: every rank "

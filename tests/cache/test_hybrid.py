@@ -191,8 +191,6 @@ class Pools(RuleBasedStateMachine):
             if self.window:
                 low = max(0, len(text) - WINDOW + 1) if seq < 3 else len(text)
                 self._holds(self.window, seq, text, range(low, len(text)))
-        if self.window:
-            assert self.window.used <= self.window.capacity
         if self.states:
             books: Any = self.states.kept
             kept |= {books.number(seq): text for seq, text in self.texts.items()}

@@ -82,6 +82,34 @@ def test_window_states_are_read_and_written_alike(tmp_path: Path, seq: int) -> N
     assert close(ctx.decode(Batch.one([TEXT[299]], 299)), "gemma3/logits")
 
 
+def test_partial_states_are_checkpoints(tmp_path: Path) -> None:
+    """A sequence's state less its first part is what llama.cpp writes with PARTIAL_ONLY."""
+    ctx = context(tmp_path, GEMMA3)
+    blob = golden("gemma3/sequence")
+    ctx.cache.state_read(blob, 0)
+    part = ctx.cache.state_write(0, partial=True)
+    assert part[:8] == blob[:8]
+    assert blob.endswith(part[8:])
+    assert len(part) * 10 < len(blob)
+    for _ in range(20):
+        ctx.decode(Batch.one(TEXT[:16], None, 0))
+    with pytest.raises(CannotRewind):
+        ctx.cache.seq_rm(0, 299, -1)
+    assert ctx.cache.state_read(part, 0, partial=True) == 8
+    ctx.cache.check()
+    assert (ctx.cache.seq_pos_min(0), ctx.cache.seq_pos_max(0)) == (292, 299)
+    assert ctx.cache.used == 300
+    ctx.cache.seq_rm(0, 299, -1)
+    assert close(ctx.decode(Batch.one([TEXT[299]], 299)), "gemma3/logits")
+    before = ctx.cache.state_write()
+    with pytest.raises(CannotRewind, match="does not hold position 299"):
+        ctx.cache.state_read(part, 1, partial=True)
+    for cut in range(0, len(part), 37):
+        with pytest.raises((Corrupt, Incompatible)):
+            ctx.cache.state_read(part[:cut], 0, partial=True)
+    assert ctx.cache.state_write() == before
+
+
 def test_a_restored_window_rewinds_as_far_as_it_holds(tmp_path: Path) -> None:
     ctx = context(tmp_path, GEMMA3)
     ctx.cache.state_read(golden("gemma3/sequence"), 2)
@@ -132,6 +160,8 @@ def test_recurrent_states_are_read_and_written_alike(tmp_path: Path, seq: int) -
     ctx.cache.check()
     ctx.cache.seq_add(0, 0, -1, -4)
     assert close(ctx.decode(Batch.one([TEXT[20]], 6, 0)), "mamba/diverged")
+    if seq == 0:
+        assert ctx.cache.state_write(0, partial=True) == ctx.cache.state_write(0)
     session = ctx.cache.session_write(TEXT[:10], seq)
     assert ctx.cache.session_read(session, seq) == TEXT[:10]
 

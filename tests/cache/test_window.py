@@ -6,6 +6,7 @@ Scenarios T18 to T20 are llama.cpp's own numbers (window 8, pool of 256 cells), 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -321,7 +322,7 @@ def test_a_full_cache_changes_nothing(decoder: Decoder) -> None:
 
 
 def test_windows_that_do_not_fit(decoder: Decoder) -> None:
-    pool = WindowCache([LayerShape(1, 4, 4)], 12, window=8, n_seq_max=2, slack=0)
+    pool = WindowCache([LayerShape(1, 4, 4)], 12, window=8, n_seq_max=2)
     cache = HybridCache([], 64, window=pool, n_seq_max=2)
     _place(cache, [(i, 0) for i in range(8)])
     with pytest.raises(CacheFull, match="12 cells"):
@@ -352,7 +353,6 @@ def test_kept_texts(decoder: Decoder) -> None:
     [
         ({"window": 0}, "window"),
         ({"window": 4, "sinks": -1}, "sinks"),
-        ({"window": 4, "slack": -1}, "slack"),
     ],
 )
 def test_sizes_are_checked(options: dict[str, Any], name: str) -> None:
@@ -360,9 +360,37 @@ def test_sizes_are_checked(options: dict[str, Any], name: str) -> None:
         WindowCache([LayerShape(1, 4, 4)], 16, **options)
 
 
-def test_streams_are_refused(decoder: Decoder) -> None:
+def test_streams(decoder: Decoder) -> None:
+    """Each sequence has a ring of its own, and nothing that others do takes cells from it."""
+    ctx = context(decoder, n_ctx=2048, n_seq_max=2, policy="streams")
+    assert ctx.cache.window.size == 2 * 256
+    feed(ctx, 1, TEXT[:20])
+    for start in range(0, 300, 10):
+        feed(ctx, 0, TEXT[start : start + 10])
+    assert held(ctx.cache, 0) == (44, 299)
+    assert held(ctx.cache, 1) == (0, 19)
+    with pytest.raises(CannotRewind, match="position is 51"):
+        ctx.cache.seq_rm(0, 50, -1)
+    ctx.cache.seq_cp(0, 1)
+    with pytest.raises(ParameterError, match="whole"):
+        ctx.cache.seq_cp(0, 1, 0, 100)
+    ctx.cache.seq_rm(0, 51, -1)
+    mark = ctx.cache.checkpoint(0)
+    both = Batch.one(TEXT[51:53], None, 0, logits=True)
+    both.add(TEXT[300], None, [1], logits=True)
+    rows = ctx.decode(both)
+    assert same(rows[1], fresh(decoder, TEXT[:53]))
+    assert same(rows[2], fresh(decoder, TEXT[:301]))
+    for start in range(53, 700, 16):
+        feed(ctx, 0, TEXT[start : start + 16])
+    ctx.cache.restore(0, mark)
+    ctx.cache.check()
+    other = context(decoder, n_ctx=2048, n_seq_max=2, policy="streams")
+    other.cache.state_read(ctx.cache.state_write())
+    for each in (ctx, other):
+        assert same(feed(each, 0, [TEXT[51]]), fresh(decoder, TEXT[:52]))
     with pytest.raises(ParameterError, match="policy"):
-        context(decoder, policy="streams")
+        HybridCache([], 64, window=ctx.cache.window, policy="unified")
 
 
 def _place(cache: HybridCache, tokens: list[tuple[int, int]]) -> Any:
@@ -382,7 +410,7 @@ def _place(cache: HybridCache, tokens: list[tuple[int, int]]) -> Any:
 
 
 def test_sinks() -> None:
-    pool = WindowCache([LayerShape(1, 4, 4)], 12, window=4, sinks=2, slack=2)
+    pool = WindowCache([LayerShape(1, 4, 4)], 12, window=4, sinks=2)
     cache = HybridCache([], 64, window=pool)
     for start in range(0, 40, 4):
         seen, mask = _place(cache, [(start + i, 0) for i in range(4)])
@@ -394,6 +422,45 @@ def test_sinks() -> None:
     with pytest.raises(CannotRewind) as caught:
         cache.seq_rm(0, 32, -1)
     assert caught.value.oldest_legal == 33
+
+
+def test_sinks_of_a_model(decoder: Decoder) -> None:
+    """What is held answers as everything would; and rewinds, copies, checkpoints and states have the sinks."""
+    few, full = (context(decoder, swa_sinks=3, swa_full=full) for full in (False, True))
+    for ctx in (few, full):
+        assert ctx._native is None
+        for start in range(0, 320, 16):
+            feed(ctx, 0, TEXT[start : start + 16])
+    few.cache.check()
+    assert held(few.cache) == (0, 319)
+    assert few.cache.window.used == 256
+    plain = context(decoder, swa_full=True)
+    feed(plain, 0, TEXT[:320])
+    a, b, c = (feed(ctx, 0, [5]) for ctx in (few, full, plain))
+    assert same(a, b)
+    assert not same(a, c)
+    for ctx in (few, full):
+        ctx.cache.seq_rm(0, 310, -1)
+    blob = few.cache.state_write(0)
+    few.cache.state_read(blob, 1)
+    few.cache.seq_cp(0, 2)
+    mark = few.cache.checkpoint(0)
+    expected = feed(full, 0, [7])
+    for seq in (0, 1, 2):
+        assert same(feed(few, seq, [7]), expected)
+    for start in range(0, 320, 16):
+        feed(few, 0, TEXT[start : start + 16])
+    few.cache.restore(0, mark)
+    few.cache.check()
+    assert same(feed(few, 0, [7]), expected)
+    with pytest.raises(CannotRewind):
+        few.cache.seq_rm(2, 40, -1)
+
+
+def test_sinks_need_windows(tmp_path: Path) -> None:
+    plain = build_decoder(open_weights(write_model(tmp_path / "m.gguf", SPECS["llama"])))
+    with pytest.raises(ParameterError, match="swa_sinks"):
+        Context(plain, swa_sinks=2)
 
 
 def test_recurrent_layers_beside_attention() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from make_models import SPECS, write_model
 
 import aleator
 from aleator import samplers as S
+from aleator.language_model import bundled_model
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -50,6 +54,27 @@ def test_jumping_forward_changes_no_token(
             assert jumped.stats.forced_tokens > len(plain.tokens) / 3
             value = json.loads(jumped.text)
             assert value["occupation"] in ("nurse", "friar", "gentleman")
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mamba"])
+@pytest.mark.parametrize("keep_texts", [True, False])
+def test_models_with_windows_and_states_jump_too(
+    name: str, keep_texts: bool, tmp_path: Path
+) -> None:
+    spec = replace(SPECS[name], n_vocab=2048, context=1024)
+    path = write_model(tmp_path / "m.gguf", spec, tokenizer_from=bundled_model())
+    model = aleator.load(path, n_threads=1, n_ubatch=32, keep_texts=keep_texts)
+    prompt = [5 + i % 60 for i in range(300)]  # more than the window pool of 256 cells
+    for seed in range(3):
+        options: dict[str, Any] = {"seed": seed, "temperature": 1.3, "json_schema": PERSON}
+        jumped = model.generate(prompt, max_tokens=90, **options)
+        plain = model.generate(prompt, max_tokens=90, jump_forward=False, **options)
+        assert jumped.tokens == plain.tokens
+        assert jumped.stats.forced_tokens > 10
+        assert plain.stats.forced_tokens == 0
+        both = model.generate_batch([prompt, "ROMEO:"], max_tokens=90, **options)
+        assert both[0].text == plain.text
+        assert both[0].stats.forced_tokens > 10
 
 
 def test_by_hand(model: aleator.LanguageModel) -> None:

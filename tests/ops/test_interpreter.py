@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from aleator.ops import reference
+from aleator.ops.arguments import Call, Sampled, round_up
 from tests.ops import cases
 from tests.ops import test_golden as test_golden_cases
 
@@ -48,18 +49,16 @@ def sample(
     eps: float = 1e-8, is_need_logits: bool = False, top_k_guess: int = 32, ks_max: int = 1024,
     input_is_logits: bool = True, is_need_sample_result: bool = False,
 ) -> Any:  # fmt: skip
-    shape, listed = x.shape, is_need_sample_result
-    outputs = (
-        None if listed else torch.empty(shape[0], dtype=torch.int64),
-        torch.empty(shape) if is_need_logits else None,
-        torch.empty(shape, dtype=torch.int64) if listed else None,
-        torch.empty(shape) if listed else None,
-    )
-    arguments: list[Any] = [tensor(a) for a in (x, k, p, q, m, seeds, positions)]
-    limit = (ks_max + 7) // 8 * 8
-    options: list[Any] = [eps, top_k_guess, limit, input_is_logits]
-    device.run(*[*arguments, *options, *outputs])
-    return reference.Outputs(*(None if o is None else o.numpy() for o in outputs))
+    options: Any = (
+        eps, is_need_logits, top_k_guess, round_up(ks_max), x.shape[1], input_is_logits, is_need_sample_result
+    )  # fmt: skip
+    call = Call(*map(tensor, (x, k, p, q, m, seeds, positions)), *options)
+    outputs = [
+        None if shape is None else torch.empty(shape, dtype=getattr(torch, dtype))
+        for shape, dtype in call.outputs()
+    ]
+    device.run(call, outputs)
+    return Sampled(*(None if o is None else o.numpy() for o in outputs))
 
 
 @pytest.mark.parametrize("n_vocab", [1, 2, 127, 129, 300, 1000])
@@ -169,11 +168,12 @@ def test_halves_are_widened_exactly() -> None:
     x = torch.randn(2, 400).bfloat16()
     k, p = torch.tensor([20, 0], dtype=torch.int32), torch.tensor([0.9, 0.6]).bfloat16()
     listed, probs = torch.empty(2, 400, dtype=torch.int64), torch.empty(2, 400)
-    device.run(x, k, p, None, None, None, None, 0.0, 32, 1024, True, None, None, listed, probs)
+    call = Call(x, k, p, None, None, None, None, 0.0, False, 32, 1024, 400, True, True)
+    device.run(call, (None, None, listed, probs))
     expected = reference.top_k_top_p_sample(
         x.float().numpy(), k.numpy(), p.float().numpy(), is_need_sample_result=True
     )
-    cases.same_bits(expected, reference.Outputs(None, None, listed.numpy(), probs.numpy()))
+    cases.same_bits(expected, Sampled(None, None, listed.numpy(), probs.numpy()))
 
 
 @triton.jit
@@ -181,7 +181,9 @@ def _scalars(m, p, totals, seeds, positions, logs, products, uniforms):  # type:
     i = tl.program_id(0)
     tl.store(logs + i, numerics.log_nearest(tl.load(m + i)))
     tl.store(products + i, numerics.ceil_product(tl.load(p + i), tl.load(totals + i)))
-    u = numerics.philox_uniform(tl.load(seeds + i), tl.load(positions + i), 1 << 28)
+    u = numerics.philox_uniform(
+        i * 0, tl.load(seeds + i), tl.load(positions + i), tl.full([], 1 << 28, tl.int64)
+    )
     tl.store(uniforms + i, u.to(tl.int64, bitcast=True))
 
 

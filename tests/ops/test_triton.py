@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.kernels.device.compiled import compiled as for_sm_90
+from tests.kernels.device.compiled import spills
+
 HERE = Path(__file__).parent
 pytest.importorskip("triton")
 
@@ -35,58 +38,18 @@ TYPES = {
 
 
 def compiled(kernel: str, warps: int, dtype: str = "fp32", **constants: Any) -> list[str]:
-    """The instructions of a kernel for sm_90, as in a launch with rows that are a multiple of 16 long."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.backends.nvidia import compiler as nvidia
-    from triton.compiler import ASTSource
-
+    """The instructions of one of the operator's kernels."""
     from aleator.kernels.device import top_k_top_p_sample as device
 
-    tools = Path(nvidia.__file__).parent / "bin"
-    if not (tools / "ptxas").exists() or not (tools / "cuobjdump").exists():
-        pytest.skip("this Triton comes without ptxas and cuobjdump")
-    function = getattr(device, kernel)
-    names = function.arg_names
+    registers = device.MAX_REGISTERS if kernel == "_filter" else None
     types = {"logits": f"*{dtype}", **TYPES}
-    signature = {n: "constexpr" if n in constants else types.get(n, "*i64") for n in names}
-    aligned = [[["tt.divisibility", 16]]]
-    attributes = {
-        (i,): aligned[0]
-        for i, n in enumerate(names)
-        if signature[n].startswith("*") or n in ("stride", "q_stride", "n_vocab")
-    }
-    options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False}
-    if kernel == "_filter":
-        options["maxnreg"] = device.MAX_REGISTERS
-    source = ASTSource(
-        function, signature, {(names.index(n),): v for n, v in constants.items()}, attributes
-    )
-    binary = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-    assert "fma.rn.f32" not in binary.asm["ptx"]  # every multiply and add is rounded by itself
-    assert "ex2.approx" not in binary.asm["ptx"]
-    assert "div.full" not in binary.asm["ptx"]
-    assert "div.approx" not in binary.asm["ptx"]
-    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"aleator-{os.getpid()}.cubin"
-    try:
-        path.write_bytes(binary.asm["cubin"])
-        sass = subprocess.run(
-            [tools / "cuobjdump", "-sass", path], capture_output=True, text=True, check=True
-        ).stdout
-    finally:
-        path.unlink()
-    found = re.findall(r"/\*[0-9a-f]{4,}\*/\s+([^;]*);", sass)
-    return [i for i in found if not re.match(r"NOP|BRA 0x", i)]
-
-
-def spills(instructions: list[str]) -> int:
-    return sum("LDL" in i or "STL" in i for i in instructions)
+    return for_sm_90(getattr(device, kernel), types, warps, registers, **constants)
 
 
 @pytest.mark.parametrize(("dtype", "budget"), [("fp32", 8), ("bf16", 4), ("fp16", 4)])
 def test_budget_of_the_delegate_sweep(dtype: str, budget: int) -> None:
     """Per element, the whole program counted: 64 tiles of 128 on 128 threads are 64 each."""
-    code = compiled("_tile_maxima", 4, dtype, LOGITS=True, TILES=64)
+    code = compiled("tile_maxima", 4, dtype, LOGITS=True, TILES=64)
     assert len(code) / 64 <= budget
     assert spills(code) == 0
     loads = [i for i in code if "LDG" in i]

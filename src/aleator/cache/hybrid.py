@@ -157,13 +157,15 @@ class HybridCache(KVCache):
         prefix: PrefixConfig | None = None,
         **options: Any,
     ) -> None:
-        if options.get("policy", "unified") != "unified":
-            raise ParameterError("policy", "policy='streams' is not for caches of several pools")
+        policy = options.get("policy", "unified")
+        if window is not None and window.policy != policy:
+            raise ParameterError(
+                "policy", f"policy={policy!r}, and {window.policy!r} in window layers"
+            )
         if options.get("n_pos_per_embd", 1) != 1:
             raise ParameterError("n_pos_per_embd", "n_pos_per_embd=4 is for caches of one pool")
         super().__init__(layers, n_cells, prefix=prefix, **options)
         self.window, self.recurrent = window, recurrent
-        self.followers: list[Any] = [pool for pool in (window, recurrent) if pool is not None]
         if prefix is not None:
             self.prefix = PrefixIndex(prefix, _Owners(self), self.n_seq_max, self._serves)
             if window is not None:
@@ -179,11 +181,14 @@ class HybridCache(KVCache):
 
     @property
     def rewindable(self) -> int:
-        """Tokens by which a sequence can be rewound at least, once it has so many."""
+        """Tokens of one micro-batch by which a sequence can be rewound at least."""
         least: int = super().rewindable
-        if self.window is not None and self.window.capacity < self.size:
-            least = 0
         return least if self.recurrent is None else min(least, self.recurrent.rewindable)
+
+    @property
+    def followers(self) -> list[Any]:
+        """The pools beside the first one."""
+        return [pool for pool in (self.window, self.recurrent) if pool is not None]
 
     @property
     def pools(self) -> list[Any]:
@@ -244,18 +249,11 @@ class HybridCache(KVCache):
             raise ParameterError("checkpoint", "checkpoint: it is of a cache with other pools")
         if self.window is not None and checkpoint.window is not None:
             self.window.check_checkpoint(checkpoint.window)
-        if not self.cells.seq_runs(seq, checkpoint.length - 1, checkpoint.length):
-            raise CannotRewind(
-                f"sequence {seq} does not hold position {checkpoint.length - 1}, at which the checkpoint was "
-                "taken, any more"
-            )
 
         def change() -> None:
             step = self.current_step
             assert isinstance(step, HybridStep)  # noqa: S101  _all_or_none makes it
-            listed = self.cells.seq_cell_list(seq, checkpoint.length)
-            self.cells.seq_rm(seq, checkpoint.length, -1)
-            step.emptied(listed[self.cells.positions[listed] < 0])
+            self._cut(step, seq, checkpoint.length)
             if self.window is not None:
                 step.follower(self.window).restore(seq, checkpoint.window)
             if self.recurrent is not None and checkpoint.recurrent is not None:
@@ -264,6 +262,27 @@ class HybridCache(KVCache):
         with torch.inference_mode():
             self._all_or_none(change)
         self._edited([seq], checkpoint.length)
+
+    def rewind_to_followers(self, seq: int) -> None:
+        """Within a step, cut a sequence where the pools beside the first end, whose states were read."""
+        step = self.current_step
+        assert isinstance(step, HybridStep)  # noqa: S101  the reader makes it
+        length = 1 + max(int(pool.seq_pos_max(seq)) for pool in self.followers)
+        self._cut(step, seq, length)
+        for mark in self._marks:
+            if mark.seq == seq and mark.length > length:
+                mark.valid_to = min(mark.valid_to, length)
+
+    def _cut(self, step: HybridStep, seq: int, length: int) -> None:
+        """Leave the first pool a sequence's first ``length`` positions."""
+        if not self.cells.seq_runs(seq, length - 1, length):
+            raise CannotRewind(
+                f"sequence {seq} does not hold position {length - 1}, at which the checkpoint was taken, "
+                "any more"
+            )
+        listed = self.cells.seq_cell_list(seq, length)
+        self.cells.seq_rm(seq, length, -1)
+        step.emptied(listed[self.cells.positions[listed] < 0])
 
     # llama.cpp's verbs
 

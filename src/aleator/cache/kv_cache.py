@@ -456,6 +456,11 @@ class KVCache:
     # State; see aleator.cache.formats
 
     @property
+    def followers(self) -> list[Any]:
+        """Pools beside this one, for layers that forget: none."""
+        return []
+
+    @property
     def pools(self) -> list[Any]:
         """The pools whose states make up this one's."""
         return [self]
@@ -463,9 +468,9 @@ class KVCache:
     def require_complete(self) -> None:
         """Raise unless every pool holds what the next tokens see: there is one, which does."""
 
-    def seen_after(self, seq: int) -> int:
-        """The lowest position of a sequence that its state must hold: any."""
-        return 0
+    def in_state(self, seq: int, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Which positions a sequence's state holds: all."""
+        return np.ones(len(positions), np.bool_)
 
     def stands_for(self, seq: int, n: int) -> bool:
         """Whether a sequence holds positions 0 to ``n`` - 1, and no others."""
@@ -477,21 +482,30 @@ class KVCache:
         """Parts of the cells that sequences have to themselves; 1: they share all."""
         return self.cells.n_streams
 
-    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
+    def state_write(self, seq: int = -1, *, format: str = "llama", partial: bool = False) -> bytes:
         """What the cache holds, as bytes for :meth:`state_read` here or in llama.cpp.
 
         Args:
             seq: one sequence; -1: everything.
             format: "llama", llama.cpp's own layout (``llama_state_get_data``,
                 ``llama_state_seq_get_data``).  Pending shifts are applied in what is written.
+            partial: of one sequence, only what layers with windows or states hold, if others do not
+                (``LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY``): a checkpoint, for the same text.
 
         """
         require_format(format)
-        if seq != -1:
+        if seq != -1 or partial:
             self._check("seq", seq)
-        return llama.write(self, seq)
+        return llama.write(self, seq, partial and bool(self.followers))
 
-    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+    def state_read(
+        self,
+        blob: bytes | memoryview,
+        seq: int = -1,
+        *,
+        format: str = "llama",
+        partial: bool = False,
+    ) -> int:
         """Restore what :meth:`state_write` gave, or llama.cpp; returns how many cells it fills.
 
         Args:
@@ -499,6 +513,7 @@ class KVCache:
             seq: the sequence that a sequence's state replaces, which need not be the one it was (that of an
                 empty one replaces nothing, as in llama.cpp); -1: a whole state, which replaces everything.
             format: "llama".
+            partial: the bytes were written so; the sequence is rewound to where they end.
 
         Raises:
             Corrupt: the bytes are damaged or no state; says where.
@@ -507,10 +522,12 @@ class KVCache:
 
         """
         require_format(format)
-        if seq != -1:
+        if seq != -1 or partial:
             self._check("seq", seq)
-        cells = llama.read(self, blob, seq)
-        self._edited(None if seq == -1 else [seq], 0)
+        partial = partial and bool(self.followers)
+        cells = llama.read(self, blob, seq, partial)
+        if not partial:
+            self._edited(None if seq == -1 else [seq], 0)
         return cells
 
     def session_write(
@@ -645,6 +662,7 @@ class KVCache:
             step.keep_rows(target)
             self.copy_rows(cells, target)
             self.cells.duplicate(cells, target, dst, False)
+            self.cells.follow_head(dst, src)
         self._edited([dst], 0)
 
     def seq_keep(self, seq: int) -> None:

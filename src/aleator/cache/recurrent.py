@@ -352,8 +352,11 @@ class RecurrentCache:
         """Whether a sequence is at position ``n`` - 1."""
         return self.seq_pos_max(seq) == n - 1
 
-    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
-        """As :meth:`KVCache.state_write`: the newest state of everything (-1) or of one sequence."""
+    def state_write(self, seq: int = -1, *, format: str = "llama", partial: bool = False) -> bytes:
+        """As :meth:`KVCache.state_write`: the newest state of everything (-1) or of one sequence.
+
+        ``partial`` makes no difference: there is nothing else.
+        """
         from aleator.cache.formats import llama
 
         require_format(format)
@@ -361,7 +364,14 @@ class RecurrentCache:
             self._check("seq", seq)
         return llama.write(cast(Any, self), seq)
 
-    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+    def state_read(
+        self,
+        blob: bytes | memoryview,
+        seq: int = -1,
+        *,
+        format: str = "llama",
+        partial: bool = False,
+    ) -> int:
         """As :meth:`KVCache.state_read`; returns how many states there were."""
         from aleator.cache.formats import llama
 

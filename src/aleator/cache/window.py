@@ -21,23 +21,18 @@ from aleator.cache.prefix import PrefixIndex
 from aleator.cache.step import MicroBatch, Step
 from aleator.core.errors import CacheFull, ParameterError
 
-SLACK = 0
-"""Cells beyond the capacity: steps of so many tokens overwrite nothing that a failure would need."""
 _PAD = 256
 _AHEAD = 64  # cells that are freed at once where texts are kept
 
 Cells = npt.NDArray[np.int64]
 
 
-def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int) -> int:
+def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int, sinks: int = 0) -> int:
     """Cells of a window pool, as many as llama.cpp gives it: a multiple of 256, at most ``n_ctx``.
 
-    A whole micro-batch is stored before it attends, next to every sequence's window.  A context in which a
-    shift could bring back what has left the window keeps everything.
+    A whole micro-batch is stored before it attends, next to every sequence's window.
     """
-    if n_ctx <= 2 * window:
-        return n_ctx
-    needed = window * n_seq_max + n_ubatch
+    needed = (window + sinks) * n_seq_max + n_ubatch
     return min(n_ctx, -(-needed // _PAD) * _PAD)
 
 
@@ -61,10 +56,11 @@ class WindowCache(KVCache):
 
     Args:
         layers: what each layer stores.
-        capacity: cells in use at most between steps; see :func:`window_capacity`.
+        capacity: how many cells; see :func:`window_capacity`.
         window: positions that a token sees, its own included.
         sinks: first positions that every token sees too.
-        slack: cells beyond the capacity, filled during a step.
+        ring: take cells as llama.cpp does, in turn, whether or not others are free; otherwise nothing is
+            forgotten while a cell is free.
         expendable: sequences from this id on may be dropped altogether when there is no room.
         options: those of :class:`KVCache`.
 
@@ -77,15 +73,15 @@ class WindowCache(KVCache):
         *,
         window: int,
         sinks: int = 0,
-        slack: int = SLACK,
+        ring: bool = False,
         expendable: int | None = None,
         **options: Any,
     ) -> None:
-        for name, value, low in (("window", window, 1), ("sinks", sinks, 0), ("slack", slack, 0)):
+        for name, value, low in (("window", window, 1), ("sinks", sinks, 0)):
             if not low <= value < 2**31:
                 raise ParameterError(name, f"{name} must lie in [{low}, 2^31), not {value}")
-        super().__init__(layers, capacity + slack, **options)
-        self.window, self.sinks, self.capacity = window, sinks, capacity
+        super().__init__(layers, capacity, **options)
+        self.window, self.sinks, self.ring = window, sinks, ring
         self.index: PrefixIndex | None = None  # of the kept texts, if cells beyond the windows stay
         if expendable is not None:  # beyond those that are numbered
             self.n_seq_max = expendable
@@ -100,12 +96,13 @@ class WindowCache(KVCache):
             needed = len(self.cells.shared(seq, p0, p1))
             if needed > self.cells.size - self.cells.used:
                 step.forget(seq)
-                step.make_fit(len(self.cells.shared(seq, p0, p1)), self.cells.size)
+                step.make_fit(len(self.cells.shared(seq, p0, p1)))
             super().unshare(seq, p0, p1)
 
-    def seen_after(self, seq: int) -> int:
-        """The lowest position that a sequence's last token sees; sinks are not part of states."""
-        return self.seen_from(self.cells.seq_pos_max(seq))
+    def in_state(self, seq: int, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Which positions a sequence's state holds: those that its last token sees."""
+        low = self.seen_from(self.cells.seq_pos_max(seq))
+        return np.asarray((positions >= low) | (positions < self.sinks))
 
     def seen_from(self, position: int) -> int:
         """The lowest position, sinks aside, that a token at ``position`` sees."""
@@ -262,16 +259,58 @@ class WindowStep(Step):
         """Give T tokens cells, of which those that the windows have left are freed for them."""
         if not causal:
             raise ParameterError("causal_attn", "causal_attn=False: windows are of earlier tokens")
-        pool, following = self._pool, _following(positions, owners)
-        self.make_fit(len(positions), pool.cells.size, following)
         slots = self.find(positions, owners)
         self.keep_rows(slots)
-        return WindowBatch(pool, slots, positions, seqs)
+        return WindowBatch(self._pool, slots, positions, seqs)
 
-    def _close(self, keep: bool) -> None:
-        if keep and self._outer is None:
-            self.make_fit(0, self._pool.capacity, {}, strict=False)
-        super()._close(keep)
+    def make_room(self, needed: int) -> None:
+        """Nothing: :meth:`find` does."""
+
+    def find(
+        self,
+        positions: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        extras: npt.NDArray[np.int32] | None = None,
+    ) -> Cells:
+        """Give T tokens cells and return them, int64 [T]; what the windows have left makes room."""
+        pool, n = self._pool, len(positions)
+        if pool.n_streams > 1:
+            slots = self._find_in_shares(positions, owners)
+        else:
+            slots = self._take(n, 0)
+            if len(slots) < n:
+                self.make_fit(n, _following(positions, owners))
+        if len(slots) < n:
+            return super().find(positions, owners, extras)
+        pool.cells.put(slots, positions, owners, extras)
+        return slots
+
+    def _find_in_shares(
+        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
+    ) -> Cells:
+        """The same where every sequence has a share to itself; fewer cells if some remain to be found."""
+        slots, found = np.empty(len(positions), np.int64), True
+        for seq, position in _following(positions, owners).items():
+            own = (owners[:, seq // 64] >> np.uint64(seq % 64) & np.uint64(1)) > 0
+            n = int(own.sum())
+            cells = self._take(n, seq)
+            if len(cells) == n:
+                slots[own] = cells
+            else:
+                self._make_share_fit(seq, n, {seq: position})
+                found = False
+        return slots if found else slots[:0]
+
+    def _take(self, n: int, stream: int) -> Cells:
+        """The next cells in the ring, if there is one, freed for tokens to come; else none."""
+        pool = self._pool
+        if not pool.ring:
+            return np.empty(0, np.int64)
+        taken = pool.cells.take_in_ring(n, pool.window, pool.sinks, stream)
+        cells: Cells = taken[0]
+        if len(taken[1]):
+            self.emptied(taken[1])
+        return cells
 
     def forget(self, seq: int) -> None:
         """Take from a sequence what has left its window."""
@@ -286,7 +325,6 @@ class WindowStep(Step):
             return
         owners = np.zeros((n, pool.cells.words), np.uint64)
         owners[:, seq // 64] = np.uint64(1 << seq % 64)
-        self.make_fit(n, pool.capacity, {seq: int(checkpoint.positions[-1]) + 1})
         slots = self.find(checkpoint.positions, owners)
         self.preserve(slots)
         pool.key_positions[slots] = checkpoint.key_positions
@@ -295,19 +333,13 @@ class WindowStep(Step):
             pool.keys.put(layer, index, checkpoint.keys[layer].to(device))
             pool.values.put(layer, index, checkpoint.values[layer].to(device))
 
-    def make_fit(
-        self,
-        needed: int,
-        limit: int,
-        following: dict[int, int] | None = None,
-        strict: bool = True,
-    ) -> None:
-        """Free cells that have left every window until ``needed`` more fit into ``limit``.
+    def make_fit(self, needed: int, following: dict[int, int] | None = None) -> None:
+        """Free cells that have left every window until ``needed`` are free.
 
         ``following``: sequence -> the position of its next token; others go on after their highest.
         """
         pool, cells, following = self._pool, self._pool.cells, following or {}
-        target = limit - needed  # cells that may stay in use
+        target = cells.size - needed  # cells that may stay in use
         if cells.used <= target:
             return
         if pool.index is not None:
@@ -323,15 +355,30 @@ class WindowStep(Step):
             if cells.used <= target:
                 return
             self.free(seq, 0, -1)
-        if strict and cells.used > target:
-            free = limit - cells.used
+        if cells.used > target:
+            free = cells.size - cells.used
             raise CacheFull(
                 needed,
                 free,
-                message=f"{needed} tokens and the windows of the sequences need more than the {limit} cells of "
+                message=f"{needed} tokens and the sequences' windows need more than the {cells.size} cells of "
                 f"window layers, of which {free} can be freed: decode fewer tokens at once, or create the "
                 "context with a larger n_seq_max or n_ubatch",
             )
+
+    def _make_share_fit(self, seq: int, needed: int, following: dict[int, int]) -> None:
+        """The same for a sequence that has a share of the cells to itself."""
+        cells = self._pool.cells
+        excess = cells.seq_cells(seq) + needed - cells.size // cells.n_streams
+        if excess > 0:
+            self._forget(seq, self._left(seq, following), excess)
+
+    def _forget(self, seq: int, runs: list[tuple[int, int]], n: int) -> None:
+        """Free the first ``n`` of a sequence's cells in runs of positions."""
+        for start, length in runs:
+            self.free(seq, start, start + min(length, n))
+            n -= min(length, n)
+            if n == 0:
+                break
 
     def _forget_left(self, target: int, following: dict[int, int], every: int = 0) -> None:
         """Free what has left the windows until ``target`` cells are in use, most of the longest first.
@@ -350,12 +397,7 @@ class WindowStep(Step):
                         most, longest, runs = seq, n, left
             if most < 0:
                 return
-            for start, length in runs:
-                n = min(length, excess)
-                self.free(most, start, start + n)
-                excess -= n
-                if excess == 0:
-                    break
+            self._forget(most, runs, excess)
 
     def _shorten_texts(self, index: PrefixIndex, target: int) -> None:
         """Free cells of kept texts from their ends, those unused for longest first, until ``target`` are used.

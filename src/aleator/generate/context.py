@@ -17,7 +17,7 @@ from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.split import RULES
 from aleator.cache.storage import storage_type
-from aleator.cache.window import SLACK, WindowCache, window_capacity
+from aleator.cache.window import WindowCache, window_capacity
 from aleator.core.errors import Aborted, ParameterError
 from aleator.generate.batch import Batch, checked_inputs
 from aleator.models.decoder import Decoder
@@ -52,7 +52,10 @@ class Context:
             batch must fit ``n_ubatch``.
         prefix: keep texts, so that others which begin like them need not compute the beginning again
             (``cache.keep``, ``cache.reuse``); None: do not.
-        swa_full: window layers keep every position, so that any rewind is possible.
+        swa_full: window layers keep every position, so that any rewind and shift is possible; otherwise they
+            have as many cells as llama.cpp gives them, and use them again as it does.
+        swa_sinks: first positions that window layers keep, and every token sees there too (attention sinks);
+            only for models with windows.  Such layers then compute with torch.
         n_rollback: tokens by which a sequence of a recurrent model can be rewound (others: any number).
         policy: "unified" or "streams": see :class:`KVCache`.
         compat: None or "llama-2024": see :class:`KVCache`; ``cache.n`` is then padded to 32, or with
@@ -89,6 +92,7 @@ class Context:
         prefix: PrefixConfig | None = None,
         n_rollback: int = 0,
         swa_full: bool = False,
+        swa_sinks: int = 0,
         policy: str = "unified",
         compat: str | None = None,
         split: str | None = None,
@@ -111,6 +115,8 @@ class Context:
             _at_least("n_threads", n_threads, 1)
         if n_threads_batch is not None:
             _at_least("n_threads_batch", n_threads_batch, 1)
+        if swa_sinks and decoder.config.window is None:
+            raise ParameterError("swa_sinks", f"swa_sinks={swa_sinks}: this model has no windows")
         self.n_threads = n_threads
         self.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
         self.flash_attn, self.causal_attn = flash_attn, causal_attn
@@ -151,21 +157,33 @@ class Context:
             if decoder.config.window is None:
                 self.cache = KVCache(decoder.cache_shapes, n_ctx, prefix=prefix, **options)
             else:
-                self.cache = self._hybrid(decoder, prefix, swa_full, options)
+                self.cache = self._hybrid(decoder, prefix, swa_full, swa_sinks, options)
             if NativeStep.supports(decoder, self.cache):
                 self._native = NativeStep(decoder, self.cache)
         self.rows: torch.Tensor | None = None  # also for SamplerChain.sample(ctx)
         self._wanted: list[int] = []  # batch indices of the rows
 
     def _hybrid(
-        self, decoder: Decoder, prefix: PrefixConfig | None, full: bool, options: dict[str, Any]
+        self,
+        decoder: Decoder,
+        prefix: PrefixConfig | None,
+        full: bool,
+        sinks: int,
+        options: dict[str, Any],
     ) -> HybridCache:
         """Layers that see everything, and beside them those with a window."""
         window = decoder.config.window
         assert window is not None  # noqa: S101  the caller has looked
-        capacity, slack = self.n_ctx, 0
+        capacity = self.n_ctx
         if not full:
-            capacity = window_capacity(window.size, self.n_ctx, self.n_seq_max, self.n_ubatch)
+            shares = self.n_seq_max if options["policy"] == "streams" else 1
+            capacity = shares * window_capacity(
+                window.size,
+                self.n_ctx // shares,
+                self.n_seq_max // shares,
+                self.n_ubatch,
+                sinks,
+            )
             if prefix:
                 cell = sum(
                     KVCache.bytes_for(
@@ -173,18 +191,17 @@ class Context:
                     )
                 )
                 capacity = min(self.n_ctx, capacity + prefix.bytes // cell)
-            slack = SLACK if capacity < self.n_ctx else 0
         own = {
             "rotate": decoder.shift_window_keys,
             "n_seq_max": self.n_seq_max + (prefix.texts if prefix else 0),
-            "policy": "unified",
             "compat": None,
         }
         pool = WindowCache(
             decoder.window_shapes,
             capacity,
             window=window.size,
-            slack=slack,
+            sinks=sinks,
+            ring=not (full or prefix),
             expendable=self.n_seq_max,
             **(options | own),
         )
@@ -255,13 +272,24 @@ class Context:
             )
         return self.rows[self._wanted.index(i)]
 
-    def state_write(self, seq: int = -1, *, format: str = "llama") -> bytes:
-        """``cache.state_write``: the logits of the last decode are not part of the state."""
-        return self.cache.state_write(seq, format=format)
+    def rewindable(self, n_sequences: int) -> int:
+        """Tokens by which each of so many sequences can be rewound after a decode that advances them together.
 
-    def state_read(self, blob: bytes | memoryview, seq: int = -1, *, format: str = "llama") -> int:
+        Windows forget only what the first token of a micro-batch does not see any more, so one micro-batch can
+        be taken back.
+        """
+        least = self.cache.rewindable
+        if isinstance(self.cache, HybridCache):
+            least = min(least, self.n_ubatch // n_sequences - 1)
+        return max(0, least)
+
+    def state_write(self, seq: int = -1, **options: Any) -> bytes:
+        """``cache.state_write``: the logits of the last decode are not part of the state."""
+        return self.cache.state_write(seq, **options)
+
+    def state_read(self, blob: bytes | memoryview, seq: int = -1, **options: Any) -> int:
         """``cache.state_read``."""
-        return self.cache.state_read(blob, seq, format=format)
+        return self.cache.state_read(blob, seq, **options)
 
     def _compute(
         self, inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32], part: Any

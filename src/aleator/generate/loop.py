@@ -203,7 +203,7 @@ class Run:
 
     def _decode(self) -> None:
         going = [s for s in self.slots if not s.completion.done and self._make_room(s)]
-        if self._loop is not None and all(map(self._runs_ahead, going)):
+        if self._loop is not None and all(map(self._runs_ahead, self.slots)):
             self._decode_ahead(self._loop, going)
             return
         batch = Batch()
@@ -257,7 +257,7 @@ class Run:
         room = self._n_ctx - 1 - len(slot.tokens)
         if request.max_tokens is not None:
             room = min(room, request.max_tokens - len(slot.completion.tokens) - 1)
-        room = min(room, self._context.cache.rewindable)
+        room = min(room, self._context.rewindable(len(self.slots)))
         return request.spell(request.chain.jump_forward())[: max(0, min(room, slot.guess))]
 
     def _draw_after(self, active: list[tuple[Slot, list[int]]], logits: torch.Tensor) -> None:

@@ -243,7 +243,7 @@ class DecodeLoop:
         self._logprobs = torch.zeros(batch, logged, dtype=torch.float64, device=device)
         self._top_ids = integers(batch, logged, top)
         self._top_logprobs = torch.zeros(batch, logged, top, dtype=torch.float64, device=device)
-        self._graphs: dict[tuple[int, bool], Any] = {}
+        self._graphs: dict[Any, Any] = {}  # by the cells' shape and what the chain launches
 
     def run(self, feeds: Sequence[Feed]) -> list[Drawn]:
         """Decode the feeds' tokens and draw up to ``n_steps`` more each.
@@ -270,7 +270,10 @@ class DecodeLoop:
                     slots[part.tokens] = part.slots
                 self.cells.clear(slots)
                 self._load(feeds, steps, np.split(slots, np.cumsum(steps)[:-1]))
-                self._go(max(steps))
+                counts = [0] * self.chain.max_batch
+                for feed, n in zip(feeds, steps, strict=True):
+                    counts[feed.row] = n
+                self._go(counts)
                 found = self._found(feeds)
         except BaseException:
             self.chain.back(mark)
@@ -317,14 +320,19 @@ class DecodeLoop:
         for tensor in (self._offset, self._drawn, self._failed):
             tensor.zero_()
 
-    def _go(self, n: int) -> None:
+    def _go(self, counts: Sequence[int]) -> None:
+        """As many steps as the row with the most tokens to come needs."""
         if not self.capture:
-            for _ in range(n):
+            for _ in range(max(counts)):
                 self._step()
             return
-        graph = self._graphs.get(self.cells.shape) or self._captured()
-        self.chain.before_replays(self.chain.max_batch, n)
-        for _ in range(n):
+        launches = self.chain.launches(self.chain.max_batch)
+        key = self.cells.shape, launches
+        if key not in self._graphs:
+            self._graphs[key] = self._captured()
+        graph = self._graphs[key]
+        self.chain.before_replays(counts, launches=launches)
+        for _ in range(max(counts)):
             graph.replay()
 
     def _captured(self) -> Any:
@@ -341,7 +349,6 @@ class DecodeLoop:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._step()
-        self._graphs[self.cells.shape] = graph
         return graph
 
     def _step(self) -> None:

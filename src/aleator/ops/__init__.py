@@ -4,8 +4,8 @@
 NumPy arrays and CPU tensors take the native kernel, CUDA tensors the Triton kernels, with the same bits.
 """
 
+from aleator.ops.arguments import Sampled
 from aleator.ops.sample import (
-    Sampled,
     paths,
     top_k_top_p_draw,
     top_k_top_p_sample,

@@ -1,4 +1,4 @@
-"""What the operator's arguments must be; every breach is a ``ParameterError`` with the argument's name.
+"""The operator's arguments and outputs; every breach is a ``ParameterError`` with the argument's name.
 
 Works on NumPy arrays and tensors alike, by their metadata only: no value on a device is read.
 """
@@ -6,7 +6,7 @@ Works on NumPy arrays and tensors alike, by their metadata only: no value on a d
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import Any, NamedTuple
 
 from aleator.core.errors import ParameterError
 
@@ -14,6 +14,57 @@ MAX_VOCAB = 1 << 20
 MAX_VOCAB_WIDE = 1 << 22  # 2^22 weights of at most 2^40 sum to at most 2^62
 MAX_KS = 1024
 FLOATS = ("float16", "bfloat16", "float32")
+
+
+class Sampled(NamedTuple):
+    """What the operator returns; what was not asked for is ``None``.
+
+    Arrays or tensors, like the logits: indices int64 [B], logits float32 [B, V], ids int64 [B, V],
+    probabilities float32 [B, V].
+    """
+
+    logits_select_idx: Any
+    logits_top_kp_select: Any
+    logits_idx: Any
+    logits_sort_masked: Any
+
+
+class Call(NamedTuple):
+    """The arguments of a call as all kernels take them, in the order of the torch op's schema.
+
+    ``limit`` is the largest k that is not skipped; ``seeds`` and ``positions`` are those of a keyed draw.
+    """
+
+    logits: Any
+    top_k: Any
+    top_p: Any
+    q: Any
+    min_p: Any
+    seeds: Any
+    positions: Any
+    eps: float
+    is_need_logits: bool
+    top_k_guess: int
+    limit: int
+    max_vocab: int
+    input_is_logits: bool
+    is_need_sample_result: bool
+
+    def outputs(self) -> tuple[tuple[tuple[int, ...] | None, str], ...]:
+        """Shape and dtype of each output; the shape is ``None`` for those that were not asked for."""
+        shape = tuple(self.logits.shape)
+        listed = self.is_need_sample_result
+        return (
+            (None if listed else shape[:1], "int64"),
+            (shape if self.is_need_logits else None, "float32"),
+            (shape if listed else None, "int64"),
+            (shape if listed else None, "float32"),
+        )
+
+
+def column(values: Any) -> Any:
+    """[B] of [B] or [B, 1], without copying; ``None`` stays."""
+    return values if values is None or len(values.shape) == 1 else values[:, 0]
 
 
 def refuse(name: str, given: str, allowed: str) -> ParameterError:
@@ -83,7 +134,12 @@ def aligned(ks_max: Any) -> int:
             "ks_max", f"is {ks_max}",
             f"give 1 to {MAX_KS}, or use top_k_top_p_sample_wide, which takes any k",
         )  # fmt: skip
-    return (int(ks_max) + 7) // 8 * 8
+    return round_up(int(ks_max))
+
+
+def round_up(ks_max: int) -> int:
+    """To a multiple of 8."""
+    return (ks_max + 7) // 8 * 8
 
 
 def check_options(eps: Any, top_k_guess: Any, **flags: Any) -> None:
@@ -97,18 +153,9 @@ def check_options(eps: Any, top_k_guess: Any, **flags: Any) -> None:
         check_flag(name, value)
 
 
-def check_tensors(
-    logits: Any,
-    top_k: Any,
-    top_p: Any,
-    q: Any,
-    min_p: Any,
-    seeds: Any,
-    positions: Any,
-    max_vocab: int,
-    is_need_sample_result: bool,
-) -> None:
+def check_tensors(call: Call) -> None:
     """Refuse wrong types, dtypes, devices and shapes."""
+    logits, q = call.logits, call.q
     if not hasattr(logits, "dtype") or not hasattr(logits, "shape"):
         raise refuse("logits", f"is a {type(logits).__name__}", "give a NumPy array or a tensor")
     if dtype_name(logits) not in FLOATS:
@@ -121,21 +168,23 @@ def check_tensors(
     rows, n_vocab = shape
     if (isinstance(rows, int) and rows < 1) or (isinstance(n_vocab, int) and n_vocab < 1):
         raise refuse("logits", f"has shape {shape}", "give at least one row and one token")
-    if isinstance(n_vocab, int) and n_vocab > max_vocab:
-        wider = ": use top_k_top_p_sample_wide" if max_vocab == MAX_VOCAB else ""
+    if isinstance(n_vocab, int) and n_vocab > call.max_vocab:
+        wider = ": use top_k_top_p_sample_wide" if call.max_vocab == MAX_VOCAB else ""
         raise refuse(
-            "logits", f"has {n_vocab} tokens a row", f"at most {max_vocab} are supported{wider}"
+            "logits",
+            f"has {n_vocab} tokens a row",
+            f"at most {call.max_vocab} are supported{wider}",
         )
-    check_rows("top_k", top_k, logits, ("int32",))
-    check_rows("top_p", top_p, logits, FLOATS)
-    if min_p is not None:
-        check_rows("min_p", min_p, logits, FLOATS)
+    check_rows("top_k", call.top_k, logits, ("int32",))
+    check_rows("top_p", call.top_p, logits, FLOATS)
+    if call.min_p is not None:
+        check_rows("min_p", call.min_p, logits, FLOATS)
     if q is not None:
         check_array("q", q, logits, ("float32",))
         if len(q.shape) != 2 or not all(map(same, tuple(q.shape), shape)):
             raise refuse("q", f"has shape {tuple(q.shape)}", f"give the shape of logits, {shape}")
-        if is_need_sample_result:
+        if call.is_need_sample_result:
             raise refuse("q", "is given", "pass q=None where is_need_sample_result is True")
-    for name, keys in (("seeds", seeds), ("positions", positions)):
+    for name, keys in (("seeds", call.seeds), ("positions", call.positions)):
         if keys is not None:
             check_rows(name, keys, logits, ("int64",))

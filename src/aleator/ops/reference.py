@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,10 @@ from numpy.typing import NDArray
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import exact, ints, weights
 from aleator.core.philox import Purpose, stream, uniform64
+from aleator.ops.arguments import Sampled, column, round_up
 
 Floats = NDArray[np.float32]
 ONE = 1 << 40  # a probability of 1
-
-
-class Outputs(NamedTuple):
-    """What the operator returns; what was not asked for is ``None``."""
-
-    logits_select_idx: NDArray[np.int64] | None
-    logits_top_kp_select: Floats | None
-    logits_idx: NDArray[np.int64] | None
-    logits_sort_masked: Floats | None
 
 
 @dataclass
@@ -113,9 +105,9 @@ def first(kept: Kept) -> int:
     return int(kept.ids[np.argmax(kept.values)] if len(kept.ids) else -1)
 
 
-def rows_of(parameter: Any, n: int) -> list[Any]:
+def rows_of(parameter: Any) -> list[Any]:
     """One value per row, from [B] or [B, 1]."""
-    return list(np.asarray(parameter).reshape(n))
+    return list(column(np.asarray(parameter)))
 
 
 def top_k_top_p_sample(
@@ -131,7 +123,7 @@ def top_k_top_p_sample(
     ks_max: int = 1024,
     input_is_logits: bool = True,
     is_need_sample_result: bool = False,
-) -> Outputs:
+) -> Sampled:
     """The operator; its arguments are not checked here.  ``top_k_guess`` changes nothing."""
     x = np.asarray(logits)
     n_rows = len(x)
@@ -139,10 +131,10 @@ def top_k_top_p_sample(
     indices = np.zeros(n_rows, np.int64)
     select = np.full(x.shape, masked, np.float32)
     listed, probs = np.zeros(x.shape, np.int64), np.zeros(x.shape, np.float32)
-    ks, ps = rows_of(top_k, n_rows), rows_of(top_p, n_rows)
-    ms = [0.0] * n_rows if min_p is None else rows_of(min_p, n_rows)
+    ks, ps = rows_of(top_k), rows_of(top_p)
+    ms = [0.0] * n_rows if min_p is None else rows_of(min_p)
     for b in range(n_rows):
-        kept = keep(x[b], int(ks[b]), ps[b], ms[b], (ks_max + 7) // 8 * 8, input_is_logits)
+        kept = keep(x[b], int(ks[b]), ps[b], ms[b], round_up(ks_max), input_is_logits)
         listed[b, : len(kept.ids)] = kept.ids
         probs[b, : len(kept.ids)] = kept.probs
         # A masked token stays masked; a logit of +inf, which counts as 0 meanwhile, is shown again.
@@ -151,7 +143,7 @@ def top_k_top_p_sample(
         select[b, kept.ids[alive]] = np.where(raw == np.inf, np.inf, kept.values)[alive]
         if not is_need_sample_result:
             indices[b] = first(kept) if q is None else race(kept, np.asarray(q)[b], eps)
-    return Outputs(
+    return Sampled(
         None if is_need_sample_result else indices,
         select if is_need_logits else None,
         listed if is_need_sample_result else None,
@@ -172,8 +164,8 @@ def top_k_top_p_draw(
     """One token per row by inverse cumulative mass in id order, keyed by seed and position."""
     x = np.asarray(logits)
     n_rows, n_vocab = x.shape
-    ks, ps = rows_of(top_k, n_rows), rows_of(top_p, n_rows)
-    ms = [0.0] * n_rows if min_p is None else rows_of(min_p, n_rows)
+    ks, ps = rows_of(top_k), rows_of(top_p)
+    ms = [0.0] * n_rows if min_p is None else rows_of(min_p)
     tokens = np.zeros(n_rows, np.int64)
     for b in range(n_rows):
         kept = keep(x[b], int(ks[b]), ps[b], ms[b], n_vocab, input_is_logits)

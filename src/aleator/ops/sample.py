@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from aleator.ops import arguments, host
-
-
-class Sampled(NamedTuple):
-    """What the operator returns; what was not asked for is ``None``.
-
-    Arrays or tensors, like the logits: indices int64 [B], logits float32 [B, V], ids int64 [B, V],
-    probabilities float32 [B, V].
-    """
-
-    logits_select_idx: Any
-    logits_top_kp_select: Any
-    logits_idx: Any
-    logits_sort_masked: Any
+from aleator.ops.arguments import Call, Sampled
 
 
 def top_k_top_p_sample(
@@ -82,9 +70,10 @@ def top_k_top_p_sample(
 
     """
     return _sample(
-        logits, top_k, top_p, q, min_p, None, None, eps=eps, is_need_logits=is_need_logits,
-        top_k_guess=top_k_guess, limit=arguments.aligned(ks_max), max_vocab=arguments.MAX_VOCAB,
-        input_is_logits=input_is_logits, is_need_sample_result=is_need_sample_result,
+        Call(
+            logits, top_k, top_p, q, min_p, None, None, eps, is_need_logits, top_k_guess,
+            arguments.aligned(ks_max), arguments.MAX_VOCAB, input_is_logits, is_need_sample_result,
+        )
     )  # fmt: skip
 
 
@@ -102,11 +91,12 @@ def top_k_top_p_sample_wide(
     is_need_sample_result: bool = False,
 ) -> Sampled:
     """:func:`top_k_top_p_sample` for vocabularies up to ``2**22`` and any k up to V."""
+    widest = arguments.MAX_VOCAB_WIDE
     return _sample(
-        logits, top_k, top_p, q, min_p, None, None, eps=eps, is_need_logits=is_need_logits,
-        top_k_guess=top_k_guess, limit=arguments.MAX_VOCAB_WIDE,
-        max_vocab=arguments.MAX_VOCAB_WIDE, input_is_logits=input_is_logits,
-        is_need_sample_result=is_need_sample_result,
+        Call(
+            logits, top_k, top_p, q, min_p, None, None, eps, is_need_logits, top_k_guess, widest, widest,
+            input_is_logits, is_need_sample_result,
+        )
     )  # fmt: skip
 
 
@@ -137,10 +127,12 @@ def top_k_top_p_draw(
     Tokens, int64 ``[B]``.
 
     """
+    widest = arguments.MAX_VOCAB_WIDE
     return _sample(
-        logits, top_k, top_p, None, min_p, seeds, positions, eps=0.0, is_need_logits=False,
-        top_k_guess=32, limit=arguments.MAX_VOCAB_WIDE, max_vocab=arguments.MAX_VOCAB_WIDE,
-        input_is_logits=input_is_logits, is_need_sample_result=False,
+        Call(
+            logits, top_k, top_p, None, min_p, seeds, positions, 0.0, False, 32, widest, widest,
+            input_is_logits, False,
+        )
     ).logits_select_idx  # fmt: skip
 
 
@@ -161,78 +153,22 @@ def paths(device: Any = "cpu", *, reset: bool = False) -> dict[str, int]:
     return dict(zip(host.PATHS, native.top_k_top_p_sample_paths(reset), strict=True))
 
 
-def _sample(
-    logits: Any,
-    top_k: Any,
-    top_p: Any,
-    q: Any,
-    min_p: Any,
-    seeds: Any,
-    positions: Any,
-    *,
-    eps: float,
-    is_need_logits: bool,
-    top_k_guess: int,
-    limit: int,
-    max_vocab: int,
-    input_is_logits: bool,
-    is_need_sample_result: bool,
-) -> Sampled:
+def _sample(call: Call) -> Sampled:
     arguments.check_options(
-        eps, top_k_guess, is_need_logits=is_need_logits, input_is_logits=input_is_logits,
-        is_need_sample_result=is_need_sample_result,
+        call.eps, call.top_k_guess, is_need_logits=call.is_need_logits,
+        input_is_logits=call.input_is_logits, is_need_sample_result=call.is_need_sample_result,
     )  # fmt: skip
-    if not isinstance(logits, np.ndarray) and type(logits).__module__.startswith("torch"):
+    call = call._replace(eps=float(call.eps), top_k_guess=int(call.top_k_guess))
+    if not isinstance(call.logits, np.ndarray) and type(call.logits).__module__.startswith("torch"):
         from aleator.ops import torch_op
 
-        outputs = torch_op.sample(
-            logits, top_k, top_p, q, min_p, seeds, positions, float(eps), is_need_logits,
-            int(top_k_guess), limit, max_vocab, input_is_logits, is_need_sample_result,
-        )  # fmt: skip
-    else:
-        outputs = _sample_arrays(
-            logits, top_k, top_p, q, min_p, seeds, positions, float(eps), is_need_logits,
-            int(top_k_guess), limit, max_vocab, input_is_logits, is_need_sample_result,
-        )  # fmt: skip
-    return Sampled(
-        None if is_need_sample_result else outputs[0],
-        outputs[1] if is_need_logits else None,
-        outputs[2] if is_need_sample_result else None,
-        outputs[3] if is_need_sample_result else None,
+        return torch_op.sample(call)
+    arguments.check_tensors(call)
+    outputs = Sampled(
+        *(None if shape is None else np.empty(shape, dtype) for shape, dtype in call.outputs())
     )
-
-
-def _sample_arrays(
-    logits: Any,
-    top_k: Any,
-    top_p: Any,
-    q: Any,
-    min_p: Any,
-    seeds: Any,
-    positions: Any,
-    eps: float,
-    is_need_logits: bool,
-    top_k_guess: int,
-    limit: int,
-    max_vocab: int,
-    input_is_logits: bool,
-    is_need_sample_result: bool,
-) -> tuple[Any, Any, Any, Any]:
-    arguments.check_tensors(
-        logits, top_k, top_p, q, min_p, seeds, positions, max_vocab, is_need_sample_result
-    )
-    shape = logits.shape
-    listed = is_need_sample_result
-    outputs = (
-        None if listed else np.empty(shape[0], np.int64),
-        np.empty(shape, np.float32) if is_need_logits else None,
-        np.empty(shape, np.int64) if listed else None,
-        np.empty(shape, np.float32) if listed else None,
-    )
-    host.run(
-        _rows(logits), top_k, top_p, None if q is None else _rows(q), min_p, seeds, positions, eps,
-        top_k_guess, limit, input_is_logits, *outputs,
-    )  # fmt: skip
+    q = None if call.q is None else _rows(call.q)
+    host.run(call._replace(logits=_rows(call.logits), q=q), outputs)
     return outputs
 
 

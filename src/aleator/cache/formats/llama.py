@@ -72,10 +72,10 @@ class Section:
 # Writing
 
 
-def write(cache: KVCache, seq: int) -> bytes:
+def write(cache: KVCache, seq: int, partial: bool = False) -> bytes:
     """The state of everything (-1) or of one sequence, shifts applied."""
     if seq >= 0:
-        return struct.pack("<Ii", SEQUENCE_MAGIC, seq) + _memories(cache, seq)
+        return struct.pack("<Ii", SEQUENCE_MAGIC, seq) + _memories(cache, seq, partial)
     name = cache.architecture.encode()
     return struct.pack("<I", len(name)) + name + _memories(cache, -1)
 
@@ -90,11 +90,11 @@ def write_session(cache: KVCache, tokens: Sequence[int], seq: int) -> bytes:
     return head + ids.tobytes() + write(cache, -1)
 
 
-def _memories(cache: Any, seq: int) -> bytes:
+def _memories(cache: Any, seq: int, partial: bool = False) -> bytes:
     """A cache of one pool, or of several one after the other."""
     return b"".join(
         recurrent.write(pool, seq) if isinstance(pool, RecurrentCache) else _memory(pool, seq)
-        for pool in cache.pools
+        for pool in (cache.followers if partial else cache.pools)
     )
 
 
@@ -106,7 +106,7 @@ def _memory(cache: KVCache, seq: int) -> bytes:
     bits = bits[:, : cache.n_seq_max]  # kept texts are not part of the state
     own = bits[:, seq] if seq >= 0 else bits.any(1)
     if seq >= 0:
-        own = own & (cache.cells.positions[: len(bits)] >= cache.seen_after(seq))
+        own = own & cache.in_state(seq, cache.cells.positions[: len(bits)])
     used = np.flatnonzero(own)
     for stream in range(cache.n_streams):
         cells = used[(used >= stream * share) & (used < (stream + 1) * share)]
@@ -160,7 +160,7 @@ def _data(cache: KVCache, cells: npt.NDArray[np.int64]) -> list[bytes]:
 # Reading
 
 
-def read(cache: KVCache, blob: bytes | memoryview, seq: int) -> int:
+def read(cache: KVCache, blob: bytes | memoryview, seq: int, partial: bool = False) -> int:
     """Replace everything (-1) or one sequence by a state; returns its cells.
 
     The state of an empty sequence has none and changes nothing; that of a recurrent cache empties its
@@ -174,7 +174,7 @@ def read(cache: KVCache, blob: bytes | memoryview, seq: int) -> int:
     """
     source = Source(blob)
     _head(cache, source, seq)
-    return _read_memories(cache, source, seq)
+    return _read_memories(cache, source, seq, partial)
 
 
 def read_session(cache: KVCache, data: bytes | memoryview, seq: int) -> tuple[list[int], int]:
@@ -200,10 +200,10 @@ def read_session(cache: KVCache, data: bytes | memoryview, seq: int) -> tuple[li
     return tokens, _read_memories(cache, source, seq)
 
 
-def _read_memories(cache: Any, source: Source, seq: int) -> int:
+def _read_memories(cache: Any, source: Source, seq: int, partial: bool = False) -> int:
     """Check the states of all pools, and then replace them all or none; returns the first's cells."""
     found: list[tuple[Any, Any]] = []
-    for pool in cache.pools:
+    for pool in cache.followers if partial else cache.pools:
         read_one = recurrent.read if isinstance(pool, RecurrentCache) else _sections
         found.append((pool, read_one(pool, source, seq)))
     if source.left:
@@ -218,6 +218,8 @@ def _read_memories(cache: Any, source: Source, seq: int) -> int:
         for pool, sections in found:
             restore = recurrent.restore if isinstance(pool, RecurrentCache) else _restore
             cells.append(restore(pool, sections, seq))
+        if partial:
+            cache.rewind_to_followers(seq)
         cache.require_complete()
     return cells[0]
 

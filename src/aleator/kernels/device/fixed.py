@@ -64,13 +64,14 @@ def _roots_of_two() -> list[int]:
     return roots[1:]
 
 
-_ROOTS = _roots_of_two()
+ROOTS_OF_TWO = tuple(_roots_of_two())
+"""2^(1 / 2^i) in Q62, rounded down, from i = 1."""
 
 
 def exp2_q62(fraction: Tensor) -> Tensor:
     """2^(fraction / 2^32) in Q62 for fractions in [0, 2^32)."""
     m = torch.full_like(fraction, 1 << 62)
-    for i, root in enumerate(_ROOTS):
+    for i, root in enumerate(ROOTS_OF_TWO):
         factor = torch.full_like(m, root)
         product = mul_high(m, factor) << 2 | shift_right(m * factor, 62)
         m = torch.where(fraction >> 31 - i & 1 == 1, product, m)

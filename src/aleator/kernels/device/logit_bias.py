@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,16 @@ from aleator.kernels.device.candidates import DeviceCandidates
 
 MAX_BIASES = 1024
 """Biases of one row."""
+
+
+def check_tokens(pairs: Iterable[tuple[int, float]], n_vocab: int) -> None:
+    """Refuse biases of tokens that there are not."""
+    largest = max((token for token, _ in pairs), default=0)
+    if largest >= n_vocab:
+        raise ParameterError(
+            "logit_bias",
+            f"logit_bias names token {largest}: the vocabulary has 0 to {n_vocab - 1}",
+        )
 
 
 class DeviceLogitBias(DeviceSampler):
@@ -32,12 +43,7 @@ class DeviceLogitBias(DeviceSampler):
                 "logit_bias",
                 f"logit_bias has {len(pairs)} entries: on a device a row has at most {MAX_BIASES}",
             )
-        largest = max(token for token, _ in pairs)
-        if largest >= self.n_vocab:
-            raise ParameterError(
-                "logit_bias",
-                f"logit_bias names token {largest}: the vocabulary has 0 to {self.n_vocab - 1}",
-            )
+        check_tokens(pairs, self.n_vocab)
         tokens = np.full(MAX_BIASES, self.n_vocab, np.int64)
         tokens[: len(pairs)] = [token for token, _ in pairs]
         biases = np.zeros(MAX_BIASES, np.float32)

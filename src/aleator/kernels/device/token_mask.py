@@ -18,6 +18,16 @@ def unpack(words: Tensor, ids: Tensor) -> Tensor:
     return word >> (ids % 32).to(torch.int32) & 1 == 1
 
 
+def allow(logits: Tensor, allowed: Tensor | None, ids: Tensor) -> Tensor:
+    """Logits [B, V] of tokens ``ids`` with those masked that the bits ``allowed`` leave out.
+
+    Before the canonical form, so that a +inf counts only where it is allowed.
+    """
+    if allowed is None:
+        return logits
+    return logits.masked_fill(~unpack(allowed, ids.unsqueeze(0)), float("-inf"))
+
+
 class DeviceTokenMask(DeviceSampler):
     """Keeps allowed tokens."""
 

@@ -1,6 +1,6 @@
 """The operator in Triton (contract: docs/operator.md), with delegate tiles: one read of the logits.
 
-``_tile_maxima`` reads every logit once and keeps the maximum of each tile of 128, its delegate.  All that
+``tile_maxima`` reads every logit once and keeps the maximum of each tile of 128, its delegate.  All that
 follows looks at a few tiles only, chosen by their delegates: the k largest values lie in the k tiles with
 the largest delegates.  ``_row_masses`` sums the weights of rows whose probabilities need the whole row.
 ``_filter`` has one program per row: it gathers the values that reach a threshold, sorts them if they are
@@ -11,6 +11,7 @@ how rows are cut.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,12 +20,14 @@ import triton.language as tl
 
 from aleator.kernels.device.triton_numerics import (
     BEYOND,
+    LOG2_E,
     NOTHING,
     ONE,
     canonical,
     ceil_product,
     key_id,
     key_value,
+    least_kept,
     log_nearest,
     logit_weight,
     order_key,
@@ -34,10 +37,15 @@ from aleator.kernels.device.triton_numerics import (
     value_of,
     weight,
 )
+from aleator.kernels.device.triton_tiles import (
+    STEP,
+    TILE,
+    WIDTH,
+    choose_tiles,
+    kth_delegate,
+    tile_maxima,
+)
 
-TILE = tl.constexpr(128)
-STEP = tl.constexpr(8)  # tiles that a program looks at together
-WIDTH = tl.constexpr(1024)  # STEP * TILE
 SMALL, LARGE = 256, 2048  # lists up to here are sorted in registers
 FULL = 512  # programs that keep a device busy
 MAX_REGISTERS = 128  # of _filter; ptxas, left alone, takes 80 and spills
@@ -47,28 +55,6 @@ FIRST_WINDOW = tl.constexpr(
 NONE, RACE, LIST, DRAW = (tl.constexpr(i) for i in range(4))  # what is wanted besides the set
 DIST_STREAM = tl.constexpr(1 << 28)  # docs/numerics.md: purpose 1, ordinal 0, completion 0
 PATHS = ("argmax", "top_k", "window", "bisection", "min_p", "all", "refused")
-
-
-@triton.jit
-def _tile_maxima(
-    logits, stride, maxima, n_vocab, n_tiles, LOGITS: tl.constexpr, TILES: tl.constexpr
-):
-    """Delegates; with probabilities, +inf for a tile that holds a value outside [0, 1]."""
-    row = tl.program_id(0).to(tl.int64)
-    tiles = tl.program_id(1) * TILES + tl.arange(0, TILES)
-    ids = tiles[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    x = tl.load(
-        logits + row * stride + ids, mask=ids < n_vocab, other=float("-inf") if LOGITS else 0.0
-    )
-    best = tl.max(x, axis=1).to(tl.float32)
-    if LOGITS:
-        best = tl.where(best == best, best, float("-inf")) + 0.0
-    else:
-        least = tl.min(x, axis=1).to(tl.float32)
-        best = tl.where(
-            (least < 0.0) | (best > 1.0), float("inf"), tl.where(best == best, best, 0.0)
-        )
-    tl.store(maxima + row * n_tiles + tiles, best, mask=tiles < n_tiles)
 
 
 @triton.jit
@@ -110,7 +96,7 @@ def _row_masses(
                 tl.float32
             )
             # Masked tokens and NaN weigh 0 without being canonical.
-            w = logit_weight(x, top)
+            w = logit_weight(x, top, LOG2_E)
             tl.atomic_add(totals + row, tl.sum(tl.sum(w, axis=1), axis=0))
 
 
@@ -150,42 +136,6 @@ def _block(logits, stride, row, tiles, first, n_selected, n_vocab, infinite, LOG
     x = tl.load(logits + row * stride + ids, mask=valid, other=0.0).to(tl.float32)
     z = canonical(x, infinite, LOGITS)
     return tl.reshape(z, [WIDTH]), tl.reshape(ids, [WIDTH]), tl.reshape(valid, [WIDTH])
-
-
-@triton.jit
-def _choose_tiles(delegates, t, n_tiles, least, quota, tiles):
-    """Lists the tiles above ``least`` and the first at it, ``quota`` in all; returns their count."""
-    above = (delegates > least) & (t < n_tiles)
-    equal = (delegates == least) & (t < n_tiles)
-    room = quota - tl.sum(above.to(tl.int32), axis=0)
-    chosen = above | (equal & (tl.cumsum(equal.to(tl.int32), axis=0) <= room))
-    place = tl.cumsum(chosen.to(tl.int32), axis=0) - 1
-    tl.debug_barrier()
-    tl.store(tiles + place, t, mask=chosen)
-    tl.debug_barrier()
-    return tl.sum(chosen.to(tl.int32), axis=0)
-
-
-@triton.jit
-def _kth_delegate(delegates, t, n_tiles, k):
-    """The k-th largest delegate, k <= n_tiles: two bits of its order at a time, three counts in one sum."""
-    order = ordered(delegates).to(tl.int64) + 2147483648
-    order = tl.where(t < n_tiles, order, -1)
-    found = tl.zeros([], tl.int64)
-    for i in range(16):
-        unit = tl.full([], 1, tl.int64) << (30 - 2 * i)
-        counts = (
-            (order >= found + unit).to(tl.int64)
-            + ((order >= found + 2 * unit).to(tl.int64) << 20)
-            + ((order >= found + 3 * unit).to(tl.int64) << 40)
-        )
-        counts = tl.sum(counts, axis=0)
-        found += unit * (
-            ((counts & 0xFFFFF) >= k).to(tl.int64)
-            + (((counts >> 20) & 0xFFFFF) >= k).to(tl.int64)
-            + ((counts >> 40) >= k).to(tl.int64)
-        )
-    return value_of((found - 2147483648).to(tl.int32))
 
 
 @triton.jit
@@ -351,21 +301,11 @@ def _sort_long(buffers, count, capacity):
 
 @triton.jit
 def _least_value(m, top, LOGITS: tl.constexpr):
-    """The ordered int32 of the least value that min-p keeps: bisection over all floats up to the top."""
-    bound = log_nearest(tl.where(LOGITS & (m > 0.0) & (m < 1.0), m, 0.5))
-    product = m.to(tl.float64) * top.to(tl.float64)  # exact
-    high = ordered(top).to(tl.int64)  # kept
-    low = high * 0 - 2147483648  # not kept
-    for _ in range(33):
-        middle = (low + high) >> 1
-        z = value_of(middle.to(tl.int32))
-        if LOGITS:
-            kept = (z - top >= bound) & (z > float("-inf"))
-        else:
-            kept = z.to(tl.float64) >= product
-        high = tl.where(kept & (middle > low), middle, high)
-        low = tl.where(kept, low, middle)
-    return high
+    """The ordered int32 of the least value that min-p keeps: bisection over all floats."""
+    if LOGITS:
+        return least_kept(top, log_nearest(tl.where((m > 0.0) & (m < 1.0), m, 0.5)), LOGITS)
+    else:
+        return least_kept(top, m.to(tl.float64) * top.to(tl.float64), LOGITS)  # exact
 
 
 @triton.jit
@@ -483,9 +423,9 @@ def _filter(
                 quota = tl.minimum(quota, n_tiles)
                 least = tl.full([], float("-inf"), tl.float32)
                 if n_tiles > 1:
-                    enough = _kth_delegate(delegates, t, n_tiles, quota)
+                    enough = kth_delegate(delegates, t, n_tiles, quota)
                     least = tl.where(acts & (k > n_tiles), least, enough)
-                n_selected = _choose_tiles(
+                n_selected = choose_tiles(
                     delegates, t, n_tiles, least, tl.where(acts, quota, n_tiles), tiles
                 )
                 floor_key = ordered(least).to(tl.int64) << 32
@@ -525,7 +465,7 @@ def _filter(
                         if LOGITS:
                             total = mass
                     else:
-                        n_selected = _choose_tiles(
+                        n_selected = choose_tiles(
                             delegates, t, n_tiles, float("-inf"), n_tiles, tiles
                         )
                     last = last_k
@@ -563,7 +503,7 @@ def _filter(
                 if (m > 0.0) | (MODE == DRAW):
                     least = value_of((limit_key >> 32).to(tl.int32))
                     least = tl.where(m > 0.0, least, float("-inf"))
-                    n_selected = _choose_tiles(delegates, t, n_tiles, least, n_tiles, tiles)
+                    n_selected = choose_tiles(delegates, t, n_tiles, least, n_tiles, tiles)
                 if MODE == RACE or MODE == LIST:
                     if m > 0.0:
                         best, token = _emit_by_id(
@@ -577,7 +517,10 @@ def _filter(
             if MODE == RACE:
                 token = tl.where(best == BEYOND, -1, token)
             if MODE == DRAW:
-                u = philox_uniform(tl.load(seeds + row), tl.load(positions + row), DIST_STREAM)
+                u = philox_uniform(
+                    tl.zeros([], tl.int32), tl.load(seeds + row), tl.load(positions + row),
+                    tl.full([], DIST_STREAM, tl.int64),
+                )  # fmt: skip
                 token = _draw(
                     logits, stride, row, tiles, n_selected, n_vocab, infinite, top, last, u, argmax,
                     LOGITS,
@@ -648,27 +591,15 @@ def counters(device: torch.device) -> torch.Tensor:
     return _counters[device]
 
 
-def run(
-    logits: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    q: torch.Tensor | None,
-    min_p: torch.Tensor | None,
-    seeds: torch.Tensor | None,
-    positions: torch.Tensor | None,
-    eps: float,
-    guess: int,
-    limit: int,
-    input_is_logits: bool,
-    indices: torch.Tensor | None,
-    select: torch.Tensor | None,
-    listed: torch.Tensor | None,
-    probs: torch.Tensor | None,
-) -> None:
+def run(call: Any, outputs: Iterable[torch.Tensor | None]) -> None:
     """Write the outputs that are not ``None``; no host synchronisation, so a CUDA graph can capture it.
 
-    The arguments have been checked; rows of ``logits`` and ``q`` are contiguous.
+    The arguments (``aleator.ops.arguments.Call``) have been checked; rows of ``logits`` and ``q`` are
+    contiguous.
     """
+    logits, q, seeds, input_is_logits = call.logits, call.q, call.seeds, call.input_is_logits
+    limit, eps = call.limit, call.eps
+    indices, select, listed, probs = outputs
     rows, n_vocab = logits.shape
     n_tiles = triton.cdiv(n_vocab, 128)
     device, options = logits.device, {"enable_fp_fusion": False}
@@ -692,19 +623,22 @@ def run(
     if listed is not None and probs is not None:
         listed.zero_()
         probs.zero_()
-    k, p = top_k.reshape(-1).contiguous(), top_p.reshape(-1).contiguous()
-    m = p if min_p is None else min_p.reshape(-1).contiguous()
-    s = totals if seeds is None else seeds.reshape(-1).contiguous()
-    n = totals if positions is None else positions.reshape(-1).contiguous()
-    has_min_p, block_t = min_p is not None, max(16, triton.next_power_of_2(n_tiles))
+    k, p, m, s, n = (
+        other if given is None else given.reshape(-1).contiguous()
+        for given, other in (
+            (call.top_k, None), (call.top_p, None), (call.min_p, maxima), (seeds, totals),
+            (call.positions, totals),
+        )
+    )  # fmt: skip
+    has_min_p, block_t = call.min_p is not None, max(16, triton.next_power_of_2(n_tiles))
     noise = maxima if q is None else q
     lists = candidates if listed is None else listed
     list_probs = maxima if probs is None else probs
     stride, q_stride = logits.stride(0), noise.stride(0)
-    guess = max(0, min(guess, n_vocab))
+    guess = max(0, min(call.top_k_guess, n_vocab))
     # Programs of the sweeps take 64 tiles, and few rows are cut finer, so that every processor has work.
     cut = 64 if rows * triton.cdiv(n_tiles, 64) >= FULL else 8
-    _tile_maxima[(rows, triton.cdiv(n_tiles, cut))](
+    tile_maxima[(rows, triton.cdiv(n_tiles, cut))](
         logits,
         stride,
         maxima,

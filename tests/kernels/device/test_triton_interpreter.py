@@ -1,0 +1,267 @@
+"""Device chains by their Triton kernels, under Triton's interpreter: the host's tokens, bit for bit.
+
+The interpreter has to be chosen before Triton is imported, so this file runs in a process of its own:
+``test_under_the_interpreter`` in test_triton_chain.py starts it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("runs in a process of its own, see test_triton_chain.py", allow_module_level=True)
+
+import torch
+
+from aleator.core.errors import ParameterError
+from aleator.device_chain import DeviceChain
+from aleator.kernels.device import triton_chain
+from aleator.samplers import index as S
+from aleator.samplers.chain import SamplerChain
+from tests.kernels.device.chains import BIAS, CHAINS, DRAW, MASK, PENALTIES, K
+from tests.test_device_chain import FAMILIES, SAMPLERS, expected, rows_of
+
+# What is slow under the interpreter runs on some families, unless ALEATOR_ALL is set.
+SOME = FAMILIES if os.environ.get("ALEATOR_ALL") else ("normal", "flat", "ties", "special")
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():  # NumPy's, of lanes that are masked out and tiles of NaN
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+
+
+def compare(
+    samplers: list[Any], batch: int, n_vocab: int, families: Any = FAMILIES
+) -> dict[str, int]:
+    """Every family as one step of a batch; returns the paths that rows took."""
+    device = DeviceChain(samplers, batch, n_vocab, max_tokens=64, kernels="triton")
+    chains = [SamplerChain(samplers, seed=100 + row, completion=row) for row in range(batch)]
+    for row, chain in enumerate(chains):
+        for token in (3, 5, 3, row):
+            chain.accept(token)
+        device.set_row(row, chain)
+    for family in families:
+        z = rows_of(family, batch, n_vocab)
+        tokens = device.sample(torch.from_numpy(z)).tolist()
+        assert tokens == expected(chains, z), (n_vocab, family)
+    return device.paths()
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_tokens_are_the_host_s(name: str) -> None:
+    batch = 1 + list(SAMPLERS).index(name) % 3
+    paths = compare(SAMPLERS[name], batch, 333, SOME)
+    paths.pop("tiles")
+    assert sum(paths.values()) == batch * len(SOME)
+    compare(SAMPLERS[name], 1, 21, SOME)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_every_sampler_on_a_list(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most with a list that is too short for some rows, so that the whole row has to tell."""
+    monkeypatch.setattr(triton_chain, "WINDOW", 9)
+    paths = compare(CHAINS[name], 1, 301, SOME)
+    assert paths["torch"] == 0
+    assert (paths["whole"] > 0) == name.startswith("whole")
+
+
+@pytest.mark.parametrize("k", [3, 40, 1030])
+def test_any_number_of_ties_and_tiles(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists are cut by bisection, of the candidates at hand or over the tiles, and by tiles."""
+    for capacity in (2048, 1024):
+        monkeypatch.setattr(triton_chain, "CAPACITY", capacity)
+        samplers = [S.LogitBias(logit_bias={77: 1.0}), S.TopK(top_k=k), S.MinP(min_p=0.01), DRAW]
+        compare(samplers, 1, 1300, ("ties", "one"))
+        samplers = [S.TopK(top_k=k), DRAW]
+        device = DeviceChain(samplers, 2, 1200, kernels="triton")
+        chains = [SamplerChain(samplers, seed=0) for _ in range(2)]
+        z = np.zeros((2, 1200), np.float32)
+        z[1, 700:] = -np.inf
+        assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_are_widened(dtype: torch.dtype) -> None:
+    samplers = CHAINS["written"]
+    device = DeviceChain(samplers, 2, 300, kernels="triton")
+    chains = [SamplerChain(samplers, seed=0) for _ in range(2)]
+    for step in range(3):
+        z = torch.randn(2, 600, generator=torch.Generator().manual_seed(step)).to(dtype)[:, ::2]
+        assert device.sample(z).tolist() == expected(chains, z.float().numpy())
+
+
+def test_eight_rows_with_all_paths() -> None:
+    template = [BIAS, PENALTIES, S.TopNSigma(), K, S.TypicalP(), S.TopP(), S.Temperature(), DRAW]
+    rows: list[list[Any]] = [
+        [PENALTIES, K, S.TypicalP(typical_p=0.5), DRAW], [DRAW], [S.TopP(top_p=0.9), DRAW],
+        [S.TopNSigma(top_n_sigma=1.0), S.Temperature(temperature=0.5), DRAW], [S.TopK(top_k=1), DRAW],
+        [BIAS, S.TopP(top_p=0.999), DRAW], [S.Temperature(temperature=1e-9), DRAW],
+        [BIAS, PENALTIES, S.TopK(top_k=1050), DRAW],
+    ]  # fmt: skip
+    device = DeviceChain(template, 8, 1100, kernels="triton")
+    chains = [SamplerChain(samplers, seed=row) for row, samplers in enumerate(rows)]
+    for row, chain in enumerate(chains):
+        device.set_row(row, chain)
+    for family in ("flat", "ties"):
+        z = rows_of(family, 8, 1100)
+        z[7, 5:] = np.nan if family == "ties" else z[7, 5:]
+        z[4] = np.nan if family == "flat" else z[4]
+        tokens = device.sample(torch.from_numpy(z)).tolist()
+        assert tokens == expected(chains, z)
+        assert (tokens[4] == -1) == (family == "flat")
+    assert all(device.paths(reset=True).values())
+    assert not any(device.paths().values())
+
+
+TEMPLATE = [
+    S.LogitBias(), S.Penalties(), S.TopK(top_k=40), S.TypicalP(), S.TopP(top_p=0.9), S.MinP(), S.XTC(),
+    S.Temperature(temperature=0.8), S.Dist(),
+]  # fmt: skip
+
+
+def random_chain(random_: random.Random) -> SamplerChain:
+    choices: list[Any] = [
+        S.LogitBias(logit_bias={random_.randrange(50): random_.uniform(-3, 3)}),
+        S.Penalties(penalty_last_n=random_.randrange(-1, 9), repetition_penalty=1.2),
+        S.TopK(top_k=random_.randrange(0, 60)),
+        S.TypicalP(typical_p=random_.random()),
+        S.TopP(top_p=random_.random()),
+        S.MinP(min_p=random_.random() / 5),
+        S.XTC(xtc_probability=random_.random(), xtc_threshold=random_.random() / 5),
+        S.Temperature(temperature=random_.uniform(0.0, 2.0)),
+    ]
+    kept = [sampler for sampler in choices if random_.random() < 0.7]
+    return SamplerChain(
+        [*kept, S.Dist()], seed=random_.randrange(2**63), completion=random_.randrange(9)
+    )
+
+
+def test_rows_with_different_chains_come_go_and_move() -> None:
+    random_ = random.Random(int(os.environ.get("ALEATOR_SEED", "1")))
+    device = DeviceChain(TEMPLATE, 5, 64, max_tokens=300, kernels="triton")
+    chains = [SamplerChain(TEMPLATE, seed=0) for _ in range(5)]
+    for step in range(int(os.environ.get("ALEATOR_CASES", "15"))):
+        row = random_.randrange(5)
+        what = random_.randrange(5)
+        if what == 0:
+            chains[row] = random_chain(random_)
+            for token in random_.choices(range(64), k=random_.randrange(5)):
+                chains[row].accept(token)
+            device.set_row(row, chains[row])
+        elif what == 1:
+            n = random_.randrange(len(chains[row].history) + 1)
+            chains[row].rollback(n)
+            device.rollback(row, n)
+        elif what == 2:
+            order = random_.sample(range(5), 5)
+            chains = [chains[i] for i in order]
+            device.permute(order)
+        elif what == 3:
+            chains[row].accept(7, generated=True)
+            device.accept(row, 7, generated=True)
+        batch = random_.randrange(1, 6)
+        z = rows_of(FAMILIES[step % len(FAMILIES)], batch, 64, step)
+        assert device.sample(torch.from_numpy(z)).tolist() == expected(chains[:batch], z), step
+
+
+def test_mirostat_rolls_back() -> None:
+    samplers = [K, S.MirostatV2(mirostat_tau=3.0, mirostat_eta=0.2)]
+    chain = SamplerChain(samplers, seed=4)
+    device = DeviceChain(samplers, 1, 200, kernels="triton")
+    device.set_row(0, chain)
+    z = rows_of("normal", 12, 200)
+    for step in range(12):
+        row = z[step : step + 1]
+        assert device.sample(torch.from_numpy(row)).tolist() == [chain.sample(row[0])]
+        if step % 7 == 3:
+            chain.rollback(2)
+            device.rollback(0, 2)
+        if step % 5 == 4:
+            chain.accept(9, generated=True)
+            device.accept(0, 9, generated=True)
+
+
+@pytest.mark.parametrize("samplers", [[K, DRAW], [DRAW], [MASK, K, DRAW]])
+def test_an_allowed_mask_comes_first(samplers: list[Any]) -> None:
+    chains = [SamplerChain(samplers, seed=0) for _ in range(2)]
+    device = DeviceChain(samplers, 2, 150, kernels="triton")
+    random_ = np.random.default_rng(3)
+    for step in range(6):
+        z = rows_of("special" if step % 2 else "normal", 2, 150, step)
+        bits = random_.random((2, 160)) < 0.3
+        bits[:, 2] |= step < 3
+        if step == 5:  # a token that a mask removes is at +inf: allowed, it leaves nothing
+            z[:, 4], bits[:, 4] = np.inf, [True, False]
+        allowed = np.packbits(bits, axis=1, bitorder="little").view(np.int32)
+        tokens = device.sample(torch.from_numpy(z), torch.from_numpy(allowed)).tolist()
+        assert tokens == expected(chains, np.where(bits[:, :150], z, -np.inf).astype(np.float32))
+
+
+def test_rows_that_pause_stay() -> None:
+    device = DeviceChain(TEMPLATE, 3, 64, kernels="triton")
+    live = torch.tensor([True, False, True])
+    tokens = device.sample(torch.zeros(3, 64), live=live).tolist()
+    assert tokens[1] == -1
+    assert device._length.tolist() == device._position.tolist() == [1, 0, 1]
+
+
+def test_a_tail_runs_on_the_host() -> None:
+    samplers: list[Any] = [K, S.TailFree(tfs_z=0.9), S.Dist()]
+    device = DeviceChain(samplers, 2, 120, kernels="triton")
+    chains = [SamplerChain(samplers, seed=0), SamplerChain([K, S.TailFree(tfs_z=0.7), S.Dist()])]
+    device.set_row(1, chains[1])
+    for family in FAMILIES:
+        z = rows_of(family, 2, 120)
+        assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
+
+
+def test_a_replay_needs_the_kernels_that_were_captured() -> None:
+    device = DeviceChain(TEMPLATE, 2, 64, kernels="triton")
+    with pytest.raises(ParameterError, match="capture the step again"):
+        device.before_replay(2)
+    device.sample(torch.zeros(2, 64))
+    device.before_replay(2)
+    device.set_row(1, SamplerChain([S.TopK(top_k=39), S.Dist()], seed=3))  # the same kernels
+    device.before_replay(2)
+    device.set_row(1, SamplerChain([S.TopP(top_p=0.5), S.Dist()], seed=3))
+    with pytest.raises(ParameterError, match="capture the step again"):
+        device.before_replay(2)
+    device.sample(torch.zeros(2, 64))
+    device.before_replay(2)
+
+
+def test_tensors_stay() -> None:
+    device = DeviceChain(TEMPLATE, 4, 1000, max_tokens=50, kernels="triton")
+    assert device._fused is not None
+    tensors = [t for t in vars(device._fused).values() if isinstance(t, torch.Tensor)]
+    before = device.nbytes, [t.data_ptr() for t in tensors]
+    assert (
+        before[0]
+        == DeviceChain.bytes_for(TEMPLATE, 4, 1000, max_tokens=50, kernels="triton").tensors
+    )
+    for step in range(3):
+        device.set_row(step % 4, random_chain(random.Random(step)))
+        device.sample(torch.zeros(4, 1000))
+        device.permute([1, 2, 3, 0])
+    assert before == (device.nbytes, [t.data_ptr() for t in tensors])
+
+
+def test_a_list_reads_few_tiles_again() -> None:
+    """At most 1.05 reads of the logits, for a vocabulary of the size that models have."""
+    samplers = [S.TopK(top_k=50), S.TopP(top_p=0.9), DRAW]
+    device = DeviceChain(samplers, 1, 128_256, max_tokens=4, kernels="triton")
+    for family in ("normal", "flat"):
+        z = rows_of(family, 1, 128_256)
+        tokens = device.sample(torch.from_numpy(z)).tolist()
+        assert tokens == expected([SamplerChain(samplers, seed=0)], z)
+        device.reset(0)
+        assert device.paths(reset=True)["tiles"] * 128 <= 0.05 * z.size
