@@ -648,3 +648,31 @@ def test_a_bad_row_does_not_change_another(kernels: str) -> None:
         device.rollback(row, 1)
     z = rows_of("ties", 3, 64)
     assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
+
+
+@pytest.mark.parametrize("name", ["penalties", "mirostat_v2", "default"])
+def test_a_full_row_may_stay_beside_others(name: str) -> None:
+    device = DeviceChain(SAMPLERS[name], 3, 64, max_tokens=4, kernels="torch")
+    chains = [SamplerChain(SAMPLERS[name], seed=0) for _ in range(3)]
+    for token in (5, 6, 5, 7):
+        device.accept(1, token)
+        chains[1].accept(token)
+    others = torch.tensor([True, False, True])
+    for step in range(3):
+        z = rows_of("normal", 3, 64, step)
+        tokens = device.sample(torch.from_numpy(z), live=others).tolist()
+        assert [tokens[0], tokens[2]] == expected([chains[0], chains[2]], z[[0, 2]])
+        assert tokens[1] == -1
+    assert device._history[1].tolist() == [5, 6, 5, 7]
+    assert device._length.tolist() == [3, 4, 3]
+    assert device._generated[1].tolist() == [False] * 4
+    for live in (None, ~others):
+        with pytest.raises(ParameterError, match="row 1 holds 4 tokens, and max_tokens=4"):
+            device.sample(torch.zeros(3, 64), live=live)
+    device.before_replays([1, 0, 1])
+    with pytest.raises(ParameterError, match="row 0 holds 3 tokens, and max_tokens=4"):
+        device.before_replays([2, 0, 0])
+    device.rollback(1, 3)
+    chains[1].rollback(3)
+    z = rows_of("normal", 3, 64, 9)
+    assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)

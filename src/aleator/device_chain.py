@@ -468,7 +468,7 @@ class DeviceChain:
         logits = logits.detach()
         if self.kernels == "host":
             return self._sample_on_host(logits, allowed, live, batch)
-        self._require_room(batch)
+        self._require_room([1] * batch, live)
         heads = {row: head for row in range(batch) if (head := self._rows[row].head) is not None}
         if heads:
             allowed = self._masked(heads, allowed, batch)
@@ -477,7 +477,7 @@ class DeviceChain:
             for row, token in zip(heads, tokens[list(heads)].tolist(), strict=True):
                 if token != NOTHING:
                     heads[row].accept(token, True)
-        self._count(batch)
+        self._count([1] * batch)
         return tokens
 
     def _sample_on_device(
@@ -545,42 +545,51 @@ class DeviceChain:
                 were given chains since the capture that need other kernels than those captured.
 
         """
-        self.before_replays(batch, 1)
+        self.before_replays([1] * batch)
 
     def launches(self, batch: int) -> object:
         """Which kernels a step of B rows launches now: a graph holds as long as this is equal."""
         return None if self._fused is None else self._fused.plan(batch, False)
 
-    def before_replays(self, batch: int, n: int, *, launches: object = None) -> None:
-        """The same for ``n`` steps in a row; ``launches``: what :meth:`launches` said when they were captured.
+    def before_replays(self, counts: Sequence[int], *, launches: object = None) -> None:
+        """The same for several steps, in which row i accepts at most ``counts[i]`` tokens.
 
-        Without it, what the last :meth:`sample` of B rows launched is taken to be captured.
+        Args:
+            counts: of each of the B rows; a row with 0 stays as it is (``live``).
+            launches: what :meth:`launches` said when the steps were captured; None: what the last
+                :meth:`sample` of B rows launched is taken to be captured.
+
         """
-        for row in range(batch):
-            if self.runs_on_host(row):
+        for row, count in enumerate(counts):
+            if count and self.runs_on_host(row):
                 raise ParameterError(
                     "chain",
                     f"row {row} has a grammar or samplers that run on the host: its steps cannot be replayed",
                 )
         if self._fused is not None:
-            self._fused.check_replay(batch, launches)
-        self._require_room(batch, n)
-        self._count(batch, n)
+            self._fused.check_replay(len(counts), launches)
+        self._require_room(counts)
+        self._count(counts)
 
-    def _require_room(self, batch: int, n: int = 1) -> None:
-        for row, state in enumerate(self._rows[:batch]):
-            if state.used + n > self.max_tokens:  # or it seems so: ask the device
-                state.used = int(self._length[row])
-            if state.used + n > self.max_tokens:
+    def _require_room(self, counts: Sequence[int], live: Tensor | None = None) -> None:
+        """See to it that each row can accept so many tokens; asks the device only where it seems not."""
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return  # nothing is accepted now, and every replay is asked about
+        for row, n in enumerate(counts):
+            state = self._rows[row]
+            if not n or state.used + n <= self.max_tokens:
+                continue
+            state.used = int(self._length[row])
+            if state.used + n > self.max_tokens and (live is None or bool(live[row])):
                 raise ParameterError(
                     "max_tokens",
                     f"row {row} holds {state.used} tokens, and max_tokens={self.max_tokens}: no room for {n} "
                     "more",
                 )
 
-    def _count(self, batch: int, n: int = 1) -> None:
-        for state in self._rows[:batch]:
-            state.used += n
+    def _count(self, counts: Sequence[int]) -> None:
+        for row, n in enumerate(counts):
+            self._rows[row].used += n
 
     def _sample_on_host(
         self, logits: Tensor, allowed: Tensor | None, live: Tensor | None, batch: int
@@ -635,10 +644,12 @@ class DeviceChain:
     def _accept_all(self, tokens: Tensor, batch: int) -> None:
         step = self._step(batch)
         drawn = tokens >= 0
-        at = step.length.unsqueeze(1)
-        value = torch.where(drawn, tokens, 0).to(torch.int32).unsqueeze(1)
+        # A row that accepts nothing may be full: it writes what is there already.
+        at = step.length.clamp(max=self.max_tokens - 1).unsqueeze(1)
+        new = drawn.unsqueeze(1)
+        value = torch.where(new, tokens.to(torch.int32).unsqueeze(1), step.history.gather(1, at))
         step.history.scatter_(1, at, value)
-        step.generated.scatter_(1, at, drawn.unsqueeze(1))
+        step.generated.scatter_(1, at, new | step.generated.gather(1, at))
         step.length.add_(drawn)
         step.position.add_(drawn)
         for place in self._places:

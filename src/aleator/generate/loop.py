@@ -203,7 +203,7 @@ class Run:
 
     def _decode(self) -> None:
         going = [s for s in self.slots if not s.completion.done and self._make_room(s)]
-        if self._loop is not None and all(map(self._runs_ahead, going)):
+        if self._loop is not None and all(map(self._runs_ahead, self.slots)):
             self._decode_ahead(self._loop, going)
             return
         batch = Batch()

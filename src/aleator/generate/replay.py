@@ -270,7 +270,10 @@ class DecodeLoop:
                     slots[part.tokens] = part.slots
                 self.cells.clear(slots)
                 self._load(feeds, steps, np.split(slots, np.cumsum(steps)[:-1]))
-                self._go(max(steps))
+                counts = [0] * self.chain.max_batch
+                for feed, n in zip(feeds, steps, strict=True):
+                    counts[feed.row] = n
+                self._go(counts)
                 found = self._found(feeds)
         except BaseException:
             self.chain.back(mark)
@@ -317,9 +320,10 @@ class DecodeLoop:
         for tensor in (self._offset, self._drawn, self._failed):
             tensor.zero_()
 
-    def _go(self, n: int) -> None:
+    def _go(self, counts: Sequence[int]) -> None:
+        """As many steps as the row with the most tokens to come needs."""
         if not self.capture:
-            for _ in range(n):
+            for _ in range(max(counts)):
                 self._step()
             return
         launches = self.chain.launches(self.chain.max_batch)
@@ -327,8 +331,8 @@ class DecodeLoop:
         if key not in self._graphs:
             self._graphs[key] = self._captured()
         graph = self._graphs[key]
-        self.chain.before_replays(self.chain.max_batch, n, launches=launches)
-        for _ in range(n):
+        self.chain.before_replays(counts, launches=launches)
+        for _ in range(max(counts)):
             graph.replay()
 
     def _captured(self) -> Any:
