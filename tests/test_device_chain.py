@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,7 +103,8 @@ SAMPLERS: dict[str, Any] = {
 }
 
 
-KERNELS = ("torch", "host")
+# Under Triton's interpreter, in a process of its own: tests/kernels/device/test_triton_chain.py.
+KERNELS = ("triton",) if os.environ.get("TRITON_INTERPRET") == "1" else ("torch", "host")
 
 
 def expected(chains: list[SamplerChain], z: np.ndarray[Any, Any]) -> list[int]:
@@ -676,3 +683,29 @@ def test_a_full_row_may_stay_beside_others(name: str) -> None:
     chains[1].rollback(3)
     z = rows_of("normal", 3, 64, 9)
     assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.skipif(KERNELS == ("triton",), reason="this is the process of its own")
+def test_bad_input_under_triton_s_interpreter() -> None:
+    these = "triton and (bad_rows or views or out_of_range or allowed_mask)"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-k",
+            these,
+            "-W",
+            "ignore::RuntimeWarning",
+            __file__,
+        ],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 18  # type: ignore[index]

@@ -40,7 +40,7 @@ from aleator.samplers import ReferenceChain, SamplerChain, sample_batch
 from aleator.samplers import index as S
 
 STEPS = 4
-SIZES = {16: 0.25, 64: 0.30, 256: 0.30, 1024: 0.11, 4096: 0.04}
+SIZES = {16: 0.28, 64: 0.31, 256: 0.30, 1024: 0.08, 4096: 0.03}
 """Vocabularies, and their share of the rows."""
 LARGE = (128_256, 151_936)
 KINDS = (
@@ -100,7 +100,10 @@ def share(r: random.Random) -> float:
 
 
 def temperature(r: random.Random) -> float:
-    """Mostly usual, sometimes none or an extreme."""
+    """Mostly usual, sometimes none or an extreme, or one whose scale lies between two float32."""
+    if r.random() < 0.2:
+        low = np.float32(r.uniform(0.7, 4))
+        return 1.4426950408889634 / ((float(low) + float(np.nextafter(low, np.float32(9)))) / 2)
     return r.choice((0.0, 1.0, 1e-3, 50.0)) if r.random() < 0.2 else r.uniform(0.2, 2.0)
 
 

@@ -82,6 +82,30 @@ nb::tuple seen_cells(const Cells& book, In<int32_t> positions, In<int32_t> seqs,
                         behind ? nb::cast(array(std::move(deltas))) : nb::none());
 }
 
+// Of each token's list, how many cells at its beginning lie before the token's window.
+nb::ndarray<nb::numpy, int64_t> before_window(const Cells& book, In<int32_t> cells,
+                                              In<int64_t> start, In<int32_t> list,
+                                              In<int32_t> positions, int32_t window) {
+  const int64_t lists = int64_t(start.size()) - 1;
+  if (list.size() != positions.size() || lists < 0 || start(lists) > int64_t(cells.size()))
+    throw std::invalid_argument("sizes disagree");
+  for (int64_t i = 0; i < lists; i++)
+    if (start(i) < 0 || start(i) > start(i + 1))
+      throw std::invalid_argument("list_start must ascend");
+  for (size_t i = 0; i < cells.size(); i++)
+    if (cells(i) < 0 || cells(i) >= book.size())
+      throw std::invalid_argument("a cell is out of range");
+  const int32_t* pos = book.positions();
+  std::vector<int64_t> first(list.size());
+  for (size_t t = 0; t < list.size(); t++) {
+    if (list(t) < 0 || list(t) >= lists) throw std::invalid_argument("there is no such list");
+    const int32_t *begin = cells.data() + start(list(t)), *end = cells.data() + start(list(t) + 1);
+    const int64_t low = int64_t{positions(t)} - window + 1;
+    first[t] = std::partition_point(begin, end, [&](int32_t c) { return pos[c] < low; }) - begin;
+  }
+  return array(std::move(first));
+}
+
 }  // namespace
 
 ALEATOR_BIND(seen) {
@@ -93,4 +117,9 @@ ALEATOR_BIND(seen) {
       "in order of position, of which a token sees those not after it (causal) or all. "
       "coordinates (int32 [tokens, 2]: y, x) orders the cells of one position. "
       "seen_deltas: positions minus key_positions of the listed cells; None if all 0.");
+  m.def(
+      "before_window", &before_window, "cells"_a, "seen"_a, "list_start"_a, "seen_list"_a,
+      "positions"_a, "window"_a,
+      "int64 [tokens]: of the list of each token at positions[t], as seen_cells gave it, how many "
+      "cells at its beginning lie below positions[t] - window + 1.");
 }

@@ -53,12 +53,12 @@ void SSMStep::layer(int thread, const SSMLayer& l, const SSMBatch& batch) {
   products_.run(thread, products_.input(thread, u_.data(), s.inner, s.inner, tokens),
                 {{&l.select, selected_.data()}});
   pool.barrier();
-  if (shape_.norm) {
+  if (shape_.norm_eps) {
     pool.split(thread, tokens, [&](int64_t t) {
       float* row = &selected_[t * wide];
-      rms_norm_(row, ones_.data(), s.rank, shape_.eps, row);
+      rms_norm_(row, ones_.data(), s.rank, *shape_.norm_eps, row);
       for (float* part : {row + s.rank, row + s.rank + s.state})
-        rms_norm_(part, ones_.data(), s.state, shape_.eps, part);
+        rms_norm_(part, ones_.data(), s.state, *shape_.norm_eps, part);
     });
     pool.barrier();
   }

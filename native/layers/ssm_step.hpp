@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "layers/products.hpp"
@@ -22,7 +23,7 @@ struct SSMShape {
   Weights embedding, output;           // [n_vocab, n_embd]
   const float* output_norm = nullptr;  // [n_embd]
   float eps = 0;
-  bool norm = false;  // time step, B and C are RMS-normalised
+  std::optional<float> norm_eps;  // time step, B and C are RMS-normalised with it
 };
 
 // T tokens.  All pointers are to arrays that outlive the call.

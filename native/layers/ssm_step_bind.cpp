@@ -28,11 +28,11 @@ static void require(bool holds, const std::string& message) {
 class BoundSSMStep {
  public:
   BoundSSMStep(const StoredMatrix& embedding, const StoredMatrix& output, Floats output_norm,
-               float eps, bool norm)
+               float eps, std::optional<float> norm_eps)
       : embedding_(embedding),
         output_(output),
         output_norm_(std::move(output_norm)),
-        shape_{embedding_.weights, output_.weights, output_norm_.data(), eps, norm},
+        shape_{embedding_.weights, output_.weights, output_norm_.data(), eps, norm_eps},
         step_(shape_) {
     require(embedding_.weights.in == output_.weights.in, "token_embd and output differ in width");
     require(int64_t(output_norm_.size()) == output_.weights.in, "output_norm.weight: wrong size");
@@ -149,9 +149,10 @@ ALEATOR_BIND(ssm_step) {
   nb::class_<BoundSSMStep>(m, "SSMStep",
                            "A decoder of the mamba kind, run for a micro-batch at a time on the "
                            "processor.")
-      .def(nb::init<const StoredMatrix&, const StoredMatrix&, Floats, float, bool>(),
-           nb::arg("embedding"), nb::arg("output"), nb::arg("output_norm"), nb::arg("eps"),
-           nb::arg("norm"), "norm: time step, B and C are RMS-normalised.")
+      .def(
+          nb::init<const StoredMatrix&, const StoredMatrix&, Floats, float, std::optional<float>>(),
+          nb::arg("embedding"), nb::arg("output"), nb::arg("output_norm"), nb::arg("eps"),
+          nb::arg("norm_eps").none(), "norm_eps: time step, B and C are RMS-normalised with it.")
       .def(
           "add_layer", &BoundSSMStep::add_layer, nb::arg("projection"), nb::arg("select"),
           nb::arg("time_step"), nb::arg("output"), nb::arg("norm"), nb::arg("conv"),

@@ -358,7 +358,7 @@ def test_gguf_mamba(tmp_path: Path) -> None:
     assert config.ssm == SSMConfig(64, 4, 16, 2)
     assert (config.n_heads, config.n_ff, config.tied) == ((), (), True)
     config = mamba_from_gguf(tmp_path, **{"ssm.dt_b_c_rms": True})
-    assert config.ssm == SSMConfig(64, 4, 16, 2, norm=True)
+    assert config.ssm == SSMConfig(64, 4, 16, 2, norm_eps=config.rms_eps)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from typing import Any
 from weakref import WeakSet, ref
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator._native import Cells
+from aleator._native import Cells, StoredRows
 from aleator.cache.batch_rules import Tokens
 from aleator.cache.defrag import Defragmented, defragment
 from aleator.cache.formats import llama
@@ -202,6 +203,12 @@ class KVCache:
         """What a layer stores as values of the cells: float32 [n, G, Dv]."""
         index = torch.from_numpy(np.asarray(cells, np.int64)).to(self.devices[layer])
         return self.values.read(layer, index).float()
+
+    @cached_property
+    def stored_rows(self) -> StoredRows | None:
+        """Copies what cells store in every layer at once; None where that is not possible."""
+        keys, values = self.keys.rows(), self.values.rows()
+        return None if keys is None or values is None else StoredRows([*keys, *values])
 
     def copy_rows(self, src: npt.NDArray[np.int64], dst: npt.NDArray[np.int64]) -> None:
         """Copy what the cells ``src`` store to ``dst``, as if all were read before any is written."""

@@ -181,7 +181,16 @@ class Step:
     def preserve(self, cells: npt.NDArray[np.int64]) -> None:
         """Keep what these cells store now, for the case that the block raises."""
         cache = self._cache
-        positions = cache.key_positions[cells]
+        positions, rows = cache.key_positions[cells], cache.stored_rows
+        if rows is not None:
+            copied = rows.take(cells)
+
+            def put_back() -> None:
+                rows.put(cells, copied)
+                cache.key_positions[cells] = positions
+
+            self._undo.append(put_back)
+            return
         kept = [
             (side, layer, index, side.take(layer, index))
             for side in (cache.keys, cache.values)

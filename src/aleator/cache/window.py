@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator._native import before_window
 from aleator.cache.cell_tensors import CellTensors
 from aleator.cache.kv_cache import KVCache, LayerShape
 from aleator.cache.prefix import PrefixIndex
@@ -195,14 +196,10 @@ class WindowBatch(MicroBatch):
         seqs: npt.NDArray[np.int32],
     ) -> None:
         super().__init__(cache, slots, positions, seqs)
-        seen, held = self.seen, cache.cells.positions
-        self.first = np.zeros(len(slots), np.int64)
-        low = positions.astype(np.int64) - cache.window + 1
-        for i in range(len(seen.start) - 1):
-            listed = held[seen.cells[seen.start[i] : seen.start[i + 1]]]
-            if len(listed) and int(listed[0]) < int(low.max()):
-                own = seen.list == i
-                self.first[own] = np.searchsorted(listed, low[own])
+        seen = self.seen
+        self.first = before_window(
+            cache.cells, seen.cells, seen.start, seen.list, positions, cache.window
+        )
 
     def tensors(self) -> WindowTensors:
         """The same for layers that compute with torch."""

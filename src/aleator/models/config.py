@@ -24,8 +24,18 @@ _HUGGING_FACE = {
     "mistral": "llama",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
+    "gemma3": "gemma3",  # with pictures, of which the text part is taken
     "gemma3_text": "gemma3",
     "mamba": "mamba",
+    "falcon_mamba": "mamba",
+}
+# What transformers' Gemma3TextConfig has where config.json says nothing.
+_GEMMA3_DEFAULTS = {
+    "vocab_size": 262208,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-6,
 }
 _GEMMA3_PATTERN = 6  # every so many layers one sees everything, where the file says nothing
 _GEMMA3_LOCAL_THETA = 10000.0
@@ -83,15 +93,15 @@ class SSMConfig:
     """A selective state space (Gu and Dao 2023, arXiv:2312.00752).
 
     ``d_inner`` channels, each convolved with its own ``d_conv`` latest values and summed up in a state
-    of ``d_state`` numbers; the time step comes from ``dt_rank`` numbers.  ``norm``: time step, B
-    and C are RMS-normalised, without weights.
+    of ``d_state`` numbers; the time step comes from ``dt_rank`` numbers.  ``norm_eps``: time step, B
+    and C are RMS-normalised with it, without weights; None: they are not.
     """
 
     d_inner: int
     d_conv: int
     d_state: int
     dt_rank: int
-    norm: bool = False
+    norm_eps: float | None = None
 
 
 @dataclass(frozen=True)
@@ -229,12 +239,13 @@ def _gguf_mamba(gguf: GGUFFile, n_layers: int, n_embd: int) -> ModelConfig:
     def size(name: str, low: int = 1, high: int = _MAX_WIDTH) -> int:
         return fields.integer(f"mamba.ssm.{name}", low, high)
 
+    eps = fields.number("mamba.attention.layer_norm_rms_epsilon", 0.0, 1.0)
     return _mamba(
         name=fields.get("general.name", ""),
         n_vocab=_gguf_n_vocab(gguf, "mamba"),
         n_layers=n_layers,
         n_embd=n_embd,
-        rms_eps=fields.number("mamba.attention.layer_norm_rms_epsilon", 0.0, 1.0),
+        rms_eps=eps,
         context_length=fields.integer("mamba.context_length", 1, _MAX_LENGTH),
         tied="output.weight" not in gguf.tensors,
         ssm=SSMConfig(
@@ -242,7 +253,7 @@ def _gguf_mamba(gguf: GGUFFile, n_layers: int, n_embd: int) -> ModelConfig:
             d_conv=size("conv_kernel", 2, _MAX_CONV),
             d_state=size("state_size", 1, _MAX_STATE),
             dt_rank=size("time_step_rank"),
-            norm=fields.get("mamba.ssm.dt_b_c_rms", False),
+            norm_eps=eps if fields.get("mamba.ssm.dt_b_c_rms", False) else None,
         ),
     )
 
@@ -317,10 +328,15 @@ def config_from_json(fields: Fields) -> ModelConfig:
     model_type = fields.require("model_type", str)
     if model_type not in _HUGGING_FACE:
         raise _unsupported_architecture(fields.path, model_type)
+    if model_type == "gemma3":
+        fields, model_type = _text_config(fields), "gemma3_text"
+    if model_type == "gemma3_text":
+        given = {key: value for key, value in fields.values.items() if value is not None}
+        fields = Fields(fields.path, _GEMMA3_DEFAULTS | given)
     _refuse_unknown_features(fields)
     n_layers = fields.integer("num_hidden_layers", 1, _MAX_LAYERS)
     n_embd = fields.integer("hidden_size", 1, _MAX_WIDTH)
-    if model_type == "mamba":
+    if _HUGGING_FACE[model_type] == "mamba":
         return _json_mamba(fields, n_layers, n_embd)
     gemma3 = model_type == "gemma3_text"
     n_heads = (fields.integer("num_attention_heads", 1, _MAX_WIDTH),) * n_layers
@@ -350,6 +366,18 @@ def config_from_json(fields: Fields) -> ModelConfig:
         rope=_json_rope(rope, head_dim, context_length),
     )
     return _json_gemma3(fields, config) if gemma3 else config
+
+
+def _text_config(fields: Fields) -> Fields:
+    """The part of a configuration with pictures that describes the text model."""
+    text: dict[str, Any] = {"model_type": "gemma3_text"}
+    text |= fields.require("text_config", dict)
+    if text["model_type"] != "gemma3_text":
+        raise _unsupported(fields.path, f"a text model of type {text['model_type']!r}")
+    for key in ("quantization_config", "tie_word_embeddings", "_name_or_path"):
+        if fields.get(key) is not None:
+            text[key] = fields.get(key)
+    return Fields(fields.path, text)
 
 
 def _gemma3_rope(fields: Fields, layers: str) -> Fields:
@@ -406,8 +434,13 @@ def _json_mamba(fields: Fields, n_layers: int, n_embd: int) -> ModelConfig:
     if fields.get("time_step_rank") not in (None, "auto"):
         rank = fields.integer("time_step_rank", 1, _MAX_WIDTH)
     inner = int(fields.number("expand", 0.0, 1e3, 2.0) * n_embd)
+    if fields.get("intermediate_size") is not None:  # then transformers does not look at expand
+        inner = fields.integer("intermediate_size", 1, _MAX_WIDTH)
     if not 1 <= inner <= _MAX_WIDTH:
         raise fields.error("expand", f"{inner} inner channels; they must be 1 to {_MAX_WIDTH}")
+    norm_eps = None
+    if fields.get("model_type") == "falcon_mamba":
+        norm_eps = fields.number("mixer_rms_eps", 0.0, 1.0, 1e-6)
     return _mamba(
         name=fields.get("_name_or_path", ""),
         n_vocab=fields.integer("vocab_size", 1, _MAX_LENGTH),
@@ -422,6 +455,7 @@ def _json_mamba(fields: Fields, n_layers: int, n_embd: int) -> ModelConfig:
             d_conv=fields.integer("conv_kernel", 2, _MAX_CONV, 4),
             d_state=fields.integer("state_size", 1, _MAX_STATE, 16),
             dt_rank=rank,
+            norm_eps=norm_eps,
         ),
     )
 
@@ -438,7 +472,7 @@ def _refuse_unknown_features(fields: Fields) -> None:
             raise _unsupported(path, f"a mixture of experts ({key})")
     if fields.get("quantization_config") is not None:
         raise _unsupported(path, "quantised safetensors (quantization_config)")
-    if gemma3 or fields.get("model_type") == "mamba":
+    if gemma3 or fields.get("model_type") in ("mamba", "falcon_mamba"):
         return
     layers = fields.get("layer_types", kind=list) or []
     # Qwen has a window's size even where windows are off; Mistral has no switch.

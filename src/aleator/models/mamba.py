@@ -52,7 +52,6 @@ class MambaLayer:
         self.a = values("ssm_a", inner, state)
         self.d = values("ssm_d", inner)
         self.output = linear(weights, [at + "ssm_out"], inner, [config.n_embd], device, dtype)
-        self.eps = config.rms_eps
 
     @property
     def shape(self) -> RecurrentShape:
@@ -68,8 +67,9 @@ class MambaLayer:
         u = self._convolve(u, states)
         selected = self.select(u.to(x)).float()
         parts = torch.split(selected, [self.ssm.dt_rank, n, n], dim=1)
-        if self.ssm.norm:
-            parts = tuple(F.rms_norm(part, part.shape[1:], None, self.eps) for part in parts)
+        eps = self.ssm.norm_eps
+        if eps is not None:
+            parts = tuple(F.rms_norm(part, part.shape[1:], None, eps) for part in parts)
         step, b, c = parts
         y = self._scan(u, F.softplus(self.time_step(step.to(x)).float()), b, c, states)
         if rows is not None:

@@ -88,6 +88,19 @@ def gguf_names(config: ModelConfig) -> dict[str, str]:
     return names
 
 
+def _in_text_model(name: str) -> str:
+    """A tensor's name in the text part of a model with pictures; "" for one of the other parts.
+
+    transformers has written them as language_model.model... and as model.language_model...
+    """
+    plain = name.removeprefix("model.")
+    if plain.startswith(("vision_tower.", "multi_modal_projector.")):
+        return ""
+    if name.startswith("model.language_model."):
+        return "model." + name.removeprefix("model.language_model.")
+    return name.removeprefix("language_model.")
+
+
 def _as_gguf(architecture: str, name: str, tensor: StoredTensor) -> StoredTensor:
     """The tensor as GGUF files hold it, where that is not what Hugging Face holds."""
     import torch
@@ -134,7 +147,9 @@ def stored_tensors(directory: Path, config: ModelConfig) -> dict[str, StoredTens
     for file, theirs, tensor in _all_tensors(directory):
         if theirs.endswith("rotary_emb.inv_freq"):
             continue  # saved by old versions of transformers; computed from the configuration
-        if config.tied and theirs == "lm_head.weight":
+        if config.architecture == "gemma3":
+            theirs = _in_text_model(theirs)
+        if not theirs or (config.tied and theirs == "lm_head.weight"):
             continue
         if theirs not in names:
             raise UnsupportedModel(

@@ -90,6 +90,12 @@ class Storage(ABC):
             flat.view(to.dtype).view(shape).to(to.device),
         )
 
+    def rows(self) -> list[npt.NDArray[np.uint8]] | None:
+        """Every layer's bytes [cells, bytes of a cell], shared; None where they lie otherwise or elsewhere."""
+        if self.by_channel or any(t.device.type != "cpu" for t in self.layers):
+            return None
+        return [t.view(-1).view(torch.uint8).view(self.n_cells, -1).numpy() for t in self.layers]
+
     def copy(self, src: npt.NDArray[np.int64], dst: npt.NDArray[np.int64]) -> None:
         """Copy the cells ``src`` to ``dst`` in every layer, as if all were read before any is written."""
         for layer, t in enumerate(self.layers):

@@ -37,7 +37,7 @@ class NativeSSM:
             _matrix(decoder.head),
             decoder.output_norm.weight.numpy(),
             decoder.config.rms_eps,
-            ssm.norm,
+            ssm.norm_eps,
         )
         layers: Any = decoder.recurrent
         for layer, conv, state in zip(layers, cache.conv, cache.ssm, strict=True):

@@ -1,0 +1,78 @@
+// Copies of what some cells store in every layer, taken and put back in one call.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bind.hpp"
+
+namespace {
+
+using namespace nb::literals;
+using Layer = nb::ndarray<uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Index = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+class StoredRows {
+ public:
+  explicit StoredRows(std::vector<Layer> layers) : layers_(std::move(layers)) {
+    for (const Layer& l : layers_) {
+      if (l.shape(0) != layers_[0].shape(0))
+        throw std::invalid_argument("layers must have equally many cells");
+      bytes_ += l.shape(1);
+    }
+  }
+
+  nb::ndarray<nb::numpy, uint8_t> take(Index cells) const {
+    check(cells);
+    auto* taken = new std::vector<uint8_t>(cells.size() * bytes_);
+    nb::capsule owner(taken,
+                      [](void* p) noexcept { delete static_cast<std::vector<uint8_t>*>(p); });
+    each(cells, [to = taken->data()](uint8_t* row, size_t n) mutable {
+      std::memcpy(to, row, n);
+      to += n;
+    });
+    return nb::ndarray<nb::numpy, uint8_t>(taken->data(), {taken->size()}, owner);
+  }
+
+  void put(Index cells, Bytes taken) const {
+    check(cells);
+    if (taken.size() != cells.size() * bytes_)
+      throw std::invalid_argument("taken is not of so many cells");
+    each(cells, [from = taken.data()](uint8_t* row, size_t n) mutable {
+      std::memcpy(row, from, n);
+      from += n;
+    });
+  }
+
+ private:
+  void check(const Index& cells) const {
+    for (size_t i = 0; i < cells.size(); ++i)
+      if (cells(i) < 0 || layers_.empty() || cells(i) >= static_cast<int64_t>(layers_[0].shape(0)))
+        throw std::invalid_argument("cell " + std::to_string(cells(i)) + " is out of range");
+  }
+  template <typename F>
+  void each(const Index& cells, F&& f) const {
+    for (const Layer& l : layers_)
+      for (size_t i = 0; i < cells.size(); ++i)
+        f(l.data() + static_cast<size_t>(cells(i)) * l.shape(1), l.shape(1));
+  }
+
+  std::vector<Layer> layers_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace
+
+ALEATOR_BIND(stored_rows) {
+  nb::class_<StoredRows>(m, "StoredRows", "What the cells of a cache store, in every layer.")
+      .def(nb::init<std::vector<Layer>>(), "layers"_a,
+           "layers: uint8 [cells, bytes] each, shared, not copied.")
+      .def("take", &StoredRows::take, "cells"_a,
+           "A copy of the rows of some cells (int64 [n]), uint8. ValueError for a cell out of "
+           "range.")
+      .def("put", &StoredRows::put, "cells"_a, "taken"_a, "Store what take gave of as many cells.");
+}
