@@ -386,7 +386,8 @@ class Pictures(Comparison):
                 places.sort(key=lambda p: p[0])
             return ["picture", seq, places]
         op = super().draw()
-        if op[0] == "decode" and rng.random() < 0.4:
+        # (llama.cpp takes -1 here, which makes a cell that is full and counts as empty.)
+        if op[0] == "decode" and op[1][0][0] >= 0 and rng.random() < 0.4:
             gap, first = rng.randint(1, 9), rng.randrange(len(op[1]))
             return ["decode", [[p + gap * (i >= first), s] for i, (p, s) in enumerate(op[1])]]
         return op

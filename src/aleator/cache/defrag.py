@@ -42,7 +42,7 @@ def defragment(cache: KVCache, threshold: float | None, max_moves: int | None) -
     if moves:
         with cache.step() as step:
             src, dst = done.cells()
-            cache.copy_rows(src, dst)
             cache.cells.move(moves)
-            step.emptied(src)
+            step.keep_rows(dst)
+            cache.copy_rows(src, dst)
     return done

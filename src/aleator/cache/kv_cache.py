@@ -663,9 +663,7 @@ class KVCache:
         share = self.size // self.n_seq_max
         target = cells + (dst - src) * share
         with torch.inference_mode(), self.step() as step:
-            old = self.cells.seq_cell_list(dst)
             self.cells.seq_rm(dst)
-            step.emptied(old)
             step.keep_rows(target)
             self.copy_rows(cells, target)
             self.cells.duplicate(cells, target, dst, False)
@@ -728,10 +726,12 @@ class KVCache:
 
     def clear(self, data: bool = True) -> None:
         """Free every cell; with ``data`` also zero what is stored."""
-        with self.step():
+        with self.step() as step:
             if self.prefix is not None:
                 self.prefix.clear()
             self.cells.clear()
+            if data and step.nested:
+                step.keep_rows(np.arange(self.size))
         self.do_defrag = False
         self._edited(None, 0)
         if data:
