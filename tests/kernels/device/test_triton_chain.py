@@ -142,7 +142,8 @@ def built(
         "places": tuple(tuple(POINTERS[t.dtype] for t in rows) for rows in tensors),
     }
     constants |= {n: v for n, v in SHAPE.items() if n in function.arg_names}
-    return compiled(function, types, warps, **constants)
+    registers = triton_chain.MAX_REGISTERS if kernel in ("choose", "whole") else None
+    return compiled(function, types, warps, registers, **constants)
 
 
 def kinds(template: list[Any], late: bool = False) -> tuple[int, ...]:

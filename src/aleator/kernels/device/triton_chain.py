@@ -43,6 +43,7 @@ WINDOW = 256
 CAPACITY = 2048
 """Candidates that reach the threshold of the tiles; more are bisected."""
 BUSY = 512  # programs that keep a device busy
+MAX_REGISTERS = 128  # of `choose` and `whole`; ptxas, left alone, takes fewer and spills
 
 _KINDS = {
     DeviceGreedy: triton_places.GREEDY, DeviceDist: triton_places.DIST,
@@ -340,7 +341,7 @@ class TritonChain:
             step.position, step.history, step.generated, step.length, self.max_tokens, self._tiles,
             self._buffers, self._firsts, tokens, self._counters, *shape, self._n_groups, KINDS=kinds,
             SPARSE=sparse, H=table, BIASES=MAX_BIASES, SIZE=plan.size, CAP=CAPACITY,
-            BLOCK_T=block_t, BLOCK_G=block_g, num_warps=8, **options,
+            BLOCK_T=block_t, BLOCK_G=block_g, num_warps=8, maxnreg=MAX_REGISTERS, **options,
         )  # fmt: skip
         if plan.whole:
             triton_rows.whole[(batch,)](
@@ -348,7 +349,7 @@ class TritonChain:
                 self._tops, self._masses, self._scale, self._places, step.position, self._tiles,
                 self._buffers, self._firsts, tokens, *shape, self._n_groups, KINDS=kinds,
                 SPARSE=sparse, H=table, CAP=CAPACITY, BLOCK_T=block_t, BLOCK_G=block_g, num_warps=8,
-                **options,
+                maxnreg=MAX_REGISTERS, **options,
             )  # fmt: skip
         return tokens
 
