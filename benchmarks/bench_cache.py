@@ -211,8 +211,8 @@ def operations(size: int, content: str, path: Path, reps: int) -> Iterator[Times
     for _ in range(2):
         reset()
         half.ours.append(timed(lambda: cells.seq_rm(0, 0, length // 2)))
-        half.theirs.append(timed(lambda: lib.llama_memory_seq_rm(memory, 0, 0, length // 2)))
         clear.ours.append(timed(cells.clear))
+        half.theirs.append(timed(lambda: lib.llama_memory_seq_rm(memory, 0, 0, length // 2)))
         clear.theirs.append(timed(lambda: lib.llama_memory_clear(memory, False)))
     yield from (half, clear)
     # The one free cell is the last, and the search starts at the first.

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,6 +89,9 @@ SAMPLERS: dict[str, Any] = {
     "logit_bias": [S.LogitBias(logit_bias={0: 2.0, 3: float("-inf"), 5: -1.5}), S.Dist()],
     "token_mask": [S.TokenMask(allowed=[0, 1, 2, 5, 7, 20]), S.Dist()],
     "mirostat_v2": [S.MirostatV2(mirostat_tau=3.0, mirostat_eta=0.2)],
+    "adaptive_p": [S.Temperature(temperature=1.4), S.AdaptiveP(adaptive_target=0.3)],
+    "adaptive_p_cold": [S.Temperature(temperature=1e-4), S.AdaptiveP(adaptive_target=0.9)],
+    "adaptive_p_off": [S.TopK(top_k=9), S.AdaptiveP(adaptive_decay=0.5)],
     "default": [
         S.Penalties(penalty_last_n=64, repetition_penalty=1.1),
         S.TopNSigma(top_n_sigma=2.0),
@@ -97,7 +106,8 @@ SAMPLERS: dict[str, Any] = {
 }
 
 
-KERNELS = ("torch", "host")
+# Under Triton's interpreter, in a process of its own: tests/kernels/device/test_triton_chain.py.
+KERNELS = ("triton",) if os.environ.get("TRITON_INTERPRET") == "1" else ("torch", "host")
 
 
 def expected(chains: list[SamplerChain], z: np.ndarray[Any, Any]) -> list[int]:
@@ -125,6 +135,23 @@ def test_tokens_are_the_host_s(name: str) -> None:
             z = rows_of(family, batch, n_vocab)
             tokens = device.sample(torch.from_numpy(z)).tolist()
             assert tokens == expected(chains, z), (name, n_vocab, family)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_equal_masses_end_where_the_host_s_do(kernels: str) -> None:
+    """On flat rows a unit more or less of p * Z is a token; p counts as float32, so 0.8 is above 4 / 5."""
+    for p in (0.2, 0.3, 0.6, 0.7, 0.8):
+        for truncation in (S.TopP(top_p=p), S.TypicalP(typical_p=p)):
+            if isinstance(truncation, S.TypicalP) and kernels == "triton":
+                samplers = [S.TopK(top_k=10), truncation, S.Dist()]
+            else:
+                samplers = [truncation, S.Dist()]
+            device = DeviceChain(samplers, 1, 10, kernels=kernels)
+            chains = [SamplerChain(samplers, seed=0)]
+            for _ in range(5):
+                z = np.zeros((1, 10), np.float32)
+                z[0, 7:] = -0.0
+                assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
@@ -197,9 +224,10 @@ def test_rows_with_different_chains_come_go_and_move(kernels: str) -> None:
         assert device.sample(torch.from_numpy(z)).tolist() == expected(chains[:batch], z), step
 
 
-def test_mirostat_rolls_back() -> None:
-    chain = SamplerChain(SAMPLERS["mirostat_v2"], seed=4)
-    device = DeviceChain(SAMPLERS["mirostat_v2"], 1, 200, kernels="torch")
+@pytest.mark.parametrize("name", ["mirostat_v2", "adaptive_p", "adaptive_p_off"])
+def test_state_rolls_back(name: str) -> None:
+    chain = SamplerChain(SAMPLERS[name], seed=4)
+    device = DeviceChain(SAMPLERS[name], 1, 200, kernels="torch")
     device.set_row(0, chain)
     z = rows_of("normal", 16, 200)
     for step in range(16):
@@ -352,7 +380,7 @@ TAILS: dict[str, list[Any]] = {
         S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=()),
         S.Dist(),
     ],
-    "adaptive_p": [S.Penalties(repetition_penalty=1.2), S.AdaptiveP(adaptive_target=0.3)],
+    "adaptive_p": [S.TopA(top_a=0.01), S.AdaptiveP(adaptive_target=0.3)],
     "mirostat": [S.TopK(top_k=50), S.Temperature(temperature=1.3), S.Mirostat(mirostat_tau=2.0)],
     "user": [S.XTC(xtc_probability=0.5, xtc_threshold=0.05), Meek(), S.Dist()],
     "both": [S.TopK(top_k=40), Halve(), Meek(), S.TopA(top_a=0.1), S.Dist()],
@@ -676,3 +704,29 @@ def test_a_full_row_may_stay_beside_others(name: str) -> None:
     chains[1].rollback(3)
     z = rows_of("normal", 3, 64, 9)
     assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.skipif(KERNELS == ("triton",), reason="this is the process of its own")
+def test_bad_input_under_triton_s_interpreter() -> None:
+    these = "triton and (bad_rows or views or out_of_range or allowed_mask)"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-k",
+            these,
+            "-W",
+            "ignore::RuntimeWarning",
+            __file__,
+        ],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 18  # type: ignore[index]

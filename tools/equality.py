@@ -40,7 +40,7 @@ from aleator.samplers import ReferenceChain, SamplerChain, sample_batch
 from aleator.samplers import index as S
 
 STEPS = 4
-SIZES = {16: 0.25, 64: 0.30, 256: 0.30, 1024: 0.11, 4096: 0.04}
+SIZES = {16: 0.28, 64: 0.31, 256: 0.30, 1024: 0.08, 4096: 0.03}
 """Vocabularies, and their share of the rows."""
 LARGE = (128_256, 151_936)
 KINDS = (
@@ -100,7 +100,10 @@ def share(r: random.Random) -> float:
 
 
 def temperature(r: random.Random) -> float:
-    """Mostly usual, sometimes none or an extreme."""
+    """Mostly usual, sometimes none or an extreme, or one whose scale lies between two float32."""
+    if r.random() < 0.2:
+        low = np.float32(r.uniform(0.7, 4))
+        return 1.4426950408889634 / ((float(low) + float(np.nextafter(low, np.float32(9)))) / 2)
     return r.choice((0.0, 1.0, 1e-3, 50.0)) if r.random() < 0.2 else r.uniform(0.2, 2.0)
 
 
@@ -162,6 +165,14 @@ def mirostat(r: random.Random, n: int) -> list[Any]:
     ]
 
 
+def adaptive(r: random.Random, n: int) -> list[Any]:
+    return [
+        S.Temperature(temperature=temperature(r)),
+        S.MinP(min_p=share(r) / 4),
+        S.AdaptiveP(adaptive_target=r.uniform(-0.1, 1), adaptive_decay=r.uniform(0, 0.99)),
+    ]
+
+
 def race(r: random.Random, n: int) -> list[Any]:
     # The reference takes the logarithms of all candidates one by one.
     return [S.Temperature(temperature=temperature(r)), S.TopK(top_k=r.randrange(1, 40)),
@@ -187,7 +198,8 @@ def tail(r: random.Random, n: int) -> list[Any]:
 
 CHAINS: dict[str, tuple[Make, float]] = {
     "default": (default, 0.30), "temperature first": (heat_first, 0.15), "full mass": (full_mass, 0.1),
-    "mirostat 2": (mirostat, 0.1), "race": (race, 0.05), "whole row": (whole_row, 0.15),
+    "mirostat 2": (mirostat, 0.05), "adaptive-p": (adaptive, 0.05),
+    "race": (race, 0.05), "whole row": (whole_row, 0.15),
     "greedy": (greedy, 0.05), "host tail": (tail, 0.1),
 }  # fmt: skip
 """How each makes a chain, and its share of the blocks."""

@@ -41,7 +41,7 @@ Bitmap::Bitmap(int64_t size, bool full) : size_(size) {
 
 void Bitmap::add(int64_t begin, int64_t end, int64_t step) {
   if (step == 1 || begin >= end) return add_from(0, begin, end);
-  if (step > 64) {
+  if (step > 64 || end - begin < 4 * step) {
     for (int64_t i = begin; i < end; i += step) add_from(0, i, i + 1);
     return;
   }
@@ -57,7 +57,7 @@ void Bitmap::add(int64_t begin, int64_t end, int64_t step) {
 
 void Bitmap::remove(int64_t begin, int64_t end, int64_t step) {
   if (step == 1 || begin >= end) return remove_from(0, begin, end);
-  if (step > 64) {
+  if (step > 64 || end - begin < 4 * step) {
     for (int64_t i = begin; i < end; i += step) remove_from(0, i, i + 1);
     return;
   }
@@ -73,7 +73,9 @@ void Bitmap::add_from(size_t level, int64_t begin, int64_t end) {
     auto& words = levels_[level];
     if (begin >= end) return;
     const int64_t first = begin >> 6, last = (end - 1) >> 6;
+    const bool known = first == last && words[first] != 0;  // then the levels above have it
     for (int64_t w = first; w <= last; ++w) words[w] |= bits_of(w, begin, end);
+    if (known) return;
     begin = first, end = last + 1;
   }
 }

@@ -311,6 +311,22 @@ void Cells::rollback() noexcept {
   marks.pop_back();
 }
 
+std::vector<int64_t> Cells::used_before(const int64_t* cells, int64_t n) const {
+  std::vector<int64_t> found;
+  if (marks_.empty()) return found;
+  std::vector<int64_t> sorted(cells, cells + n);
+  if (!std::is_sorted(sorted.begin(), sorted.end())) std::sort(sorted.begin(), sorted.end());
+  for (const Segment& s : records_) {
+    if (s.owners == kNone) continue;
+    auto c = std::lower_bound(sorted.begin(), sorted.end(), s.cell);
+    for (; c != sorted.end() && *c < s.end(); ++c)
+      if ((*c - s.cell) % s.step == 0) found.push_back(*c);
+  }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
 template <typename F>
 void Cells::atomically(F&& change) {
   begin();

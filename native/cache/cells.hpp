@@ -84,10 +84,9 @@ class Cells {
 
   // As find, of a cache whose sequences see only their last `window` positions (and those below
   // `keep`): a cell counts as free, too, whose only owner's next token does not see it.  That owner
-  // leaves the cells found, and all at lower positions from `keep` on; those that become free are
-  // appended to `emptied`.  llama.cpp's rule.  To be called between begin and commit.
-  std::vector<int64_t> take_in_ring(int64_t n, int32_t window, int32_t keep, int32_t stream,
-                                    std::vector<int64_t>& emptied);
+  // leaves the cells found, and all at lower positions from `keep` on.  llama.cpp's rule.  To be
+  // called between begin and commit.
+  std::vector<int64_t> take_in_ring(int64_t n, int32_t window, int32_t keep, int32_t stream);
 
   // Ranges are [p0, p1); p0 < 0 is 0 and p1 < 0 is infinity.
   void seq_rm(int32_t seq, int32_t p0, int32_t p1);  // seq -1: every sequence
@@ -125,6 +124,8 @@ class Cells {
   void begin();
   void commit();
   void rollback() noexcept;
+  // Those of the cells, ascending, that have held something else since the outermost begin.
+  std::vector<int64_t> used_before(const int64_t* cells, int64_t n) const;
 
   // visible[t * n + j] = 1 where the query t, at positions[t] in sequence seqs[t], may see cell j <
   // n.  Returns how many are 1.  With coordinates, (y, x) of each query, it does not see cells of

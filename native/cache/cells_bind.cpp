@@ -239,15 +239,12 @@ ALEATOR_BIND(cells) {
       .def(
           "take_in_ring",
           [](Cells& c, int64_t n, int32_t window, int32_t keep, int32_t stream) {
-            std::vector<int64_t> emptied;
-            auto found = c.take_in_ring(n, window, keep, stream, emptied);
-            return nb::make_tuple(owned_array(std::move(found)), owned_array(std::move(emptied)));
+            return owned_array(c.take_in_ring(n, window, keep, stream));
           },
           "n"_a, "window"_a, "keep"_a = 0, "stream"_a = 0,
           "As find, where cells count as free, too, whose only owner's next token does not see "
-          "them "
-          "in its window, nor as one of the first keep positions: (cells, those emptied for them); "
-          "no cells if there are not that many. llama.cpp's rule.")
+          "them in its window, nor as one of the first keep positions; their owners leave them. "
+          "llama.cpp's rule.")
       .def("seq_rm", &Cells::seq_rm, "seq"_a, "p0"_a = -1, "p1"_a = -1)
       .def("seq_cp", &Cells::seq_cp, "src"_a, "dst"_a, "p0"_a = -1, "p1"_a = -1)
       .def("seq_keep", &Cells::seq_keep, "seq"_a)
@@ -328,6 +325,14 @@ ALEATOR_BIND(cells) {
       .def("commit", &Cells::commit, "Keep the changes since the last begin.")
       .def("rollback", &Cells::rollback,
            "Restore the state at the last begin; after its commit too, until the next change.")
+      .def(
+          "used_before",
+          [](const Cells& c, Array<int64_t> cells) {
+            return owned_array(c.used_before(cells.data(), static_cast<int64_t>(cells.shape(0))));
+          },
+          "cells"_a,
+          "Those of the cells, ascending, that have held something else since the outermost begin "
+          "that is not committed: what is stored there is needed if that is rolled back.")
       .def("mask", &mask, "positions"_a, "seqs"_a, "out"_a, "causal"_a = true, "window"_a = "",
            "width"_a = 0, "coordinates"_a = nb::none(), "alibi"_a = nb::none(),
            "Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell "

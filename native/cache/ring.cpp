@@ -7,8 +7,7 @@
 
 namespace aleator::cache {
 
-std::vector<int64_t> Cells::take_in_ring(int64_t n, int32_t window, int32_t keep, int32_t stream,
-                                         std::vector<int64_t>& emptied) {
+std::vector<int64_t> Cells::take_in_ring(int64_t n, int32_t window, int32_t keep, int32_t stream) {
   if (n < 1 || window < 1 || keep < 0 || stream < 0 || stream >= n_streams())
     throw std::invalid_argument("n, window, keep or stream is out of range");
   const int64_t begin = stream * share();
@@ -31,12 +30,7 @@ std::vector<int64_t> Cells::take_in_ring(int64_t n, int32_t window, int32_t keep
     ++cell;
   }
   if (static_cast<int64_t>(found.size()) < n) return {};
-  for (const auto& [seq, highest] : lost) {
-    for (const Run& r : seq_runs(seq, keep, highest + 1))
-      for (int32_t c = r.cell; c < r.cell + r.len; ++c)
-        if (owners(c).size() == 1) emptied.push_back(c);
-    seq_rm(seq, keep, highest + 1);
-  }
+  for (const auto& [seq, highest] : lost) seq_rm(seq, keep, highest + 1);
   return found;
 }
 

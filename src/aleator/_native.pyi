@@ -152,9 +152,9 @@ class Cells:
     def put(self, cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], owners: Annotated[NDArray[numpy.uint64], dict(shape=(None, None), order='C', device='cpu', writable=False)], extras: Annotated[NDArray[numpy.int32], dict(shape=(None, 3), order='C', device='cpu', writable=False)] | None = None) -> None:
         """Give these free cells (int64 [n]) positions, owners and extras."""
 
-    def take_in_ring(self, n: int, window: int, keep: int = 0, stream: int = 0) -> tuple:
+    def take_in_ring(self, n: int, window: int, keep: int = 0, stream: int = 0) -> NDArray[numpy.int64]:
         """
-        As find, where cells count as free, too, whose only owner's next token does not see them in its window, nor as one of the first keep positions: (cells, those emptied for them); no cells if there are not that many. llama.cpp's rule.
+        As find, where cells count as free, too, whose only owner's next token does not see them in its window, nor as one of the first keep positions; their owners leave them. llama.cpp's rule.
         """
 
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> None: ...
@@ -234,6 +234,11 @@ class Cells:
     def rollback(self) -> None:
         """
         Restore the state at the last begin; after its commit too, until the next change.
+        """
+
+    def used_before(self, cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int64]:
+        """
+        Those of the cells, ascending, that have held something else since the outermost begin that is not committed: what is stored there is needed if that is rolled back.
         """
 
     def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')], causal: bool = True, window: str = '', width: int = 0, coordinates: Annotated[NDArray[numpy.int32], dict(shape=(None, 2), order='C', device='cpu', writable=False)] | None = None, alibi: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None = None) -> int:

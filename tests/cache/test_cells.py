@@ -332,6 +332,25 @@ def test_rollback_works_after_commit_and_only_once() -> None:
     assert state(cells) == after
 
 
+def test_cells_that_held_something_else() -> None:
+    cells = Cells(12, 2)
+    every = np.arange(12)
+    put(cells, range(4), 0)
+    assert cells.used_before(every).tolist() == []  # nothing is under way
+    cells.begin()
+    assert cells.used_before(every).tolist() == []
+    put(cells, [4, 5], 0)
+    assert cells.used_before(every).tolist() == []
+    cells.seq_rm(0, 1, 3)
+    cells.begin()
+    put(cells, range(2), 1)
+    assert cells.used_before(np.array([2, 1, 1, 9, 5])).tolist() == [1, 2]
+    cells.rollback()
+    assert cells.used_before(every).tolist() == [1, 2]
+    cells.commit()
+    assert cells.used_before(every).tolist() == []
+
+
 def brute_mask(
     cells: Cells, positions: npt.NDArray[np.int32], seqs: npt.NDArray[np.int32]
 ) -> list[list[bool]]:

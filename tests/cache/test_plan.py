@@ -603,3 +603,48 @@ def test_defrag_in_parts() -> None:  # [O] S1
         cache.check()
     assert cache.map() == "00221122"
     assert cache.keys.layers[0][:8, 0, 0].tolist() == [0, 1, 9, 11, 4, 5, 8, 7]
+
+
+OVERWRITING: dict[str, Any] = {
+    "removed": lambda ctx: ctx.cache.seq_rm(0),
+    "all but one removed": lambda ctx: ctx.cache.seq_keep(2),
+    "cleared": lambda ctx: ctx.cache.clear(data=False),
+    "zeroed": lambda ctx: ctx.cache.clear(),
+    "moved below 0": lambda ctx: ctx.cache.seq_add(0, 0, -1, -5),
+    "moved together": lambda ctx: (ctx.cache.seq_rm(0, 0, 5), ctx.cache.defrag()),
+    "copied apart": lambda ctx: (
+        ctx.cache.seq_rm(0, 0, 6),
+        ctx.cache.seq_cp(0, 1),
+        ctx.cache.unshare(1),
+    ),
+    "read from a state": lambda ctx: ctx.cache.state_read(ctx.cache.state_write(2), 0),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITING)
+@pytest.mark.parametrize("inner", [False, True])
+def test_rows_overwritten_in_a_block_come_back(llama: Decoder, name: str, inner: bool) -> None:
+    """What is freed and used again within a block that fails, or within one inside it."""
+    ctx = Context(llama, n_ctx=16, n_seq_max=3, **F32)
+    ctx.decode(Batch.one(tokens(10), seq=0))
+    ctx.decode(Batch.one(tokens(4, 2), seq=2))
+    before, rows = ctx.cache.state_write(), snapshot(ctx.cache)
+
+    def change(with_inner: bool) -> None:
+        with ctx.cache.step() as step:
+            if with_inner:
+                ctx.cache.seq_cp(2, 1)
+                change(False)
+                ctx.cache.seq_rm(1)
+                return
+            OVERWRITING[name](ctx)
+            seq = 1 if ctx.cache.seq_pos_max(1) < 0 else 2
+            if free := ctx.cache.free:
+                ctx.decode(Batch.one(tokens(free, 3), seq=seq))
+            assert snapshot(ctx.cache) != rows
+            step.cancel()
+
+    change(inner)
+    assert snapshot(ctx.cache) == rows
+    assert ctx.cache.state_write() == before
+    ctx.cache.check()

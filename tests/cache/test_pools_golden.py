@@ -166,6 +166,21 @@ def test_recurrent_states_are_read_and_written_alike(tmp_path: Path, seq: int) -
     assert ctx.cache.session_read(session, seq) == TEXT[:10]
 
 
+def test_windows_freed_and_used_again_in_a_block_come_back(tmp_path: Path) -> None:
+    ctx = context(tmp_path, GEMMA3)
+    for start in range(0, 304, 16):
+        ctx.decode(Batch.one(TEXT[start : start + 16], start))
+    before = ctx.cache.state_write()
+    with ctx.cache.step() as step:
+        ctx.cache.seq_rm(0)
+        for start in range(0, 288, 16):
+            ctx.decode(Batch.one(TEXT[start : start + 16], start, 1))
+        assert ctx.cache.state_write() != before
+        step.cancel()
+    assert ctx.cache.state_write() == before
+    ctx.cache.check()
+
+
 def test_shared_cells_do_not_keep_the_pool_full(tmp_path: Path) -> None:  # [L≠] study T10 (b)
     # llama.cpp uses cells of several sequences never again: it has no room for the last batch here, and has
     # by then dropped positions 0 to 99 of sequence 0.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -221,6 +224,64 @@ def test_free_cells_may_hold_anything(make_decoder: MakeDecoder) -> None:
         for layer in side.layers:
             layer[free] = torch.nan
     pair.step(pair.feeds)
+
+
+class PretendedGraphs:
+    """torch.cuda's names for graphs, on the CPU: what is done while capturing is undone; a replay does it."""
+
+    def __init__(self, loop: DecodeLoop) -> None:
+        self._loop, self.captures, self.replays = loop, 0, 0
+
+    def _state(self) -> list[torch.Tensor]:
+        chain, cache = self._loop.chain, self._loop.context.cache
+        own = [vars(part).values() for part in (self._loop, self._loop.cells, chain, chain.report)]
+        places = [place.rows.values() for place in chain._places]
+        layers = [cache.keys.layers, cache.values.layers]
+        found = [t for group in (*own, *places, *layers) for t in group]
+        return [t for t in found if isinstance(t, torch.Tensor)]
+
+    @contextmanager
+    def graph(self, graph: Any) -> Iterator[None]:
+        before = [(tensor, tensor.clone()) for tensor in self._state()]
+        yield
+        for tensor, old in before:
+            tensor.copy_(old)
+        self.captures += 1
+
+    def replay(self) -> None:
+        self.replays += 1
+        self._loop._step()
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stream = SimpleNamespace(wait_stream=lambda other: None)
+        for name, made in (
+            ("current_stream", lambda device: stream),
+            ("Stream", lambda device: stream),
+            ("stream", lambda chosen: nullcontext()),
+            ("CUDAGraph", lambda: SimpleNamespace(replay=self.replay)),
+            ("graph", self.graph),
+        ):
+            monkeypatch.setattr(torch.cuda, name, made)
+
+
+def test_capturing_changes_nothing(
+    make_decoder: MakeDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No graph is captured here, there is no GPU: but what surrounds it is done as there would be one."""
+    pair = Pair(make_decoder("llama"), PROMPT_IDS, 6, ends=range(0, 64, 4))
+    graphs = PretendedGraphs(pair.loop)
+    graphs.patch(monkeypatch)
+    pair.loop.capture = True
+    feeds = [replace(feed, limit=60) for feed in pair.feeds]
+    for _ in range(4):
+        feeds = pair.step(feeds)
+    assert (graphs.captures, graphs.replays) == (1, 24)
+    for context in pair.contexts:
+        context.cache.seq_rm(1, 0, 1)
+        context.cache.seq_add(1, 1, -1, -1)
+    feeds[1] = replace(feeds[1], pos=feeds[1].pos - 1)
+    pair.step([replace(feed, limit=3) for feed in feeds])  # keys are turned as they are read
+    assert (graphs.captures, graphs.replays) == (2, 27)
 
 
 def test_refuses(make_decoder: MakeDecoder) -> None:

@@ -12,8 +12,9 @@ from aleator._native import Cells
 
 if TYPE_CHECKING:
     from aleator.cache.cell_tensors import CellTensors
+    from aleator.cache.defrag import Defragmented
     from aleator.cache.hybrid import HybridCache
-    from aleator.cache.kv_cache import Defragmented, KVCache, LayerShape
+    from aleator.cache.kv_cache import KVCache, LayerShape
     from aleator.cache.plan import Part, Plan
     from aleator.cache.prefix import Match, PrefixConfig
     from aleator.cache.recurrent import RecurrentCache, RecurrentShape

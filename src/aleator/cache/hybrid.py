@@ -253,7 +253,7 @@ class HybridCache(KVCache):
         def change() -> None:
             step = self.current_step
             assert isinstance(step, HybridStep)  # noqa: S101  _all_or_none makes it
-            self._cut(step, seq, checkpoint.length)
+            self._cut(seq, checkpoint.length)
             if self.window is not None:
                 step.follower(self.window).restore(seq, checkpoint.window)
             if self.recurrent is not None and checkpoint.recurrent is not None:
@@ -268,21 +268,19 @@ class HybridCache(KVCache):
         step = self.current_step
         assert isinstance(step, HybridStep)  # noqa: S101  the reader makes it
         length = 1 + max(int(pool.seq_pos_max(seq)) for pool in self.followers)
-        self._cut(step, seq, length)
+        self._cut(seq, length)
         for mark in self._marks:
             if mark.seq == seq and mark.length > length:
                 mark.valid_to = min(mark.valid_to, length)
 
-    def _cut(self, step: HybridStep, seq: int, length: int) -> None:
+    def _cut(self, seq: int, length: int) -> None:
         """Leave the first pool a sequence's first ``length`` positions."""
         if not self.cells.seq_runs(seq, length - 1, length):
             raise CannotRewind(
                 f"sequence {seq} does not hold position {length - 1}, at which the checkpoint was taken, "
                 "any more"
             )
-        listed = self.cells.seq_cell_list(seq, length)
         self.cells.seq_rm(seq, length, -1)
-        step.emptied(listed[self.cells.positions[listed] < 0])
 
     # llama.cpp's verbs
 

@@ -16,8 +16,10 @@ import torch
 
 from aleator._native import Cells, StoredRows
 from aleator.cache.batch_rules import Tokens
+from aleator.cache.defrag import Defragmented, defragment
 from aleator.cache.formats import llama
 from aleator.cache.formats.source import require_format
+from aleator.cache.options import check_options
 from aleator.cache.plan import Plan, make_plan
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
 from aleator.cache.sequence import Checkpoint
@@ -48,22 +50,6 @@ class LayerShape:
     head_dim: int
     head_dim_v: int
     rope: int = 0
-
-
-@dataclass(frozen=True)
-class Defragmented:
-    """What :meth:`KVCache.defrag` did: runs (from, to, length), and how many cells there were before."""
-
-    moves: tuple[tuple[int, int, int], ...]
-    n_cells: int
-
-    def cells(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The cells that moved and where to, int64 each."""
-        src = [np.arange(a, a + n) for a, _, n in self.moves]
-        dst = [np.arange(b, b + n) for _, b, n in self.moves]
-        return np.concatenate([[], *src]).astype(np.int64), np.concatenate([[], *dst]).astype(
-            np.int64
-        )
 
 
 class KVCache:
@@ -124,39 +110,17 @@ class KVCache:
         architecture: str = "",
         n_pos_per_embd: int = 1,
     ) -> None:
-        if not 1 <= n_cells < 2**31:
-            raise ParameterError("n_ctx", f"n_ctx must lie in [1, 2^31), not {n_cells}")
-        if not 1 <= n_seq_max <= 4096:
-            raise ParameterError("n_seq_max", f"n_seq_max must lie in [1, 4096], not {n_seq_max}")
-        if k_storage not in ("rotated", "raw"):
-            raise ParameterError(
-                "k_storage", f"k_storage must be rotated or raw, not {k_storage!r}"
-            )
-        if k_storage == "raw" and rotate is None:
-            raise ParameterError(
-                "k_storage", "k_storage='raw' needs a model whose keys can be turned"
-            )
-        if policy not in ("unified", "streams"):
-            raise ParameterError("policy", f"policy must be unified or streams, not {policy!r}")
-        if compat not in (None, "llama-2024"):
-            raise ParameterError("compat", f"compat must be None or 'llama-2024', not {compat!r}")
-        if policy == "streams" and (prefix is not None or compat is not None):
-            raise ParameterError("policy", "policy='streams' has neither prefix nor compat")
-        if policy == "streams" and n_cells % n_seq_max:
-            raise ParameterError(
-                "n_ctx",
-                f"with policy='streams' n_ctx must be a multiple of n_seq_max = {n_seq_max}, not {n_cells}",
-            )
-        if n_pos_per_embd not in (1, 4):
-            raise ParameterError(
-                "n_pos_per_embd", f"n_pos_per_embd must be 1 or 4, not {n_pos_per_embd}"
-            )
-        if n_pos_per_embd == 4 and (prefix is not None or rotate is not None):
-            raise ParameterError(
-                "n_pos_per_embd", "n_pos_per_embd=4 has neither prefix nor rotate: its cells stay"
-            )
-        if pad is not None and not 1 <= pad <= 2**20:
-            raise ParameterError("pad", f"pad must lie in [1, 2^20], not {pad}")
+        check_options(
+            n_cells,
+            n_seq_max,
+            k_storage=k_storage,
+            policy=policy,
+            compat=compat,
+            pad=pad,
+            n_pos_per_embd=n_pos_per_embd,
+            turns=rotate is not None,
+            keeps=prefix is not None,
+        )
         given = [device] * len(layers) if isinstance(device, (str, torch.device)) else list(device)
         if len(given) != len(layers):
             raise ParameterError("device", f"{len(given)} devices for {len(layers)} layers")
@@ -471,20 +435,7 @@ class KVCache:
             The moves.
 
         """
-        if max_moves is not None and max_moves < 0:
-            raise ParameterError("max_moves", f"max_moves must not be negative, not {max_moves}")
-        top, n = self.cells.top, self.n
-        if threshold is not None and (1 - self.used / n if n >= 128 else 0) <= threshold:
-            return Defragmented((), top)
-        moves = self.cells.defrag_plan(-1 if max_moves is None else max_moves)
-        done = Defragmented(tuple(moves), top)
-        if moves:
-            with self.step() as step:
-                src, dst = done.cells()
-                self.copy_rows(src, dst)
-                self.cells.move(moves)
-                step.emptied(src)
-        return done
+        return defragment(self, threshold, max_moves)
 
     def map(self) -> str:
         """One character per cell up to the last used one.
@@ -712,9 +663,7 @@ class KVCache:
         share = self.size // self.n_seq_max
         target = cells + (dst - src) * share
         with torch.inference_mode(), self.step() as step:
-            old = self.cells.seq_cell_list(dst)
             self.cells.seq_rm(dst)
-            step.emptied(old)
             step.keep_rows(target)
             self.copy_rows(cells, target)
             self.cells.duplicate(cells, target, dst, False)
@@ -777,10 +726,12 @@ class KVCache:
 
     def clear(self, data: bool = True) -> None:
         """Free every cell; with ``data`` also zero what is stored."""
-        with self.step():
+        with self.step() as step:
             if self.prefix is not None:
                 self.prefix.clear()
             self.cells.clear()
+            if data and step.nested:
+                step.keep_rows(np.arange(self.size))
         self.do_defrag = False
         self._edited(None, 0)
         if data:

@@ -96,8 +96,7 @@ class Step:
         self._undo: list[Callable[[], None]] = []
         self._cancelled = False
         self._outer: Step | None = None
-        # Of the outermost step: cells that it has emptied, whose rows must outlive it if it fails.
-        self._emptied: npt.NDArray[np.bool_] | None = None
+        self._kept: npt.NDArray[np.bool_] | None = None  # cells whose rows this step has kept
         self._marks: list[tuple[Checkpoint, int]] = []
 
     def __enter__(self) -> Step:
@@ -152,6 +151,11 @@ class Step:
         for part in plan.parts:
             yield self._apply(plan, part)
 
+    @property
+    def nested(self) -> bool:
+        """Whether it stands within another."""
+        return self._outer is not None
+
     def cancel(self) -> None:
         """Take everything back at the end of the block, although nothing was raised."""
         self._cancelled = True
@@ -162,10 +166,8 @@ class Step:
         if needed <= cache.free:
             return
         free = cache.free
-        used = np.array(cache.cells.positions >= 0)
         while cache.prefix is not None and cache.prefix.evict_block():
             if needed <= cache.free:
-                self.emptied(np.flatnonzero(used & (cache.cells.positions < 0)))
                 return
         raise CacheFull(needed, free, cache.free - free)
 
@@ -264,22 +266,14 @@ class Step:
             sections,
         )
 
-    def emptied(self, cells: npt.NDArray[np.int64]) -> None:
-        """Note that these cells were used when the step began: their rows are still needed if it fails."""
-        step = self
-        while step._outer is not None:
-            step = step._outer
-        if step._emptied is None:
-            step._emptied = np.zeros(self._cache.size, np.bool_)
-        step._emptied[cells] = True
-
     def keep_rows(self, slots: npt.NDArray[np.int64]) -> None:
-        """Remember what emptied cells store before something else is stored there."""
-        step = self
-        while step._outer is not None:
-            step = step._outer
-        if step._emptied is not None:
-            lost = slots[step._emptied[slots]]
-            if len(lost):
-                step._emptied[lost] = False
-                step.preserve(lost)
+        """Remember what cells stored that were used before: something else is about to be stored there."""
+        cells = self._cache.cells.used_before(slots)
+        if len(cells) == 0:
+            return
+        if self._kept is None:
+            self._kept = np.zeros(self._cache.size, np.bool_)
+        cells = cells[~self._kept[cells]]
+        if len(cells):
+            self.preserve(cells)
+            self._kept[cells] = True

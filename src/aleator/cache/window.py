@@ -303,10 +303,7 @@ class WindowStep(Step):
         pool = self._pool
         if not pool.ring:
             return np.empty(0, np.int64)
-        taken = pool.cells.take_in_ring(n, pool.window, pool.sinks, stream)
-        cells: Cells = taken[0]
-        if len(taken[1]):
-            self.emptied(taken[1])
+        cells: Cells = pool.cells.take_in_ring(n, pool.window, pool.sinks, stream)
         return cells
 
     def forget(self, seq: int) -> None:
@@ -433,10 +430,7 @@ class WindowStep(Step):
 
     def free(self, seq: int, p0: int, p1: int) -> None:
         """Let a sequence leave its cells in a range."""
-        cells = self._pool.cells
-        listed = cells.seq_cell_list(seq, p0, p1)
-        cells.seq_rm(seq, p0, p1)
-        self.emptied(listed[cells.positions[listed] < 0])
+        self._pool.cells.seq_rm(seq, p0, p1)
 
 
 def _following(positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]) -> dict[int, int]:

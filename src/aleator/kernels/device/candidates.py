@@ -147,8 +147,9 @@ class DeviceCandidates:
 
     def scaled(self) -> Tensor:
         """float32 [B, V]: the t of the contract, log2 of each probability against the largest."""
-        c = (_LOG2_E / self._temperature).to(torch.float32).unsqueeze(1)
-        t = (self._z - self.top) * c
+        # A number over a tensor would be a product with its reciprocal, which is rounded twice.
+        c = torch.full_like(self._temperature, _LOG2_E) / self._temperature
+        t = (self._z - self.top) * c.to(torch.float32).unsqueeze(1)
         return torch.where(t >= -100, t, -100.0)
 
     @property
