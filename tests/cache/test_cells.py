@@ -503,6 +503,12 @@ def test_sequences_that_take_turns(k: int) -> None:
     assert cells.find(3).tolist() == [0, 2, 3] if k > 2 else [0, 2, 4]
     held = np.flatnonzero(cells.positions >= 0)
     assert held.tolist() == [1 + p * k for p in range(m) if p not in (7, 8)]
+    cells.seq_add(1, 0, -1, 1)
+    assert cells.shifted().tolist() == held.tolist()
+    cells.seq_rm(1)
+    cells.check()
+    assert (cells.used, cells.top, cells.map(), cells.has_shift) == (0, 0, "", False)
+    assert cells.find(cells.size, contiguous=True).tolist() == list(range(cells.size))
 
 
 def test_moves_that_meet_are_refused() -> None:
