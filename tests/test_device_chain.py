@@ -89,6 +89,9 @@ SAMPLERS: dict[str, Any] = {
     "logit_bias": [S.LogitBias(logit_bias={0: 2.0, 3: float("-inf"), 5: -1.5}), S.Dist()],
     "token_mask": [S.TokenMask(allowed=[0, 1, 2, 5, 7, 20]), S.Dist()],
     "mirostat_v2": [S.MirostatV2(mirostat_tau=3.0, mirostat_eta=0.2)],
+    "adaptive_p": [S.Temperature(temperature=1.4), S.AdaptiveP(adaptive_target=0.3)],
+    "adaptive_p_cold": [S.Temperature(temperature=1e-4), S.AdaptiveP(adaptive_target=0.9)],
+    "adaptive_p_off": [S.TopK(top_k=9), S.AdaptiveP(adaptive_decay=0.5)],
     "default": [
         S.Penalties(penalty_last_n=64, repetition_penalty=1.1),
         S.TopNSigma(top_n_sigma=2.0),
@@ -204,9 +207,10 @@ def test_rows_with_different_chains_come_go_and_move(kernels: str) -> None:
         assert device.sample(torch.from_numpy(z)).tolist() == expected(chains[:batch], z), step
 
 
-def test_mirostat_rolls_back() -> None:
-    chain = SamplerChain(SAMPLERS["mirostat_v2"], seed=4)
-    device = DeviceChain(SAMPLERS["mirostat_v2"], 1, 200, kernels="torch")
+@pytest.mark.parametrize("name", ["mirostat_v2", "adaptive_p", "adaptive_p_off"])
+def test_state_rolls_back(name: str) -> None:
+    chain = SamplerChain(SAMPLERS[name], seed=4)
+    device = DeviceChain(SAMPLERS[name], 1, 200, kernels="torch")
     device.set_row(0, chain)
     z = rows_of("normal", 16, 200)
     for step in range(16):
@@ -359,7 +363,7 @@ TAILS: dict[str, list[Any]] = {
         S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=()),
         S.Dist(),
     ],
-    "adaptive_p": [S.Penalties(repetition_penalty=1.2), S.AdaptiveP(adaptive_target=0.3)],
+    "adaptive_p": [S.TopA(top_a=0.01), S.AdaptiveP(adaptive_target=0.3)],
     "mirostat": [S.TopK(top_k=50), S.Temperature(temperature=1.3), S.Mirostat(mirostat_tau=2.0)],
     "user": [S.XTC(xtc_probability=0.5, xtc_threshold=0.05), Meek(), S.Dist()],
     "both": [S.TopK(top_k=40), Halve(), Meek(), S.TopA(top_a=0.1), S.Dist()],

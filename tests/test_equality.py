@@ -16,7 +16,7 @@ ROWS = 4_000
 def test_no_row_differs() -> None:
     found = Outcome()
     for number, (n, share) in enumerate(SIZES.items()):
-        left, batch = ROWS * share, min(32, 16_384 // n)
+        left, batch = ROWS * share, min(16, 16_384 // n)
         while left > 0:
             number += len(SIZES)
             found.add(do(Work(7, number, n, batch, "cpu", ("torch",))))

@@ -42,6 +42,7 @@ CHAINS: dict[str, list[Any]] = {
         S.Dist(),
     ],
     "mirostat_v2": [S.TopK(top_k=30), S.MirostatV2(mirostat_tau=3.0)],
+    "adaptive_p": [S.TopP(top_p=0.97), S.AdaptiveP(adaptive_target=0.2)],
     "large_k": [S.TopK(top_k=150), S.TopP(top_p=0.7), S.Dist()],
 }
 

@@ -165,6 +165,14 @@ def mirostat(r: random.Random, n: int) -> list[Any]:
     ]
 
 
+def adaptive(r: random.Random, n: int) -> list[Any]:
+    return [
+        S.Temperature(temperature=temperature(r)),
+        S.MinP(min_p=share(r) / 4),
+        S.AdaptiveP(adaptive_target=r.uniform(-0.1, 1), adaptive_decay=r.uniform(0, 0.99)),
+    ]
+
+
 def race(r: random.Random, n: int) -> list[Any]:
     # The reference takes the logarithms of all candidates one by one.
     return [S.Temperature(temperature=temperature(r)), S.TopK(top_k=r.randrange(1, 40)),
@@ -190,7 +198,8 @@ def tail(r: random.Random, n: int) -> list[Any]:
 
 CHAINS: dict[str, tuple[Make, float]] = {
     "default": (default, 0.30), "temperature first": (heat_first, 0.15), "full mass": (full_mass, 0.1),
-    "mirostat 2": (mirostat, 0.1), "race": (race, 0.05), "whole row": (whole_row, 0.15),
+    "mirostat 2": (mirostat, 0.05), "adaptive-p": (adaptive, 0.05),
+    "race": (race, 0.05), "whole row": (whole_row, 0.15),
     "greedy": (greedy, 0.05), "host tail": (tail, 0.1),
 }  # fmt: skip
 """How each makes a chain, and its share of the blocks."""

@@ -35,8 +35,8 @@ def test_says_what_runs_where() -> None:
         "host: OnHost -> dist, because OnHost has no device form",
         "crossing: the 7 candidates that top_k leaves",
     ]
-    found = plan(S.TopK(top_k=0), S.TopP(top_p=0.5), S.AdaptiveP(adaptive_target=0.4))
-    assert (found.device, found.host, found.bound) == (("top_k", "top_p"), ("adaptive_p",), 0)
+    found = plan(S.TopK(top_k=0), S.TopP(top_p=0.5), S.Mirostat())
+    assert (found.device, found.host, found.bound) == (("top_k", "top_p"), ("mirostat",), 0)
     assert "all logits, since no top_k comes before: put one there" in str(found)
     assert plan(S.Dist(draw="gumbel-pcg")).host == ("dist",)
     assert "numerics" in plan(S.TopK(top_k=5), S.Dist(), numerics="llama.cpp").why

@@ -36,9 +36,8 @@ def compiled(
     attributes = {
         (i,): [["tt.divisibility", 16]]
         for i, n in enumerate(names)
-        if str(signature[n]).startswith("*") or (
-            n in ("stride", "q_stride", "n_vocab") and n not in constants
-        )
+        if str(signature[n]).startswith("*")
+        or (n in ("stride", "q_stride", "n_vocab") and n not in constants)
     }
     options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False}
     if registers:

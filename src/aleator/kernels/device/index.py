@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from aleator.kernels.device.base import DeviceSampler
 
 _BY_NAME = {
+    "adaptive_p": "DeviceAdaptiveP",
     "greedy": "DeviceGreedy",
     "logit_bias": "DeviceLogitBias",
     "min_p": "DeviceMinP",

@@ -181,6 +181,7 @@ class TritonChain:
             )
         self._kinds = [type(place) for place in places]
         self._places = tuple(tuple(place.rows.values()) for place in places)
+        self._by_torch = [place for place in places if type(place) not in _KINDS]
         writers = [i for i, kind in enumerate(self._kinds) if kind in _WRITERS]
         self._n_writers = max(writers, default=-1) + 1
         self._n_tiles, self._n_words = triton.cdiv(n_vocab, 128), triton.cdiv(n_vocab, 32)
@@ -292,7 +293,7 @@ class TritonChain:
         kinds = tuple(
             triton_places.SKIPPED.value
             if kind in _WRITERS and i not in plan.late
-            else _KINDS[kind].value
+            else _KINDS.get(kind, triton_places.SKIPPED).value
             for i, kind in enumerate(self._kinds)
         )
         writers = tuple(
@@ -354,12 +355,14 @@ class TritonChain:
 
     def accept(self, tokens: Tensor, step: DeviceStep) -> None:
         """Append each row's token to its history, unless it is -1."""
-        kinds = tuple(_KINDS[kind].value for kind in self._kinds)
+        kinds = tuple(_KINDS.get(kind, triton_places.SKIPPED).value for kind in self._kinds)
         with self._current():
             triton_rows.accept[(step.batch,)](
                 tokens, step.history, step.generated, step.length, step.position, self._places,
                 self.max_tokens, KINDS=kinds, num_warps=1,
             )  # fmt: skip
+        for place in self._by_torch:
+            place.accepted(tokens >= 0, step)
 
 
 def _slots(tokens: int) -> int:
