@@ -511,6 +511,20 @@ def test_sequences_that_take_turns(k: int) -> None:
     assert cells.find(cells.size, contiguous=True).tolist() == list(range(cells.size))
 
 
+def test_shifts_as_far_as_they_go() -> None:
+    cells = Cells(8, 2)
+    for end in (-1, 3):
+        put(cells, range(4), 0)
+        put(cells, range(4), 1)
+        cells.seq_add(0, 0, end, -(2**31))
+        cells.check()
+        assert span(cells, 0) == ((-1, -1) if end < 0 else (3, 3))
+        cells.seq_add(1, 0, -1, 2**31 - 5)
+        cells.check()
+        assert span(cells, 1) == (2**31 - 5, 2**31 - 2)
+        cells.clear()
+
+
 def test_moves_that_meet_are_refused() -> None:
     cells = Cells(16, 1)
     put(cells, range(12), 0)
