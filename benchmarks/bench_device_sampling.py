@@ -15,8 +15,7 @@ compared with the host's before anything is timed.
 
 W0 greedy, W1 temperature, W2 k 50, W3 p .95, W4 k 50 and p .9, W5 min-p .05, W6 is W4 with repetition,
 frequency and presence penalties over 512 tokens, 300 biases and a bitmask, W7 rows of all those, W8 flat
-rows, ties, k = V, p = .999, masks and NaN.  Top-20 log-probabilities, which the Triton form does not fill,
-are not in W6.
+rows, ties, k = V, p = .999, masks and NaN.  Top-20 log-probabilities are not in W6.
 
 Without a GPU the file says so; ``--device cpu`` tries everything on the CPU (use a small grid).
 """

@@ -85,8 +85,8 @@ class DeviceChain:
         max_tokens: tokens, prompt and generated, that a row's history holds.
         kernels: "triton": fused kernels that read the logits once, on CUDA devices (or under Triton's
             interpreter); "torch": PyTorch operations, on any device; "host": the native kernels, on the CPU
-            only, many times as fast there; "auto": host on the CPU, Triton on CUDA where it is installed and
-            no report is asked for, else PyTorch.
+            only, many times as fast there; "auto": host on the CPU, Triton on CUDA where it is installed, else
+            PyTorch.
         logprobs: have :attr:`report` filled with log-probabilities of the tokens that are chosen, and of so
             many most probable ones, before and after the samplers; None: not.
         kept: have it filled with the tokens that the samplers kept.
@@ -149,7 +149,7 @@ class DeviceChain:
         self.max_batch, self.n_vocab, self.max_tokens = max_batch, n_vocab, max_tokens
         self.device = device
         self._reports = logprobs is not None or kept
-        self.kernels = _kernels_for(device, self._reports) if kernels == "auto" else kernels
+        self.kernels = _kernels_for(device) if kernels == "auto" else kernels
         self._template = _portable(template)
         self._places: list[DeviceSampler] = []
         self._kinds: list[type[DeviceSampler]] = []
@@ -176,18 +176,15 @@ class DeviceChain:
 
     def _fuse(self) -> TritonChain:
         """The Triton kernels for the places."""
-        if self._reports:
-            raise ParameterError(
-                "kernels",
-                "kernels='triton' fills no report: leave out logprobs and kept, or choose 'torch'",
-            )
         try:
             from aleator.kernels.device.triton_chain import TritonChain
         except ImportError:
             raise ParameterError(
                 "kernels", "kernels='triton' needs Triton: pip install triton, or choose 'torch'"
             ) from None
-        return TritonChain(self._places, self.max_batch, self.n_vocab, self.device, self.max_tokens)
+        return TritonChain(
+            self._places, self.max_batch, self.n_vocab, self.device, self.max_tokens, self._reports
+        )
 
     @staticmethod
     def bytes_for(
@@ -218,7 +215,7 @@ class DeviceChain:
         """
         made = DeviceChain.__new__(DeviceChain)
         if kernels == "auto":
-            kernels = _kernels_for(torch.device(device), logprobs is not None or kept)
+            kernels = _kernels_for(torch.device(device))
         if kernels == "host":
             made._allocate(
                 template, 1, n_vocab, torch.device(device), 1, kernels, None, False
@@ -493,7 +490,9 @@ class DeviceChain:
             tokens = torch.where(fused.torch_rows[:batch], tokens, found) if plan.torch else found
         if live is not None:
             tokens = torch.where(live, tokens, NOTHING)
-        if self._reports:
+        if self._reports and fused is not None and plan is not None and not plan.torch:
+            self.report.after_list(*fused.listed(plan, batch), tokens)
+        elif self._reports:
             self.report.after(data, tokens)
         rows = enumerate(self._rows[:batch])
         tails = {row: state.tail for row, state in rows if state.tail is not None}
@@ -752,12 +751,11 @@ class DeviceChain:
         return int(batch)
 
 
-def _kernels_for(device: torch.device, reports: bool) -> str:
+def _kernels_for(device: torch.device) -> str:
     """What kernels="auto" means."""
     if device.type == "cpu":
         return "host"
-    fused = device.type == "cuda" and not reports and find_spec("triton") is not None
-    return "triton" if fused else "torch"
+    return "triton" if device.type == "cuda" and find_spec("triton") is not None else "torch"
 
 
 def _described(given: Any) -> str:

@@ -103,11 +103,20 @@ def test_what_comes_late_works_on_the_list() -> None:
     assert path(TEMPLATE, S.TopK(top_k=3), DIST, tail=True) == RowPath(TORCH)
 
 
-def test_refuses_what_it_cannot_do() -> None:
-    for options in ({}, {"logprobs": 1}, {"kept": True}):
-        with pytest.raises(ParameterError) as caught:
-            DeviceChain(TEMPLATE, 1, 64, kernels="triton", **options)
-        assert caught.value.parameter == "kernels"
+def test_a_report_needs_all_that_is_left() -> None:
+    kinds = [type(place) for place in places(TEMPLATE)]
+    for k, want in ((40, LIST), (1025, TORCH), (0, TORCH)):
+        slots: list[Any] = [None] * len(TEMPLATE)
+        slots[5], slots[-1] = S.TopK(top_k=k) if k else None, DIST
+        assert triton_chain.path_of(kinds, slots, 64, tail=False, report=True).want == want
+    kinds = [type(place) for place in places([S.Greedy()])]
+    assert triton_chain.path_of(kinds, [S.Greedy()], 64, tail=False, report=True).want == TORCH
+
+
+def test_refuses_the_cpu_without_the_interpreter() -> None:
+    with pytest.raises(ParameterError) as caught:
+        DeviceChain(TEMPLATE, 1, 64, kernels="triton")
+    assert caught.value.parameter == "kernels"
 
 
 def test_memory_is_known_beforehand() -> None:
@@ -126,7 +135,7 @@ TYPES = {
     "maxima": "*fp32", "words": "*i32", "allowed": "*i32", "ids": "*i32", "values": "*fp32", "flags": "*i32",
     "tops": "*fp32", "starts": "*i32", "sizes": "*i32", "scales": "*fp32", "wants": "*i32", "history": "*i32",
     "generated": "*i1", "tiles": "*i32", "data": "*i32", "stride": "i32", "max_tokens": "i32", "n_vocab": "i32",
-    "n_tiles": "i32", "n_words": "i32", "n_groups": "i32", "max_batch": "i32",
+    "n_tiles": "i32", "n_words": "i32", "n_groups": "i32", "max_batch": "i32", "listed": "*i64",
 }  # fmt: skip
 SHAPE = {"H": 512, "BIASES": 1024, "CAP": 2048, "BLOCK_T": 1024, "BLOCK_G": 128}
 
@@ -142,7 +151,8 @@ def built(
         "places": tuple(tuple(POINTERS[t.dtype] for t in rows) for rows in tensors),
     }
     constants |= {n: v for n, v in SHAPE.items() if n in function.arg_names}
-    return compiled(function, types, warps, **constants)
+    registers = triton_chain.MAX_REGISTERS if kernel in ("choose", "whole") else None
+    return compiled(function, types, warps, registers, **constants)
 
 
 def kinds(template: list[Any], late: bool = False) -> tuple[int, ...]:
@@ -182,7 +192,14 @@ def test_no_spills_in_the_list() -> None:
                  for n in (16, 64, 256, 1024)]  # fmt: skip
     for template, late, size in cases:
         code = built(
-            triton_rows, "choose", 8, template, KINDS=kinds(template, late), SPARSE=True, SIZE=size
+            triton_rows,
+            "choose",
+            8,
+            template,
+            KINDS=kinds(template, late),
+            SPARSE=True,
+            SIZE=size,
+            REPORT=True,
         )
         assert spills(code) == 0, (template, size)
 

@@ -255,6 +255,29 @@ def test_tensors_stay() -> None:
     assert before == (device.nbytes, [t.data_ptr() for t in tensors])
 
 
+@pytest.mark.parametrize(
+    "name", ["written", "xtc", "late", "cold", "llama", "whole", "whole_greedy"]
+)
+def test_reports_are_those_of_pytorch(name: str) -> None:
+    samplers = CHAINS[name]
+    forms = [
+        DeviceChain(samplers, 3, 150, kernels=kernels, logprobs=30, kept=True, max_tokens=64)
+        for kernels in ("triton", "torch")
+    ]
+    for row in range(3):
+        for form in forms:
+            form.set_row(row, SamplerChain(samplers, seed=row))
+    for step, family in enumerate(SOME):
+        z = rows_of(family, 3, 150)
+        z[1] = np.nan if step == 2 else z[1]
+        x, live = torch.from_numpy(z), torch.tensor([True, True, step != 1])
+        tokens = [form.sample(x, live=live).tolist() for form in forms]
+        assert tokens[0] == tokens[1]
+        for a, b in zip(*(form.report.tensors for form in forms), strict=True):
+            assert torch.equal(a, b), family
+    assert (forms[0].paths()["torch"] == 0) == (not name.startswith("whole"))
+
+
 def test_a_list_reads_few_tiles_again() -> None:
     """At most 1.05 reads of the logits, for a vocabulary of the size that models have."""
     samplers = [S.TopK(top_k=50), S.TopP(top_p=0.9), DRAW]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from aleator.kernels.device.candidates import NOTHING, DeviceCandidates, order_keys
+from aleator.kernels.device.fixed import MASK32, SIGN
 
 _NEG_INF = float("-inf")
 
@@ -100,6 +101,29 @@ class Report:
         if len(self.kept):
             self.kept[:batch] = pack(data.alive)
 
+    def after_list(self, keys: Tensor, weights: Tensor, tokens: Tensor) -> None:
+        """The same from lists: keys int64 [B, N], the least integer where there is none, and weights."""
+        batch, n = keys.shape
+        ids, there = MASK32 - (keys & MASK32), keys > SIGN
+        if self._asked:
+            x = weights.to(torch.float64).log()
+            x = x - weights.sum(1, keepdim=True).to(torch.float64).log()
+            found = there & (ids == tokens.unsqueeze(1))
+            self.kept_logprobs[:batch] = torch.where(found, x, _NEG_INF).amax(1)
+            if top := self.top_ids.shape[1]:
+                best = keys.topk(min(top, n), 1).indices
+                first = there.gather(1, best)
+                self.kept_top_ids[:batch] = NOTHING
+                self.kept_top_logprobs[:batch] = _NEG_INF
+                self.kept_top_ids[:batch, :n] = torch.where(first, ids.gather(1, best), NOTHING)
+                self.kept_top_logprobs[:batch, :n] = torch.where(first, x.gather(1, best), _NEG_INF)
+        if len(self.kept):
+            ids = torch.where(there, ids, 0)
+            bit = torch.where(there, torch.ones_like(ids) << (ids & 31), 0)
+            words = torch.zeros(batch, self.kept.shape[1], dtype=torch.int64, device=keys.device)
+            words.scatter_add_(1, ids >> 5, bit)
+            self.kept[:batch] = _signed(words)
+
     def after_on_host(self, row: int, native: Any, token: int) -> None:
         """The same of a row that the host finished; ``native`` are its candidates, None if there are none."""
         ids = np.zeros(0, np.int64) if native is None else native.ids.astype(np.int64)
@@ -127,5 +151,9 @@ def pack(bits: Tensor) -> Tensor:
     batch, n = bits.shape
     padded = torch.nn.functional.pad(bits, (0, -n % 32)).view(batch, -1, 32)
     at = torch.arange(32, device=bits.device)
-    words = (padded.to(torch.int64) << at).sum(2)
+    return _signed((padded.to(torch.int64) << at).sum(2))
+
+
+def _signed(words: Tensor) -> Tensor:
+    """int32 with the bits of numbers below 2^32."""
     return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)

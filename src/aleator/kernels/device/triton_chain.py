@@ -43,6 +43,7 @@ WINDOW = 256
 CAPACITY = 2048
 """Candidates that reach the threshold of the tiles; more are bisected."""
 BUSY = 512  # programs that keep a device busy
+MAX_REGISTERS = 128  # of `choose` and `whole`; ptxas, left alone, takes fewer and spills
 
 _KINDS = {
     DeviceGreedy: triton_places.GREEDY, DeviceDist: triton_places.DIST,
@@ -102,9 +103,16 @@ class Plan:
 
 
 def path_of(
-    kinds: Sequence[type[DeviceSampler]], samplers: Sequence[Any], max_tokens: int, tail: bool
+    kinds: Sequence[type[DeviceSampler]],
+    samplers: Sequence[Any],
+    max_tokens: int,
+    tail: bool,
+    report: bool = False,
 ) -> Path:
-    """The path of a row with these samplers at the template's places, ``None`` where it has none."""
+    """The path of a row with these samplers at the template's places, ``None`` where it has none.
+
+    ``report``: the list must hold all that is left.
+    """
     by_torch = Path(triton_rows.AT_TORCH.value)
     if tail or not any(s is not None and s.selects for s in samplers):
         return by_torch
@@ -150,13 +158,17 @@ def path_of(
                 found = Path(triton_rows.AT_WINDOW.value, i, size)
         else:
             return by_torch
-    if found is None:
+    if found is None or (
+        report and (found.want == triton_rows.AT_WINDOW.value or kinds[found.start] is DeviceGreedy)
+    ):
         return by_torch
     return Path(found.want, found.start, found.size, needs, written, sparse, frozenset(late))
 
 
 class TritonChain:
     """The kernels of a device chain and what they need besides its places; see :class:`DeviceChain`.
+
+    ``report``: :attr:`listed` is filled by every step.
 
     Raises:
         ParameterError: there is no CUDA device and Triton's interpreter is not on.
@@ -170,9 +182,10 @@ class TritonChain:
         n_vocab: int,
         device: torch.device,
         max_tokens: int,
+        report: bool = False,
     ) -> None:
         self.max_batch, self.n_vocab, self.max_tokens = max_batch, n_vocab, max_tokens
-        self.device = device
+        self.device, self._report = device, report
         if device.type == "cpu" and not triton.knobs.runtime.interpret:
             raise ParameterError(
                 "kernels",
@@ -210,6 +223,8 @@ class TritonChain:
         self._ids = tensor(self._table, dtype=torch.int32)
         self._values = tensor(self._table, dtype=torch.float32)
         self._data = tensor(self._n_writers * self._table * 2, dtype=torch.int32)
+        # Keys and weights of what is left of a row, as many columns each as the lists are long.
+        self._listed = tensor(2 * LONGEST if report else 0)
         self._counters = torch.zeros(len(triton_rows.PATHS), dtype=torch.int64, device=device)
         self._paths = [Path(triton_rows.AT_TORCH.value)] * max_batch
         self._launched: dict[int, Plan] = {}  # for each size of a batch
@@ -221,7 +236,7 @@ class TritonChain:
 
     def set(self, row: int, samplers: Sequence[Any], tail: bool) -> None:
         """Take note of a row's chain: the samplers at the template's places."""
-        path = path_of(self._kinds, samplers, self.max_tokens, tail)
+        path = path_of(self._kinds, samplers, self.max_tokens, tail, self._report)
         self._paths[row] = path
         self._start[row], self._size[row], self._want[row] = path.start, path.size, path.want
         scale = 1.4426950408889634 / path.temperature if path.temperature else 0.0
@@ -339,9 +354,10 @@ class TritonChain:
             logits, stride, self._maxima, self._words, self._ids, self._values, self._flags,
             self._tops, self._masses, self._start, self._size, self._scale, self._want, self._places,
             step.position, step.history, step.generated, step.length, self.max_tokens, self._tiles,
-            self._buffers, self._firsts, tokens, self._counters, *shape, self._n_groups, KINDS=kinds,
-            SPARSE=sparse, H=table, BIASES=MAX_BIASES, SIZE=plan.size, CAP=CAPACITY,
-            BLOCK_T=block_t, BLOCK_G=block_g, num_warps=8, **options,
+            self._buffers, self._firsts, tokens, self._counters, self._listed, *shape, self._n_groups,
+            KINDS=kinds, SPARSE=sparse, H=table, BIASES=MAX_BIASES, SIZE=plan.size, CAP=CAPACITY,
+            BLOCK_T=block_t, BLOCK_G=block_g, REPORT=self._report, num_warps=8,
+            maxnreg=MAX_REGISTERS, **options,
         )  # fmt: skip
         if plan.whole:
             triton_rows.whole[(batch,)](
@@ -349,9 +365,14 @@ class TritonChain:
                 self._tops, self._masses, self._scale, self._places, step.position, self._tiles,
                 self._buffers, self._firsts, tokens, *shape, self._n_groups, KINDS=kinds,
                 SPARSE=sparse, H=table, CAP=CAPACITY, BLOCK_T=block_t, BLOCK_G=block_g, num_warps=8,
-                **options,
+                maxnreg=MAX_REGISTERS, **options,
             )  # fmt: skip
         return tokens
+
+    def listed(self, plan: Plan, batch: int) -> tuple[Tensor, Tensor]:
+        """Keys [B, N] of what is left of each row, no candidate where they are least, and Q40 weights."""
+        both = self._listed.view(-1)[: batch * 2 * plan.size].view(batch, 2, plan.size)
+        return both[:, 0], both[:, 1]
 
     def accept(self, tokens: Tensor, step: DeviceStep) -> None:
         """Append each row's token to its history, unless it is -1."""

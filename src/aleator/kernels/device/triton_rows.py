@@ -157,14 +157,19 @@ def unit_of(i):
 
 @triton.jit
 def nth_key(keys, n):
-    """The n-th largest key of a block."""
+    """The n-th largest key of a block; three counts in one sum."""
     found = tl.full([], NOTHING, tl.int64)
     for i in range(26):
         unit = unit_of(i)
-        one = tl.sum((keys >= found + unit).to(tl.int32), axis=0)
-        two = tl.sum((keys >= found + unit + unit).to(tl.int32), axis=0)
-        three = tl.sum((keys >= found + unit + unit + unit).to(tl.int32), axis=0)
-        found = bisected(found, i, unit, one, two, three, n)
+        counts = (
+            (keys >= found + unit).to(tl.int64)
+            + ((keys >= found + unit + unit).to(tl.int64) << 20)
+            + ((keys >= found + unit + unit + unit).to(tl.int64) << 40)
+        )
+        counts = tl.sum(counts, axis=0)
+        found = bisected(
+            found, i, unit, counts & 0xFFFFF, (counts >> 20) & 0xFFFFF, counts >> 40, n
+        )
     return found
 
 
@@ -264,12 +269,15 @@ def group_masses(
 @triton.jit
 def choose(
     logits, stride, maxima, words, ids, values, flags, tops, masses, starts, sizes, scales, wants, places,
-    positions, history, generated, lengths, max_tokens, tiles, buffers, firsts, tokens, paths, n_vocab,
+    positions, history, generated, lengths, max_tokens, tiles, buffers, firsts, tokens, paths, listed, n_vocab,
     n_tiles, n_words, n_groups, KINDS: tl.constexpr, SPARSE: tl.constexpr, H: tl.constexpr,
     BIASES: tl.constexpr, SIZE: tl.constexpr, CAP: tl.constexpr, BLOCK_T: tl.constexpr,
-    BLOCK_G: tl.constexpr,
+    BLOCK_G: tl.constexpr, REPORT: tl.constexpr,
 ):  # fmt: skip
-    """One row: its first candidates, and what its samplers make of them."""
+    """One row: its first candidates, and what its samplers make of them.
+
+    REPORT: ``listed`` gets the keys that are left and their weights, in SIZE columns each.
+    """
     row = tl.program_id(0).to(tl.int64)
     want = tl.load(wants + row)
     n = tl.load(sizes + row)
@@ -280,6 +288,10 @@ def choose(
     if (top == float("-inf")) | (want == AT_TORCH):
         tl.store(tokens + row, -1)
         tl.atomic_add(paths + tl.where(want == AT_TORCH, AT_TORCH, AT_REFUSED), 1)
+        if REPORT:
+            column = row * 2 * SIZE + tl.arange(0, SIZE)
+            tl.store(listed + column, tl.full([SIZE], NOTHING, tl.int64))
+            tl.store(listed + column + SIZE, tl.zeros([SIZE], tl.int64))
     else:
         source = (logits + row * stride, words + row * n_words, tiles + row * n_tiles, ids, values)
         shown = tl.where(dead, 0, n_vocab)
@@ -404,6 +416,10 @@ def choose(
         token = tl.where(size_of(alive) > 0, token, -1)
         tl.store(tokens + row, tl.where(enough, token, UNDECIDED))
         tl.atomic_add(paths + tl.where(enough, want, AT_WHOLE), 1)
+        if REPORT:
+            tl.store(listed + row * 2 * SIZE + at, tl.where(alive, keys, NOTHING))
+            w = weights_of(keys, alive, temperature)
+            tl.store(listed + row * 2 * SIZE + SIZE + at, w)
 
 
 @triton.jit
