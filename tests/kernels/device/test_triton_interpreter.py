@@ -56,13 +56,20 @@ def compare(
     return device.paths()
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+# The others are left to PyTorch, or stand in CHAINS.
+OWN = [
+    "greedy", "dist", "cold", "hot", "top_p", "top_p_0", "top_p_full", "min_p", "min_p_keep", "typical_p_keep",
+    "penalties_hot", "token_mask", "default",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLERS if os.environ.get("ALEATOR_ALL") else OWN)
 def test_tokens_are_the_host_s(name: str) -> None:
     batch = 1 + list(SAMPLERS).index(name) % 3
     paths = compare(SAMPLERS[name], batch, 333, SOME)
     paths.pop("tiles")
     assert sum(paths.values()) == batch * len(SOME)
-    compare(SAMPLERS[name], 1, 21, SOME)
+    compare(SAMPLERS[name], 1, 21, SOME[:1])
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -255,9 +262,7 @@ def test_tensors_stay() -> None:
     assert before == (device.nbytes, [t.data_ptr() for t in tensors])
 
 
-@pytest.mark.parametrize(
-    "name", ["written", "xtc", "late", "cold", "llama", "whole", "whole_greedy"]
-)
+@pytest.mark.parametrize("name", ["written", "late", "whole_greedy"])
 def test_reports_are_those_of_pytorch(name: str) -> None:
     samplers = CHAINS[name]
     forms = [
