@@ -138,6 +138,23 @@ def test_tokens_are_the_host_s(name: str) -> None:
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
+def test_equal_masses_end_where_the_host_s_do(kernels: str) -> None:
+    """On flat rows a unit more or less of p * Z is a token; p counts as float32, so 0.8 is above 4 / 5."""
+    for p in (0.2, 0.3, 0.6, 0.7, 0.8):
+        for truncation in (S.TopP(top_p=p), S.TypicalP(typical_p=p)):
+            if isinstance(truncation, S.TypicalP) and kernels == "triton":
+                samplers = [S.TopK(top_k=10), truncation, S.Dist()]
+            else:
+                samplers = [truncation, S.Dist()]
+            device = DeviceChain(samplers, 1, 10, kernels=kernels)
+            chains = [SamplerChain(samplers, seed=0)]
+            for _ in range(5):
+                z = np.zeros((1, 10), np.float32)
+                z[0, 7:] = -0.0
+                assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
 def test_half_types_are_widened(kernels: str) -> None:
     device = DeviceChain(SAMPLERS["default"], 2, 100, kernels=kernels)
     for dtype in (torch.float16, torch.bfloat16):

@@ -41,11 +41,12 @@ class LlamaCpp:
         type_v: int = 0,
         flash: bool = False,
         unified: bool = True,
+        n_ubatch: int = 64,
     ) -> None:
         llama_cpp.llama_backend_init()
         llama_cpp.llama_log_set(_quiet, None)
         params = llama_cpp.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, 256, 64
+        params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, 256, n_ubatch
         params.n_seq_max, params.kv_unified = 4, unified
         params.swa_full = True  # otherwise positions of models with windows cannot be shifted
         params.type_k, params.type_v = type_k, type_v
@@ -120,6 +121,19 @@ def script(llama: LlamaCpp, tokens: list[int]) -> npt.NDArray[np.float32]:
     return np.concatenate(rows)
 
 
+def hybrid_script(llama: LlamaCpp, tokens: list[int]) -> npt.NDArray[np.float32]:
+    """A sequence with keys and a state is forked, its copies go their own ways, side by side in a batch."""
+    m, memory = llama_cpp, llama.memory
+    m.llama_memory_clear(memory, True)
+    rows = [llama.decode([(t, i, [0]) for i, t in enumerate(tokens[:6])])[-1:]]
+    m.llama_memory_seq_cp(memory, 0, 1, -1, -1)
+    rows.append(llama.decode([(tokens[6], 6, [0]), (tokens[7], 6, [1])]))
+    m.llama_memory_seq_rm(memory, 0, -1, -1)
+    fresh = [(tokens[10 + i], i, [0]) for i in range(3)]
+    rows.append(llama.decode([(tokens[13 + i], 7 + i, [1]) for i in range(3)] + fresh))
+    return np.concatenate(rows)
+
+
 def recurrent_script(llama: LlamaCpp, tokens: list[int]) -> npt.NDArray[np.float32]:
     """A sequence is forked and relabelled, its copies go their own ways, side by side in a batch."""
     m, memory = llama_cpp, llama.memory
@@ -148,7 +162,7 @@ def main() -> None:
             logits = llama.decode([(t, i, [0]) for i, t in enumerate(tokens)])
             arrays[f"{name}/prefill"] = logits
             arrays[f"{name}/greedy"] = np.array(greedy(llama, tokens, logits), dtype=np.int32)
-            run = recurrent_script if spec.arch == "mamba" else script
+            run = {"mamba": recurrent_script, "jamba": hybrid_script}.get(spec.arch, script)
             arrays[f"{name}/script"] = run(llama, tokens)
             llama.close()
     arrays["generator"] = np.array(

@@ -42,9 +42,8 @@ class Spec:
     tied: bool = False
     bias: bool = False
     window: int = 0  # gemma3
-    pattern: int | None = (
-        None  # every so many layers one that sees everything; None: not in the file
-    )
+    # Every so many layers one that sees everything (jamba: one with attention); None: not in the file.
+    pattern: int | None = None
     softcap: float = 0.0
     d_conv: int = 4  # mamba; its d_inner is 2 * n_embd
     d_state: int = 16
@@ -97,7 +96,26 @@ SPECS: dict[str, Spec] = {
         arch="mamba", n_embd=40, d_state=8, d_conv=3, dt_rank=5, n_layers=3, seed=18
     ),
     "mamba-norms": Spec(arch="mamba", dt_rank=4, dt_b_c_norm=True, seed=19),
+    "jamba": Spec(arch="jamba", n_layers=5, pattern=2, dt_rank=4, seed=20),
+    "jamba-tied": Spec(
+        arch="jamba",
+        n_layers=3,
+        pattern=3,
+        n_heads=2,
+        n_kv_heads=1,
+        head_dim=32,
+        dt_rank=3,
+        d_state=8,
+        tied=True,
+        seed=21,
+    ),
 }
+
+
+def is_recurrent(spec: Spec, layer: int) -> bool:
+    """Whether a layer keeps a state."""
+    attention = spec.arch == "jamba" and spec.pattern and layer % spec.pattern == spec.pattern - 1
+    return spec.arch in ("mamba", "jamba") and not attention
 
 
 def random_tensors(spec: Spec) -> dict[str, Array]:
@@ -126,7 +144,7 @@ def random_tensors(spec: Spec) -> dict[str, Array]:
     for layer in range(spec.n_layers):
         at = f"blk.{layer}."
         tensors[at + "attn_norm.weight"] = vector(spec.n_embd, 1.0)
-        if spec.arch == "mamba":
+        if is_recurrent(spec, layer):
             tensors[at + "ssm_in.weight"] = matrix(2 * inner, spec.n_embd)
             tensors[at + "ssm_conv1d.weight"] = matrix(inner, spec.d_conv, 2.0)
             tensors[at + "ssm_conv1d.bias"] = vector(inner, 0.0)
@@ -137,8 +155,13 @@ def random_tensors(spec: Spec) -> dict[str, Array]:
             tensors[at + "ssm_a"] = -rates.astype(np.float32)
             tensors[at + "ssm_d"] = vector(inner, 1.0)
             tensors[at + "ssm_out.weight"] = matrix(spec.n_embd, inner)
-            continue
+            if spec.arch == "mamba":
+                continue
+            for name, n in (("dt", spec.dt_rank), ("b", spec.d_state), ("c", spec.d_state)):
+                tensors[f"{at}ssm_{name}_norm.weight"] = vector(n, 1.0)
         for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
+            if is_recurrent(spec, layer):
+                break
             tensors[f"{at}{name}.weight"] = matrix(n, spec.n_embd, 1.5)
             if spec.bias:
                 tensors[f"{at}{name}.bias"] = vector(n, 0.0)
@@ -148,7 +171,8 @@ def random_tensors(spec: Spec) -> dict[str, Array]:
         if spec.arch in ("qwen3", "gemma3"):
             tensors[at + "attn_q_norm.weight"] = vector(spec.head_dim, 1.0)
             tensors[at + "attn_k_norm.weight"] = vector(spec.head_dim, 1.0)
-        tensors[at + "attn_output.weight"] = matrix(spec.n_embd, q)
+        if not is_recurrent(spec, layer):
+            tensors[at + "attn_output.weight"] = matrix(spec.n_embd, q)
         tensors[at + "ffn_norm.weight"] = vector(spec.n_embd, 1.0)
         tensors[at + "ffn_gate.weight"] = matrix(spec.n_ff, spec.n_embd)
         tensors[at + "ffn_up.weight"] = matrix(spec.n_ff, spec.n_embd)
@@ -169,10 +193,10 @@ def write_model(
     w.add_block_count(spec.n_layers)
     w.add_layer_norm_rms_eps(1e-5)
     w.add_vocab_size(spec.n_vocab)
-    if spec.arch == "mamba":
-        _add_mamba(w, spec)
-    else:
+    if spec.arch != "mamba":
         _add_transformer(w, spec)
+    if spec.arch in ("mamba", "jamba"):
+        _add_mamba(w, spec)
     if tokenizer_from is None:
         w.add_tokenizer_model("no_vocab")
     else:
@@ -195,9 +219,13 @@ def write_model(
 def _add_transformer(w: gguf.GGUFWriter, spec: Spec) -> None:
     w.add_feed_forward_length(spec.n_ff)
     w.add_head_count(spec.n_heads)
-    w.add_head_count_kv(spec.n_kv_heads)
     w.add_key_length(spec.head_dim)
     w.add_value_length(spec.head_dim)
+    if spec.arch == "jamba":
+        kv_heads = [0 if is_recurrent(spec, i) else spec.n_kv_heads for i in range(spec.n_layers)]
+        w.add_head_count_kv(kv_heads)
+        return
+    w.add_head_count_kv(spec.n_kv_heads)
     w.add_rope_dimension_count(spec.head_dim)
     if spec.sections:
         w.add_rope_dimension_sections(spec.sections)
@@ -215,13 +243,14 @@ def _add_transformer(w: gguf.GGUFWriter, spec: Spec) -> None:
 
 
 def _add_mamba(w: gguf.GGUFWriter, spec: Spec) -> None:
-    w.add_feed_forward_length(0)
-    w.add_head_count(0)
+    if spec.arch == "mamba":
+        w.add_feed_forward_length(0)
+        w.add_head_count(0)
+        w.add_ssm_dt_b_c_rms(spec.dt_b_c_norm)
     w.add_ssm_conv_kernel(spec.d_conv)
     w.add_ssm_inner_size(2 * spec.n_embd)
     w.add_ssm_state_size(spec.d_state)
     w.add_ssm_time_step_rank(spec.dt_rank)
-    w.add_ssm_dt_b_c_rms(spec.dt_b_c_norm)
 
 
 def _copy_tokenizer(w: gguf.GGUFWriter, source: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from aleator._native import fail_allocation
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import LayerShape
 from aleator.cache.prefix import PrefixConfig
@@ -35,17 +37,25 @@ def hashed(text: list[int]) -> int:
 class Pools(RuleBasedStateMachine):
     """A key is its token, a state a hash of its text; so what a cell or row stands for can be read from it."""
 
-    windowed = stateful = True
+    windowed = stateful = keeps = True
     room = 0  # more window cells for kept texts
+    policy = "unified"
 
     def __init__(self) -> None:
         super().__init__()
-        prefix = PrefixConfig(block=2, texts=3, spacing=4, bytes=96)
+        prefix = PrefixConfig(block=2, texts=3, spacing=4, bytes=96) if self.keeps else None
         f32: Any = {"type_k": "f32", "type_v": "f32", "rotate": lambda layer, keys, deltas: keys}
+        f32["policy"] = self.policy
         self.window = self.states = None
         if self.windowed:
             self.window = WindowCache(
-                [ONE], 16 + self.room, window=WINDOW, n_seq_max=6, expendable=3, **f32
+                [ONE],
+                (16 if self.policy == "unified" else 36) + self.room,
+                window=WINDOW,
+                n_seq_max=6 if self.keeps else 3,
+                expendable=3,
+                ring=not self.keeps,
+                **f32,
             )
         if self.stateful:
             self.states = RecurrentCache(
@@ -73,8 +83,9 @@ class Pools(RuleBasedStateMachine):
     @rule(
         lengths=st.dictionaries(SEQS, st.integers(1, 7), min_size=1),
         fail=st.one_of(st.none(), st.none(), st.integers(0, 3)),
+        n_ubatch=st.integers(1, 8),
     )
-    def decode(self, lengths: dict[int, int], fail: int | None) -> None:
+    def decode(self, lengths: dict[int, int], fail: int | None, n_ubatch: int = 4) -> None:
         batch, tokens = Batch(), []
         for seq, n in lengths.items():
             for _ in range(n):
@@ -83,9 +94,9 @@ class Pools(RuleBasedStateMachine):
                 tokens.append(self.counter)
         before = self.seen()
         try:
-            with self.cache.step(self.cache.plan(batch, n_ubatch=4)) as step:
+            with self.cache.step(self.cache.plan(batch, n_ubatch=n_ubatch)) as step:
                 for index, part in enumerate(step):
-                    self._write(part, tokens[part.tokens])
+                    self._write(part, np.array(tokens)[part.tokens].tolist())
                     if index == fail:
                         raise KeyboardInterrupt
         except (KeyboardInterrupt, CacheFull):
@@ -107,15 +118,36 @@ class Pools(RuleBasedStateMachine):
                 if i in stores:
                     part.recurrent.ssm[0][stores[i]] = value
 
-    def _try(self, change: Callable[[], object], texts: dict[int, list[int]]) -> bool:
+    def _try(
+        self, change: Callable[[], object], texts: dict[int, list[int]], failing: int = -1
+    ) -> bool:
+        """Make a change, or see that nothing has changed; ``failing``: the allocation that fails."""
         before = self.seen()
+        fail_allocation(failing)
         try:
             change()
-        except (CannotRewind, ParameterError, CacheFull):
+        except (CannotRewind, ParameterError, CacheFull, MemoryError):
+            fail_allocation(-1)
             assert self.seen() == before
             return False
+        finally:
+            fail_allocation(-1)
         self.texts = texts
         return True
+
+    @rule(seq=SEQS, back=st.integers(0, 9), failing=st.integers(1, 12))
+    def rewind_without_memory(self, seq: int, back: int, failing: int) -> None:
+        n = max(0, len(self.texts[seq]) - back)
+        left = self.texts | {seq: self.texts[seq][:n]}
+        self._try(lambda: self.cache.seq_rm(seq, n, -1), left, failing)
+
+    @rule(src=SEQS, dst=SEQS, failing=st.integers(1, 12))
+    def fork_without_memory(self, src: int, dst: int, failing: int) -> None:
+        if src != dst:
+            self.cache.seq_rm(dst)
+            self.texts[dst] = []
+            copied = self.texts | {dst: list(self.texts[src])}
+            self._try(lambda: self.cache.seq_cp(src, dst), copied, failing)
 
     @rule(seq=SEQS, back=st.integers(0, 9))
     def rewind(self, seq: int, back: int) -> None:
@@ -217,13 +249,26 @@ class RoomyWindowPools(Pools):
     room = 12
 
 
+class RingPools(Pools):
+    """As llama.cpp takes cells."""
+
+    stateful = keeps = False
+
+
+class RingsPools(RingPools):
+    policy = "streams"
+
+
 class RecurrentPools(Pools):
     windowed = False
 
 
-@pytest.mark.parametrize("machine", [Pools, WindowPools, RoomyWindowPools, RecurrentPools])
+ALL = [Pools, WindowPools, RoomyWindowPools, RingPools, RingsPools, RecurrentPools]
+
+
+@pytest.mark.parametrize("machine", ALL)
 def test_random_edits(machine: type[Pools]) -> None:
-    checked = settings(max_examples=40, stateful_step_count=25, deadline=None)
+    checked = settings(max_examples=30, stateful_step_count=25, deadline=None)
     run_state_machine_as_test(machine, settings=checked)
 
 

@@ -90,3 +90,24 @@ def check_recurrent_script(decoder: Decoder, name: str, golden: Any) -> None:
     got.append(decode(*[(t[13 + i], 6 + i, 1) for i in range(3)], *fresh))
     assert relative(np.concatenate(got), golden[f"{name}/script"]) < 1e-5
     ctx.cache.check()
+
+
+def check_hybrid_script(decoder: Decoder, name: str, golden: Any) -> None:
+    """A sequence with keys and a state is forked, its copies go their own ways, side by side in a batch."""
+    t = tokens_of(decoder)
+    ctx = Context(decoder, n_ctx=128, n_seq_max=4, type_k="f32", type_v="f32")
+
+    def decode(*rows: tuple[int, int, int]) -> npt.NDArray[np.float32]:
+        batch = Batch()
+        for token, pos, seq in rows:
+            batch.add(token, pos, [seq], logits=True)
+        return ctx.decode(batch).numpy()
+
+    got = [decode(*((x, i, 0) for i, x in enumerate(t[:6])))[-1:]]
+    ctx.cache.seq_cp(0, 1)
+    got.append(decode((t[6], 6, 0), (t[7], 6, 1)))
+    ctx.cache.seq_rm(0)
+    fresh = [(t[10 + i], i, 0) for i in range(3)]
+    got.append(decode(*[(t[13 + i], 7 + i, 1) for i in range(3)], *fresh))
+    assert relative(np.concatenate(got), golden[f"{name}/script"]) < 1e-5
+    ctx.cache.check()

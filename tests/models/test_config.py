@@ -8,7 +8,6 @@ import pytest
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.config import (
-    SUPPORTED,
     ModelConfig,
     RopeConfig,
     SSMConfig,
@@ -61,7 +60,7 @@ def test_gguf_defaults(from_gguf: FromGGUF) -> None:
     )
 
 
-@pytest.mark.parametrize("architecture", [a for a in SUPPORTED if a != "mamba"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gemma3"])
 def test_gguf_architectures(from_gguf: FromGGUF, architecture: str) -> None:
     config = from_gguf({"general.name": "A model"}, architecture)
     assert (config.architecture, config.name) == (architecture, "A model")
@@ -359,6 +358,18 @@ def test_gguf_mamba(tmp_path: Path) -> None:
     assert (config.n_heads, config.n_ff, config.tied) == ((), (), True)
     config = mamba_from_gguf(tmp_path, **{"ssm.dt_b_c_rms": True})
     assert config.ssm == SSMConfig(64, 4, 16, 2, norm_eps=config.rms_eps)
+
+
+def test_gguf_jamba(from_gguf: FromGGUF) -> None:
+    ssm = {key.replace("mamba", "jamba"): value for key, value in MAMBA.items() if ".ssm." in key}
+    config = from_gguf(ssm | {"jamba.attention.head_count_kv": [0, 2]}, "jamba")
+    assert config.ssm == SSMConfig(64, 4, 16, 2)
+    assert (config.n_kv_heads, config.n_ff) == ((0, 2), (64, 64))
+    assert [config.keeps_state(layer) for layer in (0, 1)] == [True, False]
+    with pytest.raises(UnsupportedModel, match="experts"):
+        from_gguf(ssm | {"jamba.expert_count": 8}, "jamba")
+    with pytest.raises(FileFormatError, match="head_count_kv"):
+        from_gguf({"llama.attention.head_count_kv": [0, 2]}, "llama")
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ class RecurrentCache:
         device: where the states are.
         prefix: keep states of texts (:meth:`keep`), at boundaries and at their ends; None: do not.
         architecture: the model's, as state files name it.
+        n_layers: all layers of the model, which state files name too; None: these are all.
 
     """
 
@@ -96,6 +97,7 @@ class RecurrentCache:
         device: torch.device | str = "cpu",
         prefix: PrefixConfig | None = None,
         architecture: str = "",
+        n_layers: int | None = None,
     ) -> None:
         if not 1 <= n_seq_max <= 4096:
             raise ParameterError("n_seq_max", f"n_seq_max must lie in [1, 4096], not {n_seq_max}")
@@ -106,6 +108,7 @@ class RecurrentCache:
         own, kept, row = _rows(layers, n_seq_max, rollback, prefix)
         self.n_rows, needed = own + kept, (own + kept) * row
         self.architecture = architecture
+        self.n_layers = len(layers) if n_layers is None else n_layers
         self.kept = KeptStates(self, prefix, kept) if prefix else None
         try:
             self.conv = [

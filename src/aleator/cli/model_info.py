@@ -156,12 +156,20 @@ def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     from aleator.cache.recurrent import RecurrentCache, RecurrentShape
     from aleator.cache.window import window_capacity
 
+    states = 0
     if config.ssm is not None:
         shape = RecurrentShape(config.ssm.d_inner, config.ssm.d_conv - 1, config.ssm.d_state)
-        return {"sequences": 1, "bytes": RecurrentCache.bytes_for([shape] * config.n_layers)}
+        n = sum(config.keeps_state(layer) for layer in range(config.n_layers))
+        states = RecurrentCache.bytes_for([shape] * n)
+        if n == config.n_layers:
+            return {"sequences": 1, "bytes": states}
     n_ctx = arguments.ctx_size or config.context_length
     types = arguments.cache_type_k, arguments.cache_type_v
-    layers = [LayerShape(heads, config.head_dim, config.head_dim_v) for heads in config.n_kv_heads]
+    layers = [
+        LayerShape(heads, config.head_dim, config.head_dim_v)
+        for heads in config.n_kv_heads
+        if heads
+    ]
     if config.window is None:
         k, v = KVCache.bytes_for(layers, n_ctx, *types)
     else:  # one sequence, micro-batches of 512
@@ -174,7 +182,8 @@ def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
         "positions": n_ctx,
         f"keys ({arguments.cache_type_k})": size(k),
         f"values ({arguments.cache_type_v})": size(v),
-        "bytes": k + v,
+        **({"states of a sequence": size(states)} if states else {}),
+        "bytes": k + v + states,
     }
 
 

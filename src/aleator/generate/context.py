@@ -127,6 +127,7 @@ class Context:
         self.device = decoder.device if device is None else torch.device(device)
         self._native: Any = None
         self.cache: KVCache
+        states: RecurrentCache | None = None
         if decoder.recurrent:
             states = RecurrentCache(
                 decoder.recurrent_shapes,
@@ -135,7 +136,9 @@ class Context:
                 device=decoder.device,
                 prefix=prefix,
                 architecture=decoder.config.architecture,
+                n_layers=decoder.config.n_layers,
             )
+        if states is not None and not decoder.blocks:
             if NativeSSM.supports(decoder, states):
                 self._native = NativeSSM(decoder, states)
             self.cache = cast(Any, states)  # with the same verbs
@@ -154,8 +157,11 @@ class Context:
                 "pad": 256 if flash_attn or compat is None else 32,
                 "architecture": decoder.config.architecture,
             }
-            if decoder.config.window is None:
-                self.cache = KVCache(decoder.cache_shapes, n_ctx, prefix=prefix, **options)
+            shapes = decoder.cache_shapes
+            if states is not None:
+                self.cache = HybridCache(shapes, n_ctx, recurrent=states, prefix=prefix, **options)
+            elif decoder.config.window is None:
+                self.cache = KVCache(shapes, n_ctx, prefix=prefix, **options)
             else:
                 self.cache = self._hybrid(decoder, prefix, swa_full, swa_sinks, options)
             if NativeStep.supports(decoder, self.cache):

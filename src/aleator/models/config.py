@@ -15,9 +15,15 @@ from aleator.core.errors import UnsupportedModel
 from aleator.models.fields import Fields
 from aleator.models.gguf import GGUFFile
 
-SUPPORTED = ("llama", "qwen2", "qwen3", "gemma3", "mamba")
+SUPPORTED = ("llama", "qwen2", "qwen3", "gemma3", "mamba", "jamba")
 # How a GGUF file of each architecture pairs the channels that are rotated together.
-_GGUF_ROPE_STYLE = {"llama": "norm", "qwen2": "neox", "qwen3": "neox", "gemma3": "neox"}
+_GGUF_ROPE_STYLE = {
+    "llama": "norm",
+    "qwen2": "neox",
+    "qwen3": "neox",
+    "gemma3": "neox",
+    "jamba": "neox",
+}
 # model_type of config.json -> architecture.
 _HUGGING_FACE = {
     "llama": "llama",
@@ -108,6 +114,7 @@ class SSMConfig:
 class ModelConfig:
     """A model's dimensions.  Tuples have one entry per layer; they are empty without attention.
 
+    Layers that keep a state (``ssm``) have no KV heads.
     ``head_dim`` is the size of a query and key head, ``head_dim_v`` of a value head; ``tied`` means
     that the token embedding is the output matrix too (there is no ``output.weight``).  Scores are
     multiplied by ``attention_scale`` (None: 1 / sqrt(head_dim)); logits are c tanh(logits / c) with
@@ -133,6 +140,10 @@ class ModelConfig:
     attention_scale: float | None = None
     logit_softcap: float = 0.0
     ssm: SSMConfig | None = None
+
+    def keeps_state(self, layer: int) -> bool:
+        """Whether a layer keeps a state, instead of attending."""
+        return self.ssm is not None and not (self.n_kv_heads and self.n_kv_heads[layer])
 
 
 def config_from_gguf(gguf: GGUFFile) -> ModelConfig:
@@ -168,7 +179,9 @@ def config_from_gguf(gguf: GGUFFile) -> ModelConfig:
     heads_key = f"{arch}.attention.head_count"
     n_heads = _per_layer(fields, heads_key, n_layers)
     n_kv_heads = (
-        _per_layer(fields, f"{heads_key}_kv", n_layers) if f"{heads_key}_kv" in fields else n_heads
+        _per_layer(fields, f"{heads_key}_kv", n_layers, int(arch != "jamba"))
+        if f"{heads_key}_kv" in fields
+        else n_heads
     )
     _check_groups(fields, f"{heads_key}_kv", n_heads, n_kv_heads)
     head_dim = _head_dim(fields, f"{arch}.attention.key_length", n_embd, n_heads[0])
@@ -190,6 +203,8 @@ def config_from_gguf(gguf: GGUFFile) -> ModelConfig:
         tied="output.weight" not in gguf.tensors,
         rope=_gguf_rope(fields, arch, head_dim, context_length),
     )
+    if arch == "jamba":
+        return replace(config, ssm=_gguf_ssm(fields, arch))
     return _gguf_gemma3(fields, config) if arch == "gemma3" else config
 
 
@@ -235,10 +250,6 @@ def _window(
 
 def _gguf_mamba(gguf: GGUFFile, n_layers: int, n_embd: int) -> ModelConfig:
     fields = gguf.fields
-
-    def size(name: str, low: int = 1, high: int = _MAX_WIDTH) -> int:
-        return fields.integer(f"mamba.ssm.{name}", low, high)
-
     eps = fields.number("mamba.attention.layer_norm_rms_epsilon", 0.0, 1.0)
     return _mamba(
         name=fields.get("general.name", ""),
@@ -248,13 +259,22 @@ def _gguf_mamba(gguf: GGUFFile, n_layers: int, n_embd: int) -> ModelConfig:
         rms_eps=eps,
         context_length=fields.integer("mamba.context_length", 1, _MAX_LENGTH),
         tied="output.weight" not in gguf.tensors,
-        ssm=SSMConfig(
-            d_inner=size("inner_size"),
-            d_conv=size("conv_kernel", 2, _MAX_CONV),
-            d_state=size("state_size", 1, _MAX_STATE),
-            dt_rank=size("time_step_rank"),
+        ssm=replace(
+            _gguf_ssm(fields, "mamba"),
             norm_eps=eps if fields.get("mamba.ssm.dt_b_c_rms", False) else None,
         ),
+    )
+
+
+def _gguf_ssm(fields: Fields, arch: str) -> SSMConfig:
+    def size(name: str, low: int = 1, high: int = _MAX_WIDTH) -> int:
+        return fields.integer(f"{arch}.ssm.{name}", low, high)
+
+    return SSMConfig(
+        d_inner=size("inner_size"),
+        d_conv=size("conv_kernel", 2, _MAX_CONV),
+        d_state=size("state_size", 1, _MAX_STATE),
+        dt_rank=size("time_step_rank"),
     )
 
 
@@ -547,17 +567,17 @@ def _checked_rope(fields: Fields, **values: Any) -> RopeConfig:
     return rope
 
 
-def _per_layer(fields: Fields, key: str, n_layers: int) -> tuple[int, ...]:
+def _per_layer(fields: Fields, key: str, n_layers: int, low: int = 1) -> tuple[int, ...]:
     """A field that is one number for all layers, or a list with one for each."""
     if not isinstance(fields.get(key), list):
-        return (fields.integer(key, 1, _MAX_WIDTH),) * n_layers
+        return (fields.integer(key, low, _MAX_WIDTH),) * n_layers
     values = fields.require(key, list)
     if len(values) != n_layers:
         raise fields.error(key, f"{key} has {len(values)} entries for {n_layers} layers")
     for layer, value in enumerate(values):
-        if type(value) is not int or not 1 <= value <= _MAX_WIDTH:
+        if type(value) is not int or not low <= value <= _MAX_WIDTH:
             raise fields.error(
-                key, f"{key}[{layer}] is {value!r}; it must be between 1 and {_MAX_WIDTH}"
+                key, f"{key}[{layer}] is {value!r}; it must be between {low} and {_MAX_WIDTH}"
             )
     return tuple(values)
 
@@ -566,7 +586,7 @@ def _check_groups(
     fields: Fields, key: str, n_heads: tuple[int, ...], n_kv_heads: tuple[int, ...]
 ) -> None:
     for layer, (heads, kv_heads) in enumerate(zip(n_heads, n_kv_heads, strict=True)):
-        if heads % kv_heads:
+        if kv_heads and heads % kv_heads:
             raise fields.error(
                 key, f"layer {layer}: {heads} heads are not a multiple of {kv_heads} KV heads"
             )

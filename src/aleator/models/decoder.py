@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from aleator.cache.cell_tensors import CellTensors
+from aleator.cache.hybrid import HybridBatch
 from aleator.cache.kv_cache import LayerShape
 from aleator.cache.recurrent import RecurrentShape
 from aleator.cache.recurrent_step import RecurrentBatch
@@ -44,7 +45,9 @@ class Architecture:
         post_norm: what attention and feed-forward give is normalised before it is added.
         activation: of the gate, "silu" or "gelu".
         scaled_embedding: embeddings of tokens are multiplied by sqrt(n_embd).
-        layer: makes a layer of another kind: ``layer(decoder, weights, index)``.
+        rotary: queries and keys are turned by their positions.
+        layer: makes a layer that keeps a state: ``layer(decoder, weights, index)``.
+        state_norm: time step, B and C of such layers are RMS-normalised, with weights.
 
     """
 
@@ -54,7 +57,9 @@ class Architecture:
     post_norm: bool = False
     activation: str = "silu"
     scaled_embedding: bool = False
+    rotary: bool = True
     layer: Callable[[Decoder, Weights, int], RecurrentLayer] | None = None
+    state_norm: bool = False
 
 
 class Layer(Protocol):
@@ -95,6 +100,13 @@ class Pass:
             self._angles[id(rotary)] = rotary.angles(self._positions, self._highest)
         return self._angles[id(rotary)]
 
+    @property
+    def states(self) -> RecurrentBatch:
+        """The states of layers that keep one."""
+        cells = self.cells
+        states: Any = cells.recurrent if isinstance(cells, HybridBatch) else cells
+        return cast(RecurrentBatch, states)
+
     def tensors(self, windowed: bool) -> CellTensors:
         """The cells of layers that see everything, or of those with a window."""
         if windowed not in self._tensors:
@@ -103,22 +115,38 @@ class Pass:
         return self._tensors[windowed]
 
 
+def feed_forward(decoder: Decoder, weights: Weights, layer: int) -> SwiGLU | GeGLU:
+    """A layer's gated feed-forward part."""
+    n_embd, n_ff = decoder.config.n_embd, decoder.config.n_ff[layer]
+
+    def matrix(names: list[str], n_in: int, n_outs: list[int]) -> Linear:
+        listed = [f"blk.{layer}.{name}" for name in names]
+        return linear(weights, listed, n_in, n_outs, decoder.device, decoder.dtype)
+
+    gate_up = matrix(["ffn_gate", "ffn_up"], n_embd, [n_ff, n_ff])
+    down = matrix(["ffn_down"], n_ff, [n_embd])
+    if decoder.architecture.activation == "silu":
+        return SwiGLU(gate_up, down, n_ff)
+    return GeGLU(gate_up, down, n_ff, rounded=weights.kind == "gguf")
+
+
 class Block:
     """One layer: attention, then feed-forward, each on the normalised input and added to it."""
 
     def __init__(self, decoder: Decoder, weights: Weights, layer: int) -> None:
         config, device, dtype = decoder.config, decoder.device, decoder.dtype
         architecture = decoder.architecture
-        windowed = config.window is not None and config.window.layers[layer]
+        windowed: bool = config.window is not None and config.window.layers[layer]
         # Layers with a window and those without are counted apart: each kind has a cache of its own.
-        same_kind = (config.window.layers if config.window else (False,) * layer)[:layer]
-        self.windowed, self.layer = windowed, sum(each == windowed for each in same_kind)
+        same_kind = [block for block in decoder.blocks if block.windowed == windowed]
+        self.windowed: bool = windowed
+        self.layer: int = len(same_kind)
         self.rotary = decoder.window_rotary if windowed else decoder.rotary
         self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
         self.head_dim, self.head_dim_v = config.head_dim, config.head_dim_v
         self.n_turned = self.n_heads + self.n_kv_heads
         self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
-        n_embd, n_ff = config.n_embd, config.n_ff[layer]
+        n_embd = config.n_embd
         at = f"blk.{layer}."
 
         def vector(name: str, n: int) -> torch.Tensor:
@@ -153,13 +181,7 @@ class Block:
                 for name in ("post_attention_norm.weight", "post_ffw_norm.weight")
             )
             self.post_norms = post_attention, post_ffn
-        gate_up = matrix(["ffn_gate", "ffn_up"], n_embd, [n_ff, n_ff])
-        down = matrix(["ffn_down"], n_ff, [n_embd])
-        self.ffn = (
-            SwiGLU(gate_up, down, n_ff)
-            if architecture.activation == "silu"
-            else GeGLU(gate_up, down, n_ff, rounded=weights.kind == "gguf")
-        )
+        self.ffn = feed_forward(decoder, weights, layer)
 
     @property
     def shape(self) -> LayerShape:
@@ -208,7 +230,8 @@ class Decoder:
         device: where the weights are and the work is done.
         dtype: type of weights and activations; attention, states and logits are float32.
         blocks: the layers with attention.
-        recurrent: the layers that keep a state; a model has one kind or the other.
+        recurrent: the layers that keep a state.
+        layers: all of them, in order.
 
     """
 
@@ -227,7 +250,10 @@ class Decoder:
             raise UnsupportedModel(f"{weights.path}: rope scaling 'longrope' is not supported")
         self.architecture, self.config = architecture, config
         self.device, self.dtype = device, dtype
-        self.rotary = self.window_rotary = Rotary(config.rope, device, _divisors(weights))
+        # Without a rotary embedding every frequency is 0, and nothing turns.
+        still = np.full(config.rope.dim // 2, np.inf)
+        divisors = _divisors(weights) if architecture.rotary else still
+        self.rotary = self.window_rotary = Rotary(config.rope, device, divisors)
         if config.window is not None:
             self.window_rotary = Rotary(config.window.rope, device)
         shape = (config.n_vocab, config.n_embd)
@@ -235,14 +261,16 @@ class Decoder:
         self.embedding_scale = math.sqrt(config.n_embd) if architecture.scaled_embedding else 1.0
         self.blocks: list[Block] = []
         self.recurrent: list[RecurrentLayer] = []
+        self.layers: list[Layer] = []
         for layer in range(config.n_layers):
             if progress is not None:
                 progress(layer, config.n_layers)
-            if architecture.layer is None:
-                self.blocks.append(Block(self, weights, layer))
-            else:
+            if architecture.layer is not None and config.keeps_state(layer):
                 self.recurrent.append(architecture.layer(self, weights, layer))
-        self.layers: list[Layer] = [*self.blocks, *self.recurrent]
+                self.layers.append(self.recurrent[-1])
+            else:
+                self.blocks.append(Block(self, weights, layer))
+                self.layers.append(self.blocks[-1])
         self.output_norm = RMSNorm(
             parameter(weights, "output_norm.weight", shape[1:], device, dtype), config.rms_eps
         )
@@ -350,11 +378,10 @@ def _divisors(weights: Weights) -> npt.NDArray[np.float64] | None:
 
 
 def _architectures() -> dict[str, Architecture]:
-    from aleator.models import gemma3, llama, mamba, qwen2, qwen3
+    from aleator.models import gemma3, jamba, llama, mamba, qwen2, qwen3
 
-    return {
-        each.ARCHITECTURE.name: each.ARCHITECTURE for each in (llama, qwen2, qwen3, gemma3, mamba)
-    }
+    known = (llama, qwen2, qwen3, gemma3, mamba, jamba)
+    return {each.ARCHITECTURE.name: each.ARCHITECTURE for each in known}
 
 
 def build_decoder(

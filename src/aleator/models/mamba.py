@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from aleator.cache.recurrent import RecurrentShape
 from aleator.cache.recurrent_step import RecurrentBatch
 from aleator.core.errors import UnsupportedModel
-from aleator.models.decoder import Architecture, Decoder, Pass
+from aleator.models.decoder import Architecture, Decoder, Pass, feed_forward
 from aleator.models.layers.linear import linear
 from aleator.models.layers.parameters import parameter
 from aleator.models.layers.rms_norm import RMSNorm
@@ -21,14 +21,17 @@ if TYPE_CHECKING:
 
 
 class MambaLayer:
-    """One layer: projection, convolution over time, selective scan, gate, projection; added to its input."""
+    """One layer: projection, convolution over time, selective scan, gate, projection; added to its input.
+
+    Where the model has them, a feed-forward part follows.
+    """
 
     def __init__(self, decoder: Decoder, weights: Weights, layer: int) -> None:
         config, device, dtype = decoder.config, decoder.device, decoder.dtype
         ssm = config.ssm
         if ssm is None:
             raise UnsupportedModel(f"{weights.path}: a layer of a model without a state space")
-        self.layer, self.ssm = layer, ssm
+        self.layer, self.ssm = len(decoder.recurrent), ssm  # counted apart: the states' layer
         inner, rank, state = ssm.d_inner, ssm.dt_rank, ssm.d_state
         at = f"blk.{layer}."
 
@@ -52,6 +55,17 @@ class MambaLayer:
         self.a = values("ssm_a", inner, state)
         self.d = values("ssm_d", inner)
         self.output = linear(weights, [at + "ssm_out"], inner, [config.n_embd], device, dtype)
+        self.norms: list[RMSNorm] | None = None
+        if decoder.architecture.state_norm:
+            self.norms = [
+                RMSNorm(values(f"ssm_{name}_norm.weight", n), config.rms_eps)
+                for name, n in (("dt", rank), ("b", state), ("c", state))
+            ]
+        self.ffn: Any = None
+        if config.n_ff:
+            ffn_norm = parameter(weights, at + "ffn_norm.weight", (config.n_embd,), device, dtype)
+            self.ffn_norm = RMSNorm(ffn_norm, config.rms_eps)
+            self.ffn = feed_forward(decoder, weights, layer)
 
     @property
     def shape(self) -> RecurrentShape:
@@ -60,7 +74,7 @@ class MambaLayer:
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """X [T, n_embd] -> [T, n_embd], or only ``rows`` of it; leaves the states of all T tokens."""
-        states: RecurrentBatch = batch.cells
+        states = batch.states
         inner, n = self.ssm.d_inner, self.ssm.d_state
         projected = self.project(self.norm(x))
         u, gate = projected[:, :inner].float(), projected[:, inner:]
@@ -70,12 +84,15 @@ class MambaLayer:
         eps = self.ssm.norm_eps
         if eps is not None:
             parts = tuple(F.rms_norm(part, part.shape[1:], None, eps) for part in parts)
+        if self.norms is not None:
+            parts = tuple(norm(part) for norm, part in zip(self.norms, parts, strict=True))
         step, b, c = parts
         y = self._scan(u, F.softplus(self.time_step(step.to(x)).float()), b, c, states)
         if rows is not None:
             x, y, u, gate = (each.index_select(0, rows) for each in (x, y, u, gate))
         y = (y + self.d * u) * F.silu(gate.float())
-        return x + self.output(y.to(x))
+        x = x + self.output(y.to(x))
+        return x if self.ffn is None else x + self.ffn(self.ffn_norm(x))
 
     def _convolve(self, u: torch.Tensor, states: RecurrentBatch) -> torch.Tensor:
         """Each channel's latest values, weighted: [T, inner]; keeps them for the tokens to come."""

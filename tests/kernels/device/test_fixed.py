@@ -61,16 +61,17 @@ def test_fractions_of_a_mass() -> None:
     random_ = random.Random(4)
     parts, totals, expected = [], [], []
     for _ in range(2000):
-        p = float(np.float32(random_.random() * 10 ** -random_.randrange(0, 40)))
+        given = random_.random() * 10 ** -random_.randrange(0, 40)
+        p = float(np.float32(given))
         total = random_.getrandbits(random_.randrange(1, 61))
-        if p >= 1:
-            continue
-        parts.append(fixed.fraction_parts(p))
+        parts.append(fixed.fraction_parts(given))  # a parameter is a float64, and counts as float32
         totals.append(total)
         expected.append(math.ceil(numerics.exact(p) * total))
     m, s = (torch.tensor(column) for column in zip(*parts, strict=True))
     assert fixed.ceil_of_fraction(m, s, torch.tensor(totals)).tolist() == expected
-    assert fixed.fraction_parts(0.0) == (0, 24)
+    assert fixed.fraction_parts(0.0) == fixed.fraction_parts(1e-50) == (0, 24)
+    m, s = (torch.tensor([part]) for part in fixed.fraction_parts(1 - 1e-9))
+    assert fixed.ceil_of_fraction(m, s, torch.tensor([2**61 + 1])).item() == 2**61 + 1
 
 
 def test_variances() -> None:

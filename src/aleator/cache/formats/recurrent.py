@@ -44,7 +44,7 @@ def write(cache: RecurrentCache, seq: int) -> bytes:
         listed = ids if seq < 0 else []
         parts.append(struct.pack(f"<iI{len(listed)}i", position, len(listed), *listed))
     rows = [row for row, _ in owners]
-    parts.append(struct.pack("<II", 0, len(cache.conv)))
+    parts.append(struct.pack("<II", 0, cache.n_layers))
     for t in (*cache.conv, *cache.ssm):
         taken = t[rows].cpu().contiguous().numpy()
         parts += [struct.pack("<iQ", _F32, t[0].numel() * 4), taken.tobytes()]
@@ -77,7 +77,7 @@ def read(cache: RecurrentCache, source: Source, seq: int) -> States:
         raise Corrupt(at, "a sequence has two states")
     if (transposed := source.u32("s_trans")) != 0:
         raise Corrupt(source.offset - 4, f"s_trans is {transposed}")
-    source.expect("n_layer", source.u32("n_layer"), len(cache.conv))
+    source.expect("n_layer", source.u32("n_layer"), cache.n_layers)
     rows: list[Bytes] = []
     for name, t in [("conv", t) for t in cache.conv] + [("ssm", t) for t in cache.ssm]:
         source.expect(f"type of {name}", source.u32("type"), _F32)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -94,15 +95,15 @@ def exp2_double(y: Tensor) -> Tensor:
 
 
 def fraction_parts(x: float) -> tuple[int, int]:
-    """``(m, s)`` with m < 2^24 and x = m / 2^s exactly, for a float32 x in [0, 1)."""
-    if x == 0:
+    """``(m, s)`` with m < 2^24 and m / 2^s exactly the float32 nearest to x, in [0, 1]."""
+    mantissa, exponent = math.frexp(np.float32(x))
+    if mantissa == 0:
         return 0, 24
-    mantissa, exponent = math.frexp(x)
     return int(mantissa * 2**24), 24 - exponent
 
 
 def ceil_of_fraction(m: Tensor, s: Tensor, total: Tensor) -> Tensor:
-    """``ceil(m / 2^s * total)``: m < 2^24, s at least 24, total below 2^62."""
+    """``ceil(m / 2^s * total)``: m < 2^24, s at least 23 and m / 2^s at most 1, total below 2^62."""
     low = m * (total & MASK32)
     high = m * (total >> 32) + (low >> 32)  # below 2^54: the product is high * 2^32 + low
     low = low & MASK32

@@ -127,7 +127,7 @@ def heat(keys, alive, temperature, full, factor):
     """Multiplies the temperature; at 1e-5 or less only the first candidate stays."""
     product = temperature * factor
     cold = product <= 1e-5
-    alive = alive & ((cold == 0) | (rank_of(alive) < 1))
+    alive = tl.where(cold, alive & (rank_of(alive) < 1), alive)
     full = tl.where(factor == 1.0, full, 0)
     return alive, tl.where(cold, tl.full([], 1, tl.float64), product), full
 

@@ -58,7 +58,13 @@ class NativeSSM:
     @staticmethod
     def supports(decoder: Decoder, cache: RecurrentCache) -> bool:
         """Whether weights (in float32 arithmetic) and states are where native code can use them."""
-        return isinstance(decoder.embedding, StoredEmbedding) and cache.device.type == "cpu"
+        return (
+            isinstance(decoder.embedding, StoredEmbedding)
+            and not decoder.blocks
+            and not decoder.config.n_ff
+            and not decoder.architecture.state_norm
+            and cache.device.type == "cpu"
+        )
 
     def run(
         self,

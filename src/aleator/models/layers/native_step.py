@@ -83,6 +83,7 @@ class NativeStep:
         """Whether weights (in float32 arithmetic) and cache are where native code can use them."""
         return (
             isinstance(decoder.embedding, StoredEmbedding)
+            and not decoder.recurrent
             and getattr(getattr(cache, "window", None), "sinks", 0) == 0
             and all(device.type == "cpu" for device in cache.devices)
             and cache.k_storage == "rotated"
