@@ -332,7 +332,7 @@ def test_memory_is_known_and_tensors_stay() -> None:
     assert device.nbytes == before
 
 
-@pytest.mark.parametrize("name", ["default", "mirostat_v2", "gumbel", "top_p_full"])
+@pytest.mark.parametrize("name", ["default", "adaptive_p", "gumbel", "top_p_full"])
 def test_memory_is_what_was_said_before(name: str) -> None:
     options: dict[str, Any] = {"max_tokens": 30, "logprobs": 3, "kept": True, "kernels": "torch"}
     told = DeviceChain.bytes_for(SAMPLERS[name], 3, 500, dtype=torch.float16, **options)

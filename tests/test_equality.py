@@ -1,4 +1,4 @@
-"""What tools/equality.py counts over a million rows, here over 4,000: every form chooses the same token."""
+"""What tools/equality.py counts over a million rows, here over 2,500: every form chooses the same token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import equality
 import pytest
 from equality import SIZES, STEPS, Block, Outcome, Work, do
 
-ROWS = 4_000
+ROWS = 2_500
 
 
 def test_no_row_differs() -> None:

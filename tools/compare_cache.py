@@ -56,6 +56,7 @@ class Setting:
     spec: Spec
     case: Case
     streams: bool
+    n_ubatch: int
 
     @property
     def shifts(self) -> bool:
@@ -65,15 +66,17 @@ class Setting:
     def __str__(self) -> str:
         s = self.spec
         place = "streams" if self.streams else "unified"
-        return f"{self.case.name} {place} {s.n_layers} layers, {s.n_kv_heads} of {s.n_heads} heads {s.scaling}"
+        heads = f"{s.n_kv_heads} of {s.n_heads} heads"
+        return f"{self.case.name} {place} {s.n_layers} layers, {heads} {s.scaling}, {self.n_ubatch} at once"
 
 
 def draw_setting(rng: random.Random, seed: int) -> Setting:
+    n_ubatch = rng.choice([64, 64, 5, 256])
     if seed % 5 == 4:
         k, v = (rng.choice(["f32", "f16"]) for _ in range(2))
         spec = replace(SECTIONS, n_layers=rng.choice([1, 2]))
         case = Case("qwen2vl", 16, k, v, rng.random() < 0.5)
-        return Setting(spec, case, rng.random() < 0.35)
+        return Setting(spec, case, rng.random() < 0.35, n_ubatch)
     arch = rng.choice(["llama", "qwen2", "qwen3"])
     type_k, type_v = (rng.choice(["f32", "f16", "q8_0", "q4_0"]) for _ in range(2))
     flash = True if type_v.startswith("q") else rng.random() < 0.5
@@ -96,7 +99,7 @@ def draw_setting(rng: random.Random, seed: int) -> Setting:
     if arch == "qwen2":  # its heads make up the width
         spec.__dict__["n_embd"] = spec.n_heads * dim
     streams = rng.random() < 0.35
-    return Setting(spec, Case(arch, dim, type_k, type_v, flash), streams)
+    return Setting(spec, Case(arch, dim, type_k, type_v, flash), streams, n_ubatch)
 
 
 def meta(blob: bytes, whole: bool, streams: int, extra: int) -> bytes:
@@ -151,13 +154,14 @@ class Comparison:
         setting = self.setting
         case, n_ctx = setting.case, SHARE * (N_SEQ if setting.streams else 1)
         options: dict[str, Any] = {"n_ctx": n_ctx, "unified": not setting.streams}
+        options["n_ubatch"] = setting.n_ubatch
         self.theirs = Llama(path, case, **options)
         self.exact = Llama(path, Case(case.arch, case.head_dim, "f32", "f32", False), **options)
         self.ours = Context(
             build_decoder(open_weights(path)),
             n_ctx=n_ctx,
             n_batch=256,
-            n_ubatch=64,
+            n_ubatch=setting.n_ubatch,
             n_seq_max=N_SEQ,
             type_k=case.type_k,
             type_v=case.type_v,
@@ -355,7 +359,9 @@ class Pictures(Comparison):
     def make(self, path: Path) -> None:
         case, streams = self.setting.case, self.setting.streams
         n_ctx = SHARE * (N_SEQ if streams else 1)
-        self.theirs = Llama(path, case, n_ctx=n_ctx, unified=not streams)
+        self.theirs = Llama(
+            path, case, n_ctx=n_ctx, unified=not streams, n_ubatch=self.setting.n_ubatch
+        )
         self.llamas = [self.theirs]
         self.cache = KVCache(
             [LayerShape(2, 16, 16)] * self.setting.spec.n_layers,
@@ -419,7 +425,7 @@ class Pictures(Comparison):
         rule = "equal" if self.setting.streams else "simple"
         try:
             with self.cache.step(
-                self.cache.plan(batch, n_ubatch=64, n_batch=256, rule=rule)
+                self.cache.plan(batch, n_ubatch=self.setting.n_ubatch, n_batch=256, rule=rule)
             ) as step:
                 list(step)
         except CacheError as error:

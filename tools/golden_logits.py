@@ -41,11 +41,12 @@ class LlamaCpp:
         type_v: int = 0,
         flash: bool = False,
         unified: bool = True,
+        n_ubatch: int = 64,
     ) -> None:
         llama_cpp.llama_backend_init()
         llama_cpp.llama_log_set(_quiet, None)
         params = llama_cpp.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, 256, 64
+        params.n_ctx, params.n_batch, params.n_ubatch = n_ctx, 256, n_ubatch
         params.n_seq_max, params.kv_unified = 4, unified
         params.swa_full = True  # otherwise positions of models with windows cannot be shifted
         params.type_k, params.type_v = type_k, type_v

@@ -145,6 +145,35 @@ void Cells::unindex(const Segment& s) noexcept {
   }
 }
 
+// Whether all these cells, of a range of positions, have the same owners, and those no others in
+// it.
+bool Cells::move_together(const Vector<Segment>& segments, int32_t p0, int32_t p1) const {
+  int64_t n = 0;
+  for (const Segment& s : segments) {
+    if (s.owners != segments[0].owners) return false;
+    n += s.len;
+  }
+  if (n == 0) return false;
+  for (const int32_t owner : sets_.ids(segments[0].owners)) {
+    int64_t cells = 0;
+    runs(owner).each(p0, p1, [&](const Run& r) { cells += r.len; });
+    if (cells != n) return false;
+  }
+  return true;
+}
+
+void Cells::shift_runs(int32_t owners, int32_t p0, int32_t p1, int32_t delta) noexcept {
+  for (const int32_t seq : sets_.ids(owners)) {
+    Index& x = sequences_[static_cast<size_t>(seq)];
+    try {
+      x.runs.shift(p0, p1, delta);
+    } catch (const std::bad_alloc&) {
+      x.stale = true;
+      x.runs.clear();
+    }
+  }
+}
+
 // Arrays
 
 template <typename F>
@@ -464,19 +493,7 @@ void Cells::seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
   }
   Vector<int64_t> first(heads_.size(), size());
   for (const Segment& s : segments) record(s);
-  // Where the owners of all these cells have no others in the range, their runs are simply moved.
-  bool together = !segments.empty();
-  int64_t n = 0;
-  for (const Segment& s : segments) {
-    together &= s.owners == segments[0].owners;
-    n += s.len;
-  }
-  if (together)
-    for (const int32_t owner : sets_.ids(segments[0].owners)) {
-      int64_t cells = 0;
-      runs(owner).each(in.p0, in.p1, [&](const Run& r) { cells += r.len; });
-      together &= cells == n;
-    }
+  const bool together = move_together(segments, in.p0, in.p1);
   const bool bulk = many(segments.size());
   for (const Segment& s : segments)
     if (!together) forget(s, bulk);
@@ -495,16 +512,7 @@ void Cells::seq_add(int32_t seq, int32_t p0, int32_t p1, int32_t delta) {
     moved_.add(rest.cell, rest.end(), rest.step);
     if (!together) learn(rest, bulk);
   }
-  if (together)
-    for (const int32_t owner : sets_.ids(segments[0].owners)) {
-      Index& x = sequences_[static_cast<size_t>(owner)];
-      try {
-        x.runs.shift(in.p0, in.p1, delta);
-      } catch (const std::bad_alloc&) {
-        x.stale = true;
-        x.runs.clear();
-      }
-    }
+  if (together) shift_runs(segments[0].owners, in.p0, in.p1, delta);
   const auto stream = static_cast<size_t>(stream_of(seq));
   heads_[stream] = first[stream] < size() ? first[stream] : static_cast<int64_t>(stream) * share();
 }

@@ -177,7 +177,10 @@ class Cells {
   template <typename F>
   void atomically(F&& change);
 
+  bool move_together(const Vector<Segment>& segments, int32_t p0, int32_t p1) const;
+
   // Indexes; these never throw: what cannot be updated becomes stale.
+  void shift_runs(int32_t owners, int32_t p0, int32_t p1, int32_t delta) noexcept;
   void index(const Segment& s) noexcept;
   void unindex(const Segment& s) noexcept;
   void stale(const Segment& s) noexcept;

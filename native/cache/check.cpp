@@ -34,6 +34,11 @@ void Cells::check() const {
       list.push_back({pos_[i], c, 1});
     }
   }
+  // By the bitmaps' upper levels too.
+  int64_t full = 0, empty = 0;
+  for (int64_t c = occupied_.next(0); c < size(); c = occupied_.next(c + 1)) ++full;
+  for (int64_t c = free_.previous(size() - 1); c >= 0; c = free_.previous(c - 1)) ++empty;
+  require(full == this->used() && empty == size() - full, "a bitmap does not find its members");
   for (size_t s = 0; s < used_.size(); ++s) {
     const auto low = static_cast<int64_t>(s) * share();
     require(used[s] == used_[s], "the number of used cells is wrong");

@@ -203,7 +203,7 @@ void Runs::erase(int32_t p0, int32_t p1) {
 }
 
 void Runs::shift(int32_t p0, int32_t p1, int32_t delta) {
-  if (delta < 0) erase(p0, std::min(p1, -delta));
+  if (delta < 0) erase(p0, static_cast<int32_t>(std::min<int64_t>(p1, -int64_t{delta})));
   if (entries_.empty()) return;
   if (p0 <= min() && p1 > max()) {
     for (Entry& e : entries_) {

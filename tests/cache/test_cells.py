@@ -503,6 +503,26 @@ def test_sequences_that_take_turns(k: int) -> None:
     assert cells.find(3).tolist() == [0, 2, 3] if k > 2 else [0, 2, 4]
     held = np.flatnonzero(cells.positions >= 0)
     assert held.tolist() == [1 + p * k for p in range(m) if p not in (7, 8)]
+    cells.seq_add(1, 0, -1, 1)
+    assert cells.shifted().tolist() == held.tolist()
+    cells.seq_rm(1)
+    cells.check()
+    assert (cells.used, cells.top, cells.map(), cells.has_shift) == (0, 0, "", False)
+    assert cells.find(cells.size, contiguous=True).tolist() == list(range(cells.size))
+
+
+def test_shifts_as_far_as_they_go() -> None:
+    cells = Cells(8, 2)
+    for end in (-1, 3):
+        put(cells, range(4), 0)
+        put(cells, range(4), 1)
+        cells.seq_add(0, 0, end, -(2**31))
+        cells.check()
+        assert span(cells, 0) == ((-1, -1) if end < 0 else (3, 3))
+        cells.seq_add(1, 0, -1, 2**31 - 5)
+        cells.check()
+        assert span(cells, 1) == (2**31 - 5, 2**31 - 2)
+        cells.clear()
 
 
 def test_moves_that_meet_are_refused() -> None:

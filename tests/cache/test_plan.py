@@ -218,12 +218,19 @@ def test_logits_by_batch_index(llama: Decoder) -> None:  # [L] S3
 
 
 @pytest.mark.parametrize("split", ["equal", "sequence"])
-def test_rows_in_batch_order_however_it_is_split(llama: Decoder, split: str) -> None:
-    texts = [tokens(n, n) for n in (5, 2, 7)]
+@pytest.mark.parametrize("n_ubatch", [4, 32])
+@pytest.mark.parametrize("lengths", [(5, 2, 7), (4, 4, 4)])
+@pytest.mark.parametrize("policy", ["unified", "streams"])
+def test_rows_in_batch_order_however_it_is_split(
+    llama: Decoder, split: str, n_ubatch: int, lengths: tuple[int, ...], policy: str
+) -> None:
+    texts = [tokens(n, n + i) for i, n in enumerate(lengths)]
     rows = [(texts[s][i], s) for i in range(7) for s in range(3) if i < len(texts[s])]
     results = []
-    for rule in ("simple", split):
-        ctx = Context(llama, n_ctx=32, n_seq_max=3, n_ubatch=4, split=rule, **F32)
+    for rule, place in (("simple", "unified"), (split, policy)):
+        ctx = Context(
+            llama, n_ctx=48, n_seq_max=3, n_ubatch=n_ubatch, split=rule, policy=place, **F32
+        )
         batch = Batch()
         for i, (token, s) in enumerate(rows):
             batch.add(token, seqs=[s], logits=i % 3 != 1)

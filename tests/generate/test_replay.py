@@ -286,7 +286,7 @@ def test_capturing_changes_nothing(
 
 def test_refuses(make_decoder: MakeDecoder) -> None:
     chain = DeviceChain(SAMPLERS, 1, 300, kernels="torch")
-    for name in ("gemma3", "mamba"):
+    for name in ("gemma3", "mamba", "jamba"):
         context = Context(make_decoder(name), n_ctx=64)
         with pytest.raises(ParameterError, match="windows or states"):
             DecodeLoop(context, chain, 4, n_vocab=300)

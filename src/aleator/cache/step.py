@@ -248,8 +248,8 @@ class Step:
     def _apply(self, plan: Plan, part: Part) -> MicroBatch:
         positions, owners, seqs = plan.positions, plan.owners, plan.seqs
         sections, extras = plan.sections, plan.extras
-        if len(part.slots) < len(plan):
-            at = part.tokens
+        at = part.tokens
+        if len(part.slots) < len(plan) or not isinstance(at, slice):  # a part, or in another order
             positions, owners, seqs = positions[at], owners[at], seqs[at]
             if sections is not None and extras is not None:
                 sections, extras = sections[at], extras[at]
