@@ -14,8 +14,9 @@ reaches: 1 is the floor.  "whole" says how many rows needed more than a list.  T
 compared with the host's before anything is timed.
 
 W0 greedy, W1 temperature, W2 k 50, W3 p .95, W4 k 50 and p .9, W5 min-p .05, W6 is W4 with repetition,
-frequency and presence penalties over 512 tokens, 300 biases and a bitmask, W7 rows of all those, W8 flat
-rows, ties, k = V, p = .999, masks and NaN.  Top-20 log-probabilities are not in W6.
+frequency and presence penalties over 512 tokens, 300 biases and a bitmask, and for ours top-20
+log-probabilities before and after the samplers, W7 rows of all those (without log-probabilities), W8 flat
+rows, ties, k = V, p = .999, masks and NaN.
 
 Without a GPU the file says so; ``--device cpu`` tries everything on the CPU (use a small grid).
 """
@@ -146,8 +147,9 @@ def ours(
 ) -> tuple[aleator.DeviceChain, list[aleator.SamplerChain]]:
     """A device chain, and the rows' chains on the host."""
     made = aleator.DeviceChain(
-        TEMPLATE, batch, n, device=device, kernels=kernels, max_tokens=PROMPT + steps
-    )
+        TEMPLATE, batch, n, device=device, kernels=kernels, max_tokens=PROMPT + steps,
+        logprobs=min(20, n) if work.written else None,
+    )  # fmt: skip
     chains = []
     for row in range(batch):
         chain = aleator.SamplerChain(samplers(work, row, n), seed=row)

@@ -499,7 +499,9 @@ class DeviceChain:
         if tails:
             living = [True] * batch if live is None else live.tolist()
             self._finish_on_host(data, {r: t for r, t in tails.items() if living[r]}, tokens)
-        if self._reports:
+        if self._reports and fused is not None and plan is not None:
+            fused.describe(plan, logits, tokens, self.report)
+        elif self._reports:
             self.report.before(logits, tokens)
         if fused is not None:
             fused.accept(tokens, self._step(batch))

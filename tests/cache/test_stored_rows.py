@@ -74,21 +74,20 @@ def test_ring_by_hand() -> None:
 
     put(np.arange(5), 0, one)
     put(np.arange(5, 7), 0, two)
-    slots, emptied = cells.take_in_ring(3, 3)  # a token at 5 sees 3 and 4
-    assert (slots.tolist(), emptied.tolist()) == ([7, 0, 1], [0, 1])
+    slots = cells.take_in_ring(3, 3)  # a token at 5 sees 3 and 4
+    assert (slots.tolist(), cells.used) == ([7, 0, 1], 5)
     assert cells.seq_pos_min(0) == 2
     put(slots, 5, one)
     assert (cells.head, cells.seq_pos_max(0)) == (2, 7)
-    slots, emptied = cells.take_in_ring(4, 3)
-    assert (slots.tolist(), emptied.tolist()) == ([2, 3, 4, 7], [2, 3, 4, 7])
+    slots = cells.take_in_ring(4, 3)
+    assert (slots.tolist(), cells.used) == ([2, 3, 4, 7], 4)
     assert cells.seq_pos_min(0) == 6
     assert cells.map() == "00...11"
     put(np.array([2, 3, 4, 7]), 8, one)
-    slots, emptied = cells.take_in_ring(7, 3, keep=1)
-    assert (len(slots), len(emptied)) == (0, 0)
+    assert (len(cells.take_in_ring(7, 3, keep=1)), cells.used) == (0, 8)
     cells.seq_cp(0, 1, 6, 8)  # cells of two are not used again
-    assert cells.take_in_ring(5, 3)[0].tolist() == []
-    assert cells.take_in_ring(4, 3)[0].tolist() == [2, 3, 5, 6]
+    assert cells.take_in_ring(5, 3).tolist() == []
+    assert cells.take_in_ring(4, 3).tolist() == [2, 3, 5, 6]
     for wrong in ((0, 3), (1, 0), (1, 3, -1), (1, 3, 0, 1)):
         with pytest.raises(ValueError, match="out of range"):
             cells.take_in_ring(*wrong)

@@ -61,7 +61,8 @@ class Context:
         compat: None or "llama-2024": see :class:`KVCache`; ``cache.n`` is then padded to 32, or with
             ``flash_attn`` to 256.
         split: how batches are cut: "simple", "equal" or "sequence"; see aleator.cache.split.  None
-            is llama.cpp's choice: "equal" with ``policy="streams"``, else "simple".
+            is llama.cpp's choice: "equal" with ``policy="streams"``, and for models with attention and
+            states; else "simple".
         abort_callback: called before each micro-batch; if it returns True the decode raises Aborted.
 
     Attributes:
@@ -120,7 +121,8 @@ class Context:
         self.n_threads = n_threads
         self.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
         self.flash_attn, self.causal_attn = flash_attn, causal_attn
-        self.split = split or ("equal" if policy == "streams" else "simple")
+        mixed = bool(decoder.recurrent and decoder.blocks)
+        self.split = split or ("equal" if policy == "streams" or mixed else "simple")
         if self.split not in RULES:
             raise ParameterError("split", f"split must be one of {', '.join(RULES)}, not {split!r}")
         self.abort_callback = abort_callback

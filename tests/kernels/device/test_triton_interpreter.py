@@ -56,13 +56,20 @@ def compare(
     return device.paths()
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+# The others are left to PyTorch, or stand in CHAINS.
+OWN = [
+    "greedy", "dist", "cold", "hot", "top_p", "top_p_0", "top_p_full", "min_p", "min_p_keep", "typical_p_keep",
+    "penalties_hot", "token_mask", "default",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAMPLERS if os.environ.get("ALEATOR_ALL") else OWN)
 def test_tokens_are_the_host_s(name: str) -> None:
     batch = 1 + list(SAMPLERS).index(name) % 3
     paths = compare(SAMPLERS[name], batch, 333, SOME)
     paths.pop("tiles")
     assert sum(paths.values()) == batch * len(SOME)
-    compare(SAMPLERS[name], 1, 21, SOME)
+    compare(SAMPLERS[name], 1, 21, SOME[:1])
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -255,26 +262,31 @@ def test_tensors_stay() -> None:
     assert before == (device.nbytes, [t.data_ptr() for t in tensors])
 
 
-@pytest.mark.parametrize(
-    "name", ["written", "xtc", "late", "cold", "llama", "whole", "whole_greedy"]
-)
+@pytest.mark.parametrize("name", ["written", "late", "whole_greedy"])
 def test_reports_are_those_of_pytorch(name: str) -> None:
     samplers = CHAINS[name]
     forms = [
-        DeviceChain(samplers, 3, 150, kernels=kernels, logprobs=30, kept=True, max_tokens=64)
+        DeviceChain(samplers, 3, 151, kernels=kernels, logprobs=30, kept=True, max_tokens=64)
         for kernels in ("triton", "torch")
     ]
     for row in range(3):
         for form in forms:
             form.set_row(row, SamplerChain(samplers, seed=row))
     for step, family in enumerate(SOME):
-        z = rows_of(family, 3, 150)
+        z = rows_of(family, 3, 151)
         z[1] = np.nan if step == 2 else z[1]
+        z[0, 5:] = -np.inf if step == 3 else z[0, 5:]
         x, live = torch.from_numpy(z), torch.tensor([True, True, step != 1])
         tokens = [form.sample(x, live=live).tolist() for form in forms]
         assert tokens[0] == tokens[1]
-        for a, b in zip(*(form.report.tensors for form in forms), strict=True):
-            assert torch.equal(a, b), family
+        for name_, a in vars(forms[0].report).items():
+            if isinstance(a, torch.Tensor):
+                b = getattr(forms[1].report, name_)
+                exact = name_.startswith("kept") or not a.is_floating_point()
+                assert torch.equal(a, b) if exact else torch.allclose(a, b, 0, 1e-12), (
+                    family,
+                    name_,
+                )
     assert (forms[0].paths()["torch"] == 0) == (not name.startswith("whole"))
 
 

@@ -17,7 +17,7 @@ import triton
 from torch import Tensor
 
 from aleator.core.errors import ParameterError
-from aleator.kernels.device import triton_places, triton_rows, triton_sparse
+from aleator.kernels.device import triton_places, triton_report, triton_rows, triton_sparse
 from aleator.kernels.device.base import DeviceSampler, DeviceStep
 from aleator.kernels.device.dist import DeviceDist, DeviceGumbel
 from aleator.kernels.device.greedy import DeviceGreedy
@@ -25,6 +25,7 @@ from aleator.kernels.device.logit_bias import MAX_BIASES, DeviceLogitBias
 from aleator.kernels.device.min_p import DeviceMinP
 from aleator.kernels.device.mirostat_v2 import DeviceMirostatV2
 from aleator.kernels.device.penalties import DevicePenalties
+from aleator.kernels.device.report import Report
 from aleator.kernels.device.softmax import DeviceSoftmax
 from aleator.kernels.device.temperature import DeviceTemperature
 from aleator.kernels.device.token_mask import DeviceTokenMask
@@ -223,6 +224,7 @@ class TritonChain:
         self._ids = tensor(self._table, dtype=torch.int32)
         self._values = tensor(self._table, dtype=torch.float32)
         self._data = tensor(self._n_writers * self._table * 2, dtype=torch.int32)
+        self._sums = tensor(self._n_groups if report else 0, dtype=torch.float64)
         # Keys and weights of what is left of a row, as many columns each as the lists are long.
         self._listed = tensor(2 * LONGEST if report else 0)
         self._counters = torch.zeros(len(triton_rows.PATHS), dtype=torch.int64, device=device)
@@ -259,9 +261,7 @@ class TritonChain:
     def plan(self, batch: int, allowed: bool) -> Plan:
         """What the first ``batch`` rows need."""
         paths = self._paths[:batch]
-        size = max(path.size for path in paths)
-        # A few more than the longest list, since more than its length may reach the tiles' threshold.
-        size = min(LONGEST, max(16, triton.next_power_of_2(size + size // 4)))
+        size = _list_size(max(path.size for path in paths))
         sparse = allowed or any(path.sparse for path in paths)
         return Plan(
             size,
@@ -374,6 +374,35 @@ class TritonChain:
         both = self._listed.view(-1)[: batch * 2 * plan.size].view(batch, 2, plan.size)
         return both[:, 0], both[:, 1]
 
+    def describe(self, plan: Plan, logits: Tensor, tokens: Tensor, report: Report) -> None:
+        """Fill a report's log-probabilities of the logits as they were given, after :meth:`sample`."""
+        batch, n = len(tokens), report.top_ids.shape[1]
+        if not len(report.logprobs) or n > LONGEST:
+            report.before(logits, tokens)
+            return
+        if logits.stride(1) != 1:
+            logits = logits.contiguous()
+        stride, options = logits.stride(0), {"enable_fp_fusion": False, "num_warps": 4}
+        slices = (batch, triton.cdiv(self._n_tiles, 8))
+        block_t = max(16, triton.next_power_of_2(self._n_tiles))
+        with self._current():
+            if plan.table:  # the delegates are of other logits
+                tile_maxima[slices](
+                    logits, stride, self._maxima, self.n_vocab, self._n_tiles, LOGITS=True, TILES=8,
+                    **options,
+                )  # fmt: skip
+            triton_report.exp_sums[slices](
+                logits, stride, self._maxima, self._sums, self.n_vocab, self._n_tiles, self._n_groups,
+                BLOCK_T=block_t, TILES=8, **options,
+            )  # fmt: skip
+            triton_report.describe[(batch,)](
+                logits, stride, self._maxima, self._sums, self._tiles, self._buffers, tokens,
+                self._counters, report.logprobs, report.top_ids, report.top_logprobs, self.n_vocab,
+                self._n_tiles, self._n_groups, n, TOP=n > 0, SIZE=_list_size(n), CAP=CAPACITY,
+                BLOCK_T=block_t, BLOCK_G=max(16, triton.next_power_of_2(self._n_groups)),
+                enable_fp_fusion=False, num_warps=8, maxnreg=MAX_REGISTERS,
+            )  # fmt: skip
+
     def accept(self, tokens: Tensor, step: DeviceStep) -> None:
         """Append each row's token to its history, unless it is -1."""
         kinds = tuple(_KINDS.get(kind, triton_places.SKIPPED).value for kind in self._kinds)
@@ -384,6 +413,11 @@ class TritonChain:
             )  # fmt: skip
         for place in self._by_torch:
             place.accepted(tokens >= 0, step)
+
+
+def _list_size(n: int) -> int:
+    """Columns of a list of n: a few more, since more than n may reach the tiles' threshold."""
+    return min(LONGEST, max(16, 1 << (n + n // 4 - 1).bit_length()))
 
 
 def _slots(tokens: int) -> int:

@@ -35,7 +35,7 @@ from aleator.kernels.device.triton_sparse import add_bias, bit_of, penalise
     GREEDY, DIST, GUMBEL, MIROSTAT_V2, TEMPERATURE, SOFTMAX, TOP_K, TOP_P, MIN_P, TYPICAL_P, TOP_N_SIGMA,
     XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED,
 ) = (tl.constexpr(i) for i in range(16))  # fmt: skip
-WINDOW_CHUNK = tl.constexpr(32)
+WINDOW_CHUNK = tl.constexpr(8)
 
 
 @triton.jit

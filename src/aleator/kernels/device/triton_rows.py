@@ -267,6 +267,40 @@ def group_masses(
 
 
 @triton.jit
+def first_keys(
+    source, delegates, n, n_tiles, n_vocab, infinite, top, buffer, paths, SPARSE: tl.constexpr,
+    H: tl.constexpr, SIZE: tl.constexpr, CAP: tl.constexpr, BLOCK_T: tl.constexpr,
+):  # fmt: skip
+    """The keys of a row's first candidates, in order: at least ``n`` if there are so many; and their count."""
+    t = tl.arange(0, BLOCK_T)
+    least = tl.full([], float("-inf"), tl.float32)
+    if n <= n_tiles:
+        least = kth_delegate(delegates, t, n_tiles, n)
+    n_selected = choose_tiles(delegates, t, n_tiles, least, tl.minimum(n, n_tiles), source[2])
+    floor = ordered(least).to(tl.int64) << 32
+    count = gather(source, n_selected, n_vocab, infinite, floor, buffer, CAP, SPARSE, H)
+    tl.atomic_add(paths + AT_TILES, n_selected)
+    if count > CAP:  # ties, or large logits side by side
+        floor = last_key(
+            source, n_selected, n_vocab, infinite, top, 1.0, n.to(tl.int64), False, SPARSE, H
+        )
+        count = gather(source, n_selected, n_vocab, infinite, floor, buffer, CAP, SPARSE, H)
+        tl.atomic_add(paths + AT_TILES, 27 * n_selected)
+    if count > SIZE:
+        at = tl.arange(0, CAP)
+        keys = tl.load(buffer + at, mask=at < count, other=NOTHING)
+        keep = keys >= nth_key(keys, n)
+        tl.debug_barrier()
+        place = tl.cumsum(keep.to(tl.int32), axis=0) - 1
+        tl.store(buffer + place, keys, mask=keep)
+        tl.debug_barrier()
+        count = n
+    at = tl.arange(0, SIZE)
+    keys = sort_descending(tl.load(buffer + at, mask=at < count, other=NOTHING), SIZE)
+    return keys, count
+
+
+@triton.jit
 def choose(
     logits, stride, maxima, words, ids, values, flags, tops, masses, starts, sizes, scales, wants, places,
     positions, history, generated, lengths, max_tokens, tiles, buffers, firsts, tokens, paths, listed, n_vocab,
@@ -295,34 +329,11 @@ def choose(
     else:
         source = (logits + row * stride, words + row * n_words, tiles + row * n_tiles, ids, values)
         shown = tl.where(dead, 0, n_vocab)
-        t = tl.arange(0, BLOCK_T)
-        quota = tl.minimum(n, n_tiles)
-        least = tl.full([], float("-inf"), tl.float32)
-        if n <= n_tiles:
-            least = kth_delegate(delegates, t, n_tiles, n)
-        n_selected = choose_tiles(delegates, t, n_tiles, least, quota, source[2])
-        floor = ordered(least).to(tl.int64) << 32
-        count = gather(
-            source, n_selected, shown, infinite, floor, buffers, CAP, SPARSE, H
-        )  # the first n, and few more
-        tl.atomic_add(paths + AT_TILES, n_selected)
-        if count > CAP:  # ties, or large logits side by side
-            floor = last_key(
-                source, n_selected, shown, infinite, top, 1.0, n.to(tl.int64), False, SPARSE, H
-            )
-            count = gather(source, n_selected, shown, infinite, floor, buffers, CAP, SPARSE, H)
-            tl.atomic_add(paths + AT_TILES, 27 * n_selected)
-        if count > SIZE:
-            at = tl.arange(0, CAP)
-            keys = tl.load(buffers + at, mask=at < count, other=NOTHING)
-            keep = keys >= nth_key(keys, n)
-            tl.debug_barrier()
-            place = tl.cumsum(keep.to(tl.int32), axis=0) - 1
-            tl.store(buffers + place, keys, mask=keep)
-            tl.debug_barrier()
-            count = n
+        keys, count = first_keys(
+            source, delegates, n, n_tiles, shown, infinite, top, buffers, paths, SPARSE, H, SIZE, CAP,
+            BLOCK_T,
+        )  # fmt: skip
         at = tl.arange(0, SIZE)
-        keys = sort_descending(tl.load(buffers + at, mask=at < count, other=NOTHING), SIZE)
         tl.store(firsts + row, tl.max(keys, axis=0))
         alive = (at < n) & (keys > NOTHING)
         outside = (count >= n) & (n < n_vocab)
