@@ -33,8 +33,8 @@ def test_no_row_differs() -> None:
 
 
 def test_the_sharded_forms(tmp_path: Path) -> None:
-    rows, wrong, sent = equality.by_shards(2, 3, 128)
-    assert (rows, wrong) == (128, 0)
+    rows, wrong, sent = equality.by_shards(2, 3, 500)
+    assert (rows, wrong) == (512, 0)
     assert 0 < sent < 20_000
 
 

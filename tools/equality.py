@@ -1,6 +1,6 @@
 """Counts rows on which two forms of a chain choose different tokens: there should be none.
 
-    python tools/equality.py [--rows 1000000] [--large 1000] [--sharded 20000] [--triton 300]
+    python tools/equality.py [--rows 1000000] [--large 1000] [--sharded 8000] [--triton 300]
                              [--device cpu|cuda] [--workers N] [--seed N] [--out FILE.md]
 
 Random rows, chains, histories and seeds go to every form: the NumPy references (docs/numerics.md), the
@@ -430,7 +430,7 @@ def run_rank(rank: int, ranks: int, store: str, out: str, seed: int, rows: int) 
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
-    batch, done, wrong, sent, number = 32, 0, 0, 0, 0
+    batch, done, wrong, sent, number = 128, 0, 0, 0, 0
     while done < rows:
         number += 1
         r = random.Random(f"{seed} shards {number}")
@@ -497,7 +497,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--rows", type=int, default=1_000_000, help="of up to 4,096 tokens")
     parser.add_argument("--large", type=int, default=1_000, help="rows of 128,256 tokens and more")
-    parser.add_argument("--sharded", type=int, default=20_000, help="rows over 2 and over 4 ranks")
+    parser.add_argument("--sharded", type=int, default=8_000, help="rows over 2 and over 4 ranks")
     parser.add_argument("--triton", type=int, default=300, help="rows under Triton's interpreter")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
