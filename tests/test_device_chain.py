@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from aleator.kernels.device.peak import PeakBytes
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.grammar import Grammar
+from aleator.samplers.params import SamplingParams
 
 FAMILIES = ("normal", "flat", "peaked", "masked", "ties", "one", "bfloat16", "wide", "special")
 
@@ -152,6 +154,26 @@ def test_equal_masses_end_where_the_host_s_do(kernels: str) -> None:
                 z = np.zeros((1, 10), np.float32)
                 z[0, 7:] = -0.0
                 assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_a_neutral_sampler_without_a_device_form_keeps_nothing_on_the_host(kernels: str) -> None:
+    params = SamplingParams(temperature=0.8, top_k=40, dry_sequence_breakers=[], seed=3)
+    device = DeviceChain(params.chain(), 2, 100, kernels=kernels)
+    if kernels != "host":
+        plan = device.plan()
+        assert "dry" not in plan.device  # type: ignore[union-attr]
+        assert not plan.host  # type: ignore[union-attr]
+    dry = replace(params, dry_multiplier=0.8, dry_allowed_length=1)
+    chains = [each.chain() for each in (params, dry)]
+    for row, chain in enumerate(chains):
+        for token in (1, 2, 1, 2, 1):
+            chain.accept(token)
+        device.set_row(row, chain)  # one row's DRY acts: its rest runs on the host
+    z = torch.zeros(2, 100)
+    z[:, 2] = 4
+    for _ in range(8):
+        assert device.sample(z).tolist() == expected(chains, z.numpy())
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

@@ -155,8 +155,8 @@ class DeviceChain:
         self._kinds: list[type[DeviceSampler]] = []
         for sampler in template._samplers[: self._split(template)]:
             kind = device_form(sampler)
-            if kind is None:
-                break
+            if kind is None:  # neutral
+                continue
             self._kinds.append(kind)
             if self.kernels == "host":
                 continue
@@ -706,7 +706,7 @@ class DeviceChain:
     @staticmethod
     def _split(chain: SamplerChain) -> int:
         """How many of a chain's samplers run on the device."""
-        return len(make_plan(chain._samplers, "").device)
+        return make_plan(chain._samplers, "").split
 
     def _check(self, row: int) -> None:
         if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < self.max_batch:

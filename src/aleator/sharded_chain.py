@@ -16,6 +16,7 @@ from aleator.kernels.device.candidates import DeviceCandidates
 from aleator.kernels.device.sharded import ShardedCandidates
 from aleator.kernels.device.token_mask import allow
 from aleator.samplers.chain import SamplerChain
+from aleator.samplers.plan import make_plan
 from aleator.samplers.top_k import TopK
 
 # They look at the order of all candidates.
@@ -71,9 +72,8 @@ class ShardedChain(DeviceChain):
             max_tokens=max_tokens,
             kernels="torch",
         )
-        if len(self._kinds) < len(self._template):
-            name = self._template[len(self._kinds)].name
-            raise ParameterError("template", f"{name} has no device form: leave it out")
+        if host := make_plan(self._template._samplers, str(self.device)).host:
+            raise ParameterError("template", f"{host[0]} has no device form: leave it out")
 
     def sample(
         self, logits: Tensor, allowed: Tensor | None = None, live: Tensor | None = None

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 from aleator import samplers as S
@@ -36,10 +37,18 @@ def test_says_what_runs_where() -> None:
         "crossing: the 7 candidates that top_k leaves",
     ]
     found = plan(S.TopK(top_k=0), S.TopP(top_p=0.5), S.Mirostat())
-    assert (found.device, found.host, found.bound) == (("top_k", "top_p"), ("mirostat",), 0)
+    assert (found.device, found.host, found.bound) == (("top_p",), ("mirostat",), 0)
     assert "all logits, since no top_k comes before: put one there" in str(found)
     assert plan(S.Dist(draw="gumbel-pcg")).host == ("dist",)
     assert "numerics" in plan(S.TopK(top_k=5), S.Dist(), numerics="llama.cpp").why
+
+
+def test_what_does_nothing_runs_anywhere() -> None:
+    params = S.SamplingParams(temperature=0.8, top_k=40, dry_sequence_breakers=[])
+    found = params.chain().plan("cuda")  # DRY is there, and neutral
+    assert (found.host, found.device) == ((), ("top_k", "temperature", "dist"))
+    found = replace(params, dry_multiplier=0.5).chain().plan("cuda")
+    assert (found.host, found.device) == (("dry", "top_k", "temperature", "dist"), ())
 
 
 def test_a_softmax_goes_with_those_that_need_its_mass() -> None:

@@ -345,15 +345,19 @@ class SamplerChain(Sequence[Any]):
     def plan(self, device: Any) -> Plan:
         """Which samplers a :class:`~aleator.DeviceChain` would run on ``device``, and what crosses; print it.
 
+        Neutral samplers are left out.
+
         Parameters
         ----------
         device
             Such as ``"cuda"`` or a ``torch.device``.
 
         """
-        portable = self.numerics == "portable"
         return make_plan(
-            self._samplers, str(device), portable=portable, grammar=self._grammar is not None
+            [sampler for sampler in self._samplers if not sampler.neutral],
+            str(device),
+            portable=self.numerics == "portable",
+            grammar=self._grammar is not None,
         )
 
     def sample(self, logits: Any, row: int = -1) -> int:

@@ -19,6 +19,7 @@ class Plan:
         device: names of the samplers that run there.
         host: names of those that run on the host after them.
         why: why the first of the latter does; "" where there is none.
+        split: how many of the chain's samplers come before the host's.
         bound: candidates that cross to the host at most; 0: all.
         grammar: the host makes a mask of a row's grammar before every step.
 
@@ -28,6 +29,7 @@ class Plan:
     device: tuple[str, ...]
     host: tuple[str, ...]
     why: str = ""
+    split: int = 0
     bound: int = 0
     grammar: bool = False
 
@@ -51,6 +53,8 @@ def make_plan(
 ) -> Plan:
     """Split samplers for a device: the longest beginning that can run there does.
 
+    A neutral sampler can stand anywhere: it does nothing.
+
     Args:
         samplers: of a chain, in order.
         where: the device.
@@ -58,19 +62,21 @@ def make_plan(
         grammar: the chain has one.
 
     """
-    names = [sampler.name for sampler in samplers]
     if not portable:
-        return Plan(where, (), tuple(names), "numerics='llama.cpp' are made there only")
-    split = next((i for i, s in enumerate(samplers) if not has_device_form(s)), len(names))
-    why = f"{names[split]} has no device form" if split < len(names) else ""
+        names = tuple(sampler.name for sampler in samplers if not sampler.neutral)
+        return Plan(where, (), names, "numerics='llama.cpp' are made there only")
+    able = [has_device_form(sampler) for sampler in samplers]
+    ends = (i for i, s in enumerate(samplers) if not (able[i] or s.neutral))
+    split = next(ends, len(samplers))
+    why = f"{samplers[split].name} has no device form" if split < len(samplers) else ""
     full = next((s.name for s in samplers[split:] if getattr(s, "mass", "") == "full"), "")
-    if full and "softmax" in names[:split]:
-        # The mass that Softmax notes does not cross.
-        split = max(i for i, name in enumerate(names[:split]) if name == "softmax")
+    softmax = [i for i, s in enumerate(samplers[:split]) if s.name == "softmax"]
+    if full and softmax:  # the mass that Softmax notes does not cross
+        split = softmax[-1]
         why = f"{full} with mass='full', which runs there, needs what softmax notes"
-    return Plan(
-        where, tuple(names[:split]), tuple(names[split:]), why, bound(samplers[:split]), grammar
-    )
+    here = tuple(s.name for s, can in zip(samplers[:split], able, strict=False) if can)
+    rest = tuple(s.name for s in samplers[split:] if not s.neutral)
+    return Plan(where, here, rest, why, split, bound(samplers[:split]), grammar)
 
 
 def bound(samplers: Sequence[Sampler]) -> int:
