@@ -94,9 +94,9 @@ def rows_of(rng: np.random.Generator, batch: int, n: int) -> Rows:
 
 
 def share(r: random.Random) -> float:
-    """A probability, now and then one at the edge."""
-    edges = (0.0, 0.5, 1 - 2**-24, 0.999, 1e-7)
-    return r.choice(edges) if r.random() < 0.15 else r.random()
+    """A probability, now and then one at the edge, or one that flat rows meet with equality."""
+    edges = (0.0, 0.5, 1 - 2**-24, 0.999, 1e-7, *(i / 10 for i in range(1, 10)))
+    return r.choice(edges) if r.random() < 0.3 else r.random()
 
 
 def temperature(r: random.Random) -> float:
@@ -188,7 +188,9 @@ def greedy(r: random.Random, n: int) -> list[Any]:
 
 
 def tail(r: random.Random, n: int) -> list[Any]:
-    return [
+    return [  # XTC and typical-p leave a hole where the order begins: what crosses is behind it
+        S.XTC(xtc_probability=r.choice((0.0, 0.7)), xtc_threshold=r.random() / 4),
+        S.TypicalP(typical_p=r.choice((1.0, share(r)))),
         S.TopK(top_k=r.randrange(1, 40)),
         S.Temperature(temperature=r.uniform(0.3, 2)),
         S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=()),
