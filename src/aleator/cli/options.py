@@ -128,8 +128,8 @@ def announce_session(path: str, session: Session) -> None:
     gone = len(session.tokens) - len(session.remaining)
     forgotten = f", {gone} forgotten by context shifts" if gone else ""
     note(
-        f"session: {path} holds {len(session.tokens)} tokens, {session.restored} with keys and values{forgotten}"
-        + why_not
+        f"session: {path} holds {len(session.tokens)} tokens, {session.restored} with keys and values"
+        f"{forgotten}{why_not}"
     )
 
 
