@@ -302,6 +302,10 @@ class LanguageModel:
         prefilled once.  They advance together, whichever is read.  Completion i of a prompt draws with the
         random stream of completion i, so completion 0 equals what :meth:`generate` gives.
 
+        Of one completion kept texts are used, as by :meth:`generate`, if nothing else is under way.  Several
+        have a context of their own for the time, which neither finds nor keeps texts: their prompts are
+        computed, those of sessions too.
+
         Args:
             prompts: texts or lists of token ids.
             n: completions of each.

@@ -202,6 +202,10 @@ class HybridCache(KVCache):
         except _Forgotten as error:
             raise Corrupt(0, f"window layers lack what follows from the others: {error}") from None
 
+    def addresses(self) -> list[int]:
+        """As :meth:`KVCache.addresses`, of the first pool's layers and then of the others'."""
+        return super().addresses() + [at for pool in self.followers for at in pool.addresses()]
+
     def check(self) -> None:
         """Raise an error if the bookkeeping of a pool contradicts itself, or that of another."""
         super().check()

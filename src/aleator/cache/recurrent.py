@@ -59,7 +59,11 @@ class RecurrentCheckpoint:
 
 
 class RecurrentCache:
-    """States of up to ``n_seq_max`` sequences, with the verbs of :class:`KVCache`.
+    """States of up to ``n_seq_max`` sequences, with the verbs of :class:`KVCache` but for those of cells.
+
+    What is of cells is not there: ``find_slot``, ``update``, ``defrag``, ``unshare``, ``head``, ``n``,
+    ``free``, ``has_shift``, ``do_copy``, ``v_trans``, ``map``, ``frame``, ``plot``, ``read_keys``,
+    ``read_values``.
 
     Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  A state has no parts, so:
 
@@ -195,6 +199,10 @@ class RecurrentCache:
     def used(self) -> int:
         """How many sequences are held."""
         return sum(seq < self.n_seq_max for seq in self.states)
+
+    def addresses(self) -> list[int]:
+        """Where each layer's convolution and then its state begin in memory; never changes."""
+        return [t.data_ptr() for t in self.conv + self.ssm]
 
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are allowed: always, positions are labels."""

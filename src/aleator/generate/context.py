@@ -66,6 +66,7 @@ class Context:
         abort_callback: called before each micro-batch; if it returns True the decode raises Aborted.
 
     Attributes:
+        cache: a KVCache, or of a model with states only a RecurrentCache, which has not all of its verbs.
         rows: logits of the last decode, float32 [rows, n_vocab].
 
     Raises:
@@ -143,7 +144,7 @@ class Context:
         if states is not None and not decoder.blocks:
             if NativeSSM.supports(decoder, states):
                 self._native = NativeSSM(decoder, states)
-            self.cache = cast(Any, states)  # with the same verbs
+            self.cache = cast(Any, states)  # with the same verbs, but for those of cells
         else:
             by_token = flash_attn or storage_type("type_v", type_v).block > 1
             options: dict[str, Any] = {
