@@ -176,6 +176,35 @@ def test_a_neutral_sampler_without_a_device_form_keeps_nothing_on_the_host(kerne
         assert device.sample(z).tolist() == expected(chains, z.numpy())
 
 
+MASKED_FIRST: dict[str, list[Any]] = {
+    "xtc": [S.XTC(xtc_probability=1.0, xtc_threshold=0.02), S.TopK(top_k=2)],
+    "typical_p": [S.TopK(top_k=50), S.TypicalP(typical_p=0.3), S.TopK(top_k=2)],
+    "token_mask": [S.TopP(top_p=0.9), S.TokenMask(range(0, 300, 3)), S.TopK(top_k=2)],
+}
+
+
+@pytest.mark.parametrize("name", MASKED_FIRST)
+def test_what_crosses_is_what_is_left_though_leaders_were_masked(name: str) -> None:
+    samplers = [*MASKED_FIRST[name], S.TopA(top_a=0.0001), S.Dist()]
+    device = DeviceChain(samplers, 4, 300, kernels="torch")
+    chains = [SamplerChain(samplers, seed=row) for row in range(4)]
+    for row, chain in enumerate(chains):
+        device.set_row(row, chain)
+    for step in range(4):
+        z = (np.random.default_rng(step).normal(size=(4, 300)) * 3).astype(np.float32)
+        z[:, :3] = 8
+        assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
+
+
+@pytest.mark.parametrize("kernels", ["triton", "torch", "auto"])
+def test_memory_of_a_mixed_chain_is_known(kernels: str) -> None:
+    if kernels != "torch":
+        pytest.importorskip("triton")
+    for samplers in ([S.TopK(top_k=4), S.TopA(top_a=0.1), S.Dist()], [S.Mirostat()]):
+        known = DeviceChain.bytes_for(samplers, 4, 1000, device="cuda", kernels=kernels)
+        assert known.workspace > 4 * 1000 * 4
+
+
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_half_types_are_widened(kernels: str) -> None:
     device = DeviceChain(SAMPLERS["default"], 2, 100, kernels=kernels)
@@ -660,6 +689,13 @@ def test_refuses_parameters() -> None:
         ("kernels", lambda: DeviceChain(TEMPLATE, 1, 64, device="cuda", kernels="host")),
         ("row", lambda: device.accept(-1, 0)),
         ("token", lambda: device.accept(0, 64)),
+        ("token", lambda: device.accept(0, 1.7)),  # type: ignore[arg-type]
+        ("chain", lambda: device.set_row(0, [S.Dist()])),  # type: ignore[arg-type]
+        ("rows", lambda: device.permute([None, 0])),  # type: ignore[list-item]
+        ("template", lambda: DeviceChain(None, 1, 64)),  # type: ignore[arg-type]
+        ("device", lambda: DeviceChain(TEMPLATE, 1, 64, device="gpu")),
+        ("kept", lambda: DeviceChain(TEMPLATE, 1, 64, kept="yes")),  # type: ignore[arg-type]
+        ("dtype", lambda: DeviceChain.bytes_for(TEMPLATE, 1, 64, dtype=torch.int32)),
         ("rows", lambda: device.permute([0, 0])),
         ("n", lambda: device.rollback(0, 1)),
         ("max_batch", lambda: DeviceChain(TEMPLATE, 0, 64)),

@@ -129,6 +129,10 @@ def test_refuses(alone: Any) -> None:
         ("first", lambda: ShardedChain([S.Greedy()], 1, 9, first=10)),
         ("max_top_k", lambda: ShardedChain([S.Greedy()], 1, 9, first=0, max_top_k=0)),
         (
+            "chain",
+            lambda: chain.set_row(0, SamplerChain([S.TopK(top_k=3), S.TopA(top_a=0.1), S.Dist()])),
+        ),
+        (
             "template",
             lambda: ShardedChain([S.TailFree(tfs_z=0.5), S.Dist()], 1, 9, first=0, max_top_k=3),
         ),

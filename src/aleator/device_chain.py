@@ -108,9 +108,13 @@ class DeviceChain:
         logprobs: int | None = None,
         kept: bool = False,
     ) -> None:
-        self._allocate(
-            template, max_batch, n_vocab, torch.device(device), max_tokens, kernels, logprobs, kept
-        )
+        at = _device(device)
+        if at.type == "cuda" and kernels != "host":
+            if not torch.cuda.is_available():
+                raise ParameterError("device", f"device={device!r}: torch finds no CUDA device")
+            if ":" not in str(at):
+                at = torch.device("cuda", torch.cuda.current_device())
+        self._allocate(template, max_batch, n_vocab, at, max_tokens, kernels, logprobs, kept)
         for row in range(max_batch):
             self._rows.append(_Row(self._template))
             self.set_row(row, self._template)
@@ -137,6 +141,8 @@ class DeviceChain:
                 raise ParameterError(
                     name, f"{name}={value!r} is out of range: give {low} to {high}"
                 )
+        if not isinstance(kept, bool):
+            raise ParameterError("kept", f"kept={kept!r}: give True or False")
         if kernels not in ("auto", "triton", "torch", "host"):
             raise ParameterError(
                 "kernels", f"kernels={kernels!r}: choose auto, triton, torch or host"
@@ -145,7 +151,12 @@ class DeviceChain:
         if kernels == "host" and not on_cpu:
             raise ParameterError("kernels", f"kernels='host' is for the CPU, not {device}")
         if not isinstance(template, SamplerChain):
-            template = SamplerChain(template, seed=0)
+            try:
+                template = SamplerChain(template, seed=0)
+            except TypeError:
+                raise ParameterError(
+                    "template", f"template={template!r}: give a SamplerChain, or samplers"
+                ) from None
         self.max_batch, self.n_vocab, self.max_tokens = max_batch, n_vocab, max_tokens
         self.device = device
         self._reports = logprobs is not None or kept
@@ -214,12 +225,13 @@ class DeviceChain:
 
         """
         made = DeviceChain.__new__(DeviceChain)
+        if dtype not in FLOATS:
+            raise ParameterError("dtype", f"dtype={dtype}: logits are float32, float16 or bfloat16")
+        at = _device(device)
         if kernels == "auto":
-            kernels = _kernels_for(torch.device(device))
+            kernels = _kernels_for(at)
         if kernels == "host":
-            made._allocate(
-                template, 1, n_vocab, torch.device(device), 1, kernels, None, False
-            )  # checks
+            made._allocate(template, 1, n_vocab, at, 1, kernels, None, False)  # checks
             report = Report(max_batch, n_vocab, torch.device("meta"), logprobs, kept)
             return ChainBytes(report.nbytes, 0)
         meta = torch.device("meta")  # tensors with a size and no memory
@@ -230,7 +242,10 @@ class DeviceChain:
             made.set_row(0)
             if not made._fused.plan(1, False).torch:
                 return ChainBytes(tensors, 8 * max_batch)
-            made._fused = None  # PyTorch does it
+            made._fused, made._rows = (
+                None,
+                [],
+            )  # PyTorch does it, and what a host does takes nothing here
         with PeakBytes() as peak:
             logits = torch.empty(max_batch, n_vocab, dtype=dtype, device=meta)
             given = peak.now
@@ -272,6 +287,8 @@ class DeviceChain:
 
         """
         self._check(row)
+        if chain is not None and not isinstance(chain, SamplerChain):
+            raise ParameterError("chain", f"chain={chain!r}: give a SamplerChain, or None")
         try:
             self._set_row(row, self._template if chain is None else chain)
         except ParameterError as error:
@@ -419,13 +436,14 @@ class DeviceChain:
         self.set_row(row)
 
     def permute(self, rows: Sequence[int]) -> None:
-        """Let row i be what row ``rows[i]`` was, with all its state.
+        """Let row i be what row ``rows[i]`` was, with all its state; :attr:`report` stays as it is.
 
         Args:
             rows: every row exactly once.
 
         """
-        if sorted(rows) != list(range(self.max_batch)):
+        whole = all(isinstance(row, (int, np.integer)) for row in rows)
+        if not whole or sorted(rows) != list(range(self.max_batch)):
             raise ParameterError(
                 "rows", f"rows must name each of 0 to {self.max_batch - 1} once, not {list(rows)}"
             )
@@ -574,8 +592,10 @@ class DeviceChain:
 
     def _require_room(self, counts: Sequence[int], live: Tensor | None = None) -> None:
         """See to it that each row can accept so many tokens; asks the device only where it seems not."""
-        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            return  # nothing is accepted now, and every replay is asked about
+        if self.device.type == "cuda":
+            with torch.cuda.device(self.device):
+                if torch.cuda.is_current_stream_capturing():
+                    return  # nothing is accepted now, and every replay is asked about
         for row, n in enumerate(counts):
             state = self._rows[row]
             if not n or state.used + n <= self.max_tokens:
@@ -665,9 +685,10 @@ class DeviceChain:
             return
         temperatures = data.temperature[rows].tolist()
         bounds = [self._rows[row].top_k or self.n_vocab for row in rows]
-        order = data.order()[rows][:, : max(bounds)]
-        ids = data.ids.expand_as(data.current)[rows].gather(1, order)
-        columns, left = ids.cpu().numpy(), data.current[rows].gather(1, order).cpu().numpy()
+        # Not data.order(): candidates that were masked since keep their places there.
+        first = data.keys()[rows].topk(max(bounds), 1, sorted=False).indices
+        ids = data.ids.expand_as(data.current)[rows].gather(1, first)
+        columns, left = ids.cpu().numpy(), data.current[rows].gather(1, first).cpu().numpy()
         for i, row in enumerate(rows):
             z = np.full(self.n_vocab, -np.inf, np.float32)
             z[columns[i]] = left[i]
@@ -715,9 +736,9 @@ class DeviceChain:
             )
 
     def _check_token(self, token: int) -> None:
-        if not 0 <= token < self.n_vocab:
+        if not isinstance(token, (int, np.integer)) or not 0 <= token < self.n_vocab:
             raise ParameterError(
-                "token", f"token={token} is out of range: give 0 to {self.n_vocab - 1}"
+                "token", f"token={token!r} is out of range: give 0 to {self.n_vocab - 1}"
             )
 
     def _check_width(self, width: int) -> None:
@@ -758,6 +779,15 @@ def _kernels_for(device: torch.device) -> str:
     if device.type == "cpu":
         return "host"
     return "triton" if device.type == "cuda" and find_spec("triton") is not None else "torch"
+
+
+def _device(device: torch.device | str) -> torch.device:
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ParameterError(
+            "device", f"device={device!r}: give a device of torch, such as 'cuda:0'"
+        ) from None
 
 
 def _described(given: Any) -> str:

@@ -15,6 +15,7 @@ from aleator.kernels.device.base import DeviceStep
 from aleator.kernels.device.candidates import DeviceCandidates
 from aleator.kernels.device.sharded import ShardedCandidates
 from aleator.kernels.device.token_mask import allow
+from aleator.samplers.base import Place, Sampler
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.plan import make_plan
 from aleator.samplers.top_k import TopK
@@ -64,6 +65,10 @@ class ShardedChain(DeviceChain):
         self.first, self.max_top_k, self.group = first, max_top_k, group
         self.exchanged = 0
         self._width = 0  # of this rank's part, once the ranks have agreed on their parts
+        if not isinstance(template, SamplerChain):
+            template = SamplerChain(template, seed=0)
+        if host := make_plan(template._samplers, str(device)).host:
+            raise ParameterError("template", f"{host[0]} has no device form: leave it out")
         super().__init__(
             template,
             max_batch,
@@ -72,8 +77,6 @@ class ShardedChain(DeviceChain):
             max_tokens=max_tokens,
             kernels="torch",
         )
-        if host := make_plan(self._template._samplers, str(self.device)).host:
-            raise ParameterError("template", f"{host[0]} has no device form: leave it out")
 
     def sample(
         self, logits: Tensor, allowed: Tensor | None = None, live: Tensor | None = None
@@ -151,6 +154,14 @@ class ShardedChain(DeviceChain):
             if any(state.slots[number] is not None for state in self._rows[:batch]):
                 place.apply(data, step)
         return data
+
+    def _fit(
+        self, chain: SamplerChain
+    ) -> tuple[list[tuple[Sampler, Place] | None], list[tuple[Sampler, Place]]]:
+        slots, tail = super()._fit(chain)
+        if tail:
+            raise ParameterError("chain", f"{tail[0][0].name} has no device form: leave it out")
+        return slots, tail
 
     def _check_width(self, width: int) -> None:
         if self._width not in (0, width):

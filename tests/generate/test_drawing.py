@@ -92,6 +92,20 @@ def test_grammars(kind: str, finish: bool, model: aleator.LanguageModel) -> None
     both(model, PROMPTS[:1], max_tokens=40, jump_forward=False, **options)
 
 
+def test_tokens_beyond_the_context_need_no_memory(model: aleator.LanguageModel) -> None:
+    made = model.generate("ROMEO:", max_tokens=2**31 - 1, seed=2, sample_on="device")
+    drawing_: Any = made._run._drawing  # type: ignore[attr-defined]
+    assert isinstance(drawing_, DeviceDrawing)
+    assert drawing_.chain.max_tokens == model.n_ctx + 1
+    made.cancel()
+
+
+def test_what_is_left_crosses_though_leaders_were_masked(model: aleator.LanguageModel) -> None:
+    options: dict[str, Any] = {"top_k": 2, "dry_multiplier": 0.8, "xtc_probability": 1.0}
+    both(model, max_tokens=20, samplers="xtc;top_k;dry", xtc_threshold=0.05, seed=1, **options)
+    both(model, max_tokens=20, samplers="typ_p;top_k;dry", typical_p=0.5, seed=1, **options)
+
+
 def test_a_context_shift(model: aleator.LanguageModel) -> None:
     small = aleator.load(n_ctx=32)
     both(small, PROMPTS[:1], max_tokens=60, context_shift=True, seed=1, ignore_eos=True)

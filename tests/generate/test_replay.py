@@ -54,9 +54,14 @@ class Pair:
     """Two contexts with the same texts: one for a loop, one for single steps."""
 
     def __init__(
-        self, decoder: Any, prompts: list[list[int]], n_steps: int, ends: Any = (), **options: Any
+        self,
+        decoder: Any,
+        prompts: list[list[int]],
+        steps_ahead: int,
+        ends: Any = (),
+        **options: Any,
     ) -> None:
-        self.n_steps = n_steps
+        self.steps_ahead = steps_ahead
         self.contexts = [
             Context(
                 decoder, n_ctx=200, n_seq_max=4, **{"type_k": "f32", "type_v": "f32", **options}
@@ -75,13 +80,13 @@ class Pair:
                 context.decode(Batch.one(prompt[:-1], 0, row))
             self.feeds.append(Feed(row, row, prompt[-1], len(prompt) - 1, 1000))
         self.loop = DecodeLoop(
-            self.contexts[0], self.chain, n_steps, n_vocab=n_vocab, ends=ends, capture=False
+            self.contexts[0], self.chain, steps_ahead, n_vocab=n_vocab, ends=ends, capture=False
         )
         self.steps = Stepwise(self.contexts[1], chains, ends)
 
     def step(self, feeds: list[Feed]) -> list[Feed]:
         found = self.loop.run(feeds)
-        expected = self.steps.run(feeds, self.n_steps)
+        expected = self.steps.run(feeds, self.steps_ahead)
         assert [each.tokens for each in found] == [each.tokens for each in expected]
         after = []
         for feed, made in zip(feeds, found, strict=True):
@@ -291,7 +296,7 @@ def test_refuses(make_decoder: MakeDecoder) -> None:
         with pytest.raises(ParameterError, match="windows or states"):
             DecodeLoop(context, chain, 4, n_vocab=300)
     context = Context(make_decoder("llama"), n_ctx=64)
-    with pytest.raises(ParameterError, match="n_steps=0 is out of range"):
+    with pytest.raises(ParameterError, match="steps_ahead=0 is out of range"):
         DecodeLoop(context, chain, 0, n_vocab=300)
 
 

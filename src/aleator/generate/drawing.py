@@ -181,9 +181,11 @@ def _of_row(
 def _longest(request: Request, n_ctx: int) -> int:
     """Tokens that a request's chain may come to hold."""
     prompt = len(request.tokens)
+    whole = max(prompt, n_ctx) + 1
     if request.max_tokens is None:
-        return max(prompt, n_ctx) + 1
-    return prompt + max(1, request.max_tokens)
+        return whole
+    wanted = prompt + max(1, request.max_tokens)
+    return wanted if request.context_shift else min(wanted, whole)
 
 
 def why_not_on_device(request: Request) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -173,7 +174,7 @@ class ReservedCells:
 
 
 class DecodeLoop:
-    """Decodes and draws up to ``n_steps`` tokens per sequence before the host hears of any.
+    """Decodes and draws up to ``steps_ahead`` tokens per sequence before the host hears of any.
 
     The cells of all steps are taken beforehand.  Tokens, positions, counts, and whether a row has ended, are
     tensors that every step reads and writes; a row that has ended repeats its last step, which changes
@@ -187,7 +188,7 @@ class DecodeLoop:
     Args:
         context: of a model whose layers have attention over everything, all on one device.
         chain: a row per sequence, none with a part on the host; its rows have accepted the texts.
-        n_steps: steps of a run at most.
+        steps_ahead: steps of a run at most.
         n_vocab: tokens, the first of a row of logits.
         ends: end-of-generation tokens.
         capture: None: where the device is a CUDA one.
@@ -201,18 +202,24 @@ class DecodeLoop:
         self,
         context: Context,
         chain: DeviceChain,
-        n_steps: int,
+        steps_ahead: int,
         *,
         n_vocab: int,
         ends: Iterable[int] = (),
         capture: bool | None = None,
     ) -> None:
-        if isinstance(n_steps, bool) or not isinstance(n_steps, int) or not 1 <= n_steps <= 4096:
-            raise ParameterError("n_steps", f"n_steps={n_steps!r} is out of range: give 1 to 4096")
+        if (
+            isinstance(steps_ahead, bool)
+            or not isinstance(steps_ahead, int)
+            or not 1 <= steps_ahead <= 4096
+        ):
+            raise ParameterError(
+                "steps_ahead", f"steps_ahead={steps_ahead!r} is out of range: give 1 to 4096"
+            )
         cache, decoder = context.cache, context.decoder
         if decoder.recurrent or isinstance(cache, HybridCache):
             raise ParameterError(
-                "n_steps",
+                "steps_ahead",
                 "steps ahead need a model whose layers all see everything: this one has windows or states",
             )
         if any(device != decoder.device for device in cache.devices):
@@ -220,7 +227,12 @@ class DecodeLoop:
                 "offload_kqv", "steps ahead need the cache on the model's device: offload_kqv=True"
             )
         device, batch = decoder.device, chain.max_batch
-        self.context, self.chain, self.n_steps, self.n_vocab = context, chain, n_steps, n_vocab
+        self.context, self.chain, self.steps_ahead, self.n_vocab = (
+            context,
+            chain,
+            steps_ahead,
+            n_vocab,
+        )
         self.capture = device.type == "cuda" if capture is None else capture
         self.cells = ReservedCells(cache, batch)
         self._highest = context.n_ctx - 1
@@ -229,24 +241,24 @@ class DecodeLoop:
         def integers(*shape: int) -> torch.Tensor:
             return torch.zeros(*shape, dtype=torch.int64, device=device)
 
-        self._slots = integers(batch, n_steps)
+        self._slots = integers(batch, steps_ahead)
         self._token, self._position, self._offset = (integers(batch) for _ in range(3))
         self._seen, self._left, self._drawn = (integers(batch) for _ in range(3))
         self._stopped, self._failed, self._heeds = (integers(batch).bool() for _ in range(3))
         self._is_end = torch.zeros(n_vocab, dtype=torch.bool, device=device)
         self._is_end[list(ends)] = True
-        # Column n_steps takes what rows say that have ended.
-        self._out = integers(batch, n_steps + 1)
+        # Column steps_ahead takes what rows say that have ended.
+        self._out = integers(batch, steps_ahead + 1)
         report, top = chain.report, chain.report.top_ids.shape[1]
         self._reports = len(report.logprobs) > 0
-        logged = n_steps + 1 if self._reports else 0
+        logged = steps_ahead + 1 if self._reports else 0
         self._logprobs = torch.zeros(batch, logged, dtype=torch.float64, device=device)
         self._top_ids = integers(batch, logged, top)
         self._top_logprobs = torch.zeros(batch, logged, top, dtype=torch.float64, device=device)
         self._graphs: dict[Any, Any] = {}  # by the cells' shape and what the chain launches
 
     def run(self, feeds: Sequence[Feed]) -> list[Drawn]:
-        """Decode the feeds' tokens and draw up to ``n_steps`` more each.
+        """Decode the feeds' tokens and draw up to ``steps_ahead`` more each.
 
         Whatever is raised leaves cache and chain as they were.
 
@@ -257,7 +269,7 @@ class DecodeLoop:
         """
         if not feeds:
             return []
-        cache, steps = self.context.cache, [min(self.n_steps, feed.limit) for feed in feeds]
+        cache, steps = self.context.cache, [min(self.steps_ahead, feed.limit) for feed in feeds]
         batch = Batch()
         for feed, n in zip(feeds, steps, strict=True):
             for pos in range(feed.pos, feed.pos + n):
@@ -286,7 +298,7 @@ class DecodeLoop:
         plan = self.context.cache.plan(batch, n_ubatch=len(batch))
         if getattr(plan, "extras", None) is not None:
             raise ParameterError(
-                "n_steps",
+                "steps_ahead",
                 "steps ahead are not for caches that keep more of a token than its position",
             )
         return plan
@@ -303,7 +315,7 @@ class DecodeLoop:
         rows = [feed.row for feed in feeds]
         self.cells.take(lists, source)
         self.cells.source.copy_(torch.tensor([rows[i] for i in source]))
-        table = np.zeros((size, self.n_steps), np.int64)
+        table = np.zeros((size, self.steps_ahead), np.int64)
         for row, i in enumerate(source):
             table[row] = slots[i][-1]
             table[row, : steps[i]] = slots[i]
@@ -329,11 +341,18 @@ class DecodeLoop:
         launches = self.chain.launches(self.chain.max_batch)
         key = self.cells.shape, launches
         if key not in self._graphs:
-            self._graphs[key] = self._captured()
+            with self._current():
+                self._graphs[key] = self._captured()
         graph = self._graphs[key]
         self.chain.before_replays(counts, launches=launches)
-        for _ in range(max(counts)):
-            graph.replay()
+        with self._current():
+            for _ in range(max(counts)):
+                graph.replay()
+
+    def _current(self) -> AbstractContextManager[Any]:
+        """Makes the model's device the current one, on which graphs are captured."""
+        device = self._token.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
     def _captured(self) -> Any:
         """A graph of one step.  Not run yet: no GPU was there when this was written."""
@@ -361,7 +380,7 @@ class DecodeLoop:
         live = ~self._stopped
         new = self.chain.sample(logits, live=live)
         drew = new >= 0
-        at = torch.where(drew, self._drawn, self.n_steps)
+        at = torch.where(drew, self._drawn, self.steps_ahead)
         self._log(at, new)
         self._failed.logical_or_(live & ~drew)
         self._drawn.add_(drew)

@@ -20,6 +20,7 @@ CHAINS: dict[str, list[Any]] = {
     "dynamic_0": [K, S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=0.0), DRAW],
     "dynamic_xtc": [K, S.Temperature(temperature=1.0, dynatemp_range=0.5),
                     S.XTC(xtc_probability=1.0, xtc_threshold=0.02), DRAW],
+    "late_xtc": [K, S.LogitBias(logit_bias={1: 2.0}), S.XTC(xtc_probability=0.5, xtc_threshold=0.05), DRAW],
     "typical_p": [K, S.TypicalP(typical_p=0.7), DRAW],
     "top_n_sigma": [K, S.TopNSigma(top_n_sigma=0.7), DRAW],
     "xtc": [K, S.XTC(xtc_probability=0.7, xtc_threshold=0.05), S.TopP(top_p=0.9), DRAW],

@@ -230,6 +230,11 @@ def test_no_spills_elsewhere() -> None:
     for kernel, warps, constants in (
         ("exp_sums", 4, {"TILES": 8}),
         ("describe", 8, {"TOP": True, "SIZE": 32, "CAP": 2048, "BLOCK_G": 128}),
+        (
+            "describe",
+            8,
+            {"TOP": True, "SIZE": 32, "CAP": 2048, "BLOCK_G": 128, "n": 1},
+        ),  # as launched with 1
     ):  # float64 exponentials and logarithms of the library: nothing is decided by them
         function = getattr(triton_report, kernel)
         code = compiled(function, types, warps, 128, exact=False, BLOCK_T=1024, **constants)

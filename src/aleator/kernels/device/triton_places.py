@@ -221,8 +221,8 @@ def xtc(place, row, keys, alive, temperature, position):
     run = leading(alive, w >= bound)
     length = size_of(run)
     enough = size_of(alive) - (length - 1) >= tl.load(place[7] + row)
-    removed = run & (rank_of(alive) < length - 1) & falls & (length >= 2) & enough
-    return alive & (removed == 0)
+    stays = (run == 0) | (rank_of(alive) >= length - 1)
+    return tl.where(falls & (length >= 2) & enough, alive & stays, alive)
 
 
 @triton.jit

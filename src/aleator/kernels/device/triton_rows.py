@@ -273,6 +273,7 @@ def first_keys(
 ):  # fmt: skip
     """The keys of a row's first candidates, in order: at least ``n`` if there are so many; and their count."""
     t = tl.arange(0, BLOCK_T)
+    n += tl.zeros([], tl.int32)  # Triton makes a constant of an argument that is 1
     least = tl.full([], float("-inf"), tl.float32)
     if n <= n_tiles:
         least = kth_delegate(delegates, t, n_tiles, n)
