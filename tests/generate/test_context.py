@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from aleator.cache import KVCache, RecurrentCache, shift
-from aleator.core.errors import CacheFull, InvalidBatch, ParameterError
+from aleator.core.errors import CacheFull, CannotRewind, InvalidBatch, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Block, Decoder
 from aleator.models.layers.native_step import NativeStep
@@ -479,3 +479,34 @@ def test_without_causality_a_shared_token_sees_its_last_sequence(
         assert close(rows, decode((1, 0, [0]), (2, 1, [0]), (3, 2, [0])))
     else:
         assert close(rows[:2], decode((1, 0, [0]), (2, 1, [0])))
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba", "jamba"])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("n_rollback", -5),
+        ("n_rollback", "a"),
+        ("n_rollback", 5000),
+        ("n_seq_max", 2.5),
+        ("n_seq_max", 0),
+        ("n_seq_max", 5000),
+        ("causal_attn", False),
+    ],
+)
+def test_options_are_checked_at_construction(
+    make_decoder: Any, name: str, option: str, value: Any
+) -> None:
+    if (name, option) == ("llama", "causal_attn"):
+        return
+    options: dict[str, Any] = {"n_ctx": 64, option: value}
+    with pytest.raises(ParameterError, match=option) as caught:
+        Context(make_decoder(name), **options)
+    assert caught.value.parameter == option
+
+
+def test_a_refused_rewind_names_the_option_of_the_context(make_decoder: Any) -> None:
+    ctx = Context(make_decoder("mamba"), n_rollback=1)
+    ctx.decode(Batch.one(tokens(9)))
+    with pytest.raises(CannotRewind, match="larger n_rollback"):
+        ctx.cache.seq_rm(0, 3, -1)
