@@ -103,6 +103,37 @@ def test_goes_on_after_a_context_shift(tmp_path: Path, name: str, n_keep: int, d
     assert [*logprobs[0], *logprobs[1]] == logprobs[2][drawn:]
 
 
+@pytest.mark.parametrize("name", ["bundled", "gemma3", "mamba", "jamba"])
+def test_a_text_that_parts_near_the_end(tmp_path: Path, name: str) -> None:
+    first = _small(tmp_path, name)
+    made = first.generate(list(range(5, 25)), max_tokens=7, seed=5, **OPTIONS)
+    first.save_session(tmp_path / "s", made)
+    second, third = _small(tmp_path, name), _small(tmp_path, name)
+    session = second.load_session(tmp_path / "s")
+    assert session.restored == 26
+    other = [*session.tokens[:20], 7, 8, 9]  # parts after the prompt, whose end was kept
+    parted = second.generate(other, max_tokens=4, seed=1, logprobs=1)
+    assert parted.tokens == third.generate(other, max_tokens=4, seed=1).tokens
+    assert parted.stats.reused_tokens == 20
+    # The rows are those of the run that made them.
+    again = first.generate(other, max_tokens=4, seed=1, logprobs=1)
+    assert parted.logprobs == again.logprobs
+    if name in ("mamba", "jamba"):
+        state = read_state_file(tmp_path / "s")
+        good = bytes(state.sections["states"])
+        for states in (
+            good[:-4],
+            good + good,
+            b"\xff" * len(good),
+            b"\0\0\xc0\x7f" * (len(good) // 4),
+        ):
+            sections = {key: bytes(data) for key, data in state.sections.items()}
+            write_state_file(tmp_path / "t", state.header, sections | {"states": states})
+            session = _small(tmp_path, name).load_session(tmp_path / "t")
+            assert session.restored == 0
+            assert "states" in session.why_not
+
+
 def test_after_a_context_shift_without_rows(tmp_path: Path) -> None:
     options = {**OPTIONS, "context_shift": True}
     first = load(n_threads=1, n_ctx=32)

@@ -6,14 +6,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import StateFile, read_state_file, write_state_file
+from aleator.cache.kept_states import ENDS
 from aleator.cache.kv_cache import KVCache
+from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import CacheError, FileFormatError, Incompatible
 from aleator.generate.context import Context
 from aleator.generate.request import Forgotten, remaining
@@ -69,14 +73,15 @@ def save_session(
 
     """
     cache = context.cache
-    turned = b""
+    turned = states = b""
     # What is asked for is one token longer: a match leaves the last one to be computed.
     held = cache.reuse(0, [*session.remaining, 0], session.namespace)
     try:
         rows = b""
         if held:
             with _unturned(cache) as turned:
-                rows = cache.state_write(0, format="llama")
+                rows = llama.write(cache, 0, windows_only=False)
+            states = _earlier_states(cache, held)
     finally:
         cache.seq_rm(0, -1, -1)
     header = {
@@ -89,7 +94,9 @@ def save_session(
         "forgotten": session.forgotten,
     }
     tokens = np.asarray(session.tokens, "<i4").tobytes()
-    write_state_file(path, header, {"tokens": tokens, "rows": rows, "turned": turned})
+    write_state_file(
+        path, header, {"tokens": tokens, "rows": rows, "turned": turned, "states": states}
+    )
     return held
 
 
@@ -117,6 +124,7 @@ def load_session(path: str | os.PathLike[str], context: Context, fingerprint: st
             if not context.cache.stands_for(0, held):
                 raise CacheError(f"its rows are not those of positions 0 to {held - 1}")
             _turn(context.cache, state.sections.get("turned", b""))
+            _put_states(context.cache, state.sections.get("states", b""), held)
             namespace = f"session {next(_loaded)}" if session.forgotten else ""
             context.cache.keep(0, session.remaining[:held], namespace)
             session = replace(session, namespace=namespace)
@@ -211,6 +219,45 @@ def _cells(cache: Any) -> list[tuple[KVCache, npt.NDArray[np.int64]]]:
     found = []
     for pool in cache.pools:
         if isinstance(pool, KVCache):
-            cells = pool.cells.seq_cell_list(0, 0)
-            found.append((pool, cells[pool.in_state(0, pool.cells.positions[cells])]))
+            found.append((pool, pool.cells.seq_cell_list(0)))
     return found
+
+
+def _earlier_states(cache: Any, held: int) -> bytes:
+    """The latest recurrent states kept of sequence 0's text before its end: positions, and rows by layer."""
+    states = _recurrent(cache)
+    if states is None or states.kept is None:
+        return b""
+    kept = [each for each in states.kept.of(0) if each[1] < held - 1][-ENDS:]
+    rows = [row for row, _ in kept]
+    parts = [np.asarray([position for _, position in kept], "<i4").tobytes()]
+    parts += [t[rows].cpu().numpy().astype("<f4").tobytes() for t in states.conv + states.ssm]
+    return b"".join(parts)
+
+
+def _put_states(cache: Any, data: bytes | memoryview, held: int) -> None:
+    """Give sequence 0 the states that :func:`_earlier_states` gave, as far as there is room."""
+    states = _recurrent(cache)
+    if len(data) == 0 or states is None or states.kept is None:
+        return
+    sizes = [t[0].numel() for t in states.conv + states.ssm]
+    n, rest = divmod(len(data), 4 * (1 + sum(sizes)))
+    at = np.frombuffer(data, "<i4")[:n].tolist() if rest == 0 else []
+    values = np.frombuffer(data, "<f4")[n:] if rest == 0 else np.empty(0, "<f4")
+    ascending = all(a < b for a, b in pairwise([-1, *at, held - 1]))
+    if rest or not ascending or not np.isfinite(values).all():
+        raise CacheError("its earlier states are none of its text")
+    rows = states.free_rows(min(n, max(0, states.kept.limit - states.kept.held())))
+    for t, size in zip(states.conv + states.ssm, sizes, strict=True):
+        latest = values[: n * size].reshape(n, *t.shape[1:])[n - len(rows) :]
+        t[rows], values = (
+            torch.from_numpy(latest.astype(np.float32)).to(t.device),
+            values[n * size :],
+        )
+    states.change({states.kept.number(0): tuple(zip(rows, at[n - len(rows) :], strict=True))})
+
+
+def _recurrent(cache: Any) -> RecurrentCache | None:
+    """The recurrent states of a cache, if it has any."""
+    found = cache if isinstance(cache, RecurrentCache) else getattr(cache, "recurrent", None)
+    return found if isinstance(found, RecurrentCache) else None
