@@ -419,11 +419,11 @@ def test_steps_within_steps(make_decoder: Any, name: str, rollback: int) -> None
     assert feed(ctx, 0, parts[3]).equal(expected[3])
     assert ctx.state_write(0) == plain.state_write(0)
     pool: Any = ctx.cache.pools[-1]
-    rows = pool.n_rows
+    rows, where = pool.n_rows, pool.addresses()
     with ctx.cache.step():
         for token in TEXT[20:30]:
             feed(ctx, 0, [token])
-    assert pool.n_rows == rows  # those of inner steps are used again
+    assert (pool.n_rows, pool.addresses()) == (rows, where)  # those of inner steps are used again
     ctx.cache.clear()
     assert pool.used == 0
 

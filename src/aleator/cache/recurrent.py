@@ -205,7 +205,10 @@ class RecurrentCache:
         return sum(seq < self.n_seq_max for seq in self.states)
 
     def addresses(self) -> list[int]:
-        """Where each layer's convolution and then its state begin in memory; never changes."""
+        """Where each layer's convolution and then its state begin in memory.
+
+        That changes only when a step within a step needs more rows than there are.
+        """
         return [t.data_ptr() for t in self.conv + self.ssm]
 
     def can_shift(self) -> bool:
