@@ -302,6 +302,10 @@ class LanguageModel:
         prefilled once.  They advance together, whichever is read.  Completion i of a prompt draws with the
         random stream of completion i, so completion 0 equals what :meth:`generate` gives.
 
+        Of one completion kept texts are used, as by :meth:`generate`, if nothing else is under way.  Several
+        have a context of their own for the time, which neither finds nor keeps texts: their prompts are
+        computed, those of sessions too.
+
         Args:
             prompts: texts or lists of token ids.
             n: completions of each.
@@ -357,9 +361,9 @@ class LanguageModel:
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         requests = []
         for prompt in prompts:
-            drawn = 0
+            drawn, session = 0, Session((), 0)
             if isinstance(prompt, Session):
-                drawn = len(prompt.tokens) - prompt.n_prompt
+                drawn, session = len(prompt.tokens) - prompt.n_prompt, prompt
                 prompt = prompt.tokens
             tokens = self.prompt_tokens(prompt, parse_special=parse_special)
             text = (
@@ -380,11 +384,13 @@ class LanguageModel:
                         params=chosen,
                         stream=self.stream(tokens, drawn),
                         drawn=drawn,
+                        forgotten=session.forgotten,
+                        namespace=session.namespace,
                         max_tokens=None if max_tokens == -1 else max_tokens,
                         stop=stops,
                         logprobs=logprobs,
                         context_shift=context_shift,
-                        n_keep=self._n_keep(n_keep, tokens),
+                        n_keep=self._n_keep(n_keep, tokens, drawn),
                         echo=text if echo else "",
                         observe=observe,
                         spell=self.spelling(chain) if jump_forward else None,
@@ -447,6 +453,8 @@ class LanguageModel:
             n_prompt=len(request.tokens) - request.drawn,
             seed=generation.seed,
             extra=dict(extra or {}),
+            forgotten=generation.forgotten,
+            namespace=generation.namespace,
         )
         return save_session(path, self._own_context(), session, self.fingerprint)
 
@@ -579,7 +587,7 @@ class LanguageModel:
             if key.startswith(prefix)
         }
 
-    def _n_keep(self, n_keep: int | None, tokens: Sequence[int]) -> int:
+    def _n_keep(self, n_keep: int | None, tokens: Sequence[int], drawn: int) -> int:
         if n_keep is None:
             return int(self.vocab.add_bos and tokens[0] == self.vocab.bos)
-        return len(tokens) if n_keep == -1 else n_keep
+        return len(tokens) - drawn if n_keep == -1 else n_keep

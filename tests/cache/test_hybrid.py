@@ -170,7 +170,10 @@ class Pools(RuleBasedStateMachine):
             self.texts[dst] = []
             end = -1 if upto is None else upto
             text = self.texts[src][:upto]
-            self._try(lambda: self.cache.seq_cp(src, dst, 0, end), self.texts | {dst: text})
+            oldest = self.cache.oldest_rewind(src)
+            done = self._try(lambda: self.cache.seq_cp(src, dst, 0, end), self.texts | {dst: text})
+            exact = upto is None or upto == 0 or upto >= oldest
+            assert done == exact or self.policy == "streams"
 
     @rule(seq=SEQS)
     def mark(self, seq: int) -> None:
@@ -270,6 +273,30 @@ ALL = [Pools, WindowPools, RoomyWindowPools, RingPools, RingsPools, RecurrentPoo
 def test_random_edits(machine: type[Pools]) -> None:
     checked = settings(max_examples=30, stateful_step_count=25, deadline=None)
     run_state_machine_as_test(machine, settings=checked)
+
+
+@pytest.mark.parametrize("machine", [Pools, RingPools])
+def test_a_clear_is_all_or_none(machine: type[Pools], monkeypatch: pytest.MonkeyPatch) -> None:
+    pools = machine()
+    pools.decode({0: 5, 1: 3}, None)
+    before = pools.seen()
+    last = pools.cache.followers[-1]
+
+    def fail(data: bool = True) -> None:
+        raise KeyError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(last, "clear", fail)
+        with pytest.raises(KeyError):
+            pools.cache.clear()
+    assert pools.seen() == before
+    pools.agrees()
+    pools.cache.clear()
+    stored = [p.keys.layers[0] for p in (pools.cache, pools.window) if p]
+    stored += pools.states.ssm if pools.states else []
+    assert not any(t.any() for t in stored)
+    pools.texts = {s: [] for s in range(3)}
+    pools.agrees() if pools.keeps else pools.cache.check()
 
 
 def test_a_failure_restores_kept_texts_that_were_evicted_for_it() -> None:

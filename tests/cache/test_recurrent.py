@@ -20,7 +20,14 @@ from make_models import SPECS, write_model
 
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
-from aleator.core.errors import CannotRewind, CannotShift, InvalidBatch, ParameterError
+from aleator.core.errors import (
+    CacheFull,
+    CannotRewind,
+    CannotShift,
+    Corrupt,
+    InvalidBatch,
+    ParameterError,
+)
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
@@ -358,10 +365,149 @@ def test_a_failed_decode_changes_nothing(decoder: Decoder, monkeypatch: pytest.M
     assert same(feed(ctx, 1, [TEXT[20]]), fresh(decoder, [*TEXT[:8], TEXT[20]]))
 
 
+@pytest.mark.parametrize("name", ["mamba", "jamba"])
+def test_a_clear_in_a_step_that_fails_is_taken_back(make_decoder: Any, name: str) -> None:
+    ctx = Context(make_decoder(name), n_ctx=64, type_k="f32", type_v="f32")
+    feed(ctx, 0, TEXT[:9])
+    before = ctx.state_write(0)
+
+    def fail() -> None:
+        with ctx.cache.step():
+            ctx.cache.clear()
+            feed(ctx, 0, TEXT[20:24])
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    ctx.cache.check()
+    assert ctx.state_write(0) == before
+    with ctx.cache.step():
+        ctx.cache.clear()
+    pool: Any = ctx.cache.pools[-1]
+    assert not any(t.any() for t in pool.conv + pool.ssm)
+    assert ctx.cache.seq_pos_max(0) == -1
+
+
+@pytest.mark.parametrize("name", ["mamba", "mamba-norms", "jamba"])
+@pytest.mark.parametrize("rollback", [0, 2])
+def test_steps_within_steps(make_decoder: Any, name: str, rollback: int) -> None:
+    options: Any = {"n_ctx": 64, "type_k": "f32", "type_v": "f32", "n_rollback": rollback}
+    ctx, plain = (Context(make_decoder(name), **options) for _ in range(2))
+    parts = [TEXT[:9], TEXT[9:12], TEXT[12:13], TEXT[13:20]]
+    expected = [feed(plain, 0, part) for part in parts]
+    feed(ctx, 0, parts[0])
+    before = ctx.state_write(0)
+
+    def fail() -> None:
+        with ctx.cache.step():
+            ctx.decode(Batch.one(TEXT[30:33]))
+            ctx.decode(Batch.one(TEXT[33:36]))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert ctx.state_write(0) == before
+    with ctx.cache.step():
+        assert feed(ctx, 0, parts[1]).equal(expected[1])
+        with pytest.raises(KeyError):
+            fail()  # taken back alone
+        assert feed(ctx, 0, parts[2]).equal(expected[2])
+        saved = ctx.state_write(0)
+        ctx.state_read(before, 0)
+        ctx.cache.check()
+        ctx.state_read(saved, 0)
+    assert feed(ctx, 0, parts[3]).equal(expected[3])
+    assert ctx.state_write(0) == plain.state_write(0)
+    pool: Any = ctx.cache.pools[-1]
+    rows, where = pool.n_rows, pool.addresses()
+    with ctx.cache.step():
+        for token in TEXT[20:30]:
+            feed(ctx, 0, [token])
+    assert (pool.n_rows, pool.addresses()) == (rows, where)  # those of inner steps are used again
+    ctx.cache.clear()
+    assert pool.used == 0
+
+
+def test_no_memory_for_a_step_within_a_step(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = Context(decoder)
+    feed(ctx, 0, TEXT[:9])
+
+    def no_memory(*args: object) -> torch.Tensor:
+        raise RuntimeError("not enough memory")
+
+    with ctx.cache.step():
+        feed(ctx, 0, TEXT[9:10])
+        before = ctx.state_write(0)
+        monkeypatch.setattr(torch, "cat", no_memory)
+        with pytest.raises(CacheFull, match="end the outer step first"):
+            ctx.decode(Batch.one(TEXT[10:11]))
+        monkeypatch.undo()
+        assert ctx.state_write(0) == before
+    ctx.cache.check()
+
+
+def test_checkpoints_of_another_cache_are_refused(decoder: Decoder) -> None:
+    ctx, other = context(decoder), context(decoder)
+    feed(ctx, 0, TEXT[:5])
+    feed(other, 0, TEXT[:9])
+    with other.cache.sequence(0) as theirs, ctx.cache.sequence(0) as ours:
+        mark = theirs.checkpoint()
+        with pytest.raises(CannotRewind, match="not one of sequence 0 in this cache"):
+            ours.restore(mark)
+        assert ours.next == 5
+        theirs.restore(mark)
+
+
+def test_forks_of_a_beginning_beside_attention(make_decoder: Any) -> None:
+    options: Any = {"n_ctx": 64, "n_seq_max": 2, "type_k": "f32", "type_v": "f32"}
+    ctx: Any = Context(make_decoder("jamba"), n_rollback=3, **options)
+    feed(ctx, 0, TEXT[:9])
+    with ctx.cache.sequence(0) as base:
+        for upto in (7, 0, 20):
+            with base.fork(upto) as other:
+                assert other.next == min(upto, 9)
+                ctx.cache.check()
+                fresh = Context(make_decoder("jamba"), **options)
+                again = feed(fresh, 0, [*TEXT[: min(upto, 9)], 5, 6])
+                assert same(feed(ctx, other.id, [5, 6]), again)
+        before = ctx.state_write(0)
+        with pytest.raises(CannotRewind) as caught:
+            base.fork(5)
+        assert caught.value.oldest_legal == base.oldest_rewind() == 6
+        assert ctx.state_write(0) == before
+        assert ctx.cache.seq_pos_max(1) == -1
+        with pytest.raises(ParameterError) as refused:
+            ctx.cache.seq_cp(0, 1, 2, 5)
+        assert refused.value.parameter == "p0"
+
+
+def test_a_damaged_position_is_named_as_what_it_is(make_decoder: Any) -> None:
+    ctx: Any = Context(make_decoder("jamba"), n_ctx=64)
+    feed(ctx, 0, TEXT[:9])
+    blob = bytearray(ctx.state_write(0))
+    pool = ctx.cache.recurrent
+    at = len(blob) - (16 + sum(12 + t[0].nbytes for t in pool.conv + pool.ssm))
+    assert blob[at] == 8
+    blob[at] = 7
+    with pytest.raises(Corrupt, match="recurrent layers lack") as caught:
+        ctx.state_read(bytes(blob), 0)
+    assert "window" not in str(caught.value)
+    assert "offset" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
-    ("name", "value"), [("n_seq_max", 0), ("n_seq_max", 5000), ("rollback", -1)]
+    ("name", "value"),
+    [
+        ("n_seq_max", 0),
+        ("n_seq_max", 5000),
+        ("n_seq_max", 2.5),
+        ("rollback", -1),
+        ("rollback", "a"),
+    ],
 )
-def test_sizes_are_checked(name: str, value: int) -> None:
+def test_sizes_are_checked(name: str, value: Any) -> None:
     sizes: dict[str, Any] = {name: value}
     with pytest.raises(ParameterError, match=name):
         RecurrentCache([RecurrentShape(2, 1, 1)], **sizes)

@@ -479,8 +479,11 @@ def test_recurrent_layers_beside_attention() -> None:
         cache.seq_rm(0, 5, -1)
     assert caught.value.oldest_legal == 8
     assert cache.oldest_rewind(0) == 8
-    with pytest.raises(ParameterError, match="part of sequence"):
+    with pytest.raises(CannotRewind) as caught:
         cache.seq_cp(0, 1, 0, 4)
+    assert caught.value.oldest_legal == 8
+    with pytest.raises(ParameterError, match="part of sequence"):
+        cache.seq_cp(0, 1, 4, 10)
     assert (cache.used, cache.seq_pos_max(1), states.seq_pos_max(1)) == (10, -1, -1)
     cache.seq_rm(0, 8, -1)
     cache.seq_cp(0, 1)

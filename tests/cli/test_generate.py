@@ -364,6 +364,17 @@ def test_a_session_goes_on(aleator: Command, model: LanguageModel, tmp_path: Pat
     assert " more reused)" in third.err
 
 
+def test_a_session_goes_on_after_a_context_shift(aleator: Command, tmp_path: Path) -> None:
+    options = ("-c", "32", "--context-shift", "-t", "1", "--temp", "0", "--ignore-eos")
+    whole = aleator("generate", "-p", "Hello there", "-n", "90", *options)
+    path = str(tmp_path / "scene.state")
+    first = aleator("generate", "-p", "Hello there", "-n", "60", *options, "--session", path)
+    second = aleator("generate", "-n", "30", *options, "--session", path)
+    assert (first.code, second.code) == (0, 0)
+    assert first.out + second.out == whole.out
+    assert "holds 65 tokens, 19 with keys and values, 45 forgotten by" in second.err
+
+
 def test_a_session_is_of_one_text_and_whole(aleator: Command, tmp_path: Path) -> None:
     path = tmp_path / "scene.state"
     result = aleator(*ROMEO, "-n", "1", "--num", "2", "--session", str(path))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from aleator.cache import shift
-from aleator.core.errors import CacheFull, InvalidBatch, ParameterError
+from aleator.cache import KVCache, RecurrentCache, shift
+from aleator.core.errors import CacheFull, CannotRewind, InvalidBatch, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Block, Decoder
 from aleator.models.layers.native_step import NativeStep
@@ -428,3 +428,85 @@ def test_invalid_batch_is_a_cache_error(llama: Decoder) -> None:
     with pytest.raises(CacheError):
         Context(llama, n_ctx=8).decode(Batch())
     assert issubclass(InvalidBatch, AleatorError)
+
+
+@pytest.mark.parametrize(("name", "n"), [("llama", 1), ("gemma3", 2), ("mamba", 1), ("jamba", 2)])
+def test_addresses_are_those_of_all_pools(make_decoder: Any, name: str, n: int) -> None:
+    decoder = make_decoder(name)
+    context = Context(decoder, n_ctx=64, n_threads=1)
+    where = context.cache.addresses()
+    assert len(context.cache.pools) == n
+    assert len(where) == len(set(where)) == 2 * decoder.config.n_layers
+    context.decode(Batch.one([1, 2, 3]))
+    assert context.cache.addresses() == where
+
+
+def test_which_verbs_states_lack() -> None:
+    said = (RecurrentCache.__doc__ or "").split("not there:")[1].split(".")[0]
+    for verb in said.replace("`", "").replace("\n", " ").split(","):
+        assert hasattr(KVCache, verb.strip())
+        assert not hasattr(RecurrentCache, verb.strip())
+    verbs = {name for name in vars(KVCache) if name.startswith(("seq_", "state_", "session_"))}
+    assert verbs
+    assert all(hasattr(RecurrentCache, verb) for verb in verbs)
+
+
+def test_positions_below_0_are_refused(llama: Decoder) -> None:
+    context = Context(llama, n_ctx=16)
+    with pytest.raises(InvalidBatch) as error:
+        context.decode(Batch.one([1], -1))
+    assert error.value.code == -1
+    assert context.cache.used == 0
+
+
+@pytest.mark.parametrize(
+    ("seqs", "third"),
+    [(seqs, third) for seqs in ([0, 1], [1, 0], [0, 1, 2], [2, 0, 1]) for third in seqs],
+)
+def test_without_causality_a_shared_token_sees_its_last_sequence(
+    llama: Decoder, seqs: list[int], third: int
+) -> None:
+    """As llama.cpp 0.5, whose logits these are within rounding."""
+
+    def decode(*rows: tuple[int, int, list[int]]) -> torch.Tensor:
+        batch = Batch()
+        for row in rows:
+            batch.add(*row, logits=True)
+        return Context(llama, 64, n_seq_max=3, causal_attn=False, **F32).decode(batch)
+
+    rows = decode((1, 0, seqs), (2, 1, seqs), (3, 2, [third]))
+    if third == seqs[-1]:
+        assert close(rows, decode((1, 0, [0]), (2, 1, [0]), (3, 2, [0])))
+    else:
+        assert close(rows[:2], decode((1, 0, [0]), (2, 1, [0])))
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba", "jamba"])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("n_rollback", -5),
+        ("n_rollback", "a"),
+        ("n_rollback", 5000),
+        ("n_seq_max", 2.5),
+        ("n_seq_max", 0),
+        ("n_seq_max", 5000),
+        ("causal_attn", False),
+    ],
+)
+def test_options_are_checked_at_construction(
+    make_decoder: Any, name: str, option: str, value: Any
+) -> None:
+    if (name, option) == ("llama", "causal_attn"):
+        return
+    options: dict[str, Any] = {"n_ctx": 64, option: value}
+    with pytest.raises(ParameterError, match=option) as caught:
+        Context(make_decoder(name), **options)
+    assert caught.value.parameter == option
+
+
+def test_a_refused_rewind_names_the_option_of_the_context(make_decoder: Any) -> None:
+    ctx = Context(make_decoder("mamba"), n_rollback=1)
+    ctx.decode(Batch.one(tokens(9)))
+    with pytest.raises(CannotRewind, match="larger n_rollback"):
+        ctx.cache.seq_rm(0, 3, -1)

@@ -10,7 +10,7 @@ import torch
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.batch import Batch
 from aleator.generate.loop import Run, cells_needed
-from aleator.generate.request import Request
+from aleator.generate.request import Request, remaining
 from aleator.samplers import SamplingParams
 
 N_VOCAB = 30
@@ -47,14 +47,19 @@ class Cache:
         self.tokens: dict[int, list[int]] = {}
         self.copies = 0
         self.kept: dict[tuple[int, ...], list[list[int]]] = {}
+        self.shifted: dict[str, list[int]] = {}
 
-    def keep(self, seq: int, tokens: list[int]) -> bool:
+    def keep(self, seq: int, tokens: list[int], namespace: str = "") -> bool:
         assert self.tokens[seq][: len(tokens)] == tokens
+        if namespace:
+            self.shifted[namespace] = list(tokens)
+            return True
         self.kept[tuple(tokens)] = self.seqs[seq][: len(tokens)]
         return True
 
-    def reuse(self, seq: int, tokens: tuple[int, ...]) -> int:
+    def reuse(self, seq: int, tokens: tuple[int, ...], namespace: str = "") -> int:
         assert not self.tokens.get(seq)
+        assert namespace == ""
         shared = max((shared_length(tokens[:-1], text) for text in self.kept), default=0)
         self.tokens[seq] = list(tokens[:shared])
         self.seqs[seq] = [[pos] for pos in range(shared)]
@@ -326,12 +331,18 @@ def test_only_what_is_not_kept_is_prefilled() -> None:
     assert context.cache.seqs[0] == []
 
 
-def test_what_a_context_shift_left_is_not_kept() -> None:
+def test_what_a_context_shift_left_is_kept_apart() -> None:
     context = FakeContext()
     made = run(context, request("romeo", max_tokens=20, context_shift=True, n_keep=2), n_ctx=12)
     assert len(made.generations[0].tokens) == 20
     assert made.stats.context_shifts > 0
     assert set(context.cache.kept) == {request("romeo").tokens, request("ro").tokens}
+    generation = made.generations[0]
+    whole = (*generation.request.tokens, *generation.tokens[:-1])
+    assert context.cache.shifted == {
+        generation.namespace: list(remaining(whole, generation.forgotten))
+    }
+    assert len(generation.forgotten) == 1  # all of one place
 
 
 def test_progress_of_the_prefill_and_cancelling_it() -> None:

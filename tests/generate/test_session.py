@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from make_models import SPECS, write_model
 
-from aleator import FileFormatError, Incompatible, LanguageModel, ParameterError, Session, load
+from aleator import (
+    ContextFull,
+    FileFormatError,
+    Incompatible,
+    LanguageModel,
+    ParameterError,
+    Session,
+    load,
+)
 from aleator.cache.formats.state_file import read_state_file, write_state_file
+from aleator.cache.prefix import PrefixConfig
+from aleator.generate.context import Context
 from aleator.generate.session import load_session
+from aleator.language_model import bundled_model
 from aleator.models import open_weights
 
 OPTIONS: dict[str, Any] = {"temperature": 0.9, "repetition_penalty": 1.2, "ignore_eos": True}
@@ -46,6 +58,120 @@ def test_goes_on_as_if_it_had_not_ended(tmp_path: Path, types: tuple[str, str]) 
     again = first.load_session(tmp_path / "s")
     assert again.tokens == (*whole.request.tokens, *whole.tokens)
     assert again.n_prompt == session.n_prompt
+
+
+def _small(tmp_path: Path, name: str) -> LanguageModel:
+    """The bundled model, or one with random weights and its vocabulary, with 32 positions."""
+    path = tmp_path / f"{name}.gguf"
+    if name == "bundled":
+        return load(n_threads=1, n_ctx=32)
+    if not path.exists():
+        spec = replace(SPECS[name], n_vocab=len(load(n_threads=1).vocab))
+        write_model(path, spec, tokenizer_from=bundled_model())
+    return load(path, n_threads=1, n_ctx=32)
+
+
+@pytest.mark.parametrize("drawn", [33, 60])
+@pytest.mark.parametrize("n_keep", [0, -1])
+@pytest.mark.parametrize("name", ["bundled", "gemma3", "mamba", "jamba"])
+def test_goes_on_after_a_context_shift(tmp_path: Path, name: str, n_keep: int, drawn: int) -> None:
+    options = {**OPTIONS, "context_shift": True, "n_keep": n_keep, "logprobs": 1}
+    prompt = list(range(5, 13))
+
+    def model() -> LanguageModel:
+        return _small(tmp_path, name)
+
+    whole = model().generate(prompt, max_tokens=drawn + 40, seed=5, **options)
+    first = model()
+    half = first.generate(prompt, max_tokens=drawn, seed=5, **options)
+    held = first.save_session(tmp_path / "s", half)
+    assert held == 8 + drawn - 1 - sum(n for _, n in half.forgotten)
+    second = model()
+    session = second.load_session(tmp_path / "s")
+    assert session.restored == held, session.why_not
+    assert session.tokens == (*half.request.tokens, *half.tokens)
+    rest = second.generate(session, max_tokens=20, **options)
+    assert rest.tokens == whole.tokens[drawn : drawn + 20]
+    assert rest.stats.prompt_tokens + rest.stats.decode_tokens == 20  # nothing else was computed
+    second.save_session(tmp_path / "s", rest)
+    third = model()
+    again = third.load_session(tmp_path / "s")
+    end = third.generate(again, max_tokens=20, **options)
+    assert end.tokens == whole.tokens[drawn + 20 :]
+    # Bit for bit: the keys are those of the first run, not turned and rounded.
+    logprobs = [made.logprobs or [] for made in (rest, end, whole)]
+    assert [*logprobs[0], *logprobs[1]] == logprobs[2][drawn:]
+
+
+@pytest.mark.parametrize("name", ["bundled", "gemma3", "mamba", "jamba"])
+def test_a_text_that_parts_near_the_end(tmp_path: Path, name: str) -> None:
+    first = _small(tmp_path, name)
+    made = first.generate(list(range(5, 25)), max_tokens=7, seed=5, **OPTIONS)
+    first.save_session(tmp_path / "s", made)
+    second, third = _small(tmp_path, name), _small(tmp_path, name)
+    session = second.load_session(tmp_path / "s")
+    assert session.restored == 26
+    other = [*session.tokens[:20], 7, 8, 9]  # parts after the prompt, whose end was kept
+    parted = second.generate(other, max_tokens=4, seed=1, logprobs=1)
+    assert parted.tokens == third.generate(other, max_tokens=4, seed=1).tokens
+    assert parted.stats.reused_tokens == 20
+    # The rows are those of the run that made them.
+    again = first.generate(other, max_tokens=4, seed=1, logprobs=1)
+    assert parted.logprobs == again.logprobs
+    if name in ("mamba", "jamba"):
+        state = read_state_file(tmp_path / "s")
+        good = bytes(state.sections["states"])
+        for states in (
+            good[:-4],
+            good + good,
+            b"\xff" * len(good),
+            b"\0\0\xc0\x7f" * (len(good) // 4),
+        ):
+            sections = {key: bytes(data) for key, data in state.sections.items()}
+            write_state_file(tmp_path / "t", state.header, sections | {"states": states})
+            session = _small(tmp_path, name).load_session(tmp_path / "t")
+            assert session.restored == 0
+            assert "states" in session.why_not
+
+
+def test_after_a_context_shift_without_rows(tmp_path: Path) -> None:
+    options = {**OPTIONS, "context_shift": True}
+    first = load(n_threads=1, n_ctx=32)
+    made = first.generate("ROMEO:", max_tokens=60, seed=5, **options)
+    first.save_session(tmp_path / "s", made)
+    other = load(n_threads=1, n_ctx=32, type_k="f32")
+    session = other.load_session(tmp_path / "s")
+    assert session.restored == 0
+    assert session.why_not
+    rest = other.generate(session, max_tokens=5, **options)
+    assert len(rest.tokens) == 5
+    assert rest.stats.prompt_tokens >= len(session.remaining) - 1
+    with pytest.raises(ContextFull, match=f"the prompt has {len(session.remaining)} tokens"):
+        load(n_threads=1, n_ctx=8).generate(session, **options)
+    # What is turned to where is checked too.
+    state = read_state_file(tmp_path / "s")
+    for turned in (b"\0" * 8, b"\xff" * len(state.sections["turned"])):
+        sections = {key: bytes(data) for key, data in state.sections.items()} | {"turned": turned}
+        write_state_file(tmp_path / "t", state.header, sections)
+        session = load(n_threads=1, n_ctx=32).load_session(tmp_path / "t")
+        assert session.restored == 0
+        assert "turned" in session.why_not
+    raw = Context(other, 32, k_storage="raw", prefix=PrefixConfig())
+    session = load_session(tmp_path / "s", raw, other.fingerprint)
+    assert session.restored == 0
+    assert "raw" in session.why_not
+    assert raw.cache.used == 0
+
+
+def test_rows_after_a_context_shift_serve_no_other_text(tmp_path: Path) -> None:
+    options = {**OPTIONS, "context_shift": True}
+    model = load(n_threads=1, n_ctx=32)
+    made = model.generate("ROMEO:", max_tokens=60, seed=5, **options)
+    model.save_session(tmp_path / "s", made)
+    session = model.load_session(tmp_path / "s")
+    same = model.generate(session.remaining[:20], max_tokens=2, seed=1)
+    assert same.tokens
+    assert same.stats.reused_tokens <= 1  # no more than the kept beginning
 
 
 def test_a_prompt_that_begins_like_it_is_computed_from_where_it_parts(path: Path) -> None:
@@ -111,6 +237,13 @@ def test_while_something_is_under_way(model: LanguageModel, path: Path) -> None:
         ("seed", -1),
         ("seed", 1.5),
         ("extra", []),
+        ("forgotten", 3),
+        ("forgotten", [[0, 1, 2]]),
+        ("forgotten", [[-1, 2]]),
+        ("forgotten", [[0, 0]]),
+        ("forgotten", [[0, 1.5]]),
+        ("forgotten", [[1, 10**6]]),
+        ("forgotten", [[0, 9]]),  # more than held leaves
         ("tokens", b"\1\2"),
         ("tokens", b"\xff\xff\xff\x7f" * 40),
         ("rows", None),

@@ -23,7 +23,7 @@ class Tokens(Protocol):
         tokens: their ids; empty if they are embeddings.
         positions: each token's position; None continues its sequence.  Of an embedding, where the cache has
             four positions per token, also (t, y, x, z).
-        sequences: each token's sequence ids; it attends as the first.
+        sequences: each token's sequence ids; it attends as the first (the last, if it sees later tokens).
 
     """
 

@@ -200,7 +200,13 @@ class HybridCache(KVCache):
         try:
             self._require_complete()
         except _Forgotten as error:
-            raise Corrupt(0, f"window layers lack what follows from the others: {error}") from None
+            raise Corrupt(
+                -1, f"its {error.layers} lack what follows from the others: {error}"
+            ) from None
+
+    def addresses(self) -> list[int]:
+        """As :meth:`KVCache.addresses`, of the first pool's layers and then of the others'."""
+        return super().addresses() + [at for pool in self.followers for at in pool.addresses()]
 
     def check(self) -> None:
         """Raise an error if the bookkeeping of a pool contradicts itself, or that of another."""
@@ -300,29 +306,43 @@ class HybridCache(KVCache):
             if seq == -1:
                 raise
             # Whichever pool refused, the position that all of them allow.
-            raise self._refused(_Forgotten(seq, max(p0, 0)), False, None) from None
+            raise self._refused(_Forgotten(seq, max(p0, 0), ""), False, None) from None
         return True
 
     def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
         """Let ``dst`` own what ``src`` has in a range too, in every pool.
 
         Raises:
-            CannotRewind: the next token of ``dst`` would miss what has left a window.
-            ParameterError: a recurrent pool copies whole sequences only, into empty ones.
+            CannotRewind: the next token of ``dst`` would miss what has left a window, or a state that is not
+                held.
+            ParameterError: a recurrent pool copies beginnings of sequences only, into empty ones.
 
         """
-        if self.recurrent is not None and src != dst:
+        states = self.recurrent
+        if states is not None and src != dst:
             self._check("dst", dst)
             if self.cells.seq_cells(dst):
                 raise ParameterError(
                     "dst",
                     f"sequence {dst} is not empty, and states cannot be mixed: seq_rm it first",
                 )
-        self._all_or_none(
-            lambda: super(HybridCache, self).seq_cp(src, dst, p0, p1),
-            lambda: [pool.seq_cp(src, dst, p0, p1) for pool in self.followers],
-            source=src,
-        )
+
+        def follow() -> None:
+            if self.window is not None:
+                self.window.seq_cp(src, dst, p0, p1)
+            if (
+                states is not None and p0 <= 0 <= p1 and src != dst
+            ):  # a beginning: copy, then rewind
+                states.seq_cp(src, dst)
+                try:
+                    states.seq_rm(dst, p1, -1)
+                except CannotRewind:
+                    raise _Forgotten(dst, p1, "recurrent layers") from None
+            elif states is not None:
+                states.seq_cp(src, dst, p0, p1)
+
+        copy = super().seq_cp
+        self._all_or_none(lambda: copy(src, dst, p0, p1), follow, source=src)
 
     def seq_keep(self, seq: int) -> None:
         """Remove every other sequence, and what is kept."""
@@ -379,9 +399,17 @@ class HybridCache(KVCache):
 
     def clear(self, data: bool = True) -> None:
         """Free every cell; with ``data`` also zero what is stored."""
-        super().clear(data)
-        for pool in self.followers:
-            pool.clear(data)
+        with self.step() as step:
+            nested = step.nested
+            super().clear(data and nested)
+            if self.window is not None:
+                self.window.clear(data and nested)
+            if self.recurrent is not None:
+                self.recurrent.clear(data)
+        for pool in (self, self.window):  # what was stored goes only when nothing can be taken back
+            if data and not nested and pool is not None:
+                pool.keys.zero()
+                pool.values.zero()
 
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
         """As :meth:`KVCache.keep`, in every pool."""
@@ -438,12 +466,12 @@ class HybridCache(KVCache):
         for seq in range(self.n_seq_max):
             position = self.cells.seq_pos_max(seq) + 1
             if self.recurrent is not None and self.recurrent.seq_pos_max(seq) != position - 1:
-                raise _Forgotten(seq, position)
+                raise _Forgotten(seq, position, "recurrent layers")
             if self.window is None:
                 continue
             ahead = self.window.cells.seq_pos_max(seq) >= position
             if ahead or (position and not self.window.complete(self, seq, position)):
-                raise _Forgotten(seq, position)
+                raise _Forgotten(seq, position, "window layers")
 
     def _refused(self, error: _Forgotten, shift: bool, source: int | None) -> CacheError:
         what = (
@@ -461,11 +489,11 @@ class HybridCache(KVCache):
 
 
 class _Forgotten(CacheError):
-    """What the next token of a sequence sees is not held."""
+    """What the next token of a sequence sees is not held by these ``layers``."""
 
-    def __init__(self, seq: int, position: int) -> None:
+    def __init__(self, seq: int, position: int, layers: str) -> None:
         super().__init__(f"sequence {seq} cannot go on at position {position}")
-        self.seq, self.position = seq, position
+        self.seq, self.position, self.layers = seq, position, layers
 
 
 class _Owners:

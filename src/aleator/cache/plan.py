@@ -38,7 +38,7 @@ class Plan:
 
     Attributes:
         positions: int32 [T].
-        seqs: int32 [T], each token's first sequence: the one it attends as.
+        seqs: int32 [T], the sequence that each token attends as: its first, or last with ``causal=False``.
         owners: uint64 [T, words], all its sequences as bits.
         parts: the micro-batches, in the order in which they are computed.
         version: of the cells that the plan was made for; the plan is void after any change.
@@ -95,7 +95,8 @@ def make_plan(
         if len(batch.tokens):
             extras[:, 2] = batch.tokens
     positions = np.array(given, dtype=np.int32)
-    seqs = np.array([s[0] for s in batch.sequences], dtype=np.int32)
+    # Only where later tokens are seen does it matter which, and llama.cpp takes the last.
+    seqs = np.array([s[0 if causal else -1] for s in batch.sequences], dtype=np.int32)
     owners = owner_bits(batch, cells.words, cache.n_seq_max)
     wanted = np.array(batch.wanted(), dtype=np.int64)
     version = cells.version

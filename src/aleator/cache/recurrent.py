@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, cast
-from weakref import ref
+from weakref import WeakSet, ref
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from aleator.core.errors import CacheError, CacheFull, CannotRewind, InvalidBatc
 
 if TYPE_CHECKING:
     from aleator.cache.recurrent_sequence import RecurrentSequence
+    from aleator.cache.sequence import Checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,11 @@ class RecurrentCheckpoint:
 
 
 class RecurrentCache:
-    """States of up to ``n_seq_max`` sequences, with the verbs of :class:`KVCache`.
+    """States of up to ``n_seq_max`` sequences, with the verbs of :class:`KVCache` but for those of cells.
+
+    What is of cells is not there: ``find_slot``, ``update``, ``defrag``, ``unshare``, ``head``, ``n``,
+    ``free``, ``has_shift``, ``do_copy``, ``v_trans``, ``map``, ``frame``, ``plot``, ``read_keys``,
+    ``read_values``.
 
     Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  A state has no parts, so:
 
@@ -99,10 +104,11 @@ class RecurrentCache:
         architecture: str = "",
         n_layers: int | None = None,
     ) -> None:
-        if not 1 <= n_seq_max <= 4096:
-            raise ParameterError("n_seq_max", f"n_seq_max must lie in [1, 4096], not {n_seq_max}")
-        if not 0 <= rollback <= 4096:
-            raise ParameterError("rollback", f"rollback must lie in [0, 4096], not {rollback}")
+        for name, value, low in (("n_seq_max", n_seq_max, 1), ("rollback", rollback, 0)):
+            if not isinstance(value, int) or not low <= value <= 4096:
+                raise ParameterError(
+                    name, f"{name} must be an integer in [{low}, 4096], not {value!r}"
+                )
         self.device = torch.device(device)
         self.n_seq_max, self.rollback = n_seq_max, rollback
         own, kept, row = _rows(layers, n_seq_max, rollback, prefix)
@@ -121,7 +127,7 @@ class RecurrentCache:
             raise ParameterError(
                 "n_seq_max",
                 f"the recurrent states do not fit: {n_seq_max} sequences with rollback {rollback} need "
-                f"{needed / 2**20:,.0f} MiB on {self.device}; use fewer sequences or a smaller rollback",
+                f"{needed / 2**20:,.0f} MiB on {self.device}; use fewer sequences or a smaller n_rollback",
             ) from error
         self.states: dict[int, History] = {}
         self._holders = [0] * self.n_rows  # how many histories hold the row, a step's old ones too
@@ -130,6 +136,8 @@ class RecurrentCache:
         self.before: list[dict[int, History]] = []
         self.version = 0  # changes with every change
         self._handles: dict[int, ref[Any]] = {}
+        self._marks: WeakSet[Checkpoint] = WeakSet()
+        self._wipe = False  # zero the free rows when the step under way ends
         log.info(
             "recurrent states: %d sequences, %d layers, %s: %.2f MiB",
             n_seq_max,
@@ -195,6 +203,13 @@ class RecurrentCache:
     def used(self) -> int:
         """How many sequences are held."""
         return sum(seq < self.n_seq_max for seq in self.states)
+
+    def addresses(self) -> list[int]:
+        """Where each layer's convolution and then its state begin in memory.
+
+        That changes only when a step within a step needs more rows than there are.
+        """
+        return [t.data_ptr() for t in self.conv + self.ssm]
 
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are allowed: always, positions are labels."""
@@ -486,13 +501,12 @@ class RecurrentCache:
         return history[-1][1] if history else -1
 
     def clear(self, data: bool = True) -> None:
-        """Drop every sequence; with ``data`` also zero what is stored."""
-        if self.prefix is not None:
-            self.prefix.clear()
-        self.change(dict.fromkeys(self.states, ()))
-        if data:
-            for t in self.conv + self.ssm:
-                t.zero_()
+        """Drop every sequence; with ``data`` also zero what is stored, when the outermost step ends."""
+        with self.step():
+            if self.prefix is not None:
+                self.prefix.clear()
+            self.change(dict.fromkeys(self.states, ()))
+            self._wipe |= data
 
     # Checkpoints
 
@@ -559,14 +573,41 @@ class RecurrentCache:
             oldest = history[0][1] + 1
             raise CannotRewind(
                 f"sequence {seq} cannot be rewound to position {p0}: the oldest legal position is {oldest}, "
-                f"or 0 to remove all of it; create the context with a larger rollback (now {self.rollback})",
+                f"or 0 to remove all of it; create the context with a larger n_rollback (now {self.rollback})",
                 oldest,
             )
         return kept
 
     def free_rows(self, n: int) -> list[int]:
-        """The next ``n`` rows that nobody holds."""
+        """The next ``n`` rows that nobody holds.
+
+        A step within a step keeps what the outer one made, which may take more rows than there are: then
+        the states get more, and keep them.
+
+        Raises:
+            CacheFull: there is no memory for them.
+
+        """
+        if len(self._free) < n:
+            self._grow(n - len(self._free))
         return list(islice(reversed(self._free), n))
+
+    def _grow(self, n: int) -> None:
+        grown: list[list[torch.Tensor]] = []
+        try:
+            with torch.inference_mode(False):
+                for side in (self.conv, self.ssm):
+                    grown.append([torch.cat((t, t.new_zeros(n, *t.shape[1:]))) for t in side])
+        except (RuntimeError, MemoryError) as error:
+            message = (
+                f"no memory for {n} more recurrent states, which a step within a step needs: end the "
+                "outer step first, or create the context with a smaller n_rollback or n_seq_max"
+            )
+            raise CacheFull(n, len(self._free), message=message) from error
+        self.conv[:], self.ssm[:] = grown  # in place: micro-batches have the lists
+        self._holders += [0] * n
+        self._free |= dict.fromkeys(range(self.n_rows, self.n_rows + n))
+        self.n_rows += n
 
     def _at_boundaries(self, seq: int, like: int | None = None) -> dict[int, History]:
         """The change that gives a sequence the kept states at boundaries of another's text, or none."""
@@ -654,6 +695,11 @@ class RecurrentCache:
                 outer[seq] = old
             else:
                 self._drop(old)
+        if outer is None and self._wipe:
+            self._wipe = False
+            rows = torch.tensor(list(self._free), dtype=torch.int64, device=self.device)
+            for t in self.conv + self.ssm:
+                t[rows] = 0
 
     def _check(self, parameter: str, seq: int) -> None:
         if not 0 <= seq < self.n_seq_max:
@@ -669,7 +715,8 @@ def _rows(
 ) -> tuple[int, int, int]:
     """Rows of the sequences, rows of kept texts, and the bytes of one.
 
-    A sequence has ``rollback`` + 1 rows, and a step under way writes as many more.
+    A sequence has ``rollback`` + 1 rows, and a step under way writes as many more; a step within one takes
+    further ones when it needs them.
     """
     row = sum(4 * s.channels * (s.conv + s.state) for s in layers)
     return 2 * n_seq_max * (rollback + 1), kept_rows(prefix, n_seq_max, row), row

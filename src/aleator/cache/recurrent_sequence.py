@@ -74,12 +74,19 @@ class RecurrentSequence(Sequence):
     def checkpoint(self) -> Checkpoint:
         """Copy the state, for :meth:`restore`."""
         copy = self._states.checkpoint(self.id) if self.next else None
-        return Checkpoint(self.id, self.next, copy)
+        mark = Checkpoint(self.id, self.next, copy)
+        self._states._marks.add(mark)
+        return mark
 
     def restore(self, mark: Checkpoint) -> None:
-        """Go back to a checkpoint, whatever has happened since."""
-        if mark.seq != self.id:
-            raise CannotRewind(f"the checkpoint is not one of sequence {self.id}")
+        """Go back to a checkpoint of this sequence, whatever has happened since.
+
+        Raises:
+            CannotRewind: it is of another sequence or another cache.
+
+        """
+        if mark not in self._states._marks or mark.seq != self.id:
+            raise CannotRewind(f"the checkpoint is not one of sequence {self.id} in this cache")
         if mark.copy is None:
             self.truncate(0)
         else:

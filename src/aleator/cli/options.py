@@ -125,9 +125,11 @@ def load_model(arguments: argparse.Namespace) -> LanguageModel:
 def announce_session(path: str, session: Session) -> None:
     """What was found in a session file, on standard error."""
     why_not = f" ({session.why_not})" if session.why_not else ""
+    gone = len(session.tokens) - len(session.remaining)
+    forgotten = f", {gone} forgotten by context shifts" if gone else ""
     note(
         f"session: {path} holds {len(session.tokens)} tokens, {session.restored} with keys and values"
-        + why_not
+        f"{forgotten}{why_not}"
     )
 
 

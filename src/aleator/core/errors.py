@@ -152,8 +152,9 @@ class Incompatible(CacheError, ValueError):
 
 
 class Corrupt(CacheError, ValueError):
-    """A state that is damaged, hostile, or none at all; ``offset`` is the place in bytes."""
+    """A state that is damaged, hostile, or none at all; ``offset`` is the place in bytes, or -1."""
 
     def __init__(self, offset: int, message: str) -> None:
-        super().__init__(f"not a sound state: {message} (offset {offset})")
+        place = f" (offset {offset})" if offset >= 0 else ""
+        super().__init__(f"not a sound state: {message}{place}")
         self.offset = offset

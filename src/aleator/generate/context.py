@@ -49,14 +49,15 @@ class Context:
         k_storage: "rotated", or "raw": keys are turned when they are read, which makes shifts exact for
             any type and costs time at every token.
         causal_attn: a token sees only those before it; otherwise every token of its sequence, and a
-            batch must fit ``n_ubatch``.
+            batch must fit ``n_ubatch`` (not for models with windows or states).
         prefix: keep texts, so that others which begin like them need not compute the beginning again
             (``cache.keep``, ``cache.reuse``); None: do not.
         swa_full: window layers keep every position, so that any rewind and shift is possible; otherwise they
             have as many cells as llama.cpp gives them, and use them again as it does.
         swa_sinks: first positions that window layers keep, and every token sees there too (attention sinks);
             only for models with windows.  Such layers then compute with torch.
-        n_rollback: tokens by which a sequence of a recurrent model can be rewound (others: any number).
+        n_rollback: tokens, 0 to 4096, by which a sequence of a recurrent model can be rewound (others: any
+            number).
         policy: "unified" or "streams": see :class:`KVCache`.
         compat: None or "llama-2024": see :class:`KVCache`; ``cache.n`` is then padded to 32, or with
             ``flash_attn`` to 256.
@@ -66,6 +67,7 @@ class Context:
         abort_callback: called before each micro-batch; if it returns True the decode raises Aborted.
 
     Attributes:
+        cache: a KVCache, or of a model with states only a RecurrentCache, which has not all of its verbs.
         rows: logits of the last decode, float32 [rows, n_vocab].
 
     Raises:
@@ -104,6 +106,7 @@ class Context:
             raise ParameterError("model", f"model must be a Decoder or have one, not {model!r}")
         self.decoder = decoder
         trained = decoder.config.context_length
+        _at_least("n_seq_max", n_seq_max, 1, 4096)
         n_ctx = _at_least("n_ctx", n_ctx, 0) or trained
         if n_ctx > trained * n_seq_max:
             log.warning("n_ctx %d is more than the %d the model was made for", n_ctx, trained)
@@ -111,6 +114,12 @@ class Context:
         self.n_batch = min(_at_least("n_batch", n_batch, 1), n_ctx)
         self.n_ubatch = min(_at_least("n_ubatch", n_ubatch, 1), self.n_batch)
         self.n_seq_max = n_seq_max
+        _at_least("n_rollback", n_rollback, 0, 4096)
+        if not causal_attn and (decoder.recurrent or decoder.config.window is not None):
+            why = "a state knows" if decoder.recurrent else "windows know"
+            raise ParameterError(
+                "causal_attn", f"causal_attn=False: {why} no later tokens; use causal_attn=True"
+            )
         self.n_vocab = decoder.config.n_vocab
         if n_threads is not None:
             _at_least("n_threads", n_threads, 1)
@@ -143,7 +152,7 @@ class Context:
         if states is not None and not decoder.blocks:
             if NativeSSM.supports(decoder, states):
                 self._native = NativeSSM(decoder, states)
-            self.cache = cast(Any, states)  # with the same verbs
+            self.cache = cast(Any, states)  # with the same verbs, but for those of cells
         else:
             by_token = flash_attn or storage_type("type_v", type_v).block > 1
             options: dict[str, Any] = {
@@ -313,7 +322,9 @@ class Context:
             torch.set_num_threads(wanted)
 
 
-def _at_least(name: str, value: int, low: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value < 2**31:
-        raise ParameterError(name, f"{name} must be an integer in [{low}, 2^31), not {value!r}")
+def _at_least(name: str, value: int, low: int, high: int | None = None) -> int:
+    most = 2**31 - 1 if high is None else high
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= most:
+        allowed = f"[{low}, 2^31)" if high is None else f"[{low}, {high}]"
+        raise ParameterError(name, f"{name} must be an integer in {allowed}, not {value!r}")
     return value

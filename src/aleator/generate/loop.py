@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from time import perf_counter
 
 import torch
@@ -24,6 +25,8 @@ from aleator.generate.request import (
 
 MOST_GUESSED = 64
 """Forced tokens that are decoded together at most."""
+
+_shifts = count(1)
 
 Progress = Callable[[int, int], None]
 """Called with (prompt tokens done, prompt tokens to do in all) during prefill."""
@@ -91,7 +94,8 @@ class Run:
             _check_fits(request, n_ctx)
         self.stats = Stats()
         self.slots = [
-            Slot(Completion(request, detokenizer), seq, []) for seq, request in enumerate(requests)
+            Slot(Completion(request, detokenizer), seq, [], exact=_exact(request))
+            for seq, request in enumerate(requests)
         ]
         self._context, self._n_ctx, self._progress = context, n_ctx, progress
         self._prefilled = False
@@ -158,12 +162,16 @@ class Run:
         work: list[tuple[int, int, Slot, bool]] = []
         followers = self._share_prompts()
         for slot in followers:
-            prompt = slot.completion.request.tokens
-            reused = self._context.cache.reuse(slot.seq, prompt)
+            request = slot.completion.request
+            prompt = request.remaining
+            reused = self._context.cache.reuse(slot.seq, prompt, request.namespace)
             slot.tokens = list(prompt[:reused])
             self.stats.reused_tokens += reused
             last = len(prompt) - 1
-            work += [(prompt[pos], pos, slot, pos == last) for pos in range(reused, last + 1)]
+            held = min(len(prompt), self._n_ctx)
+            work += [(prompt[pos], pos, slot, pos == last) for pos in range(reused, held)]
+            if held == last:  # of a session: a context shift makes room for the token drawn last
+                slot.drawn = prompt[last]
         step = self._context.n_ubatch
         for start in range(0, len(work), step):
             self._report(start, len(work))
@@ -179,13 +187,15 @@ class Run:
                 slot.tokens.append(token)
             turns: list[tuple[Slot, int]] = []
             for row, slot in enumerate(slot for *_, slot, wanted in chunk if wanted):
-                self._context.cache.keep(slot.seq, slot.tokens)
+                namespace = slot.completion.namespace
+                self._context.cache.keep(slot.seq, slot.tokens, namespace)
                 for follower in followers[slot]:
                     self._context.cache.seq_cp(slot.seq, follower.seq, 0, -1)
                     follower.tokens = list(slot.tokens)
                 turns += [(each, row) for each in (slot, *followers[slot])]
             self._draw(turns, logits)
-        self._report(len(work), len(work))
+        if work:
+            self._report(len(work), len(work))
 
     def _share_prompts(self) -> dict[Slot, list[Slot]]:
         """The slots to prefill, each with those that take over its cells."""
@@ -193,7 +203,9 @@ class Run:
         followers: dict[Slot, list[Slot]] = {}
         for slot in self.slots:
             request = slot.completion.request
-            key: object = slot.seq if request.context_shift else request.tokens
+            key: object = slot.seq
+            if not request.context_shift:
+                key = (request.remaining, request.namespace)
             leader = leaders.setdefault(key, slot)
             if leader is slot:
                 followers[slot] = []
@@ -306,6 +318,8 @@ class Run:
         self._context.cache.seq_add(slot.seq, keep + forget, used, -forget)
         del slot.tokens[keep : keep + forget]
         slot.exact = keep if slot.exact is None else min(keep, slot.exact)
+        # Equal tokens after other shifts have other rows, so each has a namespace to itself.
+        slot.completion.forget(keep, forget, f"context shift {next(_shifts)}")
         self.stats.context_shifts += 1
         return True
 
@@ -353,6 +367,8 @@ class Run:
         for slot in self.slots:
             if slot.completion.done and not slot.released:
                 slot.released = True
+                if slot.completion.namespace:  # for a session; the beginning is of more use
+                    cache.keep(slot.seq, slot.tokens, slot.completion.namespace)
                 cache.keep(slot.seq, slot.tokens[: slot.exact])
                 cache.seq_rm(slot.seq, -1, -1)
 
@@ -366,20 +382,27 @@ def cells_needed(requests: Sequence[Request], n_ctx: int) -> int:
     prompts: set[tuple[int, ...]] = set()
     cells = 0
     for request in requests:
-        prompt = len(request.tokens)
+        prompt = len(request.remaining)
         whole = n_ctx
         if request.max_tokens is not None:
             whole = min(n_ctx, prompt + request.max_tokens)
-        shared = request.tokens in prompts and not request.context_shift
+        shared = request.remaining in prompts and not request.context_shift
         cells += whole - prompt if shared else whole
-        prompts.add(request.tokens)
+        prompts.add(request.remaining)
     return cells
 
 
+def _exact(request: Request) -> int | None:
+    """How many of a request's tokens have rows computed from all before them; None: all."""
+    return min(at for at, _ in request.forgotten) if request.namespace else None
+
+
 def _check_fits(request: Request, n_ctx: int) -> None:
-    if len(request.tokens) > n_ctx:
+    # A generation whose context is full shifts before it decodes the token drawn last: so does who goes on.
+    more = int(request.context_shift and request.drawn > 0)
+    if len(request.remaining) > n_ctx + more:
         raise ContextFull(
-            f"the prompt has {len(request.tokens)} tokens and the context {n_ctx} positions: shorten the "
+            f"the prompt has {len(request.remaining)} tokens and the context {n_ctx} positions: shorten the "
             "prompt, or load the model with a larger n_ctx (command line: -c)"
         )
     if request.context_shift and not 0 <= request.n_keep <= n_ctx - 2:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from aleator.generate.drawing import LogprobsOf
@@ -39,6 +40,10 @@ class Detokenizer(Protocol):
         """The bytes a token stands for."""
 
 
+Forgotten = tuple[tuple[int, int], ...]
+"""What context shifts have forgotten of a text: (where, how many tokens) one after the other."""
+
+
 class Stepper(Protocol):
     """What moves a generation forward; see :class:`aleator.generate.loop.Run`."""
 
@@ -59,6 +64,8 @@ class Request:
         stream: turns the tokens into text.
         max_tokens: tokens to generate at most; None: until something else ends it.
         drawn: how many of the prompt's last tokens an earlier generation drew, which this one goes on with.
+        forgotten: what that one's context shifts have forgotten: the model sees ``remaining`` only.
+        namespace: of the kept texts, where the rows that its context shifts left are.
         stop: stop strings.
         logprobs: how many most probable tokens to report with every token; None: no log-probabilities.
         context_shift: with a full context, forget the older half of what follows the first ``n_keep``
@@ -77,6 +84,8 @@ class Request:
     stream: TextStream
     max_tokens: int | None = None
     drawn: int = 0
+    forgotten: Forgotten = ()
+    namespace: str = ""
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
     context_shift: bool = False
@@ -85,6 +94,19 @@ class Request:
     observe: Callable[[SamplerChain, Any], None] | None = None
     spell: Callable[[bytes], list[int]] | None = None
     ending: Ending | None = None
+
+    @cached_property
+    def remaining(self) -> tuple[int, ...]:
+        """The tokens without what is forgotten."""
+        return remaining(self.tokens, self.forgotten)
+
+
+def remaining(tokens: Sequence[int], forgotten: Forgotten) -> tuple[int, ...]:
+    """What context shifts have left of a text."""
+    left = list(tokens)
+    for at, n in forgotten:
+        del left[at : at + n]
+    return tuple(left)
 
 
 @dataclass
@@ -144,6 +166,7 @@ class Completion:
         self.stop_reason: StopReason | None = None
         self.complete: bool | None = None
         self.cancelled = False
+        self.forgotten, self.namespace = request.forgotten, request.namespace
         self._detokenizer = detokenizer
         self._matcher = StopMatcher(request.stop)
         self._show(request.echo)
@@ -182,6 +205,14 @@ class Completion:
     def out_of_context(self) -> None:
         """There is no position left for another token."""
         self._end("context")
+
+    def forget(self, at: int, n: int, namespace: str) -> None:
+        """A context shift has removed ``n`` tokens; what is left is kept in a namespace of its own."""
+        *before, last = self.forgotten or ((at, 0),)
+        self.forgotten = (
+            (*before, (at, last[1] + n)) if last[0] == at else (*self.forgotten, (at, n))
+        )
+        self.namespace = namespace
 
     def interrupt(self) -> None:
         """No more tokens will be drawn."""
@@ -273,6 +304,16 @@ class Generation(Iterator[str]):
     def request(self) -> Request:
         """What was asked for."""
         return self._completion.request
+
+    @property
+    def forgotten(self) -> Forgotten:
+        """What context shifts have forgotten of the prompt and the tokens so far."""
+        return self._completion.forgotten
+
+    @property
+    def namespace(self) -> str:
+        """Of the kept texts, where the text is once it has ended; "" without context shifts."""
+        return self._completion.namespace
 
     @property
     def seed(self) -> int:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
+from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import StateFile, read_state_file, write_state_file
+from aleator.cache.kept_states import ENDS
+from aleator.cache.kv_cache import KVCache
+from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import CacheError, FileFormatError, Incompatible
 from aleator.generate.context import Context
+from aleator.generate.request import Forgotten, remaining
+
+_loaded = count(1)
 
 
 @dataclass(frozen=True)
@@ -22,6 +34,9 @@ class Session:
         n_prompt: how many of them were not drawn.
         seed: what the others were drawn with; None if nothing was.
         extra: whatever the writer added, JSON-ready (a chat its messages).
+        forgotten: what context shifts have taken from the text, as (where, how many), one after the other:
+            keys and values are those of ``remaining``.
+        namespace: of the kept texts, where they are after context shifts.
         restored: tokens whose keys and values came with the file; the others are computed anew.
         why_not: why it is not all but the last token.
 
@@ -31,8 +46,15 @@ class Session:
     n_prompt: int
     seed: int | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    forgotten: Forgotten = ()
+    namespace: str = ""
     restored: int = 0
     why_not: str = ""
+
+    @property
+    def remaining(self) -> tuple[int, ...]:
+        """The tokens without what is forgotten."""
+        return remaining(self.tokens, self.forgotten)
 
 
 def save_session(
@@ -51,10 +73,15 @@ def save_session(
 
     """
     cache = context.cache
+    turned = states = b""
     # What is asked for is one token longer: a match leaves the last one to be computed.
-    held = cache.reuse(0, [*session.tokens, 0])
+    held = cache.reuse(0, [*session.remaining, 0], session.namespace)
     try:
-        rows = cache.state_write(0, format="llama") if held else b""
+        rows = b""
+        if held:
+            with _unturned(cache) as turned:
+                rows = llama.write(cache, 0, windows_only=False)
+            states = _earlier_states(cache, held)
     finally:
         cache.seq_rm(0, -1, -1)
     header = {
@@ -64,9 +91,12 @@ def save_session(
         "n_prompt": session.n_prompt,
         "seed": session.seed,
         "extra": session.extra,
+        "forgotten": session.forgotten,
     }
     tokens = np.asarray(session.tokens, "<i4").tobytes()
-    write_state_file(path, header, {"tokens": tokens, "rows": rows})
+    write_state_file(
+        path, header, {"tokens": tokens, "rows": rows, "turned": turned, "states": states}
+    )
     return held
 
 
@@ -93,7 +123,11 @@ def load_session(path: str | os.PathLike[str], context: Context, fingerprint: st
             context.cache.state_read(state.sections["rows"], 0, format="llama")
             if not context.cache.stands_for(0, held):
                 raise CacheError(f"its rows are not those of positions 0 to {held - 1}")
-            context.cache.keep(0, session.tokens[:held])
+            _turn(context.cache, state.sections.get("turned", b""))
+            _put_states(context.cache, state.sections.get("states", b""), held)
+            namespace = f"session {next(_loaded)}" if session.forgotten else ""
+            context.cache.keep(0, session.remaining[:held], namespace)
+            session = replace(session, namespace=namespace)
         except CacheError as error:
             held, why_not = 0, str(error)
         finally:
@@ -121,13 +155,109 @@ def _session(state: StateFile, n_vocab: int) -> Session:
     tokens = np.frombuffer(data, "<i4")
     if len(tokens) and not (tokens.min() >= 0 and tokens.max() < n_vocab):
         raise wrong(f"there are tokens outside the vocabulary of {n_vocab}", "tokens")
-    for name in ("held", "n_prompt"):
+    forgotten, left = header.get("forgotten", []), len(tokens)
+    for each in forgotten if isinstance(forgotten, list) else [forgotten]:
+        pair = isinstance(each, list) and len(each) == 2 and {*map(type, each)} == {int}
+        if not pair or each[0] < 0 or each[1] < 1 or sum(each) > left:
+            raise wrong(f"forgotten is {forgotten!r:.80}, with {len(tokens)} tokens", "forgotten")
+        left -= each[1]
+    for name, most in (("held", left), ("n_prompt", len(tokens))):
         value = header.get(name)
-        if type(value) is not int or not 0 <= value <= len(tokens):
-            raise wrong(f"{name} is {value!r}, with {len(tokens)} tokens", name)
+        if type(value) is not int or not 0 <= value <= most:
+            raise wrong(f"{name} is {value!r}, with {most} tokens", name)
     seed = header.get("seed")
     if seed is not None and (type(seed) is not int or not 0 <= seed < 2**64):
         raise wrong(f"seed is {seed!r}", "seed")
     if not isinstance(header.get("extra"), dict):
         raise wrong("extra is not an object", "extra")
-    return Session(tuple(tokens.tolist()), header["n_prompt"], seed, header["extra"])
+    return Session(
+        tuple(tokens.tolist()),
+        header["n_prompt"],
+        seed,
+        header["extra"],
+        tuple((at, n) for at, n in forgotten),
+    )
+
+
+@contextmanager
+def _unturned(cache: Any) -> Iterator[bytes]:
+    """Sequence 0 as if no shift were pending; gives what its keys are turned to, "" if none is.
+
+    So they are stored as they are: turned and rounded they would be others than those of the first run.
+    """
+    pools = [(pool, cells) for pool, cells in _cells(cache) if pool.k_storage != "raw"]
+    turned = [pool.key_positions[cells] for pool, cells in pools]
+    moved = any(
+        (pool.cells.positions[c] != at).any() for (pool, c), at in zip(pools, turned, strict=True)
+    )
+    try:
+        for pool, cells in pools:
+            pool.key_positions[cells] = pool.cells.positions[cells]
+        yield b"".join(at.astype("<i4").tobytes() for at in turned) if moved else b""
+    finally:
+        for (pool, cells), at in zip(pools, turned, strict=True):
+            pool.key_positions[cells] = at
+
+
+def _turn(cache: Any, turned: bytes | memoryview) -> None:
+    """Say what the keys of sequence 0 are turned to, as :func:`_unturned` gave it."""
+    if len(turned) == 0:
+        return
+    pools = _cells(cache)
+    n = sum(len(cells) for _, cells in pools)
+    positions = np.frombuffer(turned, "<i4") if len(turned) == 4 * n else np.empty(0, "<i4")
+    if len(positions) != n or positions.min() < 0:
+        raise CacheError("what its keys are turned to does not fit its rows")
+    if any(pool.k_storage == "raw" for pool, _ in pools):
+        raise CacheError("its keys are turned, and k_storage='raw' has those of position 0")
+    for pool, cells in pools:
+        pool.key_positions[cells], positions = positions[: len(cells)], positions[len(cells) :]
+
+
+def _cells(cache: Any) -> list[tuple[KVCache, npt.NDArray[np.int64]]]:
+    """The pools of cells, each with those that sequence 0's state has, by position."""
+    found = []
+    for pool in cache.pools:
+        if isinstance(pool, KVCache):
+            found.append((pool, pool.cells.seq_cell_list(0)))
+    return found
+
+
+def _earlier_states(cache: Any, held: int) -> bytes:
+    """The latest recurrent states kept of sequence 0's text before its end: positions, and rows by layer."""
+    states = _recurrent(cache)
+    if states is None or states.kept is None:
+        return b""
+    kept = [each for each in states.kept.of(0) if each[1] < held - 1][-ENDS:]
+    rows = [row for row, _ in kept]
+    parts = [np.asarray([position for _, position in kept], "<i4").tobytes()]
+    parts += [t[rows].cpu().numpy().astype("<f4").tobytes() for t in states.conv + states.ssm]
+    return b"".join(parts)
+
+
+def _put_states(cache: Any, data: bytes | memoryview, held: int) -> None:
+    """Give sequence 0 the states that :func:`_earlier_states` gave, as far as there is room."""
+    states = _recurrent(cache)
+    if len(data) == 0 or states is None or states.kept is None:
+        return
+    sizes = [t[0].numel() for t in states.conv + states.ssm]
+    n, rest = divmod(len(data), 4 * (1 + sum(sizes)))
+    at = np.frombuffer(data, "<i4")[:n].tolist() if rest == 0 else []
+    values = np.frombuffer(data, "<f4")[n:] if rest == 0 else np.empty(0, "<f4")
+    ascending = all(a < b for a, b in pairwise([-1, *at, held - 1]))
+    if rest or not ascending or not np.isfinite(values).all():
+        raise CacheError("its earlier states are none of its text")
+    rows = states.free_rows(min(n, max(0, states.kept.limit - states.kept.held())))
+    for t, size in zip(states.conv + states.ssm, sizes, strict=True):
+        latest = values[: n * size].reshape(n, *t.shape[1:])[n - len(rows) :]
+        t[rows], values = (
+            torch.from_numpy(latest.astype(np.float32)).to(t.device),
+            values[n * size :],
+        )
+    states.change({states.kept.number(0): tuple(zip(rows, at[n - len(rows) :], strict=True))})
+
+
+def _recurrent(cache: Any) -> RecurrentCache | None:
+    """The recurrent states of a cache, if it has any."""
+    found = cache if isinstance(cache, RecurrentCache) else getattr(cache, "recurrent", None)
+    return found if isinstance(found, RecurrentCache) else None

@@ -68,9 +68,10 @@ def test_a_failed_write_leaves_the_old_file(
 
 def test_every_flipped_byte_and_every_cut_is_noticed() -> None:
     data = packed()
-    padding = {i for i in range(len(data)) if data[i] == 0}
-    used = [i for i in range(len(data)) if i not in padding]
-    for i in random.Random(1).sample(used, 300):
+    padding = [i for i in range(len(data)) if data[i] == 0]
+    used = [i for i in range(len(data)) if data[i]]
+    assert len(padding) > 150
+    for i in (*padding, *random.Random(1).sample(used, 300)):
         damaged = bytearray(data)
         damaged[i] ^= 1 << (i % 8)
         with pytest.raises(FileFormatError):
@@ -80,6 +81,11 @@ def test_every_flipped_byte_and_every_cut_is_noticed() -> None:
             read_state_file(data[:length])
     with pytest.raises(FileFormatError, match="follows"):
         read_state_file(data + b"x")
+    padded = b"".join(pack_state(HEADER, {"rows": b"\1\2\3"}))
+    with pytest.raises(FileFormatError, match="cut short: 1 bytes are missing"):
+        read_state_file(padded[:-1])
+    with pytest.raises(FileFormatError, match="padding after the last section is not zero"):
+        read_state_file(padded[:-1] + b"\1")
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,14 @@ class Section:
 # Writing
 
 
-def write(cache: KVCache, seq: int, partial: bool = False) -> bytes:
-    """The state of everything (-1) or of one sequence, shifts applied."""
+def write(cache: KVCache, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
+    """The state of everything (-1) or of one sequence, shifts applied.
+
+    ``windows_only=False``: of a sequence all that window layers hold, which llama.cpp does not write.
+    """
     if seq >= 0:
-        return struct.pack("<Ii", SEQUENCE_MAGIC, seq) + _memories(cache, seq, partial)
+        head = struct.pack("<Ii", SEQUENCE_MAGIC, seq)
+        return head + _memories(cache, seq, partial, windows_only)
     name = cache.architecture.encode()
     return struct.pack("<I", len(name)) + name + _memories(cache, -1)
 
@@ -90,22 +94,24 @@ def write_session(cache: KVCache, tokens: Sequence[int], seq: int) -> bytes:
     return head + ids.tobytes() + write(cache, -1)
 
 
-def _memories(cache: Any, seq: int, partial: bool = False) -> bytes:
+def _memories(cache: Any, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
     """A cache of one pool, or of several one after the other."""
     return b"".join(
-        recurrent.write(pool, seq) if isinstance(pool, RecurrentCache) else _memory(pool, seq)
+        recurrent.write(pool, seq)
+        if isinstance(pool, RecurrentCache)
+        else _memory(pool, seq, windows_only)
         for pool in (cache.followers if partial else cache.pools)
     )
 
 
-def _memory(cache: KVCache, seq: int) -> bytes:
+def _memory(cache: KVCache, seq: int, windows_only: bool) -> bytes:
     parts = [struct.pack("<I", cache.n_streams)]
     share = cache.size // cache.n_streams
     rows = cache.cells.owners[: cache.cells.top]
     bits = np.unpackbits(np.ascontiguousarray(rows).view(np.uint8), axis=1, bitorder="little")
     bits = bits[:, : cache.n_seq_max]  # kept texts are not part of the state
     own = bits[:, seq] if seq >= 0 else bits.any(1)
-    if seq >= 0:
+    if seq >= 0 and windows_only:
         own = own & cache.in_state(seq, cache.cells.positions[: len(bits)])
     used = np.flatnonzero(own)
     for stream in range(cache.n_streams):

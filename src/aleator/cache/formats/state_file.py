@@ -1,9 +1,9 @@
 r"""Aleator's own state files: a JSON header and named sections, each with its checksum.
 
 Layout, little endian: magic ``ALEATOR\0``; u32 version; u32 length of the header; the header, JSON in
-UTF-8; 16 bytes BLAKE2b of all that; then the sections in the header's order, each at the next multiple
-of 64, which is where the file ends.  The header's ``sections`` list name, offset, size and BLAKE2b (16
-bytes, hexadecimal) of each.
+UTF-8; 16 bytes BLAKE2b of all that; then the sections in the header's order, each at a multiple of 64,
+which is where the file ends; what lies between is zero.  The header's ``sections`` list name, offset, size
+and BLAKE2b (16 bytes, hexadecimal) of each.
 """
 
 from __future__ import annotations
@@ -130,13 +130,23 @@ def _parse(name: str, data: memoryview) -> StateFile:
         if section in sections or offset % ALIGNMENT or offset < position or length < 0:
             raise wrong("the sections overlap or are out of order", section, offset)
         if offset + length > len(data):
-            raise wrong(f"the file is cut short: {length} bytes are missing", section, offset)
+            missing = offset + length - len(data)
+            raise wrong(f"the file is cut short: {missing} bytes are missing", section, offset)
+        if bytes(data[position:offset]).strip(b"\0"):
+            raise wrong("the padding before the section is not zero", section, position)
         sections[section] = data[offset : offset + length]
         if _digest(sections[section]).hex() != digest:
             raise wrong("the section is damaged", section, offset)
         position = offset + length
-    if len(data) != _aligned(position) and table:
-        raise wrong("something follows the last section", "sections", position)
+    end = _aligned(position)
+    if len(data) < end:
+        raise wrong(
+            f"the file is cut short: {end - len(data)} bytes are missing", "sections", position
+        )
+    if len(data) > end:
+        raise wrong("something follows the last section", "sections", end)
+    if bytes(data[position:end]).strip(b"\0"):
+        raise wrong("the padding after the last section is not zero", "sections", position)
     return StateFile(name, header, sections)
 
 

@@ -29,6 +29,11 @@ class NativeSSM:
 
     def __init__(self, decoder: Decoder, cache: RecurrentCache) -> None:
         self.n_vocab = decoder.config.n_vocab
+        self._decoder = decoder
+        self._build(cache.conv, cache.ssm)
+
+    def _build(self, convs: list[torch.Tensor], states: list[torch.Tensor]) -> None:
+        decoder, self._states = self._decoder, states[0]
         embedding, ssm = decoder.embedding, decoder.config.ssm
         if not isinstance(embedding, StoredEmbedding) or ssm is None:
             raise TypeError("NativeSSM needs a decoder for which NativeSSM.supports is true")
@@ -40,7 +45,7 @@ class NativeSSM:
             ssm.norm_eps,
         )
         layers: Any = decoder.recurrent
-        for layer, conv, state in zip(layers, cache.conv, cache.ssm, strict=True):
+        for layer, conv, state in zip(layers, convs, states, strict=True):
             self._step.add_layer(
                 _matrix(layer.project),
                 _matrix(layer.select),
@@ -85,6 +90,8 @@ class NativeSSM:
             Logits, float32 [len(wanted), n_vocab].
 
         """
+        if states.ssm[0] is not self._states:  # the cache has got more rows
+            self._build(states.conv, states.ssm)
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2
         self._step.run(
