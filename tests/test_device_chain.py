@@ -186,6 +186,8 @@ MASKED_FIRST: dict[str, list[Any]] = {
 @pytest.mark.parametrize("name", MASKED_FIRST)
 def test_what_crosses_is_what_is_left_though_leaders_were_masked(name: str) -> None:
     samplers = [*MASKED_FIRST[name], S.TopA(top_a=0.0001), S.Dist()]
+    narrow = DeviceChain([S.TopK(top_k=9), S.TopA(top_a=0.1), S.Dist()], 1, 5, kernels="torch")
+    assert 0 <= int(narrow.sample(torch.zeros(1, 5))) < 5
     device = DeviceChain(samplers, 4, 300, kernels="torch")
     chains = [SamplerChain(samplers, seed=row) for row in range(4)]
     for row, chain in enumerate(chains):

@@ -686,7 +686,8 @@ class DeviceChain:
         temperatures = data.temperature[rows].tolist()
         bounds = [self._rows[row].top_k or self.n_vocab for row in rows]
         # Not data.order(): candidates that were masked since keep their places there.
-        first = data.keys()[rows].topk(max(bounds), 1, sorted=False).indices
+        most = min(max(bounds), data.current.shape[1])
+        first = data.keys()[rows].topk(most, 1, sorted=False).indices
         ids = data.ids.expand_as(data.current)[rows].gather(1, first)
         columns, left = ids.cpu().numpy(), data.current[rows].gather(1, first).cpu().numpy()
         for i, row in enumerate(rows):
