@@ -616,7 +616,7 @@ class DeviceChain:
         self, logits: Tensor, allowed: Tensor | None, live: Tensor | None, batch: int
     ) -> Tensor:
         """The same by the native kernels, several rows at once."""
-        z = allow(logits, allowed, torch.arange(self.n_vocab))
+        z = logits if allowed is None else allow(logits, allowed, torch.arange(self.n_vocab))
         if z.stride(1) != 1:
             z = z.contiguous()
         if live is None and not self._reports:
