@@ -33,7 +33,7 @@ from aleator.cache.window import window_capacity
 from aleator.generate import Batch
 
 N_CTX, N_UBATCH = 8192, 512
-Turn = tuple[list[int], int]  # a prompt, and tokens of its answer
+Turn = tuple[list[int], list[int]]  # a prompt, and its answer
 
 
 class Model:
@@ -96,27 +96,28 @@ class Model:
 def one_system_prompt(r: random.Random) -> Iterator[Turn]:
     system = words(r, 600)
     for _ in range(20):
-        yield system + words(r, 40), 100
+        yield system + words(r, 40), words(r, 100)
 
 
 def chat(r: random.Random) -> Iterator[Turn]:
     text = words(r, 200)
     for _ in range(12):
         text = text + words(r, 60)
-        yield text, 120
-        text = text + Answers.last
+        answer = words(r, 120)
+        yield text, answer
+        text = text + answer
 
 
 def again(r: random.Random) -> Iterator[Turn]:
     text = words(r, 800)
     for _ in range(5):
-        yield text, 50
+        yield text, words(r, 50)
 
 
 def edits(r: random.Random) -> Iterator[Turn]:
     text = words(r, 3000)
     for _ in range(10):
-        yield text, 50
+        yield text, words(r, 50)
         at = r.randrange(len(text))
         text = [*text[:at], *words(r, 1), *text[at + 1 :]]
 
@@ -124,7 +125,7 @@ def edits(r: random.Random) -> Iterator[Turn]:
 def many_system_prompts(r: random.Random) -> Iterator[Turn]:
     systems = [words(r, 400) for _ in range(40)]
     for _ in range(200):
-        yield systems[min(39, int(r.expovariate(0.15)))] + words(r, 40), 60
+        yield systems[min(39, int(r.expovariate(0.15)))] + words(r, 40), words(r, 60)
 
 
 SCENES = (one_system_prompt, chat, again, edits, many_system_prompts)
@@ -135,12 +136,6 @@ MODELS = (
     ("mamba 130M", 128),
     ("mamba 130M", 512),
 )
-
-
-class Answers:
-    """What the last answer was, which the next turn of a chat has in it."""
-
-    last: list[int] = []  # noqa: RUF012
 
 
 def words(r: random.Random, n: int) -> list[int]:
@@ -159,10 +154,9 @@ def main() -> None:
     for scene in SCENES:
         for name, mib in MODELS:
             r, model, asked, computed = random.Random(1), Model(name, mib), 0, 0
-            for prompt, n in scene(r):
-                Answers.last = words(r, n)
+            for prompt, answer in scene(r):
                 asked += len(prompt)
-                computed += model.answer(prompt, Answers.last)
+                computed += model.answer(prompt, answer)
             lines.append(
                 f"| {scene.__name__.replace('_', ' ')} | {name} | {mib or '-'} | {asked:,} | {computed:,} "
                 f"| {1 - computed / asked:.0%} | {model.held() / 2**20:.1f} |"

@@ -248,12 +248,12 @@ def random_chain(random_: random.Random) -> SamplerChain:
     )
 
 
-@pytest.mark.parametrize("kernels", KERNELS)
-def test_rows_with_different_chains_come_go_and_move(kernels: str) -> None:
-    random_ = random.Random(1)
+def edit_and_compare(kernels: str, seed: int, steps: int) -> None:
+    """Rows are set, moved, rolled back and given tokens at random, and draw what their chains draw."""
+    random_ = random.Random(seed)
     device = DeviceChain(TEMPLATE, 5, 64, max_tokens=300, kernels=kernels)
     chains = [SamplerChain(TEMPLATE, seed=0) for _ in range(5)]
-    for step in range(60):
+    for step in range(steps):
         row = random_.randrange(5)
         what = random_.randrange(5)
         if what == 0:
@@ -275,6 +275,11 @@ def test_rows_with_different_chains_come_go_and_move(kernels: str) -> None:
         batch = random_.randrange(1, 6)
         z = rows_of(FAMILIES[step % len(FAMILIES)], batch, 64, step)
         assert device.sample(torch.from_numpy(z)).tolist() == expected(chains[:batch], z), step
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_rows_with_different_chains_come_go_and_move(kernels: str) -> None:
+    edit_and_compare(kernels, seed=1, steps=60)
 
 
 @pytest.mark.parametrize("name", ["mirostat_v2", "adaptive_p", "adaptive_p_off"])
@@ -699,6 +704,7 @@ def test_refuses_parameters() -> None:
         ("kept", lambda: DeviceChain(TEMPLATE, 1, 64, kept="yes")),  # type: ignore[arg-type]
         ("dtype", lambda: DeviceChain.bytes_for(TEMPLATE, 1, 64, dtype=torch.int32)),
         ("rows", lambda: device.permute([0, 0])),
+        ("batch", lambda: device.before_replay(-1)),
         ("n", lambda: device.rollback(0, 1)),
         ("max_batch", lambda: DeviceChain(TEMPLATE, 0, 64)),
         ("n_vocab", lambda: DeviceChain(TEMPLATE, 1, 2**20 + 1)),

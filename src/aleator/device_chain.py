@@ -82,7 +82,7 @@ class DeviceChain:
         max_batch: rows.
         n_vocab: tokens of a row of logits, at most 2^20.
         device: where the logits will be.
-        max_tokens: tokens, prompt and generated, that a row's history holds.
+        max_tokens: tokens, prompt and generated, that a row's history holds; the host's kernels have no limit.
         kernels: "triton": fused kernels that read the logits once, on CUDA devices (or under Triton's
             interpreter); "torch": PyTorch operations, on any device; "host": the native kernels, on the CPU
             only, many times as fast there; "auto": host on the CPU, Triton on CUDA where it is installed, else
@@ -356,6 +356,7 @@ class DeviceChain:
 
         """
         self._check(row)
+        tokens = list(tokens)
         state, n = self._rows[row], len(tokens)
         if not n:
             return
@@ -564,6 +565,8 @@ class DeviceChain:
                 were given chains since the capture that need other kernels than those captured.
 
         """
+        if not 0 <= batch <= self.max_batch:
+            raise ParameterError("batch", f"batch={batch}: this chain has {self.max_batch} rows")
         self.before_replays([1] * batch)
 
     def launches(self, batch: int) -> object:
@@ -711,10 +714,10 @@ class DeviceChain:
         at, split = 0, self._split(chain)
         for sampler, place in placed[:split]:
             kind = device_form(sampler)
-            if sampler.neutral:
+            if kind is None or sampler.neutral:
                 continue
             try:
-                at = self._kinds.index(kind, at)  # type: ignore[arg-type]
+                at = self._kinds.index(kind, at)
             except ValueError:
                 raise ParameterError(
                     "chain",

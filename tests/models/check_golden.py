@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,17 +69,20 @@ def check_script(
     ctx.cache.cells.check()
 
 
+def decode_rows(ctx: Context, *rows: tuple[int, int, int]) -> npt.NDArray[np.float32]:
+    """Logits of (token, position, sequence) in one batch."""
+    batch = Batch()
+    for token, pos, seq in rows:
+        batch.add(token, pos, [seq], logits=True)
+    return ctx.decode(batch).numpy()
+
+
 def check_recurrent_script(decoder: Decoder, name: str, golden: Any) -> None:
     """A sequence is forked and relabelled, its copies go their own ways, side by side in a batch."""
     t = tokens_of(decoder)
     ctx = Context(decoder, n_seq_max=4)
 
-    def decode(*rows: tuple[int, int, int]) -> npt.NDArray[np.float32]:
-        batch = Batch()
-        for token, pos, seq in rows:
-            batch.add(token, pos, [seq], logits=True)
-        return ctx.decode(batch).numpy()
-
+    decode = partial(decode_rows, ctx)
     got = [decode(*((x, i, 0) for i, x in enumerate(t[:6])))[-1:]]
     ctx.cache.seq_cp(0, 1)
     got.append(decode((t[6], 6, 0), (t[7], 6, 1)))
@@ -97,12 +101,7 @@ def check_hybrid_script(decoder: Decoder, name: str, golden: Any) -> None:
     t = tokens_of(decoder)
     ctx = Context(decoder, n_ctx=128, n_seq_max=4, type_k="f32", type_v="f32")
 
-    def decode(*rows: tuple[int, int, int]) -> npt.NDArray[np.float32]:
-        batch = Batch()
-        for token, pos, seq in rows:
-            batch.add(token, pos, [seq], logits=True)
-        return ctx.decode(batch).numpy()
-
+    decode = partial(decode_rows, ctx)
     got = [decode(*((x, i, 0) for i, x in enumerate(t[:6])))[-1:]]
     ctx.cache.seq_cp(0, 1)
     got.append(decode((t[6], 6, 0), (t[7], 6, 1)))

@@ -163,7 +163,7 @@ def _check_sequences(
 ) -> None:
     """Ids in range, and sequences that share a token still hold the same text.
 
-    A token of several sequences attends as the first one, so the others must see the same cells.
+    A token of several sequences attends as one of them, so the others must see the same cells.
     (llama.cpp compares only their lowest and highest positions.)
     """
     if not seqs:

@@ -271,8 +271,6 @@ class HybridCache(KVCache):
 
     def rewind_to_followers(self, seq: int) -> None:
         """Within a step, cut a sequence where the pools beside the first end, whose states were read."""
-        step = self.current_step
-        assert isinstance(step, HybridStep)  # noqa: S101  the reader makes it
         length = 1 + max(int(pool.seq_pos_max(seq)) for pool in self.followers)
         self._cut(seq, length)
         for mark in self._marks:

@@ -103,7 +103,7 @@ class Run:
         device = getattr(context, "device", torch.device("cpu"))
         self._drawing: Drawing = make_drawing(requests, sample_on, device, self._n_tokens, n_ctx)
         self._loop: DecodeLoop | None = None
-        if steps_ahead != 1:
+        if steps_ahead != 1 or isinstance(steps_ahead, bool):
             if not isinstance(self._drawing, DeviceDrawing):
                 raise ParameterError(
                     "steps_ahead", "steps ahead are drawn on the device: give sample_on='device'"

@@ -7,7 +7,7 @@ function of its inputs.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -21,11 +21,11 @@ Four = tuple[Tensor, Tensor, Tensor, Tensor]
 
 def _made(call: Call) -> Four:
     """The outputs, those that were not asked for with no elements."""
-    made: Any = tuple(
+    made = tuple(
         call.logits.new_empty((0,) if shape is None else shape, dtype=getattr(torch, dtype))
         for shape, dtype in call.outputs()
     )
-    return made  # type: ignore[no-any-return]
+    return cast(Four, made)
 
 
 def _checked(call: Call) -> tuple[Call, Four]:

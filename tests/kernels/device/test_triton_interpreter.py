@@ -26,7 +26,15 @@ from aleator.kernels.device import triton_chain
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
 from tests.kernels.device.chains import BIAS, CHAINS, DRAW, MASK, PENALTIES, K
-from tests.test_device_chain import FAMILIES, SAMPLERS, expected, rows_of
+from tests.test_device_chain import (
+    FAMILIES,
+    SAMPLERS,
+    TEMPLATE,
+    edit_and_compare,
+    expected,
+    random_chain,
+    rows_of,
+)
 
 # What is slow under the interpreter runs on some families, unless ALEATOR_ALL is set.
 SOME = FAMILIES if os.environ.get("ALEATOR_ALL") else ("normal", "flat", "ties", "special")
@@ -129,55 +137,9 @@ def test_eight_rows_with_all_paths() -> None:
     assert not any(device.paths().values())
 
 
-TEMPLATE = [
-    S.LogitBias(), S.Penalties(), S.TopK(top_k=40), S.TypicalP(), S.TopP(top_p=0.9), S.MinP(), S.XTC(),
-    S.Temperature(temperature=0.8), S.Dist(),
-]  # fmt: skip
-
-
-def random_chain(random_: random.Random) -> SamplerChain:
-    choices: list[Any] = [
-        S.LogitBias(logit_bias={random_.randrange(50): random_.uniform(-3, 3)}),
-        S.Penalties(penalty_last_n=random_.randrange(-1, 9), repetition_penalty=1.2),
-        S.TopK(top_k=random_.randrange(0, 60)),
-        S.TypicalP(typical_p=random_.random()),
-        S.TopP(top_p=random_.random()),
-        S.MinP(min_p=random_.random() / 5),
-        S.XTC(xtc_probability=random_.random(), xtc_threshold=random_.random() / 5),
-        S.Temperature(temperature=random_.uniform(0.0, 2.0)),
-    ]
-    kept = [sampler for sampler in choices if random_.random() < 0.7]
-    return SamplerChain(
-        [*kept, S.Dist()], seed=random_.randrange(2**63), completion=random_.randrange(9)
-    )
-
-
 def test_rows_with_different_chains_come_go_and_move() -> None:
-    random_ = random.Random(int(os.environ.get("ALEATOR_SEED", "1")))
-    device = DeviceChain(TEMPLATE, 5, 64, max_tokens=300, kernels="triton")
-    chains = [SamplerChain(TEMPLATE, seed=0) for _ in range(5)]
-    for step in range(int(os.environ.get("ALEATOR_CASES", "15"))):
-        row = random_.randrange(5)
-        what = random_.randrange(5)
-        if what == 0:
-            chains[row] = random_chain(random_)
-            for token in random_.choices(range(64), k=random_.randrange(5)):
-                chains[row].accept(token)
-            device.set_row(row, chains[row])
-        elif what == 1:
-            n = random_.randrange(len(chains[row].history) + 1)
-            chains[row].rollback(n)
-            device.rollback(row, n)
-        elif what == 2:
-            order = random_.sample(range(5), 5)
-            chains = [chains[i] for i in order]
-            device.permute(order)
-        elif what == 3:
-            chains[row].accept(7, generated=True)
-            device.accept(row, 7, generated=True)
-        batch = random_.randrange(1, 6)
-        z = rows_of(FAMILIES[step % len(FAMILIES)], batch, 64, step)
-        assert device.sample(torch.from_numpy(z)).tolist() == expected(chains[:batch], z), step
+    seed, steps = os.environ.get("ALEATOR_SEED", "1"), os.environ.get("ALEATOR_CASES", "15")
+    edit_and_compare("triton", int(seed), int(steps))
 
 
 def test_mirostat_rolls_back() -> None:
