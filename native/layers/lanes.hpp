@@ -242,7 +242,7 @@ static inline float block_of(const uint8_t* p, vf (&v)[block_elements / lanes]) 
 template <class Read>
 constexpr bool blocks = std::is_same_v<Read, ReadQ8_0> || std::is_same_v<Read, ReadQ4_0>;
 
-// Calls f(Read{}) for the stored type.
+// Calls f(Read{}) for a type that the cache stores.
 template <class F>
 static inline void with_reader(Stored type, F&& f) {
   switch (type) {
@@ -256,6 +256,8 @@ static inline void with_reader(Stored type, F&& f) {
       return f(ReadQ8_0{});
     case Stored::q4_0:
       return f(ReadQ4_0{});
+    default:
+      return;
   }
 }
 

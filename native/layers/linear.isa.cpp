@@ -36,19 +36,9 @@ static void tile(const Weights& w, int64_t row, const float* x, int64_t x_stride
       // page.
       __builtin_prefetch(pr + Read::bytes(i) + 4 * R * w.row_bytes, 0, 2);
       vf ws[Read::step / lanes];
-      if constexpr (blocks<Read>) {
-        const float d = block_of<Read>(pr + Read::bytes(i), ws);
-        for (int t = 0; t < T; t++) {
-          vf part = ws[0] * load(x + t * x_stride + i);
-          for (int k = 1; k < Read::step / lanes; k++)
-            part += ws[k] * load(x + t * x_stride + i + k * lanes);
-          total[r][t] += part * d;
-        }
-      } else {
-        Read::group(pr, i, ws);
-        for (int k = 0; k < Read::step / lanes; k++)
-          for (int t = 0; t < T; t++) total[r][t] += ws[k] * load(x + t * x_stride + i + k * lanes);
-      }
+      Read::group(pr, i, ws);
+      for (int k = 0; k < Read::step / lanes; k++)
+        for (int t = 0; t < T; t++) total[r][t] += ws[k] * load(x + t * x_stride + i + k * lanes);
     }
   if (i < w.in) {  // zeros fill the last step: the same operations as above, so the same rounding
                    // in every tile
@@ -177,9 +167,20 @@ static void many(const Weights& w, int64_t begin, int64_t end, const Input& in, 
   }
 }
 
+// Calls f(Read{}) for a type of single numbers.
+template <class F>
+static inline void with_floats(Stored type, F&& f) {
+  if (type == Stored::f32) return f(ReadF32{});
+  if (type == Stored::f16) return f(ReadF16{});
+  f(ReadBF16{});
+}
+
 void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                  int64_t y_stride) {
-  with_reader(w.type, [&](auto read) {
+  if (in_blocks(w.type))
+    return block_rows(w, begin, end, block_shape(w.type).elements == 32 ? x.small : x.large, y,
+                      y_stride);
+  with_floats(w.type, [&](auto read) {
     if (x.packed)
       many<decltype(read)>(w, begin, end, x, y, y_stride);
     else
@@ -188,7 +189,8 @@ void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, f
 }
 
 void read_row(const Weights& w, int64_t row, float* y) {
-  with_reader(w.type,
+  if (in_blocks(w.type)) return read_block_row(w, row, y);
+  with_floats(w.type,
               [&](auto read) { widen<decltype(read)>(w.data + row * w.row_bytes, 0, w.in, y); });
 }
 

@@ -5,10 +5,25 @@
 
 namespace aleator {
 
-// f16 and bf16 widen exactly.  ggml's blocks of 32 elements: q8_0 is one f16 scale and 32 int8, 34
-// bytes; q4_0 one f16 scale and 16 bytes of nibbles, 8 more than the value, byte i holding elements
-// i (low) and i + 16, 18 bytes.
-enum class Stored : int { f32, f16, bf16, q8_0, q4_0 };
+// f16 and bf16 widen exactly.  The others are ggml's blocks (ggml-common.h); layers/blocks.hpp
+// reads them.
+enum class Stored : int {
+  f32,
+  f16,
+  bf16,
+  q8_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  iq4_nl,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq4_xs
+};
 
 struct Weights {
   const uint8_t* data = nullptr;  // rows of row_bytes each; any alignment
@@ -18,13 +33,23 @@ struct Weights {
   const float* bias = nullptr;  // [out] or none
 };
 
+// How a type is stored: so many elements in so many bytes.
+struct BlockShape {
+  const char* name;
+  int64_t elements, bytes;
+};
+constexpr BlockShape block_shapes[] = {
+    {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},      {"Q8_0", 32, 34},
+    {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},    {"Q5_1", 32, 24},
+    {"IQ4_NL", 32, 18}, {"Q2_K", 256, 84},  {"Q3_K", 256, 110},  {"Q4_K", 256, 144},
+    {"Q5_K", 256, 176}, {"Q6_K", 256, 210}, {"IQ4_XS", 256, 136}};
+constexpr BlockShape block_shape(Stored type) { return block_shapes[int(type)]; }
+
 constexpr int64_t block_elements = 32, q8_0_bytes = 34, q4_0_bytes = 18;
-constexpr bool in_blocks(Stored type) { return type == Stored::q8_0 || type == Stored::q4_0; }
+constexpr bool in_blocks(Stored type) { return block_shape(type).elements > 1; }
 // Bytes of n elements; n fills whole blocks.
 constexpr int64_t stored_bytes(Stored type, int64_t n) {
-  if (type == Stored::q8_0) return n / block_elements * q8_0_bytes;
-  if (type == Stored::q4_0) return n / block_elements * q4_0_bytes;
-  return n * (type == Stored::f32 ? 4 : 2);
+  return n / block_shape(type).elements * block_shape(type).bytes;
 }
 
 }  // namespace aleator
