@@ -13,7 +13,8 @@ import torch
 from aleator.cache import KVCache, RecurrentCache, shift
 from aleator.core.errors import CacheFull, CannotRewind, InvalidBatch, ParameterError
 from aleator.generate import Batch, Context
-from aleator.models.decoder import Block, Decoder
+from aleator.models.block import Block
+from aleator.models.decoder import Decoder
 from aleator.models.layers.native_step import NativeStep
 
 F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
