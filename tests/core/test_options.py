@@ -44,8 +44,8 @@ def test_defaults_are_in_range_and_wrong_values_are_refused_by_name(cls: Any, ea
         wrong.append(True)
     if each.type in (int, float):
         wrong += ["5", float("nan")]
-        wrong += [each.low - 1] * (each.low is not None)
-        wrong += [each.high + 1] * (each.high is not None)
+        wrong += [] if each.low is None else [each.low - 1]
+        wrong += [] if each.high is None else [each.high + 1]
     if each.choices:
         wrong.append("nonsense")
     if not each.optional and each.type in (int, float, bool, str):
