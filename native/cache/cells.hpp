@@ -18,8 +18,8 @@
 
 #include "cache/bitmap.hpp"
 #include "cache/free_runs.hpp"
-#include "cache/part.hpp"
 #include "cache/owner_sets.hpp"
+#include "cache/part.hpp"
 #include "cache/runs.hpp"
 
 namespace aleator::cache {

@@ -9,7 +9,7 @@ namespace aleator::cache {
 
 namespace {
 
-constexpr int kAttempts = 16;  // of a call that interrupts break off
+constexpr int kAttempts = 16;                            // of a call that interrupts break off
 constexpr auto kSlice = std::chrono::milliseconds(100);  // signals are looked for as often
 
 // Calls until it is done; the last interrupt, if any.
@@ -46,9 +46,9 @@ nb::object Journal::current() const {
 
 void Journal::wait() {
   const unsigned long me = PyThread_get_thread_ident();
-  if (frames_.empty() || thread_ == me) return;
+  if (!busy_ || thread_ == me) return;
   const auto start = std::chrono::steady_clock::now();
-  while (!frames_.empty()) {
+  while (busy_) {
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     if (lock_timeout && waited.count() >= *lock_timeout) {
       nb::object error = nb::module_::import_("aleator.core.errors").attr("CacheBusy");
@@ -57,7 +57,8 @@ void Journal::wait() {
       throw nb::python_error();
     }
     auto slice = std::chrono::duration<double>(kSlice);
-    if (lock_timeout) slice = std::min(slice, std::chrono::duration<double>(*lock_timeout) - waited);
+    if (lock_timeout)
+      slice = std::min(slice, std::chrono::duration<double>(*lock_timeout) - waited);
     {
       nb::gil_scoped_release release;
       std::unique_lock lock(mutex_);
@@ -67,9 +68,8 @@ void Journal::wait() {
   }
 }
 
-void Journal::left() noexcept {
-  if (!frames_.empty()) return;
-  thread_ = 0;
+void Journal::leave() noexcept {
+  if (!frames_.empty() || closing_ > 0) return;
   const std::lock_guard lock(mutex_);
   busy_ = false;
   idle_.notify_all();
@@ -98,7 +98,6 @@ void Journal::begin(nb::object owner) {
 }
 
 void Journal::commit() {
-  require_open();
   for (Member& member : parts_) member.part->commit();
   const Frame done = std::move(frames_.back());
   frames_.pop_back();
@@ -106,11 +105,13 @@ void Journal::commit() {
   // What they hold goes when all is done: it may run code of its own.
   const std::vector<Record> records = std::exchange(records_, {});
   const std::vector<Record> later = std::exchange(later_, {});
-  left();
   nb::object interrupt;
+  ++closing_;
   for (const Record& call : later)
     if (nb::object raised = persist(call.target, call.old); raised.is_valid())
       interrupt = std::move(raised);
+  --closing_;
+  leave();
   if (interrupt.is_valid()) raise(interrupt);
 }
 
@@ -143,7 +144,7 @@ nb::object Journal::rollback() noexcept {
   for (Member& member : parts_) member.part->rollback();
   const Frame done = std::move(frames_.back());
   frames_.pop_back();
-  left();
+  leave();
   return interrupt;
 }
 
@@ -184,10 +185,6 @@ nb::object Journal::run(nb::callable function, nb::args args, nb::kwargs kwargs,
   return result;
 }
 
-void Journal::require_open() const {
-  if (frames_.empty()) throw std::runtime_error("no step is under way");
-}
-
 void Journal::set(nb::object target, nb::str name, nb::object value) {
   if (!frames_.empty()) {
     nb::object old = nb::steal(PyObject_GetAttr(target.ptr(), name.ptr()));
@@ -221,12 +218,15 @@ void Journal::drop(nb::dict target, nb::object key) {
 }
 
 void Journal::undo(nb::callable function, nb::args args) {
-  require_open();
+  if (frames_.empty()) return;
   records_.push_back({Record::call, std::move(function), nb::object(), std::move(args)});
 }
 
 void Journal::after_commit(nb::callable function, nb::args args) {
-  require_open();
+  if (frames_.empty()) {
+    if (nb::object raised = persist(function, args); raised.is_valid()) raise(raised);
+    return;
+  }
   later_.push_back({Record::call, std::move(function), nb::object(), std::move(args)});
 }
 

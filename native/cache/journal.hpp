@@ -1,9 +1,9 @@
 // One undo log for everything that a cache can change.
 //
-// Between begin and commit every change is recorded before it is made: cells and states keep logs of
-// their own (parts), attributes and dictionary entries keep their old value, and what lies outside is
-// put back by calls that were given beforehand.  Frames nest: an inner one is committed to the outer
-// one, or taken back alone.
+// Between begin and commit every change is recorded before it is made: cells and states keep logs
+// of their own (parts), attributes and dictionary entries keep their old value, and what lies
+// outside is put back by calls that were given beforehand.  Frames nest: an inner one is committed
+// to the outer one, or taken back alone.
 //
 // Python runs signal handlers, and trace functions, only between its own bytecodes.  begin, record,
 // commit and rollback are one native call each, and so is run(), which stands around a Python
@@ -39,8 +39,8 @@ class Journal {
   // Waits for other threads; raises CacheBusy after lock_timeout.
   void begin(nb::object owner);
   void commit();
-  // Returns the interrupt that came while calls put things back, if there was one: an exception, else
-  // nothing.  Such calls were repeated.
+  // Returns the interrupt that came while calls put things back, if there was one: an exception,
+  // else nothing.  Such calls were repeated.
   nb::object rollback() noexcept;
 
   // The frames from the owner's on; without such a frame nothing happens.
@@ -71,14 +71,14 @@ class Journal {
   };
 
   void wait();
-  void left() noexcept;
-  void require_open() const;
+  void leave() noexcept;
 
   std::vector<Member> parts_;
   std::vector<Frame> frames_;
   std::vector<Record> records_, later_;
   uint64_t last_id_ = 0;
-  unsigned long thread_ = 0;  // which has frames open
+  int closing_ = 0;           // outermost frames whose calls after the commit are being made
+  unsigned long thread_ = 0;  // whose the frames are, while busy_
 
   std::mutex mutex_;
   std::condition_variable idle_;

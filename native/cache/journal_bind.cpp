@@ -72,7 +72,8 @@ ALEATOR_BIND(journal) {
           "function"_a, "args"_a, "kwargs"_a,
           nb::sig("def run(self, function: collections.abc.Callable[..., typing.Any], *args: "
                   "typing.Any, **kwargs: typing.Any) -> typing.Any"),
-          "Call a function in a frame of its own: what it changed stays if it returns, and is taken "
+          "Call a function in a frame of its own: what it changed stays if it returns, and is "
+          "taken "
           "back exactly if it raises anything at all.")
       .def(
           "attempt",
@@ -83,10 +84,10 @@ ALEATOR_BIND(journal) {
           nb::sig("def attempt(self, function: collections.abc.Callable[..., typing.Any], *args: "
                   "typing.Any, **kwargs: typing.Any) -> typing.Any"),
           "As run, but what it changed is taken back even if it returns.")
-      .def("set", &Journal::set, "target"_a, "name"_a, "value"_a,
+      .def("set", &Journal::set, "target"_a, "name"_a, "value"_a.none(),
            nb::sig("def set(self, target: object, name: str, value: object) -> None"),
            "Set an attribute.")
-      .def("put", &Journal::put, "target"_a, "key"_a, "value"_a,
+      .def("put", &Journal::put, "target"_a, "key"_a, "value"_a.none(),
            nb::sig("def put(self, target: dict[typing.Any, typing.Any], key: object, value: "
                    "object) -> None"),
            "Set an entry of a dictionary.")
@@ -97,12 +98,12 @@ ALEATOR_BIND(journal) {
            nb::sig("def undo(self, function: collections.abc.Callable[..., object], *args: object) "
                    "-> None"),
            "Have a call made if the innermost frame is taken back. To be said before the change; "
-           "the call may be made twice. RuntimeError outside of frames.")
+           "the call may be made twice. Outside of frames nothing is taken back.")
       .def("after_commit", &Journal::after_commit, "function"_a, "args"_a,
            nb::sig("def after_commit(self, function: collections.abc.Callable[..., object], *args: "
                    "object) -> None"),
-           "Have a call made once the outermost frame is committed; it may be made twice. "
-           "RuntimeError outside of frames.");
+           "Have a call made once the outermost frame is committed, or now outside of frames; it "
+           "may be made twice.");
 
   nb::class_<Transaction>(m, "Transaction",
                           "A block under `with` whose changes are taken back exactly if it raises "

@@ -40,7 +40,8 @@ int64_t States::held(int32_t first) const {
 void States::grow(int32_t n) {
   if (n < 1) return;
   Bitmap free(n_rows() + n, false);
-  for (int64_t row = free_.next(0); row < n_rows(); row = free_.next(row + 1)) free.add(row, row + 1);
+  for (int64_t row = free_.next(0); row < n_rows(); row = free_.next(row + 1))
+    free.add(row, row + 1);
   free.add(n_rows(), n_rows() + n);
   holders_.resize(holders_.size() + static_cast<size_t>(n));
   free_ = std::move(free);

@@ -18,7 +18,8 @@ nb::tuple tuple_of(const States::History& history) {
   nb::object made = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(history.size())));
   if (!made.is_valid()) throw nb::python_error();
   Py_ssize_t i = 0;
-  for (const auto& state : history) PyTuple_SET_ITEM(made.ptr(), i++, pair_of(state).release().ptr());
+  for (const auto& state : history)
+    PyTuple_SET_ITEM(made.ptr(), i++, pair_of(state).release().ptr());
   return nb::borrow<nb::tuple>(made);
 }
 
