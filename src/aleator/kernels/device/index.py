@@ -36,6 +36,8 @@ def _home(sampler: Any) -> tuple[str, str] | None:
         return ("user", "DeviceUser") if callable(getattr(user, "apply_device", None)) else None
     if sampler.name == "dist":
         return ("dist", _DRAWS[sampler.draw]) if sampler.draw in _DRAWS else None
+    if sampler.name == "penalties" and sampler.repetition_per != "token":
+        return None
     return (sampler.name, _BY_NAME[sampler.name]) if sampler.name in _BY_NAME else None
 
 
