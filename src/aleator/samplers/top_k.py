@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler, only_portable
 
 TOP_K = Parameter(
