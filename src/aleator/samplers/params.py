@@ -52,11 +52,13 @@ def _constraint(name: str, value: Any) -> ConstraintSampler:
     return JSONSchema(value) if name == "json_schema" else Regex(value)
 
 
+OF_ALL = (MIROSTAT, REPETITION_UNDER_GRAMMAR)
+"""Parameters of the whole chain rather than of a sampler."""
+
 # Every parameter of every sampler, by name.  Flags, tables and tests are made from these.
 PARAMETERS: dict[str, Parameter] = unique(
     [
-        MIROSTAT,
-        REPETITION_UNDER_GRAMMAR,
+        *OF_ALL,
         *(p for cls in SAMPLERS if cls is not TokenMask for p in cls.parameters()),
     ]
 )
