@@ -366,11 +366,13 @@ class LanguageModel:
                 drawn, session = len(prompt.tokens) - prompt.n_prompt, prompt
                 prompt = prompt.tokens
             tokens = self.prompt_tokens(prompt, parse_special=parse_special)
-            text = (
-                prompt
-                if isinstance(prompt, str)
-                else self.tokenizer.decode(tokens, skip_special=True)
-            )
+            text = ""
+            if echo:
+                text = (
+                    prompt
+                    if isinstance(prompt, str)
+                    else self.tokenizer.decode(tokens, skip_special=True)
+                )
             for completion in range(n):
                 chain = SamplerChain(
                     samplers, chosen.numerics, completion=completion, grammar=samplers.grammar
@@ -391,7 +393,7 @@ class LanguageModel:
                         logprobs=logprobs,
                         context_shift=context_shift,
                         n_keep=self._n_keep(n_keep, tokens, drawn),
-                        echo=text if echo else "",
+                        echo=text,
                         observe=observe,
                         spell=self.spelling(chain) if jump_forward else None,
                         ending=self.ending(chain, chosen, finish),

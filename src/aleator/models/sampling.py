@@ -80,7 +80,7 @@ def from_generation_config(fields: Fields) -> dict[str, Any]:
         ParameterError: the file asks for a way to choose tokens that is not supported.
     """
     for name, neutral in _REFUSED.items():
-        value = fields.get(name)
+        value = fields.values.get(name)
         if value is not None and value != neutral:
             raise ParameterError(
                 name,
