@@ -313,7 +313,7 @@ def _unknown(name: str) -> ParameterError:
 
 def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Values of ``general.sampling.*`` by our names; an unknown key is refused."""
-    by_key = {p.metadata: p.name for p in PARAMETERS.values() if p.metadata}
+    by_key = {p.metadata or p.name: p.name for p in PARAMETERS.values()}
     values: dict[str, Any] = {}
     for key, value in metadata.items():
         if key == "sequence":
