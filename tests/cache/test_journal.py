@@ -67,19 +67,28 @@ def test_what_is_raised_takes_everything_back() -> None:
 def test_an_inner_frame_is_taken_back_alone_or_with_the_outer_one() -> None:
     thing = Thing()
     before = thing.seen()
-    with pytest.raises(KeyError), Transaction(thing.journal):
-        thing.change("x")
-        middle = thing.seen()
-        with pytest.raises(ValueError, match="inner"), Transaction(thing.journal):
+
+    def inner() -> None:
+        with Transaction(thing.journal):
             thing.change("xy")
             raise ValueError("inner")
-        assert thing.seen() == middle
-        thing.whole("xyz")
-        with Transaction(thing.journal) as cancelled:
-            assert thing.journal.current is cancelled
-            thing.change("xyz")
-            cancelled.cancel()
-        raise KeyError
+
+    def outer() -> None:
+        with Transaction(thing.journal):
+            thing.change("x")
+            middle = thing.seen()
+            with pytest.raises(ValueError, match="inner"):
+                inner()
+            assert thing.seen() == middle
+            thing.whole("xyz")
+            with Transaction(thing.journal) as cancelled:
+                assert thing.journal.current is cancelled
+                thing.change("xyz")
+                cancelled.cancel()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        outer()
     assert thing.seen() == before
     assert thing.journal.current is None
 
@@ -98,7 +107,8 @@ def test_frames_have_numbers_of_their_own() -> None:
 
 
 def test_calls_after_the_commit_are_made_once_all_is_done() -> None:
-    thing, calls = Thing(), []
+    thing = Thing()
+    calls: list[int] = []
     with Transaction(thing.journal):
         with Transaction(thing.journal):
             thing.journal.after_commit(calls.append, thing.journal.depth)
@@ -132,9 +142,12 @@ def test_a_call_that_is_interrupted_is_made_again() -> None:
             raise KeyboardInterrupt
         done.append(journal.depth)
 
-    with pytest.raises(KeyboardInterrupt), Transaction(journal):
+    def fail() -> None:
         journal.undo(put_back)
         raise ValueError
+
+    with pytest.raises(KeyboardInterrupt):
+        journal.run(fail)
     assert (done, journal.depth) == ([1], 0)
 
 

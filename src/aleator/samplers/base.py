@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, parameters_of
-from aleator.kernels import host
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,14 @@ class Sampler(ABC):
             if "parameter" in field.metadata:
                 checked = field.metadata["parameter"].check(getattr(self, field.name))
                 object.__setattr__(self, field.name, checked)
+
+    @classmethod
+    def asked_for(cls, values: Mapping[str, Any]) -> bool:
+        """Whether these parameters, all there are by name, make this sampler do something."""
+        made = object.__new__(cls)  # without the checks, for which text may need a tokenizer
+        for p in cls.parameters():
+            object.__setattr__(made, p.name, values.get(p.name, p.neutral))
+        return bool(cls.parameters()) and not made.neutral
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Sampler:
@@ -183,7 +191,7 @@ def check_llama_seed(seed: int) -> int:
     return seed
 
 
-def only_portable(parameter: str, value: str, allowed: str) -> ParameterError:
+def only_portable(parameter: str, value: str | int, allowed: str | int) -> ParameterError:
     """The error for a value that llama.cpp has no counterpart of."""
     return ParameterError(
         parameter,

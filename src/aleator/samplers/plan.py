@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aleator.kernels.device.index import has_device_form
 from aleator.samplers.base import Sampler
+from aleator.samplers.device_forms import has_device_form
 from aleator.samplers.top_k import TopK
 
 
@@ -81,5 +81,5 @@ def make_plan(
 
 def bound(samplers: Sequence[Sampler]) -> int:
     """How many candidates these leave at most; 0: all."""
-    ks = [s.top_k for s in samplers if isinstance(s, TopK) and not s.neutral]
+    ks = [s.most for s in samplers if isinstance(s, TopK) and not s.neutral]
     return min(ks, default=0)

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare, single
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 TOP_N_SIGMA = Parameter(
     "top_n_sigma", float, -1.0, "keep logits within this many deviations of the best; 0 or less is off",
-    low=-1, high=1e6, aliases=("nsigma",), flags=("--top-nsigma", "--top-n-sigma"),
+    low=-1e30, high=1e6, aliases=("nsigma",), flags=("--top-nsigma", "--top-n-sigma"),
 )  # fmt: skip
 
 

@@ -1,0 +1,319 @@
+"""Reads GGUF files, versions 2 and 3 (github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+
+The file is memory-mapped, and hostile until checked: every count and length is compared with the
+bytes that are left before anything is allocated or read.  Opening walks over the metadata and the
+list of tensors; values are decoded when asked for, tensor data never.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator import _native
+from aleator.core.errors import FileFormatError
+from aleator.models.files.fields import Fields
+from aleator.models.files.mapping import map_file
+from aleator.models.files.tensor_types import BY_ID, StoredTensor, unsupported_type
+
+_STRING, _ARRAY, _BOOL = 8, 9, 7
+# Value types of fixed size: number -> struct code.
+_SCALARS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "B",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
+_MIN_ENTRY = 8 + 1 + 4 + 1  # key length, key, value type, value
+_MIN_TENSOR = 8 + 1 + 4 + 8 + 4 + 8  # name length, name, dimensions, one of them, type, offset
+_FOREIGN = {
+    b"PK\x03\x04": "a zip archive, perhaps a PyTorch checkpoint, which could run code when loaded",
+    b"vers": "a Git LFS pointer, not the file itself: fetch it with `git lfs pull`",
+    b"lmgg": "a GGML file from before GGUF",
+    b"tjgg": "a GGJT file from before GGUF",
+}
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An entry of the file's list of tensors; ``offset`` counts from the start of the file."""
+
+    name: str
+    type_id: int  # ggml_type
+    shape: tuple[int, ...]  # PyTorch's order: the reverse of the file's
+    offset: int
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Where a metadata value lies: ``count`` elements of type ``kind`` at ``offset``."""
+
+    kind: int
+    count: int
+    offset: int
+    is_array: bool
+
+
+class _Cursor:
+    """Reads forward through the file, never past its end."""
+
+    def __init__(self, path: Path, data: NDArray[np.uint8]) -> None:
+        self.path, self.data, self.offset = path, data, 0
+        self.view = data.data
+
+    def error(self, field: str, message: str, offset: int | None = None) -> FileFormatError:
+        return FileFormatError(
+            self.path, message, field=field, offset=self.offset if offset is None else offset
+        )
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.offset
+
+    def take(self, size: int, field: str) -> int:
+        """Move over ``size`` bytes; the offset where they start."""
+        if size > self.left:
+            raise self.error(
+                field, f"the file is cut short or damaged: {size} bytes needed, {self.left} left"
+            )
+        start = self.offset
+        self.offset += size
+        return start
+
+    def number(self, code: str, field: str) -> Any:
+        start = self.take(struct.calcsize(code), field)
+        return struct.unpack_from("<" + code, self.view, start)[0]
+
+    def name(self, field: str) -> str:
+        length = self.number("Q", field)
+        start = self.take(length, field)
+        try:
+            text = bytes(self.view[start : start + length]).decode()
+        except UnicodeDecodeError as error:
+            raise self.error(field, f"is not UTF-8: {error.reason}", start) from None
+        if not text:
+            raise self.error(field, "is empty", start)
+        return text
+
+
+class _Metadata(Mapping[str, Any]):
+    """Key -> int, float, bool, str, or a list of one of them, decoded at each access."""
+
+    def __init__(self, cursor: _Cursor, entries: dict[str, _Entry]) -> None:
+        self._cursor, self._entries = cursor, entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __getitem__(self, key: str) -> Any:
+        entry = self._entries[key]
+        values = self._decode(key, entry)
+        return values if entry.is_array else values[0]
+
+    def array_length(self, key: str) -> int | None:
+        entry = self._entries.get(key)
+        return entry.count if entry and entry.is_array else None
+
+    def _decode(self, key: str, entry: _Entry) -> list[Any]:
+        cursor = self._cursor
+        if entry.kind == _STRING:
+            strings, offset = _native.gguf_read_strings(cursor.data, entry.offset, entry.count)
+            if len(strings) < entry.count:
+                raise cursor.error(key, f"string {len(strings)} is not UTF-8", offset)
+            return list(strings)
+        dtype = np.dtype(_SCALARS[entry.kind]).newbyteorder("<")
+        end = entry.offset + entry.count * dtype.itemsize
+        values = cursor.data[entry.offset : end].view(dtype)
+        if entry.kind == _BOOL:
+            if (values > 1).any():
+                raise cursor.error(key, "a boolean is neither 0 nor 1", entry.offset)
+            values = values.astype(bool)
+        return list(values.tolist())
+
+
+class GGUFFile:
+    """An open GGUF file, which must not change while it is open.
+
+    ``metadata`` is a lazy mapping of its keys to Python values; ``fields`` (of which ``require``
+    and ``get`` are short forms) gives the same with checks of presence, type and range;
+    ``tensors`` lists name -> :class:`TensorInfo`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open ``path``; raises ModelNotFound, or FileFormatError for an unsound GGUF file."""
+        self.path = Path(path)
+        self.data = map_file(path)
+        cursor = _Cursor(self.path, self.data)
+        self.version = _read_version(cursor)
+        n_tensors = _read_count(cursor, "tensor_count", _MIN_TENSOR)
+        n_entries = _read_count(cursor, "metadata_kv_count", _MIN_ENTRY)
+        entries: dict[str, _Entry] = {}
+        for index in range(n_entries):
+            key = cursor.name(f"metadata key {index}")
+            if key in entries:
+                raise cursor.error(key, "the key occurs twice")
+            entries[key] = _walk_value(cursor, key)
+        self._metadata = _Metadata(cursor, entries)
+        self.metadata: Mapping[str, Any] = self._metadata
+        self.fields = Fields(self.path, self.metadata)
+        self.require, self.get = self.fields.require, self.fields.get
+        self.alignment = self.fields.integer("general.alignment", 1, 1 << 30, default=32)
+        if self.alignment & (self.alignment - 1):
+            raise self.fields.error(
+                "general.alignment", f"the alignment {self.alignment} is not a power of two"
+            )
+        self.tensors = _read_tensors(cursor, n_tensors, self.alignment)
+
+    def array_length(self, key: str) -> int | None:
+        """Length of the array ``key`` without decoding it; None where the file has none."""
+        return self._metadata.array_length(key)
+
+    def stored(self, name: str) -> StoredTensor:
+        """The tensor ``name`` as the file stores it.
+
+        Raises FileFormatError if there is none of that name, and UnsupportedModel if its type is
+        not one of :data:`TENSOR_TYPES`.
+        """
+        if name not in self.tensors:
+            raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
+        info = self.tensors[name]
+        if info.type_id not in BY_ID:
+            raise unsupported_type(self.path, name, info.type_id)
+        size = _tensor_bytes(info)
+        return StoredTensor(
+            BY_ID[info.type_id].name, info.shape, self.data[info.offset : info.offset + size]
+        )
+
+
+def _read_version(cursor: _Cursor) -> int:
+    magic = bytes(cursor.view[:4])
+    if magic != b"GGUF":
+        what = _FOREIGN.get(magic, f"it starts with {magic!r} instead of b'GGUF'")
+        raise cursor.error("magic", f"not a GGUF file: {what}")
+    cursor.offset = 4
+    version = int(cursor.number("I", "version"))
+    if version not in (2, 3):
+        swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+        if swapped in (1, 2, 3):
+            raise cursor.error("version", "a big-endian GGUF file; only little-endian is read", 4)
+        raise cursor.error("version", f"GGUF version {version}; versions 2 and 3 are read", 4)
+    return version
+
+
+def _read_count(cursor: _Cursor, field: str, smallest: int) -> int:
+    """A count of entries that take at least ``smallest`` bytes each."""
+    start = cursor.offset
+    count = int(cursor.number("Q", field))
+    if count > cursor.left // smallest:
+        raise cursor.error(
+            field, f"the file claims {count} entries and has {cursor.left} bytes left", start
+        )
+    return count
+
+
+def _walk_value(cursor: _Cursor, key: str) -> _Entry:
+    """Move over the value of ``key``, which stays undecoded."""
+    kind_offset = cursor.offset
+    kind, count = cursor.number("I", key), 1
+    is_array = kind == _ARRAY
+    if is_array:
+        kind_offset = cursor.offset
+        kind = cursor.number("I", key)
+        if kind == _ARRAY:
+            raise cursor.error(key, "an array of arrays; no known model has one", kind_offset)
+        if kind == _STRING or kind in _SCALARS:
+            size = 8 if kind == _STRING else struct.calcsize(_SCALARS[kind])
+            count = _read_count(cursor, key, size)
+    if kind == _STRING:
+        start = cursor.offset
+        done, cursor.offset = _native.gguf_skip_strings(cursor.data, start, count)
+        if done < count:
+            raise cursor.error(key, f"string {done} of {count} reaches past the end of the file")
+        return _Entry(kind, count, start, is_array)
+    if kind not in _SCALARS:
+        raise cursor.error(key, f"unknown value type {kind}", kind_offset)
+    start = cursor.take(count * struct.calcsize(_SCALARS[kind]), key)
+    return _Entry(kind, count, start, is_array)
+
+
+def _read_tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInfo]:
+    tensors: dict[str, TensorInfo] = {}
+    for index in range(count):
+        name = cursor.name(f"tensor name {index}")
+        if name in tensors:
+            raise cursor.error(name, "the tensor is listed twice")
+        tensors[name] = _read_tensor(cursor, name, alignment)
+    start = -(-cursor.offset // alignment) * alignment
+    size, end, before = len(cursor.data), start, ""
+    for info in sorted(tensors.values(), key=lambda info: info.offset):
+        offset = start + info.offset
+        if offset < end:
+            raise cursor.error(info.name, f"its data overlaps that of {before!r}", offset)
+        end, before = offset + _tensor_bytes(info), info.name
+        if end > size:
+            raise cursor.error(
+                info.name,
+                f"the file is cut short: the tensor ends at {end}, the file at {size}",
+                size,
+            )
+        tensors[info.name] = TensorInfo(info.name, info.type_id, info.shape, offset)
+    return tensors
+
+
+def _read_tensor(cursor: _Cursor, name: str, alignment: int) -> TensorInfo:
+    """An entry of the list; its offset still counts from the start of the data."""
+    start = cursor.offset
+    n_dims = cursor.number("I", name)
+    if not 1 <= n_dims <= 4:
+        raise cursor.error(name, f"has {n_dims} dimensions; 1 to 4 are allowed", start)
+    dims = [int(cursor.number("Q", name)) for _ in range(n_dims)]
+    elements = 1
+    for dim in dims:
+        elements *= dim  # Python integers: no overflow
+    if not 0 < elements < 1 << 62:
+        raise cursor.error(name, f"its dimensions {dims} are zero or too large", start)
+    start = cursor.offset
+    type_id = cursor.number("I", name)
+    kind = BY_ID.get(type_id)
+    if kind and dims[0] % kind.block:
+        raise cursor.error(
+            name, f"rows of {dims[0]} are not whole {kind.name} blocks of {kind.block}", start
+        )
+    start = cursor.offset
+    offset = cursor.number("Q", name)
+    if offset % alignment:
+        raise cursor.error(
+            name, f"its data offset {offset} is not a multiple of {alignment}", start
+        )
+    return TensorInfo(name, type_id, tuple(reversed(dims)), offset)
+
+
+def _tensor_bytes(info: TensorInfo) -> int:
+    """Bytes of a tensor's data; 0 where its type, hence its size, is unknown."""
+    kind = BY_ID.get(info.type_id)
+    if kind is None:
+        return 0
+    elements = 1
+    for dim in info.shape:
+        elements *= dim
+    return elements // kind.block * kind.size

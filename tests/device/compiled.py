@@ -1,0 +1,76 @@
+"""Triton kernels compiled ahead of time for sm_90, as their instructions."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def compiled(
+    function: Any,
+    types: Mapping[str, Any],
+    warps: int,
+    registers: int | None = None,
+    exact: bool = True,
+    **constants: Any,
+) -> list[str]:
+    """The instructions of a kernel for sm_90, as in a launch with rows that are a multiple of 16 long.
+
+    ``types``: of its arguments, by name, nested as they are; ``*i64`` where it says nothing.  ``exact``:
+    nothing may be contracted or approximated.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia import compiler as nvidia
+    from triton.compiler import ASTSource
+
+    tools = Path(nvidia.__file__).parent / "bin"
+    if not (tools / "ptxas").exists() or not (tools / "cuobjdump").exists():
+        pytest.skip("this Triton comes without ptxas and cuobjdump")
+    names = function.arg_names
+    signature = {n: "constexpr" if n in constants else types.get(n, "*i64") for n in names}
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
+
+    def align(path: tuple[int, ...], name: str, given: Any) -> None:
+        if isinstance(given, tuple):
+            inner = getattr(given, "_fields", [name] * len(given))
+            for i, (field, each) in enumerate(zip(inner, given, strict=True)):
+                align((*path, i), field, each)
+        elif str(given).startswith("*") or (
+            name in ("stride", "q_stride", "n_vocab") and name not in constants
+        ):
+            attributes[path] = [["tt.divisibility", 16]]
+
+    for i, n in enumerate(names):
+        align((i,), n, signature[n])
+    options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False}
+    if registers:
+        options["maxnreg"] = registers
+    source = ASTSource(
+        function, signature, {(names.index(n),): v for n, v in constants.items()}, attributes
+    )
+    binary = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    if exact:  # every multiply and add is rounded by itself
+        for instruction in ("fma.rn.f32", "fma.rn.f64", "ex2.approx", "div.full", "div.approx"):
+            assert instruction not in binary.asm["ptx"], instruction
+    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"aleator-{os.getpid()}.cubin"
+    try:
+        path.write_bytes(binary.asm["cubin"])
+        sass = subprocess.run(
+            [tools / "cuobjdump", "-sass", path], capture_output=True, text=True, check=True
+        ).stdout
+    finally:
+        path.unlink()
+    found = re.findall(r"/\*[0-9a-f]{4,}\*/\s+([^;]*);", sass)
+    return [i for i in found if not re.match(r"NOP|BRA 0x", i)]
+
+
+def spills(instructions: list[str]) -> int:
+    """Accesses to local memory."""
+    return sum("LDL" in i or "STL" in i for i in instructions)
