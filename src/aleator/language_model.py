@@ -76,7 +76,7 @@ def load(
         n_threads: threads for decoding; None: all cores.
         n_threads_batch: threads for prefill; None: like ``n_threads``.
         flash_attn: fused attention.
-        type_k: type of the keys in the cache: "f32", "f16", "bf16", "q8_0", "q4_0".
+        type_k: type of the keys in the cache: "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl".
         type_v: type of the values in the cache.
         offload_kqv: keep the cache on the device that computes.
         keep_texts: keep what :meth:`LanguageModel.generate` computed in the cache while there is room, so that

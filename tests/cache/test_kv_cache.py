@@ -39,7 +39,7 @@ def test_storage_is_what_bytes_for_says_and_zeroed(caplog: pytest.LogCaptureFixt
 def test_other_types_are_refused(parameter: str, name: str) -> None:
     types: dict[str, Any] = {"type_k": "f16", "type_v": "f16", parameter: name}
     with pytest.raises(
-        ParameterError, match=f"{parameter} must be one of f32, f16, bf16, q8_0, q4_0"
+        ParameterError, match=f"{parameter} must be one of f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl"
     ):
         KVCache(SMALL, 16, **types)
     with pytest.raises(ParameterError, match=parameter):

@@ -62,8 +62,8 @@ class KVCache:
         layers: what each layer stores.
         n_cells: capacity in tokens, over all sequences.
         n_seq_max: sequence ids lie in [0, n_seq_max).
-        type_k: the type keys are stored in: "f32", "f16", "bf16", "q8_0" or "q4_0"; the last two
-            need heads of a multiple of 32 elements.
+        type_k: the type keys are stored in: "f32", "f16", "bf16", or in blocks "q8_0", "q5_1", "q5_0",
+            "q4_1", "q4_0", "iq4_nl", which need heads of a multiple of 32 elements.
         type_v: the same for values.
         device: where they are stored; a list has one device per layer.
         rotate: turns keys to new positions; None where positions cannot be shifted.

@@ -40,12 +40,12 @@ class Context:
             setting is the process's, and stays.
         n_threads_batch: the same for more than one token; None is ``n_threads``.
         flash_attn: use torch's fused attention for several tokens, which never holds the scores.
-        type_k: type keys are stored in: "f32", "f16", "bf16", "q8_0" or "q4_0".
+        type_k: type keys are stored in: "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0" or "iq4_nl".
         type_v: the same for values.
         offload_kqv: keep the cache and do attention on the decoder's device; otherwise on the CPU.
         device: where logits are returned; None is the decoder's device.
         v_layout: "token" or "channel", how values are laid out; None is llama.cpp's choice, "token" with
-            ``flash_attn`` and for q8_0 and q4_0, else "channel".
+            ``flash_attn`` and for types in blocks, else "channel".
         k_storage: "rotated", or "raw": keys are turned when they are read, which makes shifts exact for
             any type and costs time at every token.
         causal_attn: a token sees only those before it; otherwise every token of its sequence, and a

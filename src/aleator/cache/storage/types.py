@@ -46,14 +46,18 @@ TYPES: dict[str, StorageType] = {
         StorageType("f16", 1, 1, 2, torch.float16),
         StorageType("bf16", 30, 1, 2, torch.bfloat16),
         StorageType("q8_0", 8, 32, 34),
+        StorageType("q5_1", 7, 32, 24),
+        StorageType("q5_0", 6, 32, 22),
+        StorageType("q4_1", 3, 32, 20),
         StorageType("q4_0", 2, 32, 18),
+        StorageType("iq4_nl", 20, 32, 18),
     )
 }
 
 
 def storage_type(parameter: str, name: str) -> StorageType:
     """The type of this name; ParameterError, naming ``parameter``, if there is none."""
-    if name not in TYPES:
+    if not isinstance(name, str) or name not in TYPES:
         raise ParameterError(
             parameter, f"{parameter} must be one of {', '.join(TYPES)}, not {name!r}"
         )
