@@ -15,6 +15,7 @@ import ctypes
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,11 +46,15 @@ def main() -> None:
     """Write the file."""
     library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_LAZY)  # only some of it is there
     x = np.ascontiguousarray(rows())
-    found = {"x": x}
+    found: dict[str, Any] = {"x": x}
     for name, size in BYTES.items():
         out = np.zeros((len(x), WIDTH // 32 * size), np.uint8)
         quantise = getattr(library, f"quantize_row_{name}_ref")
-        quantise(x.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(x.size))
+        quantise(
+            x.ctypes.data_as(ctypes.c_void_p),
+            out.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_int64(x.size),
+        )
         found[name] = out
     np.savez_compressed(Path(__file__).parents[1] / "tests/data/golden_blocks.npz", **found)
 

@@ -82,7 +82,9 @@ def test_native_and_torch_layers_agree(name: str, dim: int, kind: str, flash_att
     blocks = kind in BLOCKS
     assert native.cache.values.by_channel == (not flash_attn and not blocks)
     # Rounding to the cache's type may go the other way where float32 sums differ in their last bit.
-    limit = {"f32": 1e-5, "f16": 5e-4, "bf16": 4e-3, "q8_0": 5e-3, "q5_0": 0.03, "q5_1": 0.03}.get(kind, 0.06)
+    limit = {"f32": 1e-5, "f16": 5e-4, "bf16": 4e-3, "q8_0": 5e-3, "q5_0": 0.03, "q5_1": 0.03}.get(
+        kind, 0.06
+    )
     for a, b in zip(edited(native), edited(layers), strict=True):
         assert apart(a, b) < limit
 

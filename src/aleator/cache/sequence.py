@@ -11,13 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.arguments import Uncopyable, checked_delta, checked_divisor
 from aleator.cache.formats.sequence_file import Restored, load_sequence, save_sequence
 from aleator.core.errors import CacheError, CannotRewind, ParameterError
+from aleator.core.integers import integer_in
 
 if TYPE_CHECKING:
     from aleator.cache.formats.state_file import Buffer
     from aleator.cache.kv_cache import KVCache
     from aleator.cache.prefix import Match
+
+MOST = 2**63 - 1
+"""Positions end below 2^31; larger numbers say "to the end"."""
 
 
 class Slid(NamedTuple):
@@ -49,7 +54,7 @@ class Checkpoint:
         return 0 if self.copy is None else int(self.copy.nbytes)
 
 
-class Sequence:
+class Sequence(Uncopyable):
     """One sequence of a :class:`KVCache`, made by :meth:`KVCache.sequence` or :meth:`fork`.
 
     As a context manager it gives up its cells and its id at the end.  Unlike llama.cpp's verbs it never
@@ -132,8 +137,8 @@ class Sequence:
             CacheFull: no sequence id is free.
 
         """
-        if upto is not None and upto < 0:
-            raise ParameterError("upto", f"upto must be 0 or more, not {upto}")
+        if upto is not None:
+            upto = integer_in("upto", upto, 0, MOST)
         other = self.cache.sequence()
         try:
             self.cache.seq_cp(self.id, other.id, 0, -1 if upto is None else upto)
@@ -160,8 +165,7 @@ class Sequence:
             CannotRewind: a layer with a window or a state has forgotten what came before ``n``.
 
         """
-        if n < 0:
-            raise ParameterError("n", f"n must be 0 or more, not {n}")
+        n = integer_in("n", n, 0, MOST)
         self.cache.seq_rm(self.id, n, -1)
 
     def checkpoint(self) -> Checkpoint:
@@ -257,6 +261,7 @@ class Sequence:
 
         """
         self._check_range(start, stop)
+        delta = checked_delta(delta)
         self.cache._require_shift()
         first = self.cache.cells.seq_runs(self.id, start, stop)[:1]
         if first and first[0][0] + delta < 0:
@@ -277,6 +282,7 @@ class Sequence:
 
         """
         self._check_range(start, stop)
+        divisor = checked_divisor(divisor)
         self.cache._require_shift()
         with torch.inference_mode(), self.cache.step():
             self.cache.unshare(self.id, start, stop)
@@ -297,9 +303,9 @@ class Sequence:
             CacheFull: no cells for copies of shared ones.
 
         """
-        for name, value in (("keep", keep), ("discard", 0 if discard is None else discard)):
-            if value < 0:
-                raise ParameterError(name, f"{name} must be 0 or more, not {value}")
+        keep = integer_in("keep", keep, 0, MOST)
+        if discard is not None:
+            discard = integer_in("discard", discard, 0, MOST)
         self.cache._require_shift()
         end = self.next
         left = max(0, end - keep)
@@ -313,6 +319,5 @@ class Sequence:
         return Slid(removed, self.next)
 
     def _check_range(self, start: int, stop: int) -> None:
-        for name, value in (("start", start), ("stop", stop)):
-            if value < 0:
-                raise ParameterError(name, f"{name} must be 0 or more, not {value}")
+        integer_in("start", start, 0, MOST)
+        integer_in("stop", stop, 0, MOST)

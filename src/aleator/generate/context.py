@@ -11,14 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.arguments import Uncopyable
+from aleator.cache.devices import checked_device
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import KVCache
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix import PrefixConfig, require_config
 from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.split import RULES
 from aleator.cache.storage import storage_type
 from aleator.cache.window import WindowCache, window_capacity
-from aleator.core.errors import Aborted, ParameterError
+from aleator.core.errors import Aborted, InvalidBatch, ParameterError
+from aleator.core.integers import integer_in
+from aleator.core.threads import checked_threads
 from aleator.generate.batch import Batch, checked_inputs
 from aleator.models.decoder import Decoder
 from aleator.models.layers.native_ssm import NativeSSM
@@ -27,7 +31,7 @@ from aleator.models.layers.native_step import NativeStep
 log = logging.getLogger(__name__)
 
 
-class Context:
+class Context(Uncopyable):
     """A decoder, a KV cache of ``n_ctx`` cells, and how to run batches through them.
 
     Args:
@@ -36,11 +40,12 @@ class Context:
         n_batch: batches are cut into pieces of at most this many tokens, and
         n_ubatch: those into micro-batches of at most this many, computed at once.
         n_seq_max: sequence ids lie in [0, n_seq_max).
-        n_threads: torch's CPU threads while decoding one token; None leaves torch's setting.  The
-            setting is the process's, and stays.
+        n_threads: torch's CPU threads while decoding one token, at most 16 per processor; None leaves
+            torch's setting.  The setting is the process's, and stays.
         n_threads_batch: the same for more than one token; None is ``n_threads``.
         flash_attn: use torch's fused attention for several tokens, which never holds the scores.
-        type_k: type keys are stored in: "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0" or "iq4_nl".
+        type_k: type keys are stored in: "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"
+            or "iq4_nl".
         type_v: the same for values.
         offload_kqv: keep the cache and do attention on the decoder's device; otherwise on the CPU.
         device: where logits are returned; None is the decoder's device.
@@ -122,9 +127,10 @@ class Context:
             )
         self.n_vocab = decoder.config.n_vocab
         if n_threads is not None:
-            _at_least("n_threads", n_threads, 1)
+            n_threads = checked_threads("n_threads", n_threads)
         if n_threads_batch is not None:
-            _at_least("n_threads_batch", n_threads_batch, 1)
+            n_threads_batch = checked_threads("n_threads_batch", n_threads_batch)
+        require_config(prefix)
         if swa_sinks and decoder.config.window is None:
             raise ParameterError("swa_sinks", f"swa_sinks={swa_sinks}: this model has no windows")
         self.n_threads = n_threads
@@ -135,7 +141,7 @@ class Context:
         if self.split not in RULES:
             raise ParameterError("split", f"split must be one of {', '.join(RULES)}, not {split!r}")
         self.abort_callback = abort_callback
-        self.device = decoder.device if device is None else torch.device(device)
+        self.device = decoder.device if device is None else checked_device("device", device)
         self._native: Any = None
         self.cache: KVCache
         states: RecurrentCache | None = None
@@ -239,6 +245,8 @@ class Context:
             Aborted: ``abort_callback`` said so.
 
         """
+        if not isinstance(batch, Batch):
+            raise InvalidBatch(-1, f"decode takes a Batch, not {batch!r}")
         with torch.inference_mode(), ExitStack() as stack:
             if self.cache.do_defrag:
                 stack.enter_context(self.cache.step()).defrag_if_asked()
@@ -323,8 +331,4 @@ class Context:
 
 
 def _at_least(name: str, value: int, low: int, high: int | None = None) -> int:
-    most = 2**31 - 1 if high is None else high
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= most:
-        allowed = f"[{low}, 2^31)" if high is None else f"[{low}, {high}]"
-        raise ParameterError(name, f"{name} must be an integer in {allowed}, not {value!r}")
-    return value
+    return integer_in(name, value, low, 2**31 - 1 if high is None else high)

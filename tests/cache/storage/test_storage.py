@@ -63,9 +63,7 @@ def test_write_read_take_put_copy(kind: str, layout: str, uniform: bool) -> None
     assert not any(t.any() for t in side.layers)
 
 
-@pytest.mark.parametrize(
-    ("k", "v"), list(product(("f32", *BLOCKS), ("f16", "q8_0", "q4_0")))
-)
+@pytest.mark.parametrize(("k", "v"), list(product(("f32", *BLOCKS), ("f16", "q8_0", "q4_0"))))
 def test_bytes_for_is_what_is_allocated(k: str, v: str) -> None:
     shapes = [LayerShape(2, 64, 32), LayerShape(1, 96, 64)]
     cache = KVCache(shapes, 7, type_k=k, type_v=v)

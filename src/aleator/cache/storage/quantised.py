@@ -1,4 +1,4 @@
-"""ggml's blocks of 32 elements (q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl), rotated by a Hadamard matrix where that helps.
+"""ggml's blocks of 32 elements, rotated by a Hadamard matrix where that helps.
 
 A block's scale follows from its largest element.  Where one channel is much larger than the others,
 as keys have it, these lose most of their bits; a Hadamard matrix spreads it over its block first.
@@ -8,6 +8,7 @@ It is its own inverse, so reading turns back, and native attention turns the que
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -189,7 +190,7 @@ def _nibbles(q: torch.Tensor) -> torch.Tensor:
 
 def _fifth_and_nibbles(q: torch.Tensor) -> torch.Tensor:
     places = torch.arange(8, dtype=torch.uint8, device=q.device)
-    bits = ((q >> 4 & 1).unflatten(-1, (4, 8)) << places).sum(-1).to(torch.uint8)
+    bits = ((q >> 4 & 1).view(*q.shape[:-1], 4, 8) << places).sum(-1).to(torch.uint8)
     return torch.cat((bits, _nibbles(q)), -1)
 
 
@@ -246,7 +247,7 @@ def _iq4_nl(v: torch.Tensor) -> _Quantised:
     something = v.abs().amax(-1, keepdim=True) >= _NOTHING
     scaled = v * torch.where(something, 1 / (_extreme(v) / values[0]), 0)
     q = torch.zeros_like(scaled, dtype=torch.uint8)
-    for below, above in zip(values[:-1], values[1:], strict=True):
+    for below, above in pairwise(values):
         q += scaled - below >= above - scaled
     value = values[q.long()]
     weighted = v * v * value
