@@ -18,7 +18,6 @@ from make_models import SPECS, write_model
 from aleator.cache import PrefixConfig
 from aleator.cache.devices import checked_device
 from aleator.core.errors import AleatorError, InvalidBatch, NotCopyable, ParameterError
-from aleator.core.threads import most_threads
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
@@ -171,9 +170,7 @@ def test_what_was_put_into_a_batch_by_hand_is_checked_when_it_is_decoded(model: 
         ("n_threads", 1.5),
         ("n_threads_batch", 10**6),
         ("n_threads_batch", "2"),
-        ("n_seq_max", 1.0),
         ("n_ctx", "64"),
-        ("n_ubatch", 4.0),
         ("n_rollback", True),
         ("type_k", 5),
     ],
@@ -192,10 +189,6 @@ def test_a_context_on_cuda_is_refused_where_there_is_none() -> None:
     with pytest.raises(ParameterError, match="device='cuda': torch finds 0 CUDA devices here"):
         context(device="cuda")
     assert checked_device("device", "cpu") == torch.device("cpu")
-
-
-def test_the_most_threads_are_allowed() -> None:
-    assert context(n_threads=most_threads()).n_threads == most_threads()
 
 
 @by_model

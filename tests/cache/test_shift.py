@@ -48,7 +48,7 @@ class Keys:
 
     def turned(self, layer: int, positions: Any = None) -> torch.Tensor:
         at = torch.from_numpy(np.asarray(self.positions if positions is None else positions))
-        return self.rotary.turn(self.raw[layer].clone(), self.rotary.angles(at, int(at.max())))
+        return self.rotary.rotate(self.raw[layer].clone(), self.rotary.angles(at, int(at.max())))
 
     def step(self) -> None:
         """What a decode does about shifts."""

@@ -10,7 +10,6 @@ import torch
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact, first_inexact, integer, integer_in, token_ids
-from aleator.core.threads import checked_threads, most_threads
 
 NONE: list[Any] = [
     1.0,
@@ -64,14 +63,3 @@ def test_token_ids() -> None:
     for tokens in ([-1], [2**31], [0, 2**40]):
         with pytest.raises(ParameterError, match=r"tokens: token ids must lie in \[0, 2\^31\)"):
             token_ids(tokens)
-
-
-def test_threads_end_at_a_multiple_of_the_processors() -> None:
-    assert checked_threads("n_threads", most_threads()) == most_threads()
-    for value in (0, most_threads() + 1, 10**6):
-        with pytest.raises(
-            ParameterError, match=r"n_threads must lie in .*: 16 for each of the \d+"
-        ):
-            checked_threads("n_threads", value)
-    with pytest.raises(ParameterError, match="n_threads must be an integer"):
-        checked_threads("n_threads", 1.5)

@@ -156,7 +156,7 @@ def test_after_a_context_shift_without_rows(tmp_path: Path) -> None:
         session = load(n_threads=1, n_ctx=32).load_session(tmp_path / "t")
         assert session.restored == 0
         assert "turned" in session.why_not
-    raw = Context(other, 32, k_storage="raw", prefix=PrefixConfig())
+    raw = Context(other, n_ctx=32, k_storage="raw", prefix=PrefixConfig())
     session = load_session(tmp_path / "s", raw, other.fingerprint)
     assert session.restored == 0
     assert "raw" in session.why_not

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aleator.core.errors import FileFormatError, ModelNotFound, TokenizerError, UnsupportedModel
-from aleator.models.gguf import GGUFFile
+from aleator.models.files.gguf import GGUFFile
 from aleator.text import TokenAttribute, Tokenizer, Vocabulary
 from tests.text import vocabularies
 from tests.text.vocabularies import byte_level, sentencepiece

@@ -1,9 +1,110 @@
-"""Which options of a cache are in range and go together."""
+"""What a cache is made of: its options, and which of them go together."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aleator.core.errors import ParameterError
 from aleator.core.integers import integer_in
+from aleator.core.options import Options, option
+
+STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+"""Types that keys and values are stored in (cache/storage/types.py says how)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheOptions(Options):
+    """What a cache is made of."""
+
+    n_ctx: int = option(
+        "cells, shared by all sequences; 0: as many as the model was trained with",
+        0,
+        low=0,
+        high=2**31 - 1,
+    )
+    n_seq_max: int = option("sequence ids lie in [0, n_seq_max)", 1, low=1, high=4096)
+    n_ubatch: int = option(
+        "tokens computed at once; at most n_batch",
+        512,
+        low=1,
+        high=2**31 - 1,
+        flags=("-ub", "--ubatch-size"),
+        portable=False,
+    )
+    flash_attn: bool = option(
+        "fused attention for several tokens, which never holds the scores; values are laid out for it",
+        True,
+        flags=("-fa", "--flash-attn"),
+        valued=True,
+        portable=False,
+    )
+    type_k: str = option(
+        "type that keys are stored in",
+        "f16",
+        choices=STORAGE_TYPES,
+        flags=("-ctk", "--cache-type-k"),
+        portable=False,
+    )
+    type_v: str = option(
+        "type that values are stored in",
+        "f16",
+        choices=STORAGE_TYPES,
+        flags=("-ctv", "--cache-type-v"),
+        portable=False,
+    )
+    offload_kqv: bool = option(
+        "keep the cache on the device that computes, and do attention there; otherwise on the CPU",
+        True,
+        off_flags=("-nkvo", "--no-kv-offload"),
+        off_help="keep the cache in the host's memory",
+        portable=False,
+    )
+    v_layout: str | None = option(
+        "how values are laid out",
+        None,
+        choices=("token", "channel"),
+        portable=False,
+        shown="llama.cpp's choice: token with flash_attn and for types of blocks, else channel",
+    )
+    k_storage: str = option(
+        "raw: keys are rotated when they are read, which makes shifts exact for any type and costs time at "
+        "every token",
+        "rotated",
+        choices=("rotated", "raw"),
+        portable=False,
+    )
+    policy: str = option(
+        "unified: all sequences share one pool of cells; streams: each has an equal share",
+        "unified",
+        choices=("unified", "streams"),
+        portable=False,
+    )
+    compat: str | None = option(
+        "llama-2024: tokens of a micro-batch lie in a row, as in llama.cpp's cache of that year",
+        None,
+        choices=("llama-2024",),
+        portable=False,
+    )
+    swa_full: bool = option(
+        "window layers keep every position, so that any rewind and shift is possible; otherwise they have as "
+        "many cells as llama.cpp gives them, and use them again as it does",
+        False,
+        portable=False,
+    )
+    swa_sinks: int = option(
+        "first positions that window layers keep, and every token sees there too (attention sinks); only for "
+        "models with windows",
+        0,
+        low=0,
+        high=2**31 - 1,
+    )
+    n_rollback: int = option(
+        "tokens by which a sequence of a recurrent model can be rewound (others: any number)",
+        0,
+        low=0,
+        high=4096,
+        portable=False,
+    )
 
 
 def check_options(

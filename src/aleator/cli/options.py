@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from aleator.cli.arguments import Parser, integer
 from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
-from aleator.core.threads import most_threads
 
 if TYPE_CHECKING:
     from aleator.generate.session import Session
@@ -67,14 +66,14 @@ def add_model_options(parser: Parser) -> None:
     context.option(
         "-t",
         "--threads",
-        type=integer(1, most_threads()),
+        type=integer(1),
         metavar="N",
         help="threads for decoding (default: all cores)",
     )
     context.option(
         "-tb",
         "--threads-batch",
-        type=integer(1, most_threads()),
+        type=integer(1),
         metavar="N",
         help="threads for prefill (default: like -t)",
     )

@@ -20,7 +20,7 @@ from aleator.generate.batch import Batch
 from aleator.generate.context import Context
 from aleator.generate.drawing import LogprobsOf
 from aleator.generate.logprobs import Logprobs, reported_logprobs
-from aleator.models.decoder import Pass
+from aleator.models.layers.layer import Pass
 
 BUCKET = 256
 """Cells that attention reads are padded to a multiple of this, so that few shapes occur."""

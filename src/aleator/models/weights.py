@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError, UnsupportedModel
-from aleator.models.config import ModelConfig, config_from_gguf, config_from_json
-from aleator.models.gguf import GGUFFile
-from aleator.models.safetensors import read_json, stored_tensors
-from aleator.models.tensor_types import StoredTensor
+from aleator.models.architecture import Architecture
+from aleator.models.config import ModelConfig
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.json_object import read_json
+from aleator.models.files.safetensors import read_directory
+from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.index import read_gguf
+from aleator.models.index import read_json as read_config
 
 if TYPE_CHECKING:
     import torch
@@ -28,16 +32,26 @@ class Weights:
 
     Names are GGUF's: ``token_embd.weight``, ``blk.0.attn_q.weight``, ``output_norm.weight``; a
     matrix is ``[out, in]``, as PyTorch has it.
+
+    Attributes:
+        path: the file, or the Hugging Face directory.
+        architecture: what its file in :mod:`aleator.models` says.
+        config: the model's dimensions.
+        gguf: the open file; None for a directory.
+        kind: "gguf" or "safetensors".
+        size_bytes: bytes of all tensors as they are stored.
+        n_parameters: numbers in them.
     """
 
     def __init__(
         self,
         path: Path,
+        architecture: Architecture,
         config: ModelConfig,
         tensors: Mapping[str, StoredTensor],
         gguf: GGUFFile | None = None,
     ) -> None:
-        self.path, self.config, self.gguf = path, config, gguf
+        self.path, self.architecture, self.config, self.gguf = path, architecture, config, gguf
         self.kind = "safetensors" if gguf is None else "gguf"
         self._tensors = tensors
         self.size_bytes = sum(tensor.data.size for tensor in tensors.values())
@@ -114,9 +128,15 @@ class Weights:
 def open_weights(path: str | os.PathLike[str]) -> Weights:
     """Open a GGUF file, or a Hugging Face directory (config.json and safetensors).
 
-    Tensor data stay on disk until a tensor is asked for.  Raises ModelNotFound; FileFormatError,
-    naming field and offset, for what is not a model, cut short or damaged; UnsupportedModel for an
-    architecture, tensor type or feature that is not supported.
+    Tensor data stay on disk until a tensor is asked for.
+
+    Args:
+        path: the file or the directory.
+
+    Raises:
+        ModelNotFound: nothing is there.
+        FileFormatError: it is not a model, is cut short or damaged; names field and offset.
+        UnsupportedModel: an architecture, tensor type or feature that is not supported.
     """
     path = Path(path)
     if path.is_dir():
@@ -127,8 +147,9 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
             "together with config.json"
         )
     gguf = GGUFFile(path)
-    config = config_from_gguf(gguf)
-    return Weights(path, config, {name: gguf.stored(name) for name in gguf.tensors}, gguf)
+    architecture, config = read_gguf(gguf)
+    tensors = {name: gguf.stored(name) for name in gguf.tensors}
+    return Weights(path, architecture, config, tensors, gguf)
 
 
 def _open_directory(path: Path) -> Weights:
@@ -138,5 +159,29 @@ def _open_directory(path: Path) -> Weights:
         raise FileFormatError(
             path, "the directory has no config.json; give a GGUF file, or a Hugging Face model"
         ) from None
-    config = config_from_json(fields)
-    return Weights(path, config, stored_tensors(path, config))
+    architecture, config = read_config(fields)
+    return Weights(path, architecture, config, _tensors_of_directory(path, architecture, config))
+
+
+def _tensors_of_directory(
+    directory: Path, architecture: Architecture, config: ModelConfig
+) -> dict[str, StoredTensor]:
+    """The directory's tensors by GGUF name, still on disk but for those that are stored otherwise there."""
+    files = architecture.hugging_face
+    if files is None:
+        raise UnsupportedModel(f"{directory}: {architecture.name!r} is read from GGUF files only")
+    names = files.names(config.n_layers)
+    tensors: dict[str, StoredTensor] = {}
+    for file, name, tensor in read_directory(directory):
+        if name.endswith("rotary_emb.inv_freq"):
+            continue  # saved by old versions of transformers; computed from the configuration
+        theirs = files.ours(name)
+        if not theirs or (config.tied and theirs == "lm_head.weight"):
+            continue
+        if theirs not in names:
+            raise UnsupportedModel(
+                f"{file}: the tensor {theirs!r} is not part of the architecture "
+                f"{architecture.name!r} with {config.n_layers} layers"
+            )
+        tensors[names[theirs]] = files.convert(names[theirs], tensor)
+    return tensors

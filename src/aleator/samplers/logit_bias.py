@@ -23,12 +23,6 @@ from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
 from aleator.samplers.base import Place, Sampler
 
-LOGIT_BIAS = Parameter(
-    "logit_bias", tuple, (),
-    "add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated",
-    flags=("-l", "--logit-bias"),
-)  # fmt: skip
-
 MAX_TOKEN = (1 << 24) - 1
 
 
@@ -64,6 +58,19 @@ def check_biases(value: Any) -> tuple[tuple[int, float], ...]:
             raise ParameterError("logit_bias", f"logit_bias gives token {token} twice")
         seen.add(token)
     return tuple(sorted(biases))
+
+
+LOGIT_BIAS = Parameter(
+    "logit_bias", tuple, (),
+    "add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated",
+    flags=("-l", "--logit-bias"), checker=check_biases,
+    reader=lambda words: [parse_bias(word) for word in words], metavar="ID+BIAS",
+    annotation="Mapping[int, float] | Iterable[tuple[int, float]]",
+    schema={
+        "type": "array", 
+        "items": {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "number"}]},
+    },
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

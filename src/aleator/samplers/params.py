@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.core.parameter import Parameter, check_seed, unique
+from aleator.core.parameter import Parameter, nearest, unique
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
 from aleator.samplers.chain import NUMERICS, SamplerChain
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.dist import Dist
-from aleator.samplers.dry import check_breakers
 from aleator.samplers.grammar import Grammar
 from aleator.samplers.index import BY_LETTER, BY_NAME, ORDERED, SAMPLERS
 from aleator.samplers.json_schema import JSONSchema
-from aleator.samplers.logit_bias import LogitBias, check_biases
+from aleator.samplers.logit_bias import LogitBias
 from aleator.samplers.mirostat import Mirostat
 from aleator.samplers.mirostat_v2 import MirostatV2
 from aleator.samplers.presets import DEFAULT_PRESET, PRESETS
@@ -30,24 +29,6 @@ MIROSTAT = Parameter(
     "mirostat", int, 0, "choose tokens by mirostat 1 or 2 in place of the plain draw; 0 is off",
     low=0, high=2, flags=("--mirostat",), metadata="mirostat",
 )  # fmt: skip
-
-# Every parameter of every sampler, by name.  Flags, tables and tests are made from these.
-PARAMETERS: dict[str, Parameter] = unique(
-    [MIROSTAT, *(p for cls in SAMPLERS if cls is not TokenMask for p in cls.parameters())]
-)
-# What mirostat does in another way: a preset's values of these give way to it.
-_TRUNCATION = ("top_k", "top_p", "min_p", "typical_p", "top_n_sigma", "tfs_z", "top_a")
-
-_ALIASES = {alias: p.name for p in PARAMETERS.values() for alias in p.aliases}
-_OPTIONS: dict[str, Any] = {
-    "samplers": PRESETS[DEFAULT_PRESET]["samplers"],
-    "ignore_eos": False,
-    "numerics": "portable",
-    "grammar": None,
-    "json_schema": None,
-    "regex": None,
-}
-CONSTRAINTS = ("grammar", "json_schema", "regex")
 
 
 def parse_names(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -78,28 +59,6 @@ def parse_letters(letters: str) -> tuple[str, ...]:
     return tuple(BY_LETTER[letter] for letter in letters)
 
 
-def _check(name: str, value: Any) -> Any:
-    if name in CONSTRAINTS:
-        return None if value is None else _constraint(name, value)
-    if name == "samplers":
-        return parse_names(value)
-    if name == "ignore_eos":
-        if not isinstance(value, bool):
-            raise ParameterError(name, f"ignore_eos={value!r} must be True or False")
-        return value
-    if name == "numerics":
-        if value not in NUMERICS:
-            raise ParameterError(name, f"numerics={value!r} must be one of {', '.join(NUMERICS)}")
-        return value
-    if name == "seed":
-        return check_seed(value)
-    if name == "logit_bias":
-        return check_biases(value)
-    if name == "dry_sequence_breakers":
-        return check_breakers(value)
-    return PARAMETERS[name].check(value)
-
-
 def _constraint(name: str, value: Any) -> ConstraintSampler:
     """A sampler with a constraint, from its text or as it is."""
     if name == "grammar":
@@ -115,6 +74,58 @@ def _constraint(name: str, value: Any) -> ConstraintSampler:
     return JSONSchema(value) if name == "json_schema" else Regex(value)
 
 
+# Every parameter of every sampler, by name.  Flags, tables and tests are made from these.
+PARAMETERS: dict[str, Parameter] = unique(
+    [MIROSTAT, *(p for cls in SAMPLERS if cls is not TokenMask for p in cls.parameters())]
+)
+# What mirostat does in another way: a preset's values of these give way to it.
+_TRUNCATION = ("top_k", "top_p", "min_p", "typical_p", "top_n_sigma", "tfs_z", "top_a")
+
+_CONSTRAINT = "str | ConstraintSampler | None"
+# Of the whole chain: its order, its numerics, and what the text must obey.
+CHAIN_OPTIONS: dict[str, Parameter] = unique(
+    [
+        Parameter(
+            "samplers", tuple, PRESETS[DEFAULT_PRESET]["samplers"],
+            'samplers in order, separated by ";"', flags=("--samplers",), checker=parse_names,
+            annotation="str | Iterable[str]", metavar="NAMES", schema={"type": ["string", "array"]},
+        ),
+        Parameter(
+            "ignore_eos", bool, False, "never draw a token that ends the text", flags=("--ignore-eos",)
+        ),
+        Parameter(
+            "numerics", str, "portable",
+            "portable: the same token on every machine; llama.cpp: llama.cpp's own tokens",
+            choices=NUMERICS, flags=("--numerics",),
+        ),
+        Parameter(
+            "grammar", object, None, "a grammar that the text obeys: GBNF text, or a sampler such as Lark",
+            optional=True, checker=partial(_constraint, "grammar"), annotation=_CONSTRAINT,
+            schema={"type": ["string", "null"]},
+        ),
+        Parameter(
+            "json_schema", object, None, "a JSON schema that the text obeys: mapping or JSON text",
+            optional=True, checker=partial(_constraint, "json_schema"),
+            annotation="Mapping[str, Any] | bool | " + _CONSTRAINT, schema={},
+        ),
+        Parameter(
+            "regex", object, None, "a regular expression that the whole text matches",
+            optional=True, checker=partial(_constraint, "regex"), annotation=_CONSTRAINT,
+            schema={"type": ["string", "null"]},
+        ),
+    ]
+)  # fmt: skip
+SAMPLER_SEQ = Parameter(
+    "sampler_seq", str, "",
+    f"samplers in order, one letter each: {', '.join(f'{k} {v}' for k, v in BY_LETTER.items())}",
+    flags=("--sampler-seq", "--sampling-seq"), metavar="LETTERS",
+)  # fmt: skip
+"""Another way to write ``samplers``."""
+ALL: dict[str, Parameter] = {**PARAMETERS, **CHAIN_OPTIONS}
+_ALIASES = {alias: p.name for p in PARAMETERS.values() for alias in p.aliases}
+CONSTRAINTS = ("grammar", "json_schema", "regex")
+
+
 class _Methods:
     """What ``SamplingParams`` can do; its fields are made from the declarations."""
 
@@ -126,11 +137,11 @@ class _Methods:
             values["samplers"] = parse_letters(values.pop("sampler_seq"))
         for given, value in values.items():
             name = _ALIASES.get(given, given)
-            if name not in PARAMETERS and name not in _OPTIONS:
+            if name not in ALL:
                 raise _unknown(given)
             if name in checked:
                 raise ParameterError(name, f"{name} is given twice, once as {given}")
-            checked[name] = _check(name, value)
+            checked[name] = ALL[name].check(value)
         constraints = [name for name in CONSTRAINTS if checked.get(name) is not None]
         if len(constraints) > 1:
             both = " and ".join(constraints)
@@ -264,10 +275,8 @@ def _before_llama_mirostat(chain: list[Sampler], values: Mapping[str, Any]) -> l
 
 
 def _unknown(name: str) -> ParameterError:
-    known = [*PARAMETERS, *_OPTIONS, "sampler_seq"]
-    close = difflib.get_close_matches(name, [*known, *_ALIASES], n=3)
-    remedy = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(known)}"
-    return ParameterError(name, f"there is no sampling parameter {name!r}: {remedy}")
+    known = nearest(name, [*ALL, SAMPLER_SEQ.name, *_ALIASES])
+    return ParameterError(name, f"there is no sampling parameter {name!r}: {known}")
 
 
 def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -289,12 +298,7 @@ def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields() -> list[tuple[str, Any, Any]]:
-    fields = [(p.name, p.type, dataclasses.field(default=p.neutral)) for p in PARAMETERS.values()]
-    fields += [
-        (n, object if v is None else type(v), dataclasses.field(default=v))
-        for n, v in _OPTIONS.items()
-    ]
-    return fields
+    return [(p.name, p.type, dataclasses.field(default=p.neutral)) for p in ALL.values()]
 
 
 def _document() -> str:

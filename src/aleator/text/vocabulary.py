@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core.errors import TokenizerError, UnsupportedModel
-from aleator.models.fields import Fields
-from aleator.models.gguf import GGUFFile
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute, resolve
 
 SPACE = "▁"  # U+2581 stands for a space in SentencePiece's tokens

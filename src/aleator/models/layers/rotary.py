@@ -25,6 +25,8 @@ def frequencies(
 ) -> tuple[npt.NDArray[np.float64], float]:
     """Radians per position of each pair, float64 [dim / 2], and the rotation's magnitude."""
     pairs = np.arange(rope.dim // 2)
+    if rope.style == "none":
+        return np.zeros(len(pairs)), 1.0
     plain = rope.theta ** (-pairs * 2.0 / rope.dim)
     if divisors is not None:
         plain = plain / divisors
@@ -88,7 +90,7 @@ class Rotary:
         angle = positions.to(torch.float64)[:, None, None] * self._frequencies
         return torch.polar(torch.full_like(angle, magnitude), angle).to(torch.complex64)
 
-    def turn(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    def rotate(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         """Turn float32 x [T, heads, head_dim] in place, and return it."""
         part = x if x.shape[-1] == self.dim else x[..., : self.dim]
         if self.interleaved:
@@ -110,4 +112,4 @@ class Rotary:
 
         The magnitude is 1: the stored keys already carry theirs.
         """
-        return self.turn(keys, self._polar(deltas, 1.0))
+        return self.rotate(keys, self._polar(deltas, 1.0))

@@ -7,9 +7,7 @@ list of tensors; values are decoded when asked for, tensor data never.
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator import _native
-from aleator.core.errors import FileFormatError, ModelNotFound
-from aleator.models.fields import Fields
-from aleator.models.tensor_types import BY_ID, StoredTensor, unsupported_type
+from aleator.core.errors import FileFormatError
+from aleator.models.files.fields import Fields
+from aleator.models.files.mapping import map_file
+from aleator.models.files.tensor_types import BY_ID, StoredTensor, unsupported_type
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 # Value types of fixed size: number -> struct code.
@@ -67,31 +66,6 @@ class _Entry:
     count: int
     offset: int
     is_array: bool
-
-
-def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
-    """The bytes of a regular file: a read-only memory map, uint8 ``[size]``."""
-    try:
-        # O_NONBLOCK: opening a pipe must not wait for its other end.
-        descriptor = os.open(
-            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        )
-    except FileNotFoundError:
-        raise ModelNotFound(path) from None
-    except (OSError, ValueError) as error:
-        raise FileFormatError(path, f"cannot be read: {error}") from None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise FileFormatError(path, "is not a regular file")
-        if status.st_size == 0:
-            raise FileFormatError(path, "the file is empty", offset=0)
-        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise FileFormatError(path, f"cannot be read: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
-    return np.frombuffer(mapped, np.uint8)
 
 
 class _Cursor:

@@ -69,6 +69,15 @@ class StoredTensor:
     shape: tuple[int, ...]
     data: NDArray[np.uint8]
 
+    @classmethod
+    def of(cls, values: torch.Tensor) -> StoredTensor:
+        """A float32 tensor on the CPU as if a file stored it."""
+        import torch
+
+        data = values.contiguous().view(-1).view(torch.uint8).numpy()
+        data.flags.writeable = False
+        return cls("F32", tuple(values.shape), data)
+
     @property
     def n_elements(self) -> int:
         """How many numbers the tensor holds."""
