@@ -355,11 +355,13 @@ class LanguageModel:
                 drawn, session = len(prompt.tokens) - prompt.n_prompt, prompt
                 prompt = prompt.tokens
             tokens = self.prompt_tokens(prompt, parse_special=parse_special)
-            text = (
-                prompt
-                if isinstance(prompt, str)
-                else self.tokenizer.decode(tokens, skip_special=True)
-            )
+            text = ""
+            if echo:
+                text = (
+                    prompt
+                    if isinstance(prompt, str)
+                    else self.tokenizer.decode(tokens, skip_special=True)
+                )
             for completion in range(n):
                 chain = SamplerChain(
                     samplers, chosen.numerics, completion=completion, grammar=samplers.grammar
@@ -380,7 +382,7 @@ class LanguageModel:
                         logprobs=logprobs,
                         context_shift=context_shift,
                         n_keep=self._n_keep(n_keep, tokens, drawn),
-                        echo=text if echo else "",
+                        echo=text,
                         observe=observe,
                         spell=self.spelling(chain) if jump_forward else None,
                         ending=self.ending(chain, chosen, finish),
@@ -552,29 +554,20 @@ class LanguageModel:
     ) -> SamplingParams:
         """The parameters in effect, with a seed drawn if none is given.
 
-        Precedence: ``sampling``, then ``params`` or the named preset, then the model file's
-        ``general.sampling.*`` metadata on top of the default preset.
+        Precedence: ``sampling``, then ``params`` or the named preset, then what the model's files recommend
+        (``general.sampling.*`` of a GGUF file, ``generation_config.json`` of a Hugging Face model) on top of
+        the default preset.
         """
         if preset is not None and params is not None:
             raise ParameterError("preset", "preset and params are both given: choose one")
         if params is not None:
             chosen = params.replace(**sampling)
         else:
-            chosen = SamplingParams.resolve(sampling, preset, self._sampling_metadata())
+            chosen = SamplingParams.resolve(sampling, preset, self.weights.recommended_sampling())
         # All completions of a call share one seed, which can be reported; 32 bits are easy to write.
         return (
             chosen if chosen.seed is not None else chosen.replace(seed=secrets.randbelow(2**32 - 1))
         )
-
-    def _sampling_metadata(self) -> dict[str, Any]:
-        prefix, gguf = "general.sampling.", self.weights.gguf
-        if gguf is None:
-            return {}
-        return {
-            key.removeprefix(prefix): gguf.metadata[key]
-            for key in gguf.metadata
-            if key.startswith(prefix)
-        }
 
     def _n_keep(self, n_keep: int | None, tokens: Sequence[int], drawn: int) -> int:
         if n_keep is None:
