@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aleator.core.errors import ParameterError
-from aleator.core.integers import exact, first_inexact, integer, integer_in, token_ids
+from aleator.core.integers import UNBOUNDED, exact, first_inexact, integer, integer_in, token_ids
 
 NONE: list[Any] = [
     1.0,
@@ -50,6 +50,10 @@ def test_ranges_are_named_with_the_remedy() -> None:
         integer_in("n", -1, 0, 2**31 - 1, "use 0")
     with pytest.raises(ParameterError, match=r"n must lie in \[1, 4096\], not 4097$"):
         integer_in("n", 4097, 1, 4096)
+    with pytest.raises(ParameterError, match=r"n must be 1 or more, not 0$"):
+        integer_in("n", 0, 1, UNBOUNDED)
+    with pytest.raises(ParameterError, match=r"n must be an integer, 1 or more, not 0.5$"):
+        integer_in("n", 0.5, 1, UNBOUNDED)
 
 
 def test_token_ids() -> None:

@@ -39,7 +39,7 @@ from aleator.cache.step import Step
 from aleator.cache.storage import make_storage, side_bytes
 from aleator.cache.view import Frame, take_frame
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
-from aleator.core.integers import integer_in
+from aleator.core.integers import UNBOUNDED, integer_in
 
 if TYPE_CHECKING:
     from aleator.cache.recurrent import RecurrentCache
@@ -437,7 +437,7 @@ class KVCache(Uncopyable):
 
         """
         self._check("seq", seq)
-        n = integer_in("n", n, 1, 2**63 - 1)
+        n = integer_in("n", n, 1, UNBOUNDED)
         stream = seq if self.policy == "streams" else 0
         wanted = self.contiguous if contiguous is None else contiguous
         cells = self.cells.find(min(n, self.size + 1), wanted, stream)

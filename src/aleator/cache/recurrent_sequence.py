@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.arguments import checked_delta, checked_divisor
-from aleator.cache.sequence import MOST, Checkpoint, Sequence, Slid
+from aleator.cache.sequence import Checkpoint, Sequence, Slid
 from aleator.core.errors import CannotRewind, CannotShift
-from aleator.core.integers import integer_in
+from aleator.core.integers import UNBOUNDED, integer_in
 
 if TYPE_CHECKING:
     from aleator.cache.recurrent import RecurrentCache
@@ -62,7 +62,7 @@ class RecurrentSequence(Sequence):
 
         """
         if upto is not None:
-            upto = integer_in("upto", upto, 0, MOST)
+            upto = integer_in("upto", upto, 0, UNBOUNDED)
         other = self._states.sequence()
         try:
             self._states.seq_cp(self.id, other.id)

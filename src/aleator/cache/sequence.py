@@ -14,15 +14,12 @@ import torch
 from aleator.cache.arguments import Uncopyable, checked_delta, checked_divisor
 from aleator.cache.formats.sequence_file import Restored, load_sequence, save_sequence
 from aleator.core.errors import CacheError, CannotRewind, ParameterError
-from aleator.core.integers import integer_in
+from aleator.core.integers import UNBOUNDED, integer_in
 
 if TYPE_CHECKING:
     from aleator.cache.formats.state_file import Buffer
     from aleator.cache.kv_cache import KVCache
     from aleator.cache.prefix import Match
-
-MOST = 2**63 - 1
-"""Positions end below 2^31; larger numbers say "to the end"."""
 
 
 class Slid(NamedTuple):
@@ -138,7 +135,7 @@ class Sequence(Uncopyable):
 
         """
         if upto is not None:
-            upto = integer_in("upto", upto, 0, MOST)
+            upto = integer_in("upto", upto, 0, UNBOUNDED)
         other = self.cache.sequence()
         try:
             self.cache.seq_cp(self.id, other.id, 0, -1 if upto is None else upto)
@@ -165,7 +162,7 @@ class Sequence(Uncopyable):
             CannotRewind: a layer with a window or a state has forgotten what came before ``n``.
 
         """
-        n = integer_in("n", n, 0, MOST)
+        n = integer_in("n", n, 0, UNBOUNDED)
         self.cache.seq_rm(self.id, n, -1)
 
     def checkpoint(self) -> Checkpoint:
@@ -303,9 +300,9 @@ class Sequence(Uncopyable):
             CacheFull: no cells for copies of shared ones.
 
         """
-        keep = integer_in("keep", keep, 0, MOST)
+        keep = integer_in("keep", keep, 0, UNBOUNDED)
         if discard is not None:
-            discard = integer_in("discard", discard, 0, MOST)
+            discard = integer_in("discard", discard, 0, UNBOUNDED)
         self.cache._require_shift()
         end = self.next
         left = max(0, end - keep)
@@ -319,5 +316,5 @@ class Sequence(Uncopyable):
         return Slid(removed, self.next)
 
     def _check_range(self, start: int, stop: int) -> None:
-        integer_in("start", start, 0, MOST)
-        integer_in("stop", stop, 0, MOST)
+        integer_in("start", start, 0, UNBOUNDED)
+        integer_in("stop", stop, 0, UNBOUNDED)

@@ -55,20 +55,25 @@ def integer_in(name: str, value: object, low: int, high: int, remedy: str = "") 
     """
     number = exact(value)
     if number is None or not low <= number <= high:
-        wrong = "be an integer" if number is None else "lie"
         hint = f": {remedy}" if remedy and number is not None else ""
         raise ParameterError(
-            name, f"{name} must {wrong} in {_range(low, high)}, not {value!r}{hint}"
+            name, f"{name} must {_allowed(low, high, number is None)}, not {value!r}{hint}"
         )
     return number
 
 
-def _range(low: int, high: int) -> str:
-    """[low, high], or half open where the end is a large power of two."""
+UNBOUNDED = 2**63 - 1
+"""An end of a range that nobody reaches."""
+
+
+def _allowed(low: int, high: int, inexact: bool) -> str:
+    """The range in words; half open where its end is a large power of two."""
+    if high >= UNBOUNDED:
+        return f"be an integer, {low} or more" if inexact else f"be {low} or more"
     end = high + 1
-    if end >= 2**20 and end & high == 0:
-        return f"[{low}, 2^{end.bit_length() - 1})"
-    return f"[{low}, {high}]"
+    large = end >= 2**20 and end & high == 0
+    interval = f"[{low}, 2^{end.bit_length() - 1})" if large else f"[{low}, {high}]"
+    return f"be an integer in {interval}" if inexact else f"lie in {interval}"
 
 
 def first_inexact(values: list[Any]) -> int | None:
