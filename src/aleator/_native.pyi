@@ -669,7 +669,7 @@ class ThreadPool:
 
 def store_rows(pool: ThreadPool, type: str, rotation: int, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
     """
-    data[cells[i]] = row i of x float32 [n, width], first turned by a Hadamard matrix in blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0'; data uint8 [n_cells, row bytes], cells int64 [n].  ValueError, with nothing changed, when sizes disagree or a cell is out of range.
+    data[cells[i]] = row i of x float32 [n, width], first turned by a Hadamard matrix in blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1' or 'IQ4_NL'; data uint8 [n_cells, row bytes], cells int64 [n].  ValueError, with nothing changed, when sizes disagree or a cell is out of range.
     """
 
 def load_rows(pool: ThreadPool, type: str, rotation: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:

@@ -491,10 +491,12 @@ class ContextKeywords(TypedDict, total=False):
     (default: on)."""
 
     type_k: str
-    """Type that keys are stored in (f32 or f16 or bf16 or q8_0 or q4_0; default: f16)."""
+    """Type that keys are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
+    iq4_nl; default: f16)."""
 
     type_v: str
-    """Type that values are stored in (f32 or f16 or bf16 or q8_0 or q4_0; default: f16)."""
+    """Type that values are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
+    iq4_nl; default: f16)."""
 
     offload_kqv: bool
     """Keep the cache on the device that computes, and do attention there; otherwise on the CPU
@@ -581,10 +583,12 @@ class LoadKeywords(TypedDict, total=False):
     (default: on)."""
 
     type_k: str
-    """Type that keys are stored in (f32 or f16 or bf16 or q8_0 or q4_0; default: f16)."""
+    """Type that keys are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
+    iq4_nl; default: f16)."""
 
     type_v: str
-    """Type that values are stored in (f32 or f16 or bf16 or q8_0 or q4_0; default: f16)."""
+    """Type that values are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
+    iq4_nl; default: f16)."""
 
     offload_kqv: bool
     """Keep the cache on the device that computes, and do attention there; otherwise on the CPU

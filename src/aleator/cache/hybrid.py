@@ -162,6 +162,16 @@ class HybridCache(KVCache):
         """The pools whose states make up this one's."""
         return [self, *self.followers]
 
+    @property
+    def bytes_k(self) -> int:
+        """Bytes allocated for keys in every pool; see :attr:`RecurrentCache.bytes_k`."""
+        return super().bytes_k + sum(int(pool.bytes_k) for pool in self.followers)
+
+    @property
+    def bytes_v(self) -> int:
+        """Bytes allocated for values in every pool; see :attr:`RecurrentCache.bytes_v`."""
+        return super().bytes_v + sum(int(pool.bytes_v) for pool in self.followers)
+
     def require_complete(self) -> None:
         """Raise Corrupt, of a state that was read, unless every pool holds what the next tokens see."""
         try:

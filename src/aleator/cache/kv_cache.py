@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -15,14 +15,24 @@ import numpy.typing as npt
 import torch
 
 from aleator._native import Cells, StoredRows
+from aleator.cache.arguments import (
+    END,
+    Uncopyable,
+    check_sequence,
+    check_sequence_or_all,
+    checked_delta,
+    checked_divisor,
+    position_range,
+)
 from aleator.cache.batch_rules import Tokens
 from aleator.cache.defrag import Defragmented, defragment
+from aleator.cache.devices import checked_device
 from aleator.cache.formats import llama
 from aleator.cache.formats.source import require_format
 from aleator.cache.journal import Journal, atomic
 from aleator.cache.options import check_options
 from aleator.cache.plan import Part, Plan, full, make_plan
-from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
+from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex, checked_text, require_config
 from aleator.cache.sequence import Checkpoint
 from aleator.cache.sequence import Sequence as Sequence_
 from aleator.cache.shift import settle, turned_keys
@@ -30,10 +40,12 @@ from aleator.cache.step import MicroBatch, Step
 from aleator.cache.storage import make_storage, side_bytes
 from aleator.cache.view import Frame, take_frame
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
+from aleator.core.integers import UNBOUNDED, integer_in
+
+if TYPE_CHECKING:
+    from aleator.cache.recurrent import RecurrentCache
 
 log = logging.getLogger(__name__)
-
-_END = 2**31 - 1  # above every position
 
 RotateKeys = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
 """``rotate(layer, keys, deltas)``: float32 keys [n, G, D] of any number of heads, which it may
@@ -53,7 +65,7 @@ class LayerShape:
     rope: int = 0
 
 
-class KVCache:
+class KVCache(Uncopyable):
     """Keys and values of ``n_cells`` tokens, shared by up to ``n_seq_max`` sequences.
 
     Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  Every method either
@@ -63,8 +75,8 @@ class KVCache:
         layers: what each layer stores.
         n_cells: capacity in tokens, over all sequences.
         n_seq_max: sequence ids lie in [0, n_seq_max).
-        type_k: the type keys are stored in: "f32", "f16", "bf16", "q8_0" or "q4_0"; the last two
-            need heads of a multiple of 32 elements.
+        type_k: the type keys are stored in: "f32", "f16", "bf16", or in blocks "q8_0", "q5_1", "q5_0",
+            "q4_1", "q4_0", "iq4_nl", which need heads of a multiple of 32 elements.
         type_v: the same for values.
         device: where they are stored; a list has one device per layer.
         rotate: turns keys to new positions; None where positions cannot be shifted.
@@ -85,11 +97,14 @@ class KVCache:
             none of that, and no memory for it.
 
     Attributes:
+        recurrent: the pool of recurrent states, if layers have any; None here.
         do_defrag: whether the next :meth:`update` or decode fills holes first.
         key_positions: int32 [n_cells], the position that a cell's stored key is turned to.  It is
             behind the cell's position after a shift, and attention makes up for the difference.
 
     """
+
+    recurrent: RecurrentCache | None = None
 
     def __init__(
         self,
@@ -111,6 +126,7 @@ class KVCache:
         architecture: str = "",
         n_pos_per_embd: int = 1,
     ) -> None:
+        require_config(prefix)
         check_options(
             n_cells,
             n_seq_max,
@@ -125,7 +141,7 @@ class KVCache:
         given = [device] * len(layers) if isinstance(device, (str, torch.device)) else list(device)
         if len(given) != len(layers):
             raise ParameterError("device", f"{len(given)} devices for {len(layers)} layers")
-        self.shapes, self.devices = list(layers), [torch.device(d) for d in given]
+        self.shapes, self.devices = list(layers), [checked_device("device", d) for d in given]
         self.rotate, self.architecture = rotate, architecture
         self.type_k, self.type_v = type_k, type_v
         self.v_layout, self.k_storage = v_layout, k_storage
@@ -198,6 +214,21 @@ class KVCache:
             side_bytes("type_k", type_k, [(s.kv_heads, s.head_dim) for s in layers], n_cells),
             side_bytes("type_v", type_v, [(s.kv_heads, s.head_dim_v) for s in layers], n_cells),
         )
+
+    @property
+    def bytes_k(self) -> int:
+        """Bytes allocated for keys."""
+        return self.keys.nbytes
+
+    @property
+    def bytes_v(self) -> int:
+        """Bytes allocated for values."""
+        return self.values.nbytes
+
+    @property
+    def total_size(self) -> int:
+        """Bytes allocated for what layers store: :attr:`bytes_k` and :attr:`bytes_v`."""
+        return self.bytes_k + self.bytes_v
 
     def read_keys(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> torch.Tensor:
         """What a layer stores as keys of the cells, turned to their positions: float32 [n, G, D]."""
@@ -296,7 +327,7 @@ class KVCache:
     @property
     def rewindable(self) -> int:
         """Tokens by which a sequence can be rewound: any number."""
-        return _END
+        return END
 
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are allowed."""
@@ -497,7 +528,7 @@ class KVCache:
 
         """
         self._check("seq", seq)
-        p0, p1 = self._range(p0, p1)
+        p0, p1 = position_range(p0, p1)
         self._leave_kept(seq, p0)
         shared = self.cells.shared(seq, p0, p1)
         if len(shared) == 0:
@@ -526,8 +557,7 @@ class KVCache:
 
         """
         self._check("seq", seq)
-        if n < 1:
-            raise ParameterError("n", f"n must be 1 or more, not {n}")
+        n = integer_in("n", n, 1, UNBOUNDED)
         stream = seq if self.policy == "streams" else 0
         wanted = self.contiguous if contiguous is None else contiguous
         cells = self.cells.find(min(n, self.size + 1), wanted, stream)
@@ -629,8 +659,9 @@ class KVCache:
 
         """
         require_format(format)
-        if seq != -1 or partial:
+        if partial:
             self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.write(self, seq, partial and bool(self.followers))
 
     @atomic
@@ -658,8 +689,9 @@ class KVCache:
 
         """
         require_format(format)
-        if seq != -1 or partial:
+        if partial:
             self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         partial = partial and bool(self.followers)
         cells = llama.read(self, blob, seq, partial)
         if not partial:
@@ -675,8 +707,7 @@ class KVCache:
         As ``llama_state_save_file`` and ``llama_state_seq_save_file`` write them.
         """
         require_format(format)
-        if seq != -1:
-            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.write_session(self, tokens, seq)
 
     @atomic
@@ -685,8 +716,7 @@ class KVCache:
     ) -> list[int]:
         """Restore a session file's bytes as :meth:`state_read` does; returns its tokens."""
         require_format(format)
-        if seq != -1:
-            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         tokens = llama.read_session(self, data, seq)[0]
         self._edited(None if seq == -1 else [seq], 0)
         return tokens
@@ -696,9 +726,10 @@ class KVCache:
     @atomic
     def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
         """Find the longest beginning of ``tokens`` that is kept, and why it is not longer."""
+        text = checked_text(tokens, namespace)
         if self.prefix is None:
             return Match(0, 0, ("this cache keeps no texts: create it with prefix",), namespace)
-        return self.prefix.match(tokens, namespace)
+        return self.prefix.match(text, namespace)
 
     @atomic
     def adopt(self, seq: int, match: Match) -> None:
@@ -736,14 +767,15 @@ class KVCache:
 
         """
         self._check("seq", seq)
-        if self.prefix is None or len(tokens) == 0:
+        text = checked_text(tokens, namespace)
+        if self.prefix is None or len(text) == 0:
             return False
-        last = len(tokens) - 1
+        last = len(text) - 1
         if self.cells.seq_pos_min(seq) != 0 or self.cells.seq_pos_max(seq) < last:
             raise ParameterError(
                 "tokens", f"sequence {seq} does not hold positions 0 to {last}, which tokens names"
             )
-        return self.prefix.keep(seq, tokens, namespace)
+        return self.prefix.keep(seq, text, namespace)
 
     def _leave_kept(self, seq: int, p0: int) -> None:
         """Make kept texts give up the cells from ``p0`` on that they share with a sequence."""
@@ -760,9 +792,8 @@ class KVCache:
 
         A cell left without a sequence is free.
         """
-        if seq != -1:
-            self._check("seq", seq)
-        p0, p1 = self._range(p0, p1)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
+        p0, p1 = position_range(p0, p1)
         if seq == -1 and self.prefix is not None:
             for text in list(self.prefix):
                 self.prefix.shorten(text.seq, p0)
@@ -782,7 +813,7 @@ class KVCache:
         """
         self._check("src", src)
         self._check("dst", dst)
-        p0, p1 = self._range(p0, p1)
+        p0, p1 = position_range(p0, p1)
         if src == dst:
             return
         if self.policy == "unified":
@@ -823,9 +854,8 @@ class KVCache:
         """
         self._check("seq", seq)
         self._require_shift()
-        p0, p1 = self._range(p0, p1)
-        if not -(2**31) < delta < 2**31:
-            raise ParameterError("delta", f"delta must lie in (-2^31, 2^31), not {delta}")
+        p0, p1 = position_range(p0, p1)
+        delta = checked_delta(delta)
         moved = [seq, *self.cells.sharers(seq, p0, p1)] if delta else []
         try:
             if delta and p0 < p1:
@@ -840,9 +870,8 @@ class KVCache:
         """Divide the positions in a range by ``divisor`` (1 or more), rounding down."""
         self._check("seq", seq)
         self._require_shift()
-        p0, p1 = self._range(p0, p1)
-        if not 1 <= divisor < 2**31:
-            raise ParameterError("divisor", f"divisor must lie in [1, 2^31), not {divisor}")
+        p0, p1 = position_range(p0, p1)
+        divisor = checked_divisor(divisor)
         moved = [seq, *self.cells.sharers(seq, p0, p1)] if divisor > 1 else []
         if divisor > 1 and p0 < p1:
             self._leave_kept(seq, p0)
@@ -882,17 +911,7 @@ class KVCache:
                 side.zero_cells(layer, torch.from_numpy(free).to(device))
 
     def _check(self, parameter: str, seq: int) -> None:
-        if not 0 <= seq < self.n_seq_max:
-            raise ParameterError(
-                parameter,
-                f"{parameter} must lie in [0, {self.n_seq_max}), not {seq}: create the context "
-                "with a larger n_seq_max for more sequences",
-            )
-
-    @staticmethod
-    def _range(p0: int, p1: int) -> tuple[int, int]:
-        """p0 < 0 is 0, p1 < 0 is infinity; numbers that no position reaches are as good as infinity."""
-        return min(max(p0, 0), _END), _END if p1 < 0 else min(p1, _END)
+        check_sequence(parameter, seq, self.n_seq_max)
 
     def _edited(self, seqs: Sequence[int] | None, p0: int) -> None:
         """Tell checkpoints that sequences (None: all) have changed from position ``p0`` on."""

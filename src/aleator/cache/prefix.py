@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from aleator.cache.journal import Journal, atomic
 from aleator.core.errors import ParameterError
+from aleator.core.integers import integer_in, token_ids
 
 Tokens = npt.NDArray[np.int32]
 
@@ -65,8 +66,7 @@ class PrefixConfig:
             ("spacing", self.spacing, 1, 2**20),
             ("bytes", self.bytes, 0, 2**40),
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ParameterError(name, f"{name} must lie in [{low}, {high}], not {value!r}")
+            integer_in(name, value, low, high)
 
 
 @dataclass(eq=False)
@@ -147,7 +147,7 @@ class PrefixIndex:
             namespace: texts of another namespace are never found.
 
         """
-        wanted = _as_tokens(tokens)
+        wanted = checked_text(tokens, namespace)
         limit = len(wanted) - 1
         if limit <= 0:
             return Match(0, 0, ("the only token is always computed",), namespace)
@@ -196,7 +196,7 @@ class PrefixIndex:
             Whether it is kept: not if all texts are pinned.
 
         """
-        kept = _as_tokens(tokens).copy()
+        kept = checked_text(tokens, namespace)
         if len(kept) == 0:
             return False
         digests = list(_digests(kept, self.config.block, namespace))
@@ -343,13 +343,17 @@ class PrefixIndex:
         return (f"token {length} is {wanted[length]} and in the kept text {text.tokens[length]}",)
 
 
-def _as_tokens(tokens: Sequence[int] | Tokens) -> Tokens:
-    array = np.asarray(tokens)
-    if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
-        raise ParameterError("tokens", "tokens must be a list of token ids")
-    if len(array) and not (array.min() >= 0 and array.max() < 2**31):
-        raise ParameterError("tokens", "token ids must lie in [0, 2^31)")
-    return array.astype(np.int32)
+def require_config(prefix: object) -> None:
+    """Raise ParameterError unless ``prefix`` is a PrefixConfig, or None."""
+    if not (prefix is None or isinstance(prefix, PrefixConfig)):
+        raise ParameterError("prefix", f"prefix must be a PrefixConfig or None, not {prefix!r}")
+
+
+def checked_text(tokens: Sequence[int] | Tokens, namespace: object) -> Tokens:
+    """Return a text's tokens, int32 [n]; ParameterError unless they are ids, and the namespace a str."""
+    if not isinstance(namespace, str):
+        raise ParameterError("namespace", f"namespace must be a str, not {namespace!r}")
+    return token_ids(tokens)
 
 
 def _digests(tokens: Tokens, block: int, namespace: str) -> Iterator[bytes]:

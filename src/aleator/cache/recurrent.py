@@ -20,13 +20,24 @@ import numpy.typing as npt
 import torch
 
 from aleator._native import States
+from aleator.cache.arguments import (
+    END,
+    Uncopyable,
+    check_sequence,
+    check_sequence_or_all,
+    checked_delta,
+    checked_divisor,
+    position_range,
+)
 from aleator.cache.batch_rules import Tokens, checked_positions, owner_bits
+from aleator.cache.devices import checked_device
 from aleator.cache.formats.source import require_format
 from aleator.cache.journal import Journal, atomic
 from aleator.cache.kept_states import KeptStates, kept_rows
-from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
+from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex, checked_text, require_config
 from aleator.cache.recurrent_step import Placement, RecurrentBatch, RecurrentPlan, RecurrentStep
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, InvalidBatch, ParameterError
+from aleator.core.integers import integer_in
 
 if TYPE_CHECKING:
     from aleator.cache.recurrent_sequence import RecurrentSequence
@@ -36,7 +47,6 @@ log = logging.getLogger(__name__)
 
 History = tuple[tuple[int, int], ...]
 """(row, position) of a sequence's states, oldest first."""
-END = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,7 @@ class RecurrentCheckpoint:
         return sum(t.nbytes for t in self.conv + self.ssm)
 
 
-class RecurrentCache:
+class RecurrentCache(Uncopyable):
     """States of up to ``n_seq_max`` sequences, with the verbs of :class:`KVCache` but for those of cells.
 
     What is of cells is not there: ``find_slot``, ``update``, ``defrag``, ``unshare``, ``head``, ``n``,
@@ -106,12 +116,10 @@ class RecurrentCache:
         architecture: str = "",
         n_layers: int | None = None,
     ) -> None:
-        for name, value, low in (("n_seq_max", n_seq_max, 1), ("rollback", rollback, 0)):
-            if not isinstance(value, int) or not low <= value <= 4096:
-                raise ParameterError(
-                    name, f"{name} must be an integer in [{low}, 4096], not {value!r}"
-                )
-        self.device = torch.device(device)
+        require_config(prefix)
+        n_seq_max = integer_in("n_seq_max", n_seq_max, 1, 4096)
+        rollback = integer_in("rollback", rollback, 0, 4096)
+        self.device = checked_device("device", device)
         self.n_seq_max, self.rollback = n_seq_max, rollback
         own, kept, row = _rows(layers, n_seq_max, rollback, prefix)
         n_rows, needed = own + kept, (own + kept) * row
@@ -226,6 +234,26 @@ class RecurrentCache:
     def used(self) -> int:
         """How many sequences are held."""
         return sum(self.rows.newest(seq) is not None for seq in range(self.n_seq_max))
+
+    @property
+    def recurrent(self) -> RecurrentCache:
+        """The pool of recurrent states: this."""
+        return self
+
+    @property
+    def bytes_k(self) -> int:
+        """Bytes allocated for the convolutions' values, which take the place of keys."""
+        return sum(t.nbytes for t in self.conv)
+
+    @property
+    def bytes_v(self) -> int:
+        """Bytes allocated for the states, which take the place of values."""
+        return sum(t.nbytes for t in self.ssm)
+
+    @property
+    def total_size(self) -> int:
+        """Bytes allocated for what layers store: :attr:`bytes_k` and :attr:`bytes_v`."""
+        return self.bytes_k + self.bytes_v
 
     def addresses(self) -> list[int]:
         """Where each layer's convolution and then its state begin in memory.
@@ -361,9 +389,10 @@ class RecurrentCache:
     @atomic
     def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
         """Find the longest beginning of ``tokens`` after which a state is kept, and why it is not longer."""
+        text = checked_text(tokens, namespace)
         if self.prefix is None:
             return Match(0, 0, ("this cache keeps no texts: create it with prefix",), namespace)
-        return self.prefix.match(tokens, namespace)
+        return self.prefix.match(text, namespace)
 
     @atomic
     def adopt(self, seq: int, match: Match) -> None:
@@ -400,9 +429,10 @@ class RecurrentCache:
 
         """
         self._check("seq", seq)
-        if self.kept is None or len(tokens) == 0 or not self.kept.can_keep(seq, len(tokens)):
+        text = checked_text(tokens, namespace)
+        if self.kept is None or len(text) == 0 or not self.kept.can_keep(seq, len(text)):
             return False
-        return self.kept.index.keep(seq, tokens, namespace)
+        return self.kept.index.keep(seq, text, namespace)
 
     # State; see aleator.cache.formats
 
@@ -427,8 +457,7 @@ class RecurrentCache:
         from aleator.cache.formats import llama
 
         require_format(format)
-        if seq != -1:
-            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.write(cast(Any, self), seq)
 
     @atomic
@@ -444,8 +473,7 @@ class RecurrentCache:
         from aleator.cache.formats import llama
 
         require_format(format)
-        if seq != -1:
-            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.read(cast(Any, self), blob, seq)
 
     @atomic
@@ -456,8 +484,7 @@ class RecurrentCache:
         from aleator.cache.formats import llama
 
         require_format(format)
-        if seq != -1:
-            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.write_session(cast(Any, self), tokens, seq)
 
     @atomic
@@ -468,8 +495,7 @@ class RecurrentCache:
         from aleator.cache.formats import llama
 
         require_format(format)
-        if seq != -1:
-            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.read_session(cast(Any, self), data, seq)[0]
 
     # llama.cpp's verbs
@@ -482,9 +508,8 @@ class RecurrentCache:
             CannotRewind: the state before ``p0`` is not held any more; names the oldest legal position.
 
         """
-        if seq != -1:
-            self._check("seq", seq)
-        p0, p1 = _range(p0, p1)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
+        p0, p1 = position_range(p0, p1)
         changes: dict[int, History] = {}
         for each in [seq] if seq != -1 else range(self.n_seq_max):
             history = self.rows.history(each)
@@ -512,7 +537,7 @@ class RecurrentCache:
         """
         self._check("src", src)
         self._check("dst", dst)
-        p0, p1 = _range(p0, p1)
+        p0, p1 = position_range(p0, p1)
         history = self.rows.history(src)
         if history and (p0 > 0 or p1 <= history[-1][1]):
             raise ParameterError(
@@ -535,15 +560,13 @@ class RecurrentCache:
     @atomic
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
         """Add ``delta`` to the newest position if it is in the range, for all that share the state."""
-        if not -(2**31) < delta < 2**31:
-            raise ParameterError("delta", f"delta must lie in (-2^31, 2^31), not {delta}")
+        delta = checked_delta(delta)
         self._relabel("delta", seq, p0, p1, lambda position: position + delta)
 
     @atomic
     def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
         """Divide the newest position if it is in the range by ``divisor`` (1 or more), rounding down."""
-        if not 1 <= divisor < 2**31:
-            raise ParameterError("divisor", f"divisor must lie in [1, 2^31), not {divisor}")
+        divisor = checked_divisor(divisor)
         self._relabel("divisor", seq, p0, p1, lambda position: position // divisor)
 
     def seq_pos_min(self, seq: int) -> int:
@@ -701,7 +724,7 @@ class RecurrentCache:
         alone: bool = False,
     ) -> None:
         self._check("seq", seq)
-        p0, p1 = _range(p0, p1)
+        p0, p1 = position_range(p0, p1)
         row = self.newest_row(seq)
         if row < 0 or not p0 <= self.seq_pos_max(seq) < p1:
             return
@@ -733,12 +756,7 @@ class RecurrentCache:
         self.rows.change(changes)
 
     def _check(self, parameter: str, seq: int) -> None:
-        if not 0 <= seq < self.n_seq_max:
-            raise ParameterError(
-                parameter,
-                f"{parameter} must lie in [0, {self.n_seq_max}), not {seq}: create the context "
-                "with a larger n_seq_max for more sequences",
-            )
+        check_sequence(parameter, seq, self.n_seq_max)
 
 
 def _rows(
@@ -751,7 +769,3 @@ def _rows(
     """
     row = sum(4 * s.channels * (s.conv + s.state) for s in layers)
     return 2 * n_seq_max * (rollback + 1), kept_rows(prefix, n_seq_max, row), row
-
-
-def _range(p0: int, p1: int) -> tuple[int, int]:
-    return max(p0, 0), END if p1 < 0 else p1

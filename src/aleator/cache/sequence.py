@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from aleator.cache.arguments import Uncopyable, checked_delta, checked_divisor
 from aleator.cache.formats.sequence_file import Restored, load_sequence, save_sequence
 from aleator.cache.journal import Journal, atomic
 from aleator.core.errors import CacheError, CannotRewind, ParameterError
+from aleator.core.integers import UNBOUNDED, integer_in
 
 if TYPE_CHECKING:
     from aleator.cache.formats.state_file import Buffer
@@ -49,7 +51,7 @@ class Checkpoint:
         return 0 if self.copy is None else int(self.copy.nbytes)
 
 
-class Sequence:
+class Sequence(Uncopyable):
     """One sequence of a :class:`KVCache`, made by :meth:`KVCache.sequence` or :meth:`fork`.
 
     As a context manager it gives up its cells and its id at the end.  Unlike llama.cpp's verbs it never
@@ -141,8 +143,8 @@ class Sequence:
             CacheFull: no sequence id is free.
 
         """
-        if upto is not None and upto < 0:
-            raise ParameterError("upto", f"upto must be 0 or more, not {upto}")
+        if upto is not None:
+            upto = integer_in("upto", upto, 0, UNBOUNDED)
         other = self.cache.sequence()
         self.cache.seq_cp(self.id, other.id, 0, -1 if upto is None else upto)
         return other
@@ -165,8 +167,7 @@ class Sequence:
             CannotRewind: a layer with a window or a state has forgotten what came before ``n``.
 
         """
-        if n < 0:
-            raise ParameterError("n", f"n must be 0 or more, not {n}")
+        n = integer_in("n", n, 0, UNBOUNDED)
         self.cache.seq_rm(self.id, n, -1)
 
     def checkpoint(self) -> Checkpoint:
@@ -265,6 +266,7 @@ class Sequence:
 
         """
         self._check_range(start, stop)
+        delta = checked_delta(delta)
         self.cache._require_shift()
         first = self.cache.cells.seq_runs(self.id, start, stop)[:1]
         if first and first[0][0] + delta < 0:
@@ -285,6 +287,7 @@ class Sequence:
 
         """
         self._check_range(start, stop)
+        divisor = checked_divisor(divisor)
         self.cache._require_shift()
         self.cache.unshare(self.id, start, stop)
         self.cache.seq_div(self.id, start, stop, divisor)
@@ -305,9 +308,9 @@ class Sequence:
             CacheFull: no cells for copies of shared ones.
 
         """
-        for name, value in (("keep", keep), ("discard", 0 if discard is None else discard)):
-            if value < 0:
-                raise ParameterError(name, f"{name} must be 0 or more, not {value}")
+        keep = integer_in("keep", keep, 0, UNBOUNDED)
+        if discard is not None:
+            discard = integer_in("discard", discard, 0, UNBOUNDED)
         self.cache._require_shift()
         end = self.next
         left = max(0, end - keep)
@@ -320,6 +323,5 @@ class Sequence:
         return Slid(removed, self.next)
 
     def _check_range(self, start: int, stop: int) -> None:
-        for name, value in (("start", start), ("stop", stop)):
-            if value < 0:
-                raise ParameterError(name, f"{name} must be 0 or more, not {value}")
+        integer_in("start", start, 0, UNBOUNDED)
+        integer_in("stop", stop, 0, UNBOUNDED)

@@ -22,6 +22,7 @@ from aleator.cache.kv_cache import KVCache, LayerShape
 from aleator.cache.prefix import PrefixIndex
 from aleator.cache.step import MicroBatch
 from aleator.core.errors import CacheFull, ParameterError
+from aleator.core.integers import integer_in
 
 _PAD = 256
 _AHEAD = 64  # cells that are freed at once where texts are kept
@@ -79,9 +80,8 @@ class WindowCache(KVCache):
         expendable: int | None = None,
         **options: Any,
     ) -> None:
-        for name, value, low in (("window", window, 1), ("sinks", sinks, 0)):
-            if not low <= value < 2**31:
-                raise ParameterError(name, f"{name} must lie in [{low}, 2^31), not {value}")
+        window = integer_in("window", window, 1, 2**31 - 1)
+        sinks = integer_in("sinks", sinks, 0, 2**31 - 1)
         super().__init__(layers, capacity, **options)
         self.window, self.sinks, self.ring = window, sinks, ring
         self.index: PrefixIndex | None = None  # of the kept texts, if cells beyond the windows stay

@@ -139,6 +139,17 @@ class Aborted(CacheError):
         self.done = done
 
 
+class NotCopyable(CacheError, TypeError):
+    """Something that holds a cache's memory was to be copied or pickled; ``kind`` is its class."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"a {kind} can be neither copied nor pickled: write its state with state_write(), and read it "
+            "into another of the same kind with state_read()"
+        )
+        self.kind = kind
+
+
 class CannotShift(CacheError):
     """Positions cannot be shifted with this model or storage type."""
 

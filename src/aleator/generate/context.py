@@ -10,13 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.arguments import Uncopyable
+from aleator.cache.devices import checked_device
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import KVCache
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix import PrefixConfig, require_config
 from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.storage import storage_type
 from aleator.cache.window import WindowCache, window_capacity
-from aleator.core.errors import Aborted, ParameterError
+from aleator.core.errors import Aborted, InvalidBatch, ParameterError
 from aleator.core.options import declarations, takes
 from aleator.generate.batch import Batch, checked_inputs
 from aleator.generate.options import ContextOptions
@@ -31,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 @takes(declarations(ContextOptions).values())
-class Context:
+class Context(Uncopyable):
     """A decoder, a KV cache of ``n_ctx`` cells, and how to run batches through them.
 
     Args:
@@ -78,6 +80,7 @@ class Context:
                 "causal_attn", f"causal_attn=False: {why} no later tokens; use causal_attn=True"
             )
         self.n_vocab = decoder.config.n_vocab
+        require_config(prefix)
         n_threads, n_threads_batch = chosen.n_threads, chosen.n_threads_batch
         swa_full, swa_sinks = chosen.swa_full, chosen.swa_sinks
         if swa_sinks and decoder.config.window is None:
@@ -88,7 +91,9 @@ class Context:
         mixed = bool(decoder.recurrent and decoder.blocks)
         self.split = chosen.split or ("equal" if policy == "streams" or mixed else "simple")
         self.abort_callback = abort_callback
-        self.device = decoder.device if chosen.device is None else torch.device(chosen.device)
+        self.device = (
+            decoder.device if chosen.device is None else checked_device("device", chosen.device)
+        )
         self._native: Any = None
         self.cache: KVCache
         states: RecurrentCache | None = None
@@ -194,6 +199,8 @@ class Context:
             CacheBusy: another thread has used the cache for longer than ``lock_timeout``.
 
         """
+        if not isinstance(batch, Batch):
+            raise InvalidBatch(-1, f"decode takes a Batch, not {batch!r}")
         logits: torch.Tensor = self.cache.journal.run(self._decode, batch)
         return logits
 

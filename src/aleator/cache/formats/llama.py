@@ -33,6 +33,7 @@ from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.shift import turned_keys
 from aleator.cache.storage.storage import Storage
 from aleator.core.errors import Corrupt, Incompatible
+from aleator.core.integers import token_ids
 
 if TYPE_CHECKING:
     from aleator.cache.kv_cache import KVCache
@@ -86,7 +87,7 @@ def write(cache: KVCache, seq: int, partial: bool = False, windows_only: bool = 
 
 def write_session(cache: KVCache, tokens: Sequence[int], seq: int) -> bytes:
     """A session file (-1) or a sequence's file; ``tokens`` is the text it stands for."""
-    ids = np.asarray(tokens, "<i4")
+    ids = token_ids(tokens).astype("<i4")
     if seq >= 0:
         head = struct.pack("<III", SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION, len(ids))
         return head + ids.tobytes() + _memories(cache, seq)
@@ -318,6 +319,13 @@ def _read_data(cache: KVCache, source: Source, n: int) -> tuple[list[Bytes], lis
     source.expect("n_layer", source.u32("n_layer"), len(cache.shapes))
 
     def rows(side: Storage, name: str, layer: int) -> Bytes:
+        found = stored(side, name, layer)
+        if not side.type.is_finite(found):
+            at = source.offset - found.size
+            raise Corrupt(at, f"{name} of layer {layer} holds NaN or an infinity")
+        return found
+
+    def stored(side: Storage, name: str, layer: int) -> Bytes:
         source.expect(f"type_{name}", source.u32(f"type_{name}"), side.type.ggml)
         size = side.row_bytes(layer)
         if side.by_channel:
