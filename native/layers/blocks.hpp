@@ -36,15 +36,20 @@ static inline vu8x32 fifth_bits(uint32_t bits) {
 #endif
 }
 // The values of IQ4_NL and IQ4_XS, plus 128.
-alignas(16) constexpr uint8_t iq4_values[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                                129, 141, 153, 166, 181, 197, 217, 241};
+struct IQ4Values {
+  alignas(16) uint8_t u[16];
+  constexpr IQ4Values() : u{} {
+    for (int i = 0; i < 16; i++) u[i] = uint8_t(int(iq4_nl_values[i]) + 128);
+  }
+};
+constexpr IQ4Values iq4_values;
 static inline vu8x32 iq4_32(const uint8_t* p) {
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
-  const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(iq4_values));
+  const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(iq4_values.u));
   return reinterpret<vu8x32>(_mm256_shuffle_epi8(table, reinterpret<__m256i>(nibbles32(p))));
 #else
   vu8x32 v = nibbles32(p);
-  for (int i = 0; i < 32; i++) v[i] = iq4_values[v[i]];
+  for (int i = 0; i < 32; i++) v[i] = iq4_values.u[v[i]];
   return v;
 #endif
 }

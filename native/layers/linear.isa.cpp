@@ -167,14 +167,6 @@ static void many(const Weights& w, int64_t begin, int64_t end, const Input& in, 
   }
 }
 
-// Calls f(Read{}) for a type of single numbers.
-template <class F>
-static inline void with_floats(Stored type, F&& f) {
-  if (type == Stored::f32) return f(ReadF32{});
-  if (type == Stored::f16) return f(ReadF16{});
-  f(ReadBF16{});
-}
-
 void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                  int64_t y_stride) {
   if (in_blocks(w.type))

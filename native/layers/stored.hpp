@@ -5,8 +5,8 @@
 
 namespace aleator {
 
-// f16 and bf16 widen exactly.  The others are ggml's blocks (ggml-common.h); layers/blocks.hpp
-// reads them.
+// f16 and bf16 widen exactly.  The others are ggml's blocks (ggml-common.h), for which see
+// layers/blocks.hpp; the cache stores those of 32 elements only.
 enum class Stored : int {
   f32,
   f16,
@@ -24,6 +24,9 @@ enum class Stored : int {
   q6_k,
   iq4_xs
 };
+
+constexpr float iq4_nl_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
 
 struct Weights {
   const uint8_t* data = nullptr;  // rows of row_bytes each; any alignment
@@ -45,7 +48,7 @@ constexpr BlockShape block_shapes[] = {
     {"Q5_K", 256, 176}, {"Q6_K", 256, 210}, {"IQ4_XS", 256, 136}};
 constexpr BlockShape block_shape(Stored type) { return block_shapes[int(type)]; }
 
-constexpr int64_t block_elements = 32, q8_0_bytes = 34, q4_0_bytes = 18;
+constexpr int64_t block_elements = 32;  // of the cache's blocks
 constexpr bool in_blocks(Stored type) { return block_shape(type).elements > 1; }
 // Bytes of n elements; n fills whole blocks.
 constexpr int64_t stored_bytes(Stored type, int64_t n) {
