@@ -166,6 +166,11 @@ class _Finder(ast.NodeVisitor):
         for each in (*node.args.defaults, *defaults, *node.body):
             self.visit(each)
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """Look at the body, not at how the class is declared (frozen, slots)."""
+        for each in node.body:
+            self.visit(each)
+
     def visit_Call(self, node: ast.Call) -> None:
         """Pass over types in ``isinstance``, ``cast`` and the like."""
         name = node.func.id if isinstance(node.func, ast.Name) else ""
