@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aleator.cache.devices import checked_device
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import ParameterError, TokenizerError
@@ -76,7 +77,8 @@ def load(
         n_threads: threads for decoding; None: all cores.
         n_threads_batch: threads for prefill; None: like ``n_threads``.
         flash_attn: fused attention.
-        type_k: type of the keys in the cache: "f32", "f16", "bf16", "q8_0", "q4_0".
+        type_k: type of the keys in the cache: "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1",
+            "q4_0" or "iq4_nl".
         type_v: type of the values in the cache.
         offload_kqv: keep the cache on the device that computes.
         keep_texts: keep what :meth:`LanguageModel.generate` computed in the cache while there is room, so that
@@ -122,20 +124,7 @@ def _placement(device: str | None, dtype: torch.dtype | str | None) -> tuple[str
 
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise ParameterError("device", f"device={device!r}: give cpu, cuda or cuda:N") from None
-    if kind not in ("cpu", "cuda"):
-        raise ParameterError(
-            "device", f"device={device!r} is not supported: give cpu, cuda or cuda:N"
-        )
-    if kind == "cuda":
-        count, index = torch.cuda.device_count(), torch.device(device).index or 0
-        if index >= count:
-            raise ParameterError(
-                "device", f"device={device!r}: torch finds {count} CUDA devices here"
-            )
+    kind = checked_device("device", device).type
     if dtype is None:
         dtype = torch.float32 if kind == "cpu" else torch.bfloat16
     names = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
