@@ -14,7 +14,7 @@ class SamplingKeywords(TypedDict, total=False):
     """Choose tokens by mirostat 1 or 2 in place of the plain draw; 0 is off (0 to 2; default: 0)."""
 
     logit_bias: Mapping[int, float] | Iterable[tuple[int, float]]
-    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated (default: ())."""
+    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated."""
 
     penalty_last_n: int
     """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
@@ -35,8 +35,7 @@ class SamplingKeywords(TypedDict, total=False):
     """Lower a logit by this if its token is in the window (default: 0.0)."""
 
     penalty_scope: str
-    """Which tokens of the window count: all, generated, or mixed as in vLLM (all or generated or
-    mixed; default: 'all')."""
+    """Which tokens of the window count: all, generated, or mixed as in vLLM."""
 
     dry_multiplier: float
     """Strength of the penalty on repeated sequences; 0 is off (-1000000 to 1000000; default: 0.0)."""
@@ -51,8 +50,7 @@ class SamplingKeywords(TypedDict, total=False):
     """Window in which repetitions are sought; 0 is off, -1 is all (-1 or more; default: 64)."""
 
     dry_sequence_breakers: Sequence[str | Sequence[int]]
-    """Text at which a repetition ends; may be repeated, 'none' for no breakers (default: ('\\n',
-    ':', '"', '*'))."""
+    """Text at which a repetition ends; may be repeated, 'none' for no breakers."""
 
     top_n_sigma: float
     """Keep logits within this many deviations of the best; 0 or less is off (-1 to 1000000;
@@ -89,15 +87,13 @@ class SamplingKeywords(TypedDict, total=False):
     default: 1.0)."""
 
     mass: str
-    """Measure against the current candidates, or the full row that Softmax saw (current or full;
-    default: 'current')."""
+    """Measure against the current candidates, or the full row that Softmax saw."""
 
     min_p: float
     """Keep tokens at least this fraction as likely as the best; 0 keeps all (0 to 1; default: 0.0)."""
 
     seed: int | None
-    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it
-    (default: None)."""
+    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it."""
 
     xtc_probability: float
     """Chance that the top choices are excluded at a step; 0 is off (0 to 1; default: 0.0)."""
@@ -151,31 +147,29 @@ class SamplingKeywords(TypedDict, total=False):
 
     draw: str
     """How the token is drawn: by inverse cumulative mass, by a race, or by Akunu's hash to compare
-    with it (inverse or gumbel or gumbel-pcg; default: 'inverse')."""
+    with it."""
 
     samplers: str | Iterable[str]
-    """Samplers in order, separated by ";" (default: ('penalties', 'dry', 'top_n_sigma', 'top_k',
-    'typical_p', 'top_p', 'min_p', 'xtc', 'temperature'))."""
+    """Samplers in order, separated by ";"."""
 
     ignore_eos: bool
-    """Never draw a token that ends the text (default: False)."""
+    """Never draw a token that ends the text."""
 
     numerics: str
-    """Portable: the same token on every machine; llama.cpp: llama.cpp's own tokens (portable or
-    llama.cpp; default: 'portable')."""
+    """Portable: the same token on every machine; llama.cpp: llama.cpp's own tokens."""
 
     grammar: str | ConstraintSampler | None
-    """A grammar that the text obeys: GBNF text, or a sampler such as Lark (default: None)."""
+    """A grammar that the text obeys: GBNF text, or a sampler such as Lark."""
 
     json_schema: Mapping[str, Any] | bool | str | ConstraintSampler | None
-    """A JSON schema that the text obeys: mapping or JSON text (default: None)."""
+    """A JSON schema that the text obeys: mapping or JSON text."""
 
     regex: str | ConstraintSampler | None
-    """A regular expression that the whole text matches (default: None)."""
+    """A regular expression that the whole text matches."""
 
     sampler_seq: str
     """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,
-    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p (default: '')."""
+    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p."""
 
 
 class GenerateKeywords(SamplingKeywords, total=False):
@@ -279,7 +273,7 @@ class BatchKeywords(TypedDict, total=False):
     """Choose tokens by mirostat 1 or 2 in place of the plain draw; 0 is off (0 to 2; default: 0)."""
 
     logit_bias: Mapping[int, float] | Iterable[tuple[int, float]]
-    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated (default: ())."""
+    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated."""
 
     penalty_last_n: int | Sequence[int]
     """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
@@ -300,8 +294,7 @@ class BatchKeywords(TypedDict, total=False):
     """Lower a logit by this if its token is in the window (default: 0.0)."""
 
     penalty_scope: str | Sequence[str]
-    """Which tokens of the window count: all, generated, or mixed as in vLLM (all or generated or
-    mixed; default: 'all')."""
+    """Which tokens of the window count: all, generated, or mixed as in vLLM."""
 
     dry_multiplier: float | Sequence[float]
     """Strength of the penalty on repeated sequences; 0 is off (-1000000 to 1000000; default: 0.0)."""
@@ -316,8 +309,7 @@ class BatchKeywords(TypedDict, total=False):
     """Window in which repetitions are sought; 0 is off, -1 is all (-1 or more; default: 64)."""
 
     dry_sequence_breakers: Sequence[str | Sequence[int]]
-    """Text at which a repetition ends; may be repeated, 'none' for no breakers (default: ('\\n',
-    ':', '"', '*'))."""
+    """Text at which a repetition ends; may be repeated, 'none' for no breakers."""
 
     top_n_sigma: float | Sequence[float]
     """Keep logits within this many deviations of the best; 0 or less is off (-1 to 1000000;
@@ -354,15 +346,13 @@ class BatchKeywords(TypedDict, total=False):
     default: 1.0)."""
 
     mass: str | Sequence[str]
-    """Measure against the current candidates, or the full row that Softmax saw (current or full;
-    default: 'current')."""
+    """Measure against the current candidates, or the full row that Softmax saw."""
 
     min_p: float | Sequence[float]
     """Keep tokens at least this fraction as likely as the best; 0 keeps all (0 to 1; default: 0.0)."""
 
     seed: int | None | Sequence[int | None]
-    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it
-    (default: None)."""
+    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it."""
 
     xtc_probability: float | Sequence[float]
     """Chance that the top choices are excluded at a step; 0 is off (0 to 1; default: 0.0)."""
@@ -416,31 +406,29 @@ class BatchKeywords(TypedDict, total=False):
 
     draw: str | Sequence[str]
     """How the token is drawn: by inverse cumulative mass, by a race, or by Akunu's hash to compare
-    with it (inverse or gumbel or gumbel-pcg; default: 'inverse')."""
+    with it."""
 
     samplers: str | Iterable[str]
-    """Samplers in order, separated by ";" (default: ('penalties', 'dry', 'top_n_sigma', 'top_k',
-    'typical_p', 'top_p', 'min_p', 'xtc', 'temperature'))."""
+    """Samplers in order, separated by ";"."""
 
     ignore_eos: bool | Sequence[bool]
-    """Never draw a token that ends the text (default: False)."""
+    """Never draw a token that ends the text."""
 
     numerics: str | Sequence[str]
-    """Portable: the same token on every machine; llama.cpp: llama.cpp's own tokens (portable or
-    llama.cpp; default: 'portable')."""
+    """Portable: the same token on every machine; llama.cpp: llama.cpp's own tokens."""
 
     grammar: str | ConstraintSampler | None
-    """A grammar that the text obeys: GBNF text, or a sampler such as Lark (default: None)."""
+    """A grammar that the text obeys: GBNF text, or a sampler such as Lark."""
 
     json_schema: Mapping[str, Any] | bool | str | ConstraintSampler | None
-    """A JSON schema that the text obeys: mapping or JSON text (default: None)."""
+    """A JSON schema that the text obeys: mapping or JSON text."""
 
     regex: str | ConstraintSampler | None
-    """A regular expression that the whole text matches (default: None)."""
+    """A regular expression that the whole text matches."""
 
     sampler_seq: str | Sequence[str]
     """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,
-    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p (default: '')."""
+    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p."""
 
 
 class ContextKeywords(TypedDict, total=False):
