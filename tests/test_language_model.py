@@ -194,7 +194,8 @@ def test_precedence_of_sampling_parameters(
 ) -> None:
     assert model.sampling_params().top_k == 40
     assert model.sampling_params("greedy").temperature == 0.0
-    monkeypatch.setattr(model._asking, "_metadata", {"top_k": 7, "temp": 0.25})
+    own_values = {"top_k": 7, "temp": 0.25}
+    monkeypatch.setattr(model.weights, "recommended_sampling", lambda: own_values)
     chosen = model.sampling_params(temp=0.5)
     assert (chosen.top_k, chosen.temperature, chosen.top_p) == (7, 0.5, 0.95)
     assert model.sampling_params("llama.cpp").top_k == 40
@@ -217,7 +218,7 @@ def test_context_shift_goes_on_where_the_context_ends() -> None:
     ("options", "parameter", "message"),
     [
         ({"temprature": 1.0}, "temprature", "did you mean temperature"),
-        ({"top_p": 1.5}, "top_p", r"out of range: give a number in \[0, 1\]"),
+        ({"xtc_probability": 1.5}, "xtc_probability", "out of range"),
         ({"max_tokens": -2}, "max_tokens", "give -1 or more"),
         ({"logprobs": 5000}, "logprobs", "0 to 2048"),
         ({"n": 2}, "n", "generate_batch"),

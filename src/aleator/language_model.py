@@ -135,7 +135,7 @@ class LanguageModel:
         if self.n_ctx > trained:
             log.warning("n_ctx=%d: the model was trained with %d positions", self.n_ctx, trained)
         self._context_options = context_options
-        self._asking = Asking(tokenizer, _sampling_metadata(weights))
+        self._asking = Asking(tokenizer, weights)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
 
@@ -453,19 +453,7 @@ class LanguageModel:
     ) -> SamplingParams:
         """The parameters in effect, with a seed drawn if none is given.
 
-        Precedence: ``sampling``, then ``params`` or the named preset, then the model file's own on top of the
-        default preset.
+        Precedence: ``sampling``, then ``params`` or the named preset, then what the model's files recommend
+        on top of the default preset.
         """
         return self._asking.sampling_params(preset, params, **sampling)
-
-
-def _sampling_metadata(weights: Weights) -> dict[str, Any]:
-    """What a model file says of sampling, by the keys after ``general.sampling.``."""
-    prefix, gguf = "general.sampling.", weights.gguf
-    if gguf is None:
-        return {}
-    return {
-        key.removeprefix(prefix): gguf.metadata[key]
-        for key in gguf.metadata
-        if key.startswith(prefix)
-    }

@@ -5,15 +5,16 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from operator import index
 from typing import Any
 
 from aleator.core.errors import ParameterError, TokenizerError
+from aleator.core.integers import exact
 from aleator.core.options import declarations, resolved
 from aleator.core.parameter import Parameter
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request import Request
 from aleator.generate.session import Session
+from aleator.models.weights import Weights
 from aleator.samplers import SamplingParams
 from aleator.samplers.params import ALL, SAMPLER_SEQ
 from aleator.text.tokenizer import Tokenizer
@@ -52,15 +53,11 @@ def checked_prompt(prompt: object) -> Prompt:
     return [_token_id(i, token) for i, token in enumerate(items)]
 
 
-def _token_id(i: int, token: Any) -> int:
-    try:
-        if isinstance(token, bool):
-            raise TypeError
-        return index(token)
-    except TypeError:
-        raise ParameterError(
-            "prompt", f"prompt token {i} is {token!r:.80}: give whole numbers"
-        ) from None
+def _token_id(i: int, token: object) -> int:
+    number = exact(token)
+    if number is None:
+        raise ParameterError("prompt", f"prompt token {i} is {token!r:.80}: give integers")
+    return number
 
 
 def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,11 +108,11 @@ class Asking:
 
     Args:
         tokenizer: of the model.
-        metadata: sampling parameters of the model file, by the keys after ``general.sampling.``.
+        weights: the model's files, which may recommend sampling parameters.
     """
 
-    def __init__(self, tokenizer: Tokenizer, metadata: Mapping[str, Any]) -> None:
-        self._tokenizer, self._vocab, self._metadata = tokenizer, tokenizer.vocab, metadata
+    def __init__(self, tokenizer: Tokenizer, weights: Weights) -> None:
+        self._tokenizer, self._vocab, self._weights = tokenizer, tokenizer.vocab, weights
 
     def requests(
         self, prompts: Sequence[Prompt], given: Sequence[Mapping[str, Any]], n: int = 1
@@ -210,15 +207,16 @@ class Asking:
     ) -> SamplingParams:
         """The parameters in effect; without a seed they get ``default_seed``, or one from the system.
 
-        Precedence: ``sampling``, then ``params`` or the named preset, then the model file's
-        ``general.sampling.*`` metadata on top of the default preset.
+        Precedence: ``sampling``, then ``params`` or the named preset, then what the model's files recommend
+        (``general.sampling.*`` of a GGUF file, ``generation_config.json`` of a Hugging Face model) on top of
+        the default preset.
         """
         if preset is not None and params is not None:
             raise ParameterError("preset", "preset and params are both given: choose one")
         if params is not None:
             chosen = params.replace(**sampling)
         else:
-            chosen = SamplingParams.resolve(sampling, preset, self._metadata)
+            chosen = SamplingParams.resolve(sampling, preset, self._weights.recommended_sampling())
         if chosen.seed is not None:
             return chosen
         return chosen.replace(

@@ -162,7 +162,7 @@ class Conversation:
         """
         vocab, tokenizer = self._model.vocab, self._model.tokenizer
         text = self._template.render(messages, add_generation_prompt=True)
-        whole = list(self._model.prompt_tokens(text))
+        whole = list(self._model.prompt_tokens(text, parse_special=True))
         if vocab.bos is not None and whole[:2] == [vocab.bos, vocab.bos]:
             del whole[0]  # the template writes it too
         data, count = text.encode(), 0

@@ -108,6 +108,17 @@ class CacheFull(CacheError):
         self.needed, self.free, self.evictable = needed, free, evictable
 
 
+class CacheBusy(CacheError):
+    """Another thread has used the cache for longer than ``timeout``, the seconds to wait."""
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(
+            f"the cache is in use by another thread, which has not ended within lock_timeout={timeout:g} s: "
+            "wait longer, or give each thread a context of its own"
+        )
+        self.timeout = timeout
+
+
 class InvalidBatch(CacheError, ValueError):
     """A batch that breaks a rule; ``index`` is the offending token's index in the batch, or -1."""
 
@@ -126,6 +137,17 @@ class Aborted(CacheError):
     def __init__(self, done: int) -> None:
         super().__init__(f"the decode was aborted after {done} micro-batches")
         self.done = done
+
+
+class NotCopyable(CacheError, TypeError):
+    """Something that holds a cache's memory was to be copied or pickled; ``kind`` is its class."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"a {kind} can be neither copied nor pickled: write its state with state_write(), and read it "
+            "into another of the same kind with state_read()"
+        )
+        self.kind = kind
 
 
 class CannotShift(CacheError):

@@ -30,6 +30,13 @@ class Detokenizer(Protocol):
     def eog(self) -> frozenset[int]:
         """Tokens that end a generation."""
 
+    @property
+    def has_text(self) -> bool:
+        """Whether tokens have texts; without, the model knows ids only."""
+
+    def require_text(self, what: str) -> None:
+        """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""
+
     def __len__(self) -> int:
         """How many tokens there are."""
 
@@ -106,6 +113,8 @@ class Completion:
         self.cancelled = False
         self.forgotten, self.namespace = request.forgotten, request.namespace
         self._detokenizer = detokenizer
+        if request.options.stop:
+            self.require_text("stop")
         self._matcher = StopMatcher(request.options.stop)
         self._show(request.echo)
         if request.options.max_tokens == 0:
@@ -126,9 +135,7 @@ class Completion:
         request = self.request
         self.tokens.append(token)
         if request.options.logprobs is not None:
-            self.logprobs.append(
-                logprobs(token, request.options.logprobs, self._detokenizer.token_bytes)
-            )
+            self.logprobs.append(logprobs(token, request.options.logprobs, self._token_bytes))
         if token in self._detokenizer.eog and not request.params.ignore_eos:
             self._end("eog")
             return
@@ -137,6 +144,14 @@ class Completion:
             self._end("stop")
         elif len(self.tokens) == request.options.max_tokens:
             self._end("length")
+
+    def require_text(self, what: str) -> None:
+        """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""
+        self._detokenizer.require_text(what)
+
+    def _token_bytes(self, token: int) -> bytes:
+        """What a token stands for; nothing where tokens have no texts."""
+        return self._detokenizer.token_bytes(token) if self._detokenizer.has_text else b""
 
     def grammar_over(self, reason: StopReason) -> None:
         """The constrained text is complete and ends here."""

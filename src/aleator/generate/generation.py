@@ -36,6 +36,7 @@ class Generation(Iterator[str]):
 
     def __next__(self) -> str:
         completion = self._completion
+        completion.require_text("iterating over a generation")
         while self._given == len(completion.pieces):
             if completion.done:
                 raise StopIteration
@@ -49,7 +50,12 @@ class Generation(Iterator[str]):
 
     @property
     def text(self) -> str:
-        """The whole text, without the stop string."""
+        """The whole text, without the stop string.
+
+        Raises:
+            TokenizerError: the model has no vocabulary; take :attr:`tokens`.
+        """
+        self._completion.require_text("Generation.text")
         return "".join(self._finished().pieces)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from aleator.cache.devices import checked_device
 from aleator.core.errors import ParameterError
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -21,16 +22,7 @@ def placement(device: str | None, dtype: torch.dtype | str | None) -> tuple[str,
     """
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind, index = torch.device(device).type, torch.device(device).index or 0
-    except (RuntimeError, TypeError):
-        raise ParameterError("device", f"device={device!r}: give cpu, cuda or cuda:N") from None
-    if kind not in ("cpu", "cuda"):
-        raise ParameterError(
-            "device", f"device={device!r} is not supported: give cpu, cuda or cuda:N"
-        )
-    if kind == "cuda" and index >= (count := torch.cuda.device_count()):
-        raise ParameterError("device", f"device={device!r}: torch finds {count} CUDA devices here")
+    kind = checked_device("device", device).type
     if dtype is None:
         return str(device), torch.float32 if kind == "cpu" else torch.bfloat16
     found = DTYPES.get(dtype) if isinstance(dtype, str) else dtype

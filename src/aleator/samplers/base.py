@@ -93,6 +93,14 @@ class Sampler(ABC):
                 object.__setattr__(self, field.name, checked)
 
     @classmethod
+    def asked_for(cls, values: Mapping[str, Any]) -> bool:
+        """Whether these parameters, all there are by name, make this sampler do something."""
+        made = object.__new__(cls)  # without the checks, for which text may need a tokenizer
+        for p in cls.parameters():
+            object.__setattr__(made, p.name, values.get(p.name, p.neutral))
+        return bool(cls.parameters()) and not made.neutral
+
+    @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Sampler:
         """Make the sampler from a mapping that holds its fields among others."""
         names = (f.name for f in dataclasses.fields(cls) if f.init)  # type: ignore[arg-type]
@@ -183,7 +191,7 @@ def check_llama_seed(seed: int) -> int:
     return seed
 
 
-def only_portable(parameter: str, value: str, allowed: str) -> ParameterError:
+def only_portable(parameter: str, value: str | int, allowed: str | int) -> ParameterError:
     """The error for a value that llama.cpp has no counterpart of."""
     return ParameterError(
         parameter,
