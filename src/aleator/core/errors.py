@@ -43,6 +43,10 @@ class LogitsError(AleatorError, ValueError):
     """Logits of the wrong shape, type or length, or with nothing finite in them."""
 
 
+class StateError(AleatorError, ValueError):
+    """A chain's state that is damaged, hostile, or of another chain; the chain is as before."""
+
+
 class FileFormatError(AleatorError, ValueError):
     """A file is not what it should be: truncated, damaged, hostile, or of another kind.
 
