@@ -26,6 +26,7 @@ from aleator.grammar.spelling import spelling
 from aleator.models.decoder import Decoder, build_decoder
 from aleator.models.weights import Weights, open_weights
 from aleator.samplers import SamplerChain, SamplingParams
+from aleator.samplers.logit_bias import biases_of_ids
 from aleator.text.stream import StreamDecoder
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
@@ -487,7 +488,11 @@ class LanguageModel:
             finish = chain.numerics == "portable"
         if not finish or len(chain.constraints) != 1:
             return None
-        banned = [token for token, bias in params.logit_bias if bias == -math.inf]
+        banned = [
+            token
+            for token, bias in biases_of_ids(params.logit_bias, self.tokenizer)
+            if bias == -math.inf
+        ]
         return Ending(chain, Shortest(spelling(self.tokenizer), banned))
 
     def context(
