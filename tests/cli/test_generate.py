@@ -14,7 +14,7 @@ from aleator import LanguageModel
 from aleator.cli.options import unescape
 from aleator.language_model import bundled_model
 from aleator.samplers import PARAMETERS, PRESETS, SamplingParams
-from aleator.samplers.chain import NUMERICS
+from aleator.samplers.candidates import NUMERICS
 from tests.cli.conftest import Command
 
 ROMEO = ("generate", "-t", "1", "-p", "ROMEO:", "--seed", "7")

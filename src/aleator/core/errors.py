@@ -43,6 +43,10 @@ class LogitsError(AleatorError, ValueError):
     """Logits of the wrong shape, type or length, or with nothing finite in them."""
 
 
+class StateError(AleatorError, ValueError):
+    """A chain's state that is damaged, hostile, or of another chain; the chain is as before."""
+
+
 class FileFormatError(AleatorError, ValueError):
     """A file is not what it should be: truncated, damaged, hostile, or of another kind.
 
@@ -106,6 +110,17 @@ class CacheFull(CacheError):
             "sequence, or create the context with a larger n_ctx"
         )
         self.needed, self.free, self.evictable = needed, free, evictable
+
+
+class CacheBusy(CacheError):
+    """Another thread has used the cache for longer than ``timeout``, the seconds to wait."""
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(
+            f"the cache is in use by another thread, which has not ended within lock_timeout={timeout:g} s: "
+            "wait longer, or give each thread a context of its own"
+        )
+        self.timeout = timeout
 
 
 class InvalidBatch(CacheError, ValueError):

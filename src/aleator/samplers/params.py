@@ -12,7 +12,8 @@ from aleator.core.errors import ParameterError
 from aleator.core.parameter import Parameter, nearest, read_number, unique
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
-from aleator.samplers.chain import NUMERICS, SamplerChain
+from aleator.samplers.candidates import NUMERICS
+from aleator.samplers.chain import SamplerChain
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.dist import Dist
 from aleator.samplers.grammar import Grammar
