@@ -15,14 +15,14 @@ class SamplingKeywords(TypedDict, total=False):
 
     repetition_under_grammar: str
     """Whether the repetition penalty applies where a grammar constrains the text: apply, or none as
-    Akunu does (apply or none; default: 'apply')."""
+    Akunu does (apply or none; default: apply)."""
 
     allowed_token_ids: Iterable[int] | None
-    """Draw only these tokens; may be repeated (default: None)."""
+    """Draw only these tokens; may be repeated."""
 
     logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
     """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
-    '" the"-2'; may be repeated (default: ())."""
+    '" the"-2'; may be repeated."""
 
     min_tokens: int
     """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
@@ -31,10 +31,10 @@ class SamplingKeywords(TypedDict, total=False):
     """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
 
     bad_words: Sequence[str | Sequence[int]]
-    """Text that never occurs, as the tokenizer spells it; may be repeated (default: ())."""
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
 
     bad_words_ids: Sequence[str | Sequence[int]]
-    """Text that never occurs, as the tokenizer spells it; may be repeated (default: ())."""
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
 
     no_repeat_ngram_size: int
     """Let no run of this many tokens occur twice; 0 is off (0 or more; default: 0)."""
@@ -59,11 +59,11 @@ class SamplingKeywords(TypedDict, total=False):
 
     penalty_scope: str
     """Which tokens of the window count: all, generated, or mixed as in vLLM (all or generated or
-    mixed; default: 'all')."""
+    mixed; default: all)."""
 
     repetition_per: str
     """Apply the repetition penalty once per token, or once for each time it is in the window as
-    Akunu does (token or occurrence; default: 'token')."""
+    Akunu does (token or occurrence; default: token)."""
 
     dry_multiplier: float
     """Strength of the penalty on repeated sequences; 0 is off (-1000000 to 1000000; default: 0.0)."""
@@ -78,8 +78,7 @@ class SamplingKeywords(TypedDict, total=False):
     """Window in which repetitions are sought; 0 is off, -1 is all (-1 or more; default: 64)."""
 
     dry_sequence_breakers: Sequence[str | Sequence[int]]
-    """Text at which a repetition ends; may be repeated, 'none' for no breakers (default: ('\\n',
-    ':', '"', '*'))."""
+    """Text at which a repetition ends; may be repeated, 'none' for no breakers."""
 
     top_n_sigma: float
     """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
@@ -133,7 +132,7 @@ class SamplingKeywords(TypedDict, total=False):
 
     mass: str
     """Measure against the current candidates, or the full row that Softmax saw (current or full;
-    default: 'current')."""
+    default: current)."""
 
     min_p: float
     """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
@@ -147,8 +146,7 @@ class SamplingKeywords(TypedDict, total=False):
     1; default: 0.0)."""
 
     seed: int | None
-    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it
-    (default: None)."""
+    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it."""
 
     xtc_probability: float
     """Chance that the top choices are excluded at a step; 0 is off (0 to 1; default: 0.0)."""
@@ -200,31 +198,31 @@ class SamplingKeywords(TypedDict, total=False):
 
     draw: str
     """How the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or
-    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: 'inverse')."""
+    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: inverse)."""
 
     samplers: str | Iterable[str]
-    """Samplers in order, separated by ";" (default: ('penalties', 'dry', 'top_n_sigma', 'top_k',
-    'typical_p', 'top_p', 'min_p', 'xtc', 'temperature'))."""
+    """Samplers in order, separated by ";" (default:
+    penalties;dry;top_n_sigma;top_k;typical_p;top_p;min_p;xtc;temperature)."""
 
     ignore_eos: bool
-    """Never draw a token that ends the text (default: False)."""
+    """Never draw a token that ends the text."""
 
     numerics: str
     """Portable: the same token on every machine; llama.cpp: llama.cpp's own tokens (portable or
-    llama.cpp; default: 'portable')."""
+    llama.cpp; default: portable)."""
 
     grammar: str | ConstraintSampler | None
-    """A grammar that the text obeys: GBNF text, or a sampler such as Lark (default: None)."""
+    """A grammar that the text obeys: GBNF text, or a sampler such as Lark."""
 
     json_schema: Mapping[str, Any] | bool | str | ConstraintSampler | None
-    """A JSON schema that the text obeys: mapping or JSON text (default: None)."""
+    """A JSON schema that the text obeys: mapping or JSON text."""
 
     regex: str | ConstraintSampler | None
-    """A regular expression that the whole text matches (default: None)."""
+    """A regular expression that the whole text matches."""
 
     sampler_seq: str
     """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,
-    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p (default: '')."""
+    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p."""
 
 
 class GenerateKeywords(SamplingKeywords, total=False):
@@ -329,14 +327,14 @@ class BatchKeywords(TypedDict, total=False):
 
     repetition_under_grammar: str | Sequence[str]
     """Whether the repetition penalty applies where a grammar constrains the text: apply, or none as
-    Akunu does (apply or none; default: 'apply')."""
+    Akunu does (apply or none; default: apply)."""
 
     allowed_token_ids: Iterable[int] | None
-    """Draw only these tokens; may be repeated (default: None)."""
+    """Draw only these tokens; may be repeated."""
 
     logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
     """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
-    '" the"-2'; may be repeated (default: ())."""
+    '" the"-2'; may be repeated."""
 
     min_tokens: int | Sequence[int]
     """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
@@ -345,10 +343,10 @@ class BatchKeywords(TypedDict, total=False):
     """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
 
     bad_words: Sequence[str | Sequence[int]]
-    """Text that never occurs, as the tokenizer spells it; may be repeated (default: ())."""
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
 
     bad_words_ids: Sequence[str | Sequence[int]]
-    """Text that never occurs, as the tokenizer spells it; may be repeated (default: ())."""
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
 
     no_repeat_ngram_size: int | Sequence[int]
     """Let no run of this many tokens occur twice; 0 is off (0 or more; default: 0)."""
@@ -373,11 +371,11 @@ class BatchKeywords(TypedDict, total=False):
 
     penalty_scope: str | Sequence[str]
     """Which tokens of the window count: all, generated, or mixed as in vLLM (all or generated or
-    mixed; default: 'all')."""
+    mixed; default: all)."""
 
     repetition_per: str | Sequence[str]
     """Apply the repetition penalty once per token, or once for each time it is in the window as
-    Akunu does (token or occurrence; default: 'token')."""
+    Akunu does (token or occurrence; default: token)."""
 
     dry_multiplier: float | Sequence[float]
     """Strength of the penalty on repeated sequences; 0 is off (-1000000 to 1000000; default: 0.0)."""
@@ -392,8 +390,7 @@ class BatchKeywords(TypedDict, total=False):
     """Window in which repetitions are sought; 0 is off, -1 is all (-1 or more; default: 64)."""
 
     dry_sequence_breakers: Sequence[str | Sequence[int]]
-    """Text at which a repetition ends; may be repeated, 'none' for no breakers (default: ('\\n',
-    ':', '"', '*'))."""
+    """Text at which a repetition ends; may be repeated, 'none' for no breakers."""
 
     top_n_sigma: float | Sequence[float]
     """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
@@ -447,7 +444,7 @@ class BatchKeywords(TypedDict, total=False):
 
     mass: str | Sequence[str]
     """Measure against the current candidates, or the full row that Softmax saw (current or full;
-    default: 'current')."""
+    default: current)."""
 
     min_p: float | Sequence[float]
     """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
@@ -461,8 +458,7 @@ class BatchKeywords(TypedDict, total=False):
     1; default: 0.0)."""
 
     seed: int | None | Sequence[int | None]
-    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it
-    (default: None)."""
+    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it."""
 
     xtc_probability: float | Sequence[float]
     """Chance that the top choices are excluded at a step; 0 is off (0 to 1; default: 0.0)."""
@@ -514,31 +510,31 @@ class BatchKeywords(TypedDict, total=False):
 
     draw: str | Sequence[str]
     """How the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or
-    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: 'inverse')."""
+    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: inverse)."""
 
     samplers: str | Iterable[str]
-    """Samplers in order, separated by ";" (default: ('penalties', 'dry', 'top_n_sigma', 'top_k',
-    'typical_p', 'top_p', 'min_p', 'xtc', 'temperature'))."""
+    """Samplers in order, separated by ";" (default:
+    penalties;dry;top_n_sigma;top_k;typical_p;top_p;min_p;xtc;temperature)."""
 
     ignore_eos: bool | Sequence[bool]
-    """Never draw a token that ends the text (default: False)."""
+    """Never draw a token that ends the text."""
 
     numerics: str | Sequence[str]
     """Portable: the same token on every machine; llama.cpp: llama.cpp's own tokens (portable or
-    llama.cpp; default: 'portable')."""
+    llama.cpp; default: portable)."""
 
     grammar: str | ConstraintSampler | None
-    """A grammar that the text obeys: GBNF text, or a sampler such as Lark (default: None)."""
+    """A grammar that the text obeys: GBNF text, or a sampler such as Lark."""
 
     json_schema: Mapping[str, Any] | bool | str | ConstraintSampler | None
-    """A JSON schema that the text obeys: mapping or JSON text (default: None)."""
+    """A JSON schema that the text obeys: mapping or JSON text."""
 
     regex: str | ConstraintSampler | None
-    """A regular expression that the whole text matches (default: None)."""
+    """A regular expression that the whole text matches."""
 
     sampler_seq: str | Sequence[str]
     """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,
-    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p (default: '')."""
+    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p."""
 
 
 class ContextKeywords(TypedDict, total=False):
