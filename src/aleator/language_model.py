@@ -38,6 +38,7 @@ from aleator.prompts import (
     options_of_each,
 )
 from aleator.samplers import SamplerChain, SamplingParams
+from aleator.samplers.logit_bias import biases_of_ids
 from aleator.text.stream import StreamDecoder
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
@@ -401,7 +402,11 @@ class LanguageModel:
             complete = chain.numerics == "portable"
         if not complete or len(chain.constraints) != 1:
             return None
-        banned = [token for token, bias in params.logit_bias if bias == -math.inf]
+        banned = [
+            token
+            for token, bias in biases_of_ids(params.logit_bias, self.tokenizer)
+            if bias == -math.inf
+        ]
         return Ending(chain, Shortest(spelling(self.tokenizer), banned))
 
     @renamed(keep_texts="prompt_cache")
