@@ -69,7 +69,9 @@ def round_rows(x: Floats, block: int) -> Rounded:
     """
     parts = x.reshape(len(x), -1, block)
     largest = np.abs(parts).max(-1)
-    broken = ~np.isfinite(parts).all(-1)
+    broken: npt.NDArray[np.bool_] = np.logical_not(np.isfinite(parts).all(-1, keepdims=True))[
+        ..., 0
+    ]
     none = ~broken & (largest < np.float32(2.0**-100))
     usable = ~broken & ~none
     safe = np.where(usable, largest, np.float32(1))
@@ -111,23 +113,26 @@ def product(kind: str, data: Bytes, x: Floats) -> Floats:
         xq = rows.q[:, b * elements : (b + 1) * elements]
         dx = rows.d[:, b, None]
 
-        def at(values: npt.NDArray[np.generic], b: int = b) -> npt.NDArray[np.generic]:
-            return values.reshape(out, n_blocks, *values.shape[1:])[:, b]
+        def floats(values: Floats, b: int = b) -> Floats:
+            return values.reshape(out, n_blocks)[:, b]
+
+        def groups(values: Integers, b: int = b) -> Integers:
+            return values.reshape(out, n_blocks, -1)[:, b]
 
         sums = xq.reshape(len(x), -1, GROUP).sum(-1)
         if blocks.scale is None:
             exact = xq @ q[:, b].T
         else:
             exact = (q[:, b].reshape(out, 1, -1, GROUP) * xq.reshape(1, len(x), -1, GROUP)).sum(-1)
-            exact = (exact * at(blocks.scale)[:, None]).sum(-1).T
-        y = fused(np.float32(at(blocks.d) * dx), exact.astype(np.float32), y)
+            exact = (exact * groups(blocks.scale)[:, None]).sum(-1).T
+        y = fused(floats(blocks.d) * dx, exact.astype(np.float32), y)
         if blocks.least is not None and blocks.m is not None:
-            least = (sums @ at(blocks.least).T).astype(np.float32)
-            y = fused(-np.float32(at(blocks.m) * dx), least, y)
+            least = (sums @ groups(blocks.least).T).astype(np.float32)
+            y = fused(-(floats(blocks.m) * dx), least, y)
         elif blocks.m is not None:
             total = sums.sum(-1, keepdims=True).astype(np.float32)
-            m = np.broadcast_to(at(blocks.m), y.shape).astype(np.float32)
-            y = fused(m, np.broadcast_to(np.float32(dx * total), y.shape), y)
+            m = np.broadcast_to(floats(blocks.m), y.shape)
+            y = fused(m, np.broadcast_to(dx * total, y.shape), y)
     return y
 
 
