@@ -9,6 +9,7 @@ import os
 import secrets
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,11 @@ from aleator.generate.context import Context
 from aleator.generate.ending import Ending, Shortest
 from aleator.generate.loop import Run, cells_needed
 from aleator.generate.request import Generation, Request
-from aleator.generate.session import Session, load_session, save_session
+from aleator.generate.session import Session, go_on, load_session, save_session, state_of
+from aleator.generate.session_file import SessionFile
 from aleator.grammar.spelling import spelling
 from aleator.models.decoder import Decoder, build_decoder
+from aleator.models.fingerprint import ModelIdentity
 from aleator.models.weights import Weights, open_weights
 from aleator.samplers import SamplerChain, SamplingParams
 from aleator.text.stream import StreamDecoder
@@ -366,8 +369,7 @@ class LanguageModel:
                 chain = SamplerChain(
                     samplers, chosen.numerics, completion=completion, grammar=samplers.grammar
                 )
-                for i, token in enumerate(tokens, drawn - len(tokens)):
-                    chain.accept(token, generated=i >= 0)
+                go_on(chain, tokens, drawn, session.chain)
                 requests.append(
                     Request(
                         tokens=tokens,
@@ -420,22 +422,35 @@ class LanguageModel:
 
     def save_session(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | SessionFile,
         generation: Generation,
         extra: Mapping[str, Any] | None = None,
+        *,
+        new: bool = False,
     ) -> int:
         """Write a generation's text to a file, with its keys and values as far as the cache still has them.
 
-        ``generate(model.load_session(path))`` goes on with it.
+        ``generate(model.load_session(path))`` goes on with it; with the same sampling parameters the tokens
+        are those that would have followed.
 
         Args:
-            path: the file; one that exists is replaced once the new one is complete.
+            path: the file, or the open :class:`~aleator.generate.session_file.SessionFile`; one that exists is
+                replaced once the new one is complete.
             generation: made until it ends, if it has not.
             extra: more to write, JSON-ready.
+            new: replace what is there even if it is another text, or no session.
 
         Returns:
             Tokens whose keys and values were written.
+
+        Raises:
+            SessionInUse: somebody else has opened the file.
+            OtherSession: the file holds a text that does not begin this one, made from another prompt.
+            ParameterError: the file cannot be written, or a generation is under way.
         """
+        if not isinstance(path, SessionFile):
+            with SessionFile(path, new=new) as file:
+                return self.save_session(file, generation, extra)
         request, made = generation.request, generation.tokens
         if generation.stop_reason == "eog":
             made = made[:-1]
@@ -447,21 +462,38 @@ class LanguageModel:
             forgotten=generation.forgotten,
             namespace=generation.namespace,
         )
-        return save_session(path, self._own_context(), session, self.fingerprint)
+        if not new:
+            path.require(session.tokens, session.n_prompt)
+        state = state_of(request.chain, session.tokens, len(made))
+        session = replace(session, chain=state)
+        held = save_session(path, self._own_context(), session, self.identity)
+        path.holds(session.tokens, session.n_prompt)
+        return held
 
-    def load_session(self, path: str | os.PathLike[str]) -> Session:
+    def load_session(self, path: str | os.PathLike[str] | SessionFile) -> Session:
         """Read what :meth:`save_session` wrote; :meth:`generate` need not compute its text again.
 
+        Args:
+            path: the file, or the open :class:`~aleator.generate.session_file.SessionFile`.
+
         Raises:
-            FileFormatError: not a session, or a damaged file.
-            Incompatible: it was made with another model.
+            FileFormatError: not a session, one of an older format, or a damaged file.
+            Incompatible: it was made with another model; says which.
         """
-        return load_session(path, self._own_context(), self.fingerprint)
+        session = load_session(path, self._own_context(), self.identity)
+        if isinstance(path, SessionFile):
+            path.holds(session.tokens, session.n_prompt)
+        return session
 
     @cached_property
+    def identity(self) -> ModelIdentity:
+        """Name, path and fingerprint; the fingerprint reads the file once, when a session is used."""
+        return self.weights.identity()
+
+    @property
     def fingerprint(self) -> str:
-        """Tells models apart whose states do not fit each other."""
-        return self.weights.fingerprint()
+        """Tells models apart whose states do not fit each other; see :attr:`identity`."""
+        return self.identity.fingerprint
 
     def _own_context(self) -> Context:
         """The model's own context, in which nothing must be under way."""

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from aleator.cli.arguments import Parser, integer
 from aleator.cli.options import (
     add_model_options,
+    add_session_options,
     announce_session,
     decode,
     load_model,
+    session_file,
     stop_strings,
 )
 from aleator.cli.sampling import (
@@ -29,6 +31,7 @@ from aleator.core.errors import ContextFull
 if TYPE_CHECKING:
     from aleator.cli.conversation import Conversation
     from aleator.generate.request import Generation
+    from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel
     from aleator.text import ChatTemplate
 
@@ -86,10 +89,9 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="when the context is full, forget the oldest exchanges instead of ending",
     )
-    group.option(
-        "--session",
-        metavar="FILE",
-        help="go on with the conversation in FILE if there is one, and write it there at the end",
+    add_session_options(
+        group,
+        about="go on with the conversation in FILE if there is one, and write it there at the end",
     )
     add_sampling_options(parser)
     add_grammar_options(parser)
@@ -98,15 +100,19 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Talk until there is no more input; returns the exit code."""
+    with session_file(arguments) as file:
+        return _run(arguments, file)
+
+
+def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
     from aleator.cli.conversation import Conversation
     from aleator.generate.session import read_session
 
     sampling = sampling_arguments(arguments)
     model = load_model(arguments)
-    session = arguments.session
-    resumed = session is not None and Path(session).exists()
-    if resumed and sampling.get("seed") is None:
-        sampling["seed"] = read_session(session, len(model.vocab)).seed
+    resumed = file if file is not None and file.exists else None
+    if resumed is not None and sampling.get("seed") is None:
+        sampling["seed"] = read_session(resumed, len(model.vocab)).seed
     with ProgressBar("reading", "tokens") as bar:
         conversation = Conversation(
             model,
@@ -118,15 +124,15 @@ def run(arguments: argparse.Namespace) -> int:
             forget=arguments.context_shift,
             progress=bar,
         )
-        if resumed:
-            announce_session(session, conversation.resume(session))
+        if resumed is not None:
+            announce_session(arguments.session, conversation.resume(resumed))
         announce(conversation.params, conversation.chain)
         try:
             talk(conversation, arguments.prompt)
         finally:
-            if session is not None:
-                held = conversation.save(session)
-                note(f"session: keys and values of {held} tokens are in {session}")
+            if file is not None:
+                held = conversation.save(file)
+                note(f"session: keys and values of {held} tokens are in {arguments.session}")
     return 0
 
 

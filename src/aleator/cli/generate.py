@@ -7,16 +7,17 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser, integer
 from aleator.cli.options import (
     add_model_options,
+    add_session_options,
     add_text_options,
     announce_session,
     load_model,
     read_text,
+    session_file,
     stop_strings,
 )
 from aleator.cli.sampling import (
@@ -32,6 +33,7 @@ from aleator.samplers import ConstraintSampler
 if TYPE_CHECKING:
     from aleator.generate.request import Generation
     from aleator.generate.session import Session
+    from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel
 
 EXAMPLES = """\
@@ -119,12 +121,12 @@ def add_arguments(parser: Parser) -> None:
         metavar="N",
         help="prompt tokens that --context-shift never forgets; -1: all (default: the BOS token if any)",
     )
-    text.option(
-        "--session",
+    add_session_options(
+        text,
         "--prompt-cache",
-        metavar="FILE",
-        help="keep the text with its keys and values in FILE, written at the end; with a FILE there and "
-        "no prompt go on where it ended, with a prompt compute only what is new",
+        about="keep the text with its keys and values in FILE, written at the end; with a FILE there and "
+        "no prompt go on where it ended, with its own prompt or one that goes on from its text compute only "
+        "what is new",
     )
     add_sampling_options(parser)
     add_grammar_options(parser)
@@ -146,15 +148,24 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the text; returns the exit code."""
     if arguments.session is not None and arguments.num > 1:
         raise ParameterError("session", "--session holds one text: leave --num out")
-    resumed = arguments.session is not None and Path(arguments.session).exists()
+    with session_file(arguments) as file:
+        return _run(arguments, file)
+
+
+def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
+    resumed = file is not None and file.exists
     goes_on = resumed and arguments.prompt is None and arguments.file is None
     prompt: str | Session = "" if goes_on else read_text(arguments)
     sampling = sampling_arguments(arguments)
     model = load_model(arguments)
-    if resumed:
-        session = model.load_session(arguments.session)
+    if file is not None and resumed:
+        session = model.load_session(file)
         announce_session(arguments.session, session)
-        prompt = session if goes_on else prompt
+        if isinstance(prompt, str) and not goes_on:
+            tokens = model.prompt_tokens(prompt)
+            file.require(tokens, len(tokens))
+        else:
+            prompt = session
     with ProgressBar("prompt", "tokens") as bar:
         generations = model.generate_batch(
             [prompt],
@@ -176,8 +187,8 @@ def run(arguments: argparse.Namespace) -> int:
                 print_json(model, prompt, generations)
             else:
                 stream(generations)
-        if arguments.session is not None:
-            held = model.save_session(arguments.session, generations[0])
+        if file is not None:
+            held = model.save_session(file, generations[0])
             note(f"session: keys and values of {held} tokens are in {arguments.session}")
     report(generations)
     return exit_code(model, generations, arguments.n_predict)

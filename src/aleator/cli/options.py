@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Group, Parser, integer
 from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
 
 if TYPE_CHECKING:
     from aleator.generate.session import Session
+    from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel
 
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -120,6 +122,27 @@ def load_model(arguments: argparse.Namespace) -> LanguageModel:
             offload_kqv=not arguments.no_kv_offload,
             progress=bar,
         )
+
+
+def add_session_options(group: Group, *flags: str, about: str) -> None:
+    """``--session`` and ``--session-new``."""
+    group.option("--session", *flags, metavar="FILE", help=about)
+    group.option(
+        "--session-new",
+        action="store_true",
+        help="begin anew in the FILE of --session, and replace what it holds",
+    )
+
+
+def session_file(arguments: argparse.Namespace) -> AbstractContextManager[SessionFile | None]:
+    """The file of ``--session``, opened before anything else is done; None without one."""
+    from aleator.generate.session_file import SessionFile
+
+    if arguments.session is None:
+        if arguments.session_new:
+            raise ParameterError("session_new", "--session-new needs a --session FILE to begin in")
+        return nullcontext()
+    return SessionFile(arguments.session, new=arguments.session_new)
 
 
 def announce_session(path: str, session: Session) -> None:
