@@ -209,7 +209,7 @@ def test_an_end_of_generation_is_drawn_again(model: LanguageModel, tmp_path: Pat
 
 def test_another_model_is_refused(model: LanguageModel, path: Path, tmp_path: Path) -> None:
     other = open_weights(write_model(tmp_path / "other.gguf", SPECS["llama"])).identity()
-    context = model.context(keep_texts=True)
+    context = model.context(prompt_cache=True)
     with pytest.raises(
         Incompatible, match=r"made with the model Aleator .*, and .*other\.gguf"
     ) as error:
@@ -272,8 +272,11 @@ ADAPTING: dict[str, dict[str, Any]] = {
         "dry_penalty_last_n": -1,
     },
     "xtc": {"xtc_probability": 0.5, "xtc_threshold": 0.05, "temperature": 1.2},
-    "grammar": {"grammar": "root ::= ([a-z] | [A-Z] | [ ,.!?;:'] | [\\n])+", "finish": False},
-    "regex": {"regex": "([A-Za-z]{1,9}[ ,.])+", "finish": False},
+    "grammar": {
+        "grammar": "root ::= ([a-z] | [A-Z] | [ ,.!?;:'] | [\\n])+",
+        "complete_grammar": False,
+    },
+    "regex": {"regex": "([A-Za-z]{1,9}[ ,.])+", "complete_grammar": False},
 }
 
 
@@ -290,28 +293,28 @@ def test_thirty_and_thirty_are_sixty(tmp_path: Path, name: str, numerics: str) -
     session = second.load_session(tmp_path / "s")
     rest = second.generate(session, max_tokens=30, **options)
     assert [*half.tokens, *rest.tokens] == whole.tokens
-    assert rest.request.chain.state_write() == whole.request.chain.state_write()
+    assert rest.chain.state_write() == whole.chain.state_write()
     # With other parameters the text goes on, from the tokens alone.
     other = second.generate(session, max_tokens=3, preset="greedy")
-    assert other.request.chain.history[: len(session.tokens)] == list(session.tokens)
+    assert other.chain.history[: len(session.tokens)] == list(session.tokens)
 
 
 def test_what_a_device_drew_with_an_adaptive_sampler_is_not_taken_for_the_hosts(
     tmp_path: Path,
 ) -> None:
     model, options = load(n_threads=1), {**ADAPTING["mirostat_v2"], "seed": 3}
-    made = model.generate("ROMEO:", max_tokens=9, sample_on="device", **options)
+    made = model.generate("ROMEO:", max_tokens=9, sampling_device="device", **options)
     model.save_session(tmp_path / "s", made)
     session = model.load_session(tmp_path / "s")
     assert session.chain == b""
-    plain = model.generate("ROMEO:", max_tokens=9, sample_on="device", seed=3)
+    plain = model.generate("ROMEO:", max_tokens=9, sampling_device="device", seed=3)
     model.save_session(tmp_path / "s", plain)
     session = model.load_session(tmp_path / "s")
     assert session.chain
     on_host = model.generate("ROMEO:", max_tokens=9, **options)
     model.save_session(tmp_path / "t", on_host)
     with pytest.raises(ParameterError, match="mirostat_v2 adapts"):
-        model.generate(model.load_session(tmp_path / "t"), sample_on="device", **options)
+        model.generate(model.load_session(tmp_path / "t"), sampling_device="device", **options)
 
 
 def test_while_something_is_under_way(model: LanguageModel, path: Path) -> None:
@@ -359,7 +362,7 @@ def test_a_file_that_makes_no_sense_is_refused(
     else:
         header[name] = value
     write_state_file(path, header, sections)
-    context = model.context(keep_texts=True)
+    context = model.context(prompt_cache=True)
     with pytest.raises(FileFormatError):
         load_session(path, context, model.identity)
     assert context.cache.used == 0
@@ -368,7 +371,7 @@ def test_a_file_that_makes_no_sense_is_refused(
 def test_rows_that_do_not_fit_the_tokens_are_not_used(model: LanguageModel, path: Path) -> None:
     state = read_state_file(path)
     rows = bytes(state.sections["rows"])
-    context = model.context(keep_texts=True)
+    context = model.context(prompt_cache=True)
     for damaged in (b"", rows[: len(rows) // 2], rows[:40] + b"\xff" * 40 + rows[80:]):
         sections = {"tokens": bytes(state.sections["tokens"]), "rows": damaged}
         write_state_file(path, state.header, sections)

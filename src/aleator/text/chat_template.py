@@ -37,9 +37,14 @@ class ChatTemplate:
     """A chat template in jinja2's language, with the functions that Hugging Face defines for it."""
 
     def __init__(self, source: str | None, vocab: Vocabulary) -> None:
-        """Compile ``source``, often ``vocab.chat_template``.
+        """Compile a template.
 
-        Raises TemplateError, with the line, if it is missing or does not parse.
+        Args:
+            source: often ``vocab.chat_template``.
+            vocab: gives the texts of BOS, EOS and the like.
+
+        Raises:
+            TemplateError: it is missing or does not parse; with the line.
         """
         if source is None or not source.strip():
             raise TemplateError(
@@ -70,13 +75,17 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> str:
-        """The conversation as text, to be encoded with ``add_special=False, parse_special=True``.
+        """Write a conversation as text, to be encoded with ``add_special=False, parse_special=True``.
 
-        Each of ``messages`` has a "role" ("system", "user", "assistant", ...) and mostly a
-        "content"; ``add_generation_prompt`` ends with the beginning of the assistant's turn;
-        ``variables`` are whatever else the template reads.  Raises ParameterError for messages
-        of another form, and TemplateError, with the template's line, where the template fails,
-        refuses the conversation, or does too much.
+        Args:
+            messages: each has a "role" ("system", "user", "assistant", ...) and mostly a "content".
+            add_generation_prompt: end with the beginning of the assistant's turn.
+            tools: descriptions of functions, for templates that read them.
+            variables: whatever else the template reads.
+
+        Raises:
+            ParameterError: messages of another form.
+            TemplateError: the template fails, refuses the conversation, or does too much; with its line.
         """
         for i, message in enumerate(messages):
             if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
