@@ -107,6 +107,22 @@ class Decoder:
         """What each layer with a state keeps of a sequence."""
         return [layer.shape for layer in self.recurrent]
 
+    @property
+    def cache_layers(self) -> Layers:
+        """What the layers keep, for a cache to be made."""
+        config = self.config
+        return Layers(
+            config.architecture,
+            config.n_layers,
+            self.device,
+            self.cache_shapes,
+            None if config.window is None else config.window.size,
+            self.window_shapes,
+            self.recurrent_shapes,
+            self.shift_keys,
+            self.shift_window_keys,
+        )
+
     def shift_keys(self, layer: int, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
         """Rotate stored keys of layers that see everything, in place.
 
