@@ -731,6 +731,9 @@ class AdaptiveP(Sampler):
     @property
     def average(self) -> float: ...
 
+class BadWords(Sampler):
+    def __init__(self, sequences: Sequence[Sequence[int]]) -> None: ...
+
 class Constrained:
     """A constraint as a chain holds it."""
 
@@ -762,6 +765,12 @@ class TwisterDist(Sampler):
 class DRY(Sampler):
     def __init__(self, dry_multiplier: float, dry_base: float, dry_allowed_length: int, dry_penalty_last_n: int, breakers: Sequence[Sequence[int]]) -> None: ...
 
+class EpsilonCutoff(Sampler):
+    def __init__(self, epsilon_cutoff: float, min_keep: int) -> None: ...
+
+class EtaCutoff(Sampler):
+    def __init__(self, eta_cutoff: float, min_keep: int) -> None: ...
+
 class Greedy(Sampler):
     def __init__(self) -> None: ...
 
@@ -777,6 +786,9 @@ class LogitBias(Sampler):
 class MinP(Sampler):
     def __init__(self, min_p: float, min_keep: int, full: bool) -> None: ...
 
+class MinTokens(Sampler):
+    def __init__(self, min_tokens: int, end_tokens: Sequence[int]) -> None: ...
+
 class Mirostat(Sampler):
     def __init__(self, mirostat_tau: float, mirostat_eta: float, mirostat_m: int, seed: int, ordinal: int) -> None: ...
 
@@ -789,8 +801,14 @@ class MirostatV2(Sampler):
     @property
     def mu(self) -> float: ...
 
+class NoRepeatNgram(Sampler):
+    def __init__(self, no_repeat_ngram_size: int) -> None: ...
+
 class Penalties(Sampler):
     def __init__(self, penalty_last_n: int, repetition_penalty: float, frequency_penalty: float, presence_penalty: float, prompt_repeats: bool, prompt_counts: bool, per_occurrence: bool) -> None: ...
+
+class Smoothing(Sampler):
+    def __init__(self, square: float, cube: float) -> None: ...
 
 class Softmax(Sampler):
     def __init__(self) -> None: ...

@@ -11,7 +11,7 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import LanguageModel
-from aleator.cli.options import unescape
+from aleator.cli.declared import unescape
 from aleator.language_model import bundled_model
 from aleator.samplers import PARAMETERS, PRESETS, SamplingParams
 from aleator.samplers.candidates import NUMERICS
@@ -160,6 +160,10 @@ def test_sampling_options(
 VALUES: dict[str, tuple[Any, str]] = {
     "mirostat": (1, ""),
     "repetition_under_grammar": ("none", "--repeat-penalty 1000 --regex [a-z]+"),
+    "allowed_token_ids": ([40, 50, 199], ""),
+    "min_tokens": (3, "--logit-bias 0+1000"),
+    "bad_words": (["GRUMIO"], ""),
+    "no_repeat_ngram_size": (1, ""),
     "logit_bias": ([(199, -np.inf)], ""),
     "penalty_last_n": (2, "--repeat-penalty 1000"),
     "repetition_penalty": (1000.0, ""),
@@ -182,6 +186,10 @@ VALUES: dict[str, tuple[Any, str]] = {
     "top_p": (0.1, ""),
     "mass": ("full", "--preset akunu-creative --top-k 3 --top-p 0.4 --mass current"),
     "min_p": (0.9, ""),
+    "epsilon_cutoff": (1.0, "--samplers epsilon_cutoff;temperature"),
+    "eta_cutoff": (1.0, "--samplers eta_cutoff;temperature"),
+    "smoothing_factor": (9.0, "--temp 2 --samplers temperature;smoothing"),
+    "smoothing_curve": (3.0, "--temp 2 --samplers temperature;smoothing --smoothing-factor 0.05"),
     "seed": (8, ""),
     "xtc_probability": (1.0, "--xtc-threshold 0.02"),
     "xtc_threshold": (0.01, "--xtc-probability 1"),
@@ -203,8 +211,8 @@ def spelled(name: str, value: Any) -> list[str]:
     flag = PARAMETERS[name].flags[-1]
     if name == "logit_bias":
         return [word for token, bias in value for word in (flag, f"{token}{bias:+}")]
-    if name == "dry_sequence_breakers":
-        return [word for text in value for word in (flag, text.replace("\n", "\\n"))]
+    if PARAMETERS[name].type is tuple:
+        return [word for each in value for word in (flag, str(each).replace("\n", "\\n"))]
     return [flag, str(value)]
 
 

@@ -69,7 +69,11 @@ class Weights:
         return name in self._tensors
 
     def stored(self, name: str) -> StoredTensor:
-        """The tensor as the file stores it, unread; FileFormatError if there is none."""
+        """The tensor as the file stores it, unread.
+
+        Raises:
+            FileFormatError: there is none of that name.
+        """
         if name not in self._tensors:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
         return self._tensors[name]
@@ -108,9 +112,15 @@ class Weights:
         return sampling.from_generation_config(fields)
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """A copy of the tensor, dequantised to ``dtype`` (float32 by default), on the CPU.
+        """A copy of a tensor on the CPU, dequantised.
 
-        Raises FileFormatError if there is none of that name, or it holds NaN or an infinity.
+        Args:
+            name: of the tensor.
+            dtype: of the copy; None: float32.
+
+        Raises:
+            FileFormatError: there is none of that name, or it holds NaN or an infinity.
+            ParameterError: a number is beyond float16's range.
         """
         import torch
 
