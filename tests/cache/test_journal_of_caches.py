@@ -99,7 +99,7 @@ def test_defragmentation_in_a_nearly_full_cache_with_kept_texts(
     decoders: dict[str, Decoder],
 ) -> None:
     ctx = context(decoders["llama"], 32, n_seq_max=2)
-    cache = ctx.cache
+    cache: Any = ctx.cache
     for i, seq in enumerate((0, 1, 0, 1, 0, 1)):  # alternating cells
         ctx.decode(Batch.one(TEXT[i * 4 : i * 4 + 4], None, seq))
     first = [*TEXT[:4], *TEXT[8:12], *TEXT[16:20]]

@@ -12,8 +12,8 @@ import torch
 from make_models import SPECS, write_model
 
 from aleator import load
-from aleator.cache.kept_states import ENDS, MOST
 from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix.states import ENDS, MOST
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CacheError
 from aleator.generate import Batch, Context

@@ -553,7 +553,8 @@ class Model(RuleBasedStateMachine):
         seqs = np.array([s for s, _ in rows], np.int32)
         owners = (np.uint64(1) << seqs.astype(np.uint64))[:, None]
         with self.cache.step() as step:
-            batch = step.place(np.array(positions, np.int32), owners)
+            where = np.array(positions, np.int32)
+            batch = step.place(where, seqs, owners)
             for run in batch.runs:
                 value = 0.0 if run.source < 0 else float(batch.ssm[0][run.source, 0, 0])
                 stores = dict(run.stores)
@@ -640,7 +641,7 @@ class Model(RuleBasedStateMachine):
             text = self.texts.get(seq, [])
             assert self.cache.seq_pos_max(seq) == len(text) - 1
             if text:
-                row = self.cache.newest_row(seq)
+                row = self.cache.states[seq][-1][0]
                 assert float(self.cache.ssm[0][row, 0, 0]) == hashed(text)
                 assert self.cache.oldest_rewind(seq) == len(text) - self.held[seq] + 1
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from aleator.cache import KVCache, RecurrentCache, shift
+from aleator.cache import KVCache, RecurrentCache
+from aleator.cache.rows import shift
 from aleator.core.errors import CacheFull, CannotRewind, InvalidBatch, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.block import Block

@@ -27,11 +27,11 @@ from aleator.cache.handle.sequence import Buffer, Checkpoint, Restored
 from aleator.cache.handle.sequence import Sequence as Handle
 from aleator.cache.journal import atomic
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.pool import Pool, Step
+from aleator.cache.pools.pool import AnyPool, Step
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex, checked_text, require_config
 from aleator.core.errors import CacheError, CacheFull, ParameterError
-
-AnyPool = Pool[Any, Any, Any]
 
 
 class Cache(CellVerbs, Uncopyable):
@@ -48,6 +48,8 @@ class Cache(CellVerbs, Uncopyable):
     Attributes:
         pool: what holds the sequences.
         prefix: the index of cached prefixes; None: there are none.
+        recurrent: the pool of recurrent layers; None: there are none.
+        window: the pool of window layers; None: there are none.
 
     """
 
@@ -60,8 +62,14 @@ class Cache(CellVerbs, Uncopyable):
         if prefix is not None:
             serves = pool.serves if in_parts else None
             self.prefix = PrefixIndex(prefix, pool.journal, pool, pool.n_seq_max, serves)
+        self.recurrent: RecurrentPool | None = None
+        self.window: WindowPool | None = None
         for leaf in pool.leaves:
             leaf.texts = self.prefix
+            if isinstance(leaf, RecurrentPool):
+                self.recurrent = leaf
+            elif isinstance(leaf, WindowPool):
+                self.window = leaf
         self._marks: WeakSet[Checkpoint] = WeakSet()
         self._handles: dict[int, ref[Handle]] = {}
 

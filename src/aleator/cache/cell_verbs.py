@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ from aleator.cache.arguments import check_sequence
 from aleator.cache.cells.view import Frame, take_frame
 from aleator.cache.journal import Journal, atomic
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.pool import Pool
+from aleator.cache.pools.pool import AnyPool
 from aleator.cache.rows.defrag import Defragmented
 from aleator.cache.rows.rows import LayerShape, RotateKeys
 from aleator.cache.rows.shift import read_keys
@@ -35,7 +34,7 @@ class CellVerbs(ABC):
 
     """
 
-    pool: Pool[Any, Any, Any]
+    pool: AnyPool
 
     @property
     def journal(self) -> Journal:

@@ -51,7 +51,6 @@ class HybridCache(KVCache):
         n_kept = prefix.texts if prefix else 0
         first = AttentionPool(layers, n_cells, n_kept=n_kept, **options)
         Cache.__init__(self, HybridPool(first, window, recurrent), prefix, in_parts=True)
-        self.window, self.recurrent = window, recurrent
         self.kept: KeptStates | None = None
         if recurrent is not None and self.prefix is not None:
             self.kept = recurrent.keeper = KeptStates(recurrent, self.prefix, recurrent.kept_rows)

@@ -10,6 +10,7 @@ import torch
 from aleator.cache.cache import Cache
 from aleator.cache.handle.recurrent import RecurrentSequence
 from aleator.cache.pools.recurrent import (
+    History,
     RecurrentCheckpoint,
     RecurrentPool,
     RecurrentShape,
@@ -48,7 +49,6 @@ class RecurrentCache(Cache):
         n_layers: all layers of the model, which state files name too; None: these are all.
 
     Attributes:
-        recurrent: the pool of states.
         kept: the states of cached prefixes; None without ``prefix``.
 
     """
@@ -67,7 +67,7 @@ class RecurrentCache(Cache):
         require_config(prefix)
         n_seq_max = integer_in("n_seq_max", n_seq_max, 1, 4096)
         kept = kept_rows(prefix, n_seq_max, layers)
-        self.recurrent = RecurrentPool(
+        self._states = RecurrentPool(
             layers,
             n_seq_max=n_seq_max,
             rollback=rollback,
@@ -76,15 +76,15 @@ class RecurrentCache(Cache):
             architecture=architecture,
             n_layers=n_layers,
         )
-        super().__init__(self.recurrent, prefix, in_parts=True)
+        super().__init__(self._states, prefix, in_parts=True)
         self.kept: KeptStates | None = None
         if self.prefix is not None:
-            self.kept = self.recurrent.keeper = KeptStates(self.recurrent, self.prefix, kept)
+            self.kept = self._states.keeper = KeptStates(self._states, self.prefix, kept)
         log.info(
             "recurrent states: %d sequences, %d layers, %s: %.2f MiB",
             n_seq_max,
             len(layers),
-            self.recurrent.device,
+            self._states.device,
             self.total_size / 2**20,
         )
 
@@ -105,6 +105,21 @@ class RecurrentCache(Cache):
         return f"RecurrentCache({self.used}/{self.n_seq_max} sequences used)"
 
     @property
+    def conv(self) -> list[torch.Tensor]:
+        """Per layer float32 [rows, channels, conv]."""
+        return self._states.conv
+
+    @property
+    def ssm(self) -> list[torch.Tensor]:
+        """Per layer float32 [rows, channels, state]."""
+        return self._states.ssm
+
+    @property
+    def states(self) -> dict[int, History]:
+        """Per sequence that is not empty (row, position) of its states, oldest first; a copy."""
+        return self._states.states.book()
+
+    @property
     def size(self) -> int:
         """How many sequences can be held."""
         return self.n_seq_max
@@ -112,10 +127,10 @@ class RecurrentCache(Cache):
     @property
     def used(self) -> int:
         """How many sequences are held."""
-        return sum(self.recurrent.newest_row(seq) >= 0 for seq in range(self.n_seq_max))
+        return sum(self._states.newest_row(seq) >= 0 for seq in range(self.n_seq_max))
 
     def _handle(self, id: int) -> RecurrentSequence:
-        return RecurrentSequence(self, self.recurrent, id)
+        return RecurrentSequence(self, self._states, id)
 
     def _sharers(self, seq: int, p0: int, p1: int) -> list[int]:
         return []

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 
 from aleator.cache.arguments import Uncopyable
-from aleator.cache.devices import checked_device
 from aleator.cache.builder import build_cache
+from aleator.cache.devices import checked_device
 from aleator.cache.pools.hybrid import HybridPool
+from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.prefix import PrefixConfig
-from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import Aborted, InvalidBatch, ParameterError
 from aleator.core.options import declarations, takes
 from aleator.generate.batch import Batch, checked_inputs
@@ -59,7 +59,7 @@ class Context(Uncopyable):
     ) -> None:
         chosen = ContextOptions.of(options)
         n_ctx, n_seq_max, flash_attn = chosen.n_ctx, chosen.n_seq_max, chosen.flash_attn
-        policy, n_rollback, causal_attn = chosen.policy, chosen.n_rollback, chosen.causal_attn
+        policy, causal_attn = chosen.policy, chosen.causal_attn
         decoder = model if isinstance(model, Decoder) else getattr(model, "decoder", None)
         if not isinstance(decoder, Decoder):
             raise ParameterError("model", f"model must be a Decoder or have one, not {model!r}")
@@ -90,11 +90,12 @@ class Context(Uncopyable):
         )
         self.cache = build_cache(decoder.cache_layers, chosen, n_ctx, self.n_ubatch, prefix)
         self._native: NativeStep | NativeSSM | None = None
-        if isinstance(self.cache, RecurrentCache):
-            if NativeSSM.supports(decoder, self.cache.recurrent):
-                self._native = NativeSSM(decoder, self.cache.recurrent)
-        elif NativeStep.supports(decoder, self.cache.pool):
-            self._native = NativeStep(decoder, self.cache.pool)
+        pool = self.cache.pool
+        if isinstance(pool, RecurrentPool):
+            if NativeSSM.supports(decoder, pool):
+                self._native = NativeSSM(decoder, pool)
+        elif NativeStep.supports(decoder, pool):
+            self._native = NativeStep(decoder, pool)
         self.cache.journal.lock_timeout = chosen.lock_timeout
         # The last decode's logits and their tokens' batch indices.
         self._last: tuple[torch.Tensor | None, list[int]] = (None, [])

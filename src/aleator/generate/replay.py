@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.cache.hybrid import HybridCache
-from aleator.cache.kv_cache import KVCache
+from aleator.cache.cache import Cache
+from aleator.cache.pools.hybrid import HybridPool
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.device.chain import DeviceChain
 from aleator.generate.batch import Batch
@@ -76,7 +76,7 @@ class ReservedCells:
     """Cells taken for a run of tokens ahead, as layers see them: each row writes the next of its own.
 
     Shapes depend on nothing but the number of rows and the padded number of cells; what changes from step
-    to step is in tensors.  Takes the place of :class:`aleator.cache.cell_tensors.CellTensors`.
+    to step is in tensors.  Takes the place of :class:`aleator.cache.rows.tensors.CellTensors`.
 
     Attributes:
         slot: int64 [B], where each row's key and value go in this step.
@@ -87,7 +87,7 @@ class ReservedCells:
 
     blind = causal = False
 
-    def __init__(self, cache: KVCache, batch: int) -> None:
+    def __init__(self, cache: Cache, batch: int) -> None:
         self._cache, device = cache, cache.devices[0]
         self.raw = cache.k_storage == "raw"
         most = -(-cache.size // BUCKET) * BUCKET
@@ -146,7 +146,7 @@ class ReservedCells:
         )
 
     def tensors(self) -> Any:
-        """As :class:`aleator.cache.step.MicroBatch`."""
+        """As :class:`aleator.cache.rows.batch.MicroBatch`."""
         return self
 
     def device(self, layer: int) -> torch.device:
@@ -216,7 +216,7 @@ class DecodeLoop:
                 "steps_ahead", f"steps_ahead={steps_ahead!r} is out of range: give 1 to 4096"
             )
         cache, decoder = context.cache, context.decoder
-        if decoder.recurrent or isinstance(cache, HybridCache):
+        if decoder.recurrent or isinstance(cache.pool, HybridPool):
             raise ParameterError(
                 "steps_ahead",
                 "steps ahead need a model whose layers all see everything: this one has windows or states",

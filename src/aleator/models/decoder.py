@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.cache.kv_cache import LayerShape
-from aleator.cache.recurrent import RecurrentShape
-from aleator.cache.recurrent_step import RecurrentBatch
-from aleator.cache.step import MicroBatch
+from aleator.cache.builder import Layers
+from aleator.cache.pools.recurrent import RecurrentShape
+from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.rows.batch import MicroBatch
+from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.block import Block
 from aleator.models.layers.layer import Layer, LayerWeights, Pass, RecurrentLayer

@@ -20,7 +20,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,14 +30,12 @@ from aleator.cache.formats.recurrent import States
 from aleator.cache.formats.source import Source
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.hybrid import HybridPool
-from aleator.cache.pools.pool import Pool
+from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.rows.shift import read_keys
 from aleator.cache.storage.storage import Storage
 from aleator.core.errors import Corrupt, Incompatible
 from aleator.core.integers import token_ids
-
-AnyPool = Pool[Any, Any, Any]
 
 SEQUENCE_MAGIC = 0xAF143CD8
 SESSION_MAGIC, SESSION_VERSION = 0x6767736E, 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,12 +15,12 @@ from aleator.cache.formats.state_file import (
     write_state_file,
 )
 from aleator.cache.handle.sequence import Restored
-from aleator.cache.pools.pool import Pool
+from aleator.cache.pools.pool import AnyPool
 from aleator.core.errors import FileFormatError, Incompatible, ParameterError
 
 
 def save_sequence(
-    pool: Pool[Any, Any, Any],
+    pool: AnyPool,
     seq: int,
     path: str | os.PathLike[str] | None,
     tokens: Sequence[int],
@@ -48,7 +47,7 @@ def save_sequence(
 
 
 def load_sequence(
-    pool: Pool[Any, Any, Any], seq: int, source: str | os.PathLike[str] | Buffer, model: str
+    pool: AnyPool, seq: int, source: str | os.PathLike[str] | Buffer, model: str
 ) -> Restored:
     """See :meth:`aleator.cache.Sequence.load`; within a frame."""
     state = read_state_file(source)

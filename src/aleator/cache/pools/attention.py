@@ -15,7 +15,7 @@ from aleator.cache.cells.plan import Part, Plan, full, make_plan
 from aleator.cache.devices import checked_device
 from aleator.cache.journal import Journal
 from aleator.cache.options import check_options
-from aleator.cache.pools.pool import END, Pool, Texts
+from aleator.cache.pools.pool import END, AnyPool, Pool, Texts
 from aleator.cache.rows import shift
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.rows.defrag import Defragmented, moves_for
@@ -122,9 +122,14 @@ class AttentionPool(Pool[Plan, MicroBatch, Any]):
         return self
 
     @property
-    def leaves(self) -> list[Pool[Any, Any, Any]]:
+    def leaves(self) -> list[AnyPool]:
         """The pool itself alone."""
         return [self]
+
+    @property
+    def used(self) -> int:
+        """Cells that hold a token."""
+        return self.cells.used
 
     @property
     def free(self) -> int:

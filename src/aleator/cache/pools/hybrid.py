@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.plan import Plan
 from aleator.cache.journal import Journal
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.pool import END, Pool
+from aleator.cache.pools.pool import END, AnyPool, Pool
 from aleator.cache.pools.recurrent import RecurrentCheckpoint, RecurrentPool
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.pools.window import WindowCheckpoint, WindowPool
@@ -104,9 +103,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         if first.n_pos_per_embd != 1:
             raise ParameterError("n_pos_per_embd", "n_pos_per_embd=4 is for caches of one pool")
         self._first, self.window, self.recurrent = first, window, recurrent
-        self.followers: list[Pool[Any, Any, Any]] = [
-            pool for pool in (window, recurrent) if pool is not None
-        ]
+        self.followers: list[AnyPool] = [pool for pool in (window, recurrent) if pool is not None]
         self.n_seq_max, self.architecture = first.n_seq_max, first.architecture
         self.texts = None
         self.journal = first.journal
@@ -125,7 +122,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         return self._first
 
     @property
-    def leaves(self) -> list[Pool[Any, Any, Any]]:
+    def leaves(self) -> list[AnyPool]:
         """The first pool and its followers."""
         return [self._first, *self.followers]
 

@@ -279,6 +279,10 @@ class Pool(ABC, Generic[PlanT, BatchT, MarkT]):
         """Fill the holes if that was asked for: nothing, unless there are cells."""
 
 
+AnyPool = Pool[Any, Any, Any]
+"""A pool of whatever kind."""
+
+
 def no_cells(what: str) -> NoCells:
     """The error of a pool of states that is asked for something of cells."""
     return NoCells(

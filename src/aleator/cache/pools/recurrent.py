@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from aleator.cache.cells.batch_rules import Tokens, checked_positions, owner_bit
 from aleator.cache.devices import checked_device
 from aleator.cache.journal import Journal
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.pool import END, Pool, Texts, no_cells
+from aleator.cache.pools.pool import END, AnyPool, Pool, Texts, no_cells
 from aleator.cache.pools.recurrent_batch import Placement, RecurrentBatch, RecurrentPlan, Run
 from aleator.core.errors import (
     CacheError,
@@ -163,7 +163,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         raise no_cells("this cache has no cells")
 
     @property
-    def leaves(self) -> list[Pool[Any, Any, Any]]:
+    def leaves(self) -> list[AnyPool]:
         """The pool itself alone."""
         return [self]
 

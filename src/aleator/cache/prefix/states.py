@@ -127,7 +127,7 @@ class KeptStates:
             self._pool.states.change({text: states[text]})
 
     def hold(self, seq: int, text: int, length: int) -> None:
-        """Keep the states of a sequence's first ``length`` tokens, at boundaries and the last, as ``text``'s."""
+        """Keep the states of a sequence's first ``length`` tokens, the last included, as those of ``text``."""
         kept = [each for each in self.of(seq) if each[1] < length]
         end = [each for each in self._pool.states.history(seq) if each[1] == length - 1]
         if end and end[0] not in kept and self.held() < self.rows:
