@@ -20,6 +20,7 @@ from aleator.generate.replay import DecodeLoop, Drawn, Feed
 from aleator.samplers import SamplerChain
 from aleator.samplers import index as S
 from tests.conftest import MakeDecoder
+from tests.device.inside import inside
 from tests.generate.test_drawing import PROMPTS, check_equal
 
 SAMPLERS: list[Any] = [
@@ -95,8 +96,8 @@ class Pair:
             for context in self.contexts:
                 assert context.cache.seq_pos_max(feed.seq) == pos - 1
             chain = self.steps.chains[feed.row]
-            assert self.chain._length[feed.row].item() == len(chain.history)
-            assert self.chain._position[feed.row].item() == chain.position
+            assert inside(self.chain).histories.length[feed.row].item() == len(chain.history)
+            assert inside(self.chain).histories.position[feed.row].item() == chain.position
             after.append(replace(feed, token=made.tokens[-1], pos=pos, limit=feed.limit - n))
         caches = [context.cache for context in self.contexts]
         assert caches[0].used == caches[1].used
@@ -204,19 +205,22 @@ def test_what_fails_changes_nothing(
             raise KeyboardInterrupt
         return compute(*given)
 
-    before = cache.cells.positions.tolist(), pair.chain._length.tolist()
+    before = cache.cells.positions.tolist(), inside(pair.chain).histories.length.tolist()
     for broken, error in ((poisoned, LogitsError), (interrupted, KeyboardInterrupt)):
         calls.clear()
         monkeypatch.setattr(decoder, "compute", broken)
         with pytest.raises(error):
             pair.loop.run(pair.feeds)
-        assert before == (cache.cells.positions.tolist(), pair.chain._length.tolist())
+        assert before == (
+            cache.cells.positions.tolist(),
+            inside(pair.chain).histories.length.tolist(),
+        )
     monkeypatch.undo()
     with pytest.raises(CacheFull):
         DecodeLoop(pair.contexts[0], pair.chain, 300, n_vocab=decoder.config.n_vocab).run(
             pair.feeds
         )
-    assert before == (cache.cells.positions.tolist(), pair.chain._length.tolist())
+    assert before == (cache.cells.positions.tolist(), inside(pair.chain).histories.length.tolist())
     pair.step(pair.feeds)
     assert pair.loop.run([]) == []
 
@@ -240,7 +244,7 @@ class PretendedGraphs:
     def _state(self) -> list[torch.Tensor]:
         chain, cache = self._loop.chain, self._loop.context.cache
         own = [vars(part).values() for part in (self._loop, self._loop.cells, chain, chain.report)]
-        places = [place.rows.values() for place in chain._places]
+        places = [place.rows.values() for place in inside(chain).program.places]
         layers = [cache.keys.layers, cache.values.layers]
         found = [t for group in (*own, *places, *layers) for t in group]
         return [t for t in found if isinstance(t, torch.Tensor)]
