@@ -193,7 +193,8 @@ def test_precedence_of_sampling_parameters(
 ) -> None:
     assert model.sampling_params().top_k == 40
     assert model.sampling_params("greedy").temperature == 0.0
-    monkeypatch.setattr(model, "_sampling_metadata", lambda: {"top_k": 7, "temp": 0.25})
+    own_values = {"top_k": 7, "temp": 0.25}
+    monkeypatch.setattr(model.weights, "recommended_sampling", lambda: own_values)
     chosen = model.sampling_params(temp=0.5)
     assert (chosen.top_k, chosen.temperature, chosen.top_p) == (7, 0.5, 0.95)
     assert model.sampling_params("llama.cpp").top_k == 40

@@ -13,6 +13,10 @@ class SamplingKeywords(TypedDict, total=False):
     mirostat: int
     """Choose tokens by mirostat 1 or 2 in place of the plain draw; 0 is off (0 to 2; default: 0)."""
 
+    repetition_under_grammar: str
+    """Whether the repetition penalty applies where a grammar constrains the text: apply, or none as
+    Akunu does (apply or none; default: 'apply')."""
+
     logit_bias: Mapping[int, float] | Iterable[tuple[int, float]]
     """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated (default: ())."""
 
@@ -38,6 +42,10 @@ class SamplingKeywords(TypedDict, total=False):
     """Which tokens of the window count: all, generated, or mixed as in vLLM (all or generated or
     mixed; default: 'all')."""
 
+    repetition_per: str
+    """Apply the repetition penalty once per token, or once for each time it is in the window as
+    Akunu does (token or occurrence; default: 'token')."""
+
     dry_multiplier: float
     """Strength of the penalty on repeated sequences; 0 is off (-1000000 to 1000000; default: 0.0)."""
 
@@ -55,45 +63,62 @@ class SamplingKeywords(TypedDict, total=False):
     ':', '"', '*'))."""
 
     top_n_sigma: float
-    """Keep logits within this many deviations of the best; 0 or less is off (-1 to 1000000;
+    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
     default: -1.0)."""
 
     nsigma: float
-    """Keep logits within this many deviations of the best; 0 or less is off (-1 to 1000000;
+    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
     default: -1.0)."""
 
     top_k: int
-    """Keep the k most likely tokens; 0 keeps all (0 or more; default: 0)."""
+    """Keep the k most likely tokens; 0 or less keeps all (default: 0)."""
 
-    typical_p: float
-    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
+    top_k_limit: int
+    """Keep this many where top_k is off or not less than the vocabulary, as Akunu does; 0 is no
+    limit (0 or more; default: 0)."""
+
+    top_a: float
+    """Keep tokens at least this times the square of the best probability; 0 is off (0 to 1;
+    default: 0.0)."""
+
+    tfs_z: float
+    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
     1.0)."""
 
-    typ_p: float
-    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
-    1.0)."""
-
-    typical: float
-    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
+    tfs: float
+    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
     1.0)."""
 
     min_keep: int
     """Let truncating samplers keep at least this many tokens (0 or more; default: 0)."""
 
+    typical_p: float
+    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
+    more; default: 1.0)."""
+
+    typ_p: float
+    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
+    more; default: 1.0)."""
+
+    typical: float
+    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
+    more; default: 1.0)."""
+
     top_p: float
-    """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
-    default: 1.0)."""
+    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
+    more; default: 1.0)."""
 
     nucleus: float
-    """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
-    default: 1.0)."""
+    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
+    more; default: 1.0)."""
 
     mass: str
     """Measure against the current candidates, or the full row that Softmax saw (current or full;
     default: 'current')."""
 
     min_p: float
-    """Keep tokens at least this fraction as likely as the best; 0 keeps all (0 to 1; default: 0.0)."""
+    """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
+    (0 or more; default: 0.0)."""
 
     seed: int | None
     """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it
@@ -106,12 +131,12 @@ class SamplingKeywords(TypedDict, total=False):
     """Probability from which a token is a top choice; above 0.5 is off (0 to 1; default: 0.1)."""
 
     temperature: float
-    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely
-    token (0 or more; default: 1.0)."""
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
+    likely token (default: 1.0)."""
 
     temp: float
-    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely
-    token (0 or more; default: 1.0)."""
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
+    likely token (default: 1.0)."""
 
     dynatemp_range: float
     """Let the temperature vary by this much with the entropy; 0 is off (0 to 1000000; default:
@@ -122,16 +147,6 @@ class SamplingKeywords(TypedDict, total=False):
 
     dynatemp_exp: float
     """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
-
-    tfs_z: float
-    """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
-
-    tfs: float
-    """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
-
-    top_a: float
-    """Keep tokens at least this times the square of the best probability; 0 is off (0 to 1;
-    default: 0.0)."""
 
     mirostat_tau: float
     """Surprise per token that mirostat aims at, in bits (0 to 1000; default: 5.0)."""
@@ -150,8 +165,8 @@ class SamplingKeywords(TypedDict, total=False):
     """How slowly that average forgets (0 to 0.99; default: 0.9)."""
 
     draw: str
-    """How the token is drawn: by inverse cumulative mass, by a race, or by Akunu's hash to compare
-    with it (inverse or gumbel or gumbel-pcg; default: 'inverse')."""
+    """How the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or
+    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: 'inverse')."""
 
     samplers: str | Iterable[str]
     """Samplers in order, separated by ";" (default: ('penalties', 'dry', 'top_n_sigma', 'top_k',
@@ -278,6 +293,10 @@ class BatchKeywords(TypedDict, total=False):
     mirostat: int | Sequence[int]
     """Choose tokens by mirostat 1 or 2 in place of the plain draw; 0 is off (0 to 2; default: 0)."""
 
+    repetition_under_grammar: str | Sequence[str]
+    """Whether the repetition penalty applies where a grammar constrains the text: apply, or none as
+    Akunu does (apply or none; default: 'apply')."""
+
     logit_bias: Mapping[int, float] | Iterable[tuple[int, float]]
     """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated (default: ())."""
 
@@ -303,6 +322,10 @@ class BatchKeywords(TypedDict, total=False):
     """Which tokens of the window count: all, generated, or mixed as in vLLM (all or generated or
     mixed; default: 'all')."""
 
+    repetition_per: str | Sequence[str]
+    """Apply the repetition penalty once per token, or once for each time it is in the window as
+    Akunu does (token or occurrence; default: 'token')."""
+
     dry_multiplier: float | Sequence[float]
     """Strength of the penalty on repeated sequences; 0 is off (-1000000 to 1000000; default: 0.0)."""
 
@@ -320,45 +343,62 @@ class BatchKeywords(TypedDict, total=False):
     ':', '"', '*'))."""
 
     top_n_sigma: float | Sequence[float]
-    """Keep logits within this many deviations of the best; 0 or less is off (-1 to 1000000;
+    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
     default: -1.0)."""
 
     nsigma: float | Sequence[float]
-    """Keep logits within this many deviations of the best; 0 or less is off (-1 to 1000000;
+    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
     default: -1.0)."""
 
     top_k: int | Sequence[int]
-    """Keep the k most likely tokens; 0 keeps all (0 or more; default: 0)."""
+    """Keep the k most likely tokens; 0 or less keeps all (default: 0)."""
 
-    typical_p: float | Sequence[float]
-    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
+    top_k_limit: int | Sequence[int]
+    """Keep this many where top_k is off or not less than the vocabulary, as Akunu does; 0 is no
+    limit (0 or more; default: 0)."""
+
+    top_a: float | Sequence[float]
+    """Keep tokens at least this times the square of the best probability; 0 is off (0 to 1;
+    default: 0.0)."""
+
+    tfs_z: float | Sequence[float]
+    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
     1.0)."""
 
-    typ_p: float | Sequence[float]
-    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
-    1.0)."""
-
-    typical: float | Sequence[float]
-    """Keep the most typical tokens that together hold this probability; 1 is off (0 to 1; default:
+    tfs: float | Sequence[float]
+    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
     1.0)."""
 
     min_keep: int | Sequence[int]
     """Let truncating samplers keep at least this many tokens (0 or more; default: 0)."""
 
+    typical_p: float | Sequence[float]
+    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
+    more; default: 1.0)."""
+
+    typ_p: float | Sequence[float]
+    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
+    more; default: 1.0)."""
+
+    typical: float | Sequence[float]
+    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
+    more; default: 1.0)."""
+
     top_p: float | Sequence[float]
-    """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
-    default: 1.0)."""
+    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
+    more; default: 1.0)."""
 
     nucleus: float | Sequence[float]
-    """Keep the most likely tokens that together hold this probability; 1 keeps all (0 to 1;
-    default: 1.0)."""
+    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
+    more; default: 1.0)."""
 
     mass: str | Sequence[str]
     """Measure against the current candidates, or the full row that Softmax saw (current or full;
     default: 'current')."""
 
     min_p: float | Sequence[float]
-    """Keep tokens at least this fraction as likely as the best; 0 keeps all (0 to 1; default: 0.0)."""
+    """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
+    (0 or more; default: 0.0)."""
 
     seed: int | None | Sequence[int | None]
     """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it
@@ -371,12 +411,12 @@ class BatchKeywords(TypedDict, total=False):
     """Probability from which a token is a top choice; above 0.5 is off (0 to 1; default: 0.1)."""
 
     temperature: float | Sequence[float]
-    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely
-    token (0 or more; default: 1.0)."""
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
+    likely token (default: 1.0)."""
 
     temp: float | Sequence[float]
-    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 always the most likely
-    token (0 or more; default: 1.0)."""
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
+    likely token (default: 1.0)."""
 
     dynatemp_range: float | Sequence[float]
     """Let the temperature vary by this much with the entropy; 0 is off (0 to 1000000; default:
@@ -387,16 +427,6 @@ class BatchKeywords(TypedDict, total=False):
 
     dynatemp_exp: float | Sequence[float]
     """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
-
-    tfs_z: float | Sequence[float]
-    """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
-
-    tfs: float | Sequence[float]
-    """Cut the tail where the curve of probabilities flattens; 1 is off (0 to 1; default: 1.0)."""
-
-    top_a: float | Sequence[float]
-    """Keep tokens at least this times the square of the best probability; 0 is off (0 to 1;
-    default: 0.0)."""
 
     mirostat_tau: float | Sequence[float]
     """Surprise per token that mirostat aims at, in bits (0 to 1000; default: 5.0)."""
@@ -415,8 +445,8 @@ class BatchKeywords(TypedDict, total=False):
     """How slowly that average forgets (0 to 0.99; default: 0.9)."""
 
     draw: str | Sequence[str]
-    """How the token is drawn: by inverse cumulative mass, by a race, or by Akunu's hash to compare
-    with it (inverse or gumbel or gumbel-pcg; default: 'inverse')."""
+    """How the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or
+    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: 'inverse')."""
 
     samplers: str | Iterable[str]
     """Samplers in order, separated by ";" (default: ('penalties', 'dry', 'top_n_sigma', 'top_k',
@@ -461,10 +491,12 @@ class ContextKeywords(TypedDict, total=False):
     (default: on)."""
 
     type_k: str
-    """Type that keys are stored in (f32 or f16 or bf16 or q8_0 or q4_0; default: f16)."""
+    """Type that keys are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
+    iq4_nl; default: f16)."""
 
     type_v: str
-    """Type that values are stored in (f32 or f16 or bf16 or q8_0 or q4_0; default: f16)."""
+    """Type that values are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
+    iq4_nl; default: f16)."""
 
     offload_kqv: bool
     """Keep the cache on the device that computes, and do attention there; otherwise on the CPU
@@ -551,10 +583,12 @@ class LoadKeywords(TypedDict, total=False):
     (default: on)."""
 
     type_k: str
-    """Type that keys are stored in (f32 or f16 or bf16 or q8_0 or q4_0; default: f16)."""
+    """Type that keys are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
+    iq4_nl; default: f16)."""
 
     type_v: str
-    """Type that values are stored in (f32 or f16 or bf16 or q8_0 or q4_0; default: f16)."""
+    """Type that values are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
+    iq4_nl; default: f16)."""
 
     offload_kqv: bool
     """Keep the cache on the device that computes, and do attention there; otherwise on the CPU

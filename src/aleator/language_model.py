@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aleator.cache.devices import checked_device
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import ParameterError, TokenizerError
@@ -76,7 +77,8 @@ def load(
         n_threads: threads for decoding; None: all cores.
         n_threads_batch: threads for prefill; None: like ``n_threads``.
         flash_attn: fused attention.
-        type_k: type of the keys in the cache: "f32", "f16", "bf16", "q8_0", "q4_0".
+        type_k: type of the keys in the cache: "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1",
+            "q4_0" or "iq4_nl".
         type_v: type of the values in the cache.
         offload_kqv: keep the cache on the device that computes.
         keep_texts: keep what :meth:`LanguageModel.generate` computed in the cache while there is room, so that
@@ -122,20 +124,7 @@ def _placement(device: str | None, dtype: torch.dtype | str | None) -> tuple[str
 
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise ParameterError("device", f"device={device!r}: give cpu, cuda or cuda:N") from None
-    if kind not in ("cpu", "cuda"):
-        raise ParameterError(
-            "device", f"device={device!r} is not supported: give cpu, cuda or cuda:N"
-        )
-    if kind == "cuda":
-        count, index = torch.cuda.device_count(), torch.device(device).index or 0
-        if index >= count:
-            raise ParameterError(
-                "device", f"device={device!r}: torch finds {count} CUDA devices here"
-            )
+    kind = checked_device("device", device).type
     if dtype is None:
         dtype = torch.float32 if kind == "cpu" else torch.bfloat16
     names = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -366,11 +355,13 @@ class LanguageModel:
                 drawn, session = len(prompt.tokens) - prompt.n_prompt, prompt
                 prompt = prompt.tokens
             tokens = self.prompt_tokens(prompt, parse_special=parse_special)
-            text = (
-                prompt
-                if isinstance(prompt, str)
-                else self.tokenizer.decode(tokens, skip_special=True)
-            )
+            text = ""
+            if echo:
+                text = (
+                    prompt
+                    if isinstance(prompt, str)
+                    else self.tokenizer.decode(tokens, skip_special=True)
+                )
             for completion in range(n):
                 chain = SamplerChain(
                     samplers, chosen.numerics, completion=completion, grammar=samplers.grammar
@@ -391,7 +382,7 @@ class LanguageModel:
                         logprobs=logprobs,
                         context_shift=context_shift,
                         n_keep=self._n_keep(n_keep, tokens, drawn),
-                        echo=text if echo else "",
+                        echo=text,
                         observe=observe,
                         spell=self.spelling(chain) if jump_forward else None,
                         ending=self.ending(chain, chosen, finish),
@@ -563,29 +554,20 @@ class LanguageModel:
     ) -> SamplingParams:
         """The parameters in effect, with a seed drawn if none is given.
 
-        Precedence: ``sampling``, then ``params`` or the named preset, then the model file's
-        ``general.sampling.*`` metadata on top of the default preset.
+        Precedence: ``sampling``, then ``params`` or the named preset, then what the model's files recommend
+        (``general.sampling.*`` of a GGUF file, ``generation_config.json`` of a Hugging Face model) on top of
+        the default preset.
         """
         if preset is not None and params is not None:
             raise ParameterError("preset", "preset and params are both given: choose one")
         if params is not None:
             chosen = params.replace(**sampling)
         else:
-            chosen = SamplingParams.resolve(sampling, preset, self._sampling_metadata())
+            chosen = SamplingParams.resolve(sampling, preset, self.weights.recommended_sampling())
         # All completions of a call share one seed, which can be reported; 32 bits are easy to write.
         return (
             chosen if chosen.seed is not None else chosen.replace(seed=secrets.randbelow(2**32 - 1))
         )
-
-    def _sampling_metadata(self) -> dict[str, Any]:
-        prefix, gguf = "general.sampling.", self.weights.gguf
-        if gguf is None:
-            return {}
-        return {
-            key.removeprefix(prefix): gguf.metadata[key]
-            for key in gguf.metadata
-            if key.startswith(prefix)
-        }
 
     def _n_keep(self, n_keep: int | None, tokens: Sequence[int], drawn: int) -> int:
         if n_keep is None:

@@ -130,7 +130,11 @@ def test_bad_orders() -> None:
 def test_precedence_explicit_preset_metadata_default() -> None:
     metadata = {"top_k": 7, "temp": 0.3, "sequence": "kt"}
     resolved = S.SamplingParams.resolve({"temperature": 0.9}, metadata=metadata)
-    assert (resolved.temperature, resolved.top_k, resolved.top_p) == (0.9, 7, 0.95)
+    assert (resolved.temperature, resolved.top_k, resolved.top_p) == (
+        0.9,
+        7,
+        1.0,
+    )  # top_p is not in "kt"
     assert resolved.samplers == ("top_k", "temperature")
     named = S.SamplingParams.resolve({"top_k": 3}, preset="llama.cpp", metadata=metadata)
     assert (named.temperature, named.top_k, named.min_p) == (0.8, 3, 0.05)

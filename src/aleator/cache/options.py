@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aleator.core.errors import ParameterError
+from aleator.core.integers import integer_in
 from aleator.core.options import Options, option
 
-STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
+STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """Types that keys and values are stored in (cache/storage/types.py says how)."""
 
 
@@ -122,10 +123,8 @@ def check_options(
 
     ``turns``: it can turn keys; ``keeps``: it keeps texts.
     """
-    if not 1 <= n_cells < 2**31:
-        raise ParameterError("n_ctx", f"n_ctx must lie in [1, 2^31), not {n_cells}")
-    if not 1 <= n_seq_max <= 4096:
-        raise ParameterError("n_seq_max", f"n_seq_max must lie in [1, 4096], not {n_seq_max}")
+    integer_in("n_ctx", n_cells, 1, 2**31 - 1)
+    integer_in("n_seq_max", n_seq_max, 1, 4096)
     if k_storage not in ("rotated", "raw"):
         raise ParameterError("k_storage", f"k_storage must be rotated or raw, not {k_storage!r}")
     if k_storage == "raw" and not turns:
@@ -149,5 +148,5 @@ def check_options(
         raise ParameterError(
             "n_pos_per_embd", "n_pos_per_embd=4 has neither prefix nor rotate: its cells stay"
         )
-    if pad is not None and not 1 <= pad <= 2**20:
-        raise ParameterError("pad", f"pad must lie in [1, 2^20], not {pad}")
+    if pad is not None:
+        integer_in("pad", pad, 1, 2**20)

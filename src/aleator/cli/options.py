@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel
 
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
 
 def add_model_options(parser: Parser) -> None:

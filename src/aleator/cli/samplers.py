@@ -15,7 +15,7 @@ from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import Parameter
 from aleator.samplers import DEFAULT_PRESET, PARAMETERS, PRESETS, SAMPLERS, Sampler
-from aleator.samplers.params import MIROSTAT
+from aleator.samplers.params import OF_ALL
 
 EXAMPLES = """\
 examples:
@@ -73,7 +73,7 @@ def summary(cls: type[Sampler]) -> str:
 def table() -> str:
     """Every sampler with its letter, and its parameters below it."""
     below = {cls: [parameter_row(p) for p in cls.parameters()] for cls in SAMPLERS}
-    chain = [parameter_row(MIROSTAT)]
+    chain = [parameter_row(p) for p in OF_ALL]
     head = ("parameter", "range", "off", "flags")
     rows = [head, *chain, *(row for rows in below.values() for row in rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -20,7 +20,7 @@ from aleator.samplers import (
     SamplingParams,
     parse_bias,
 )
-from aleator.samplers.chain import NUMERICS
+from aleator.samplers.candidates import NUMERICS
 from aleator.samplers.index import BY_LETTER
 
 DEFAULTS = PRESETS[DEFAULT_PRESET]

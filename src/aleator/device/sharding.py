@@ -80,7 +80,7 @@ class ShardedBackend(TorchBackend):
         """How many candidates each rank must send so that all rows' top-k are exact; 0: more than allowed."""
         ks = []
         for row in self.rows[:batch]:
-            found = [s.top_k for s in self.samplers(row.slots) if isinstance(s, TopK)]
+            found = [s.most for s in self.samplers(row.slots) if isinstance(s, TopK)]
             ks.append(found[0] if found else self.options.n_vocab)
         return max(ks) if max(ks) <= self.max_top_k else 0
 

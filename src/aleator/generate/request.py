@@ -33,6 +33,13 @@ class Detokenizer(Protocol):
     def eog(self) -> frozenset[int]:
         """Tokens that end a generation."""
 
+    @property
+    def has_text(self) -> bool:
+        """Whether tokens have texts; without, the model knows ids only."""
+
+    def require_text(self, what: str) -> None:
+        """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""
+
     def __len__(self) -> int:
         """How many tokens there are."""
 
@@ -168,6 +175,8 @@ class Completion:
         self.cancelled = False
         self.forgotten, self.namespace = request.forgotten, request.namespace
         self._detokenizer = detokenizer
+        if request.stop:
+            self.require_text("stop")
         self._matcher = StopMatcher(request.stop)
         self._show(request.echo)
         if request.max_tokens == 0:
@@ -188,7 +197,7 @@ class Completion:
         request = self.request
         self.tokens.append(token)
         if request.logprobs is not None:
-            self.logprobs.append(logprobs(token, request.logprobs, self._detokenizer.token_bytes))
+            self.logprobs.append(logprobs(token, request.logprobs, self._token_bytes))
         if token in self._detokenizer.eog and not request.params.ignore_eos:
             self._end("eog")
             return
@@ -197,6 +206,14 @@ class Completion:
             self._end("stop")
         elif len(self.tokens) == request.max_tokens:
             self._end("length")
+
+    def require_text(self, what: str) -> None:
+        """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""
+        self._detokenizer.require_text(what)
+
+    def _token_bytes(self, token: int) -> bytes:
+        """What a token stands for; nothing where tokens have no texts."""
+        return self._detokenizer.token_bytes(token) if self._detokenizer.has_text else b""
 
     def grammar_over(self, reason: StopReason) -> None:
         """The constrained text is complete and ends here."""
@@ -254,6 +271,7 @@ class Generation(Iterator[str]):
 
     def __next__(self) -> str:
         completion = self._completion
+        completion.require_text("iterating over a generation")
         while self._given == len(completion.pieces):
             if completion.done:
                 raise StopIteration
@@ -267,7 +285,12 @@ class Generation(Iterator[str]):
 
     @property
     def text(self) -> str:
-        """The whole text, without the stop string."""
+        """The whole text, without the stop string.
+
+        Raises:
+            TokenizerError: the model has no vocabulary; take :attr:`tokens`.
+        """
+        self._completion.require_text("Generation.text")
         return "".join(self._finished().pieces)
 
     @property

@@ -6,11 +6,13 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError, UnsupportedModel
+from aleator.models import sampling
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
+from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.json_object import read_json
 from aleator.models.files.safetensors import read_directory
@@ -84,6 +86,26 @@ class Weights:
             digest.update(f"{name} {tensor.shape} {tensor.type}".encode())
             digest.update(tensor.data[:_SAMPLED].tobytes() + tensor.data[-_SAMPLED:].tobytes())
         return digest.hexdigest()
+
+    def recommended_sampling(self) -> dict[str, Any]:
+        """The sampling parameters that the model's files recommend.
+
+        Those of ``general.sampling.*`` in a GGUF file's metadata, or of ``generation_config.json`` beside
+        config.json.
+
+        Returns:
+            Values as :meth:`SamplingParams.resolve <aleator.samplers.SamplingParams.resolve>` takes them
+            as ``metadata``.
+
+        Raises:
+            FileFormatError: generation_config.json is damaged, or a value is of the wrong type.
+            ParameterError: it asks for a way to choose tokens that is not supported.
+        """
+        if self.gguf is not None:
+            return sampling.from_gguf(self.gguf.fields)
+        path = self.path / "generation_config.json"
+        fields = read_json(path) if path.is_file() else Fields(path, {})
+        return sampling.from_generation_config(fields)
 
     def tensor(self, name: str, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A copy of the tensor, dequantised to ``dtype`` (float32 by default), on the CPU.

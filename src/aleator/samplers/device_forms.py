@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aleator.samplers.dist import Dist
 from aleator.samplers.dry import DRY
+from aleator.samplers.penalties import Penalties
 from aleator.samplers.user import UserSampler
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ NAMES = frozenset(
         "temperature", "token_mask", "top_k", "top_n_sigma", "top_p", "typical_p", "xtc",
     }
 )  # fmt: skip
-"""Samplers with a device form."""
+"""Samplers that have a device form, but for the settings that `why_not` names."""
 DRAWS = ("inverse", "gumbel")
 """The draws of ``dist`` that have one."""
 MAX_DRY_WINDOW = 512
@@ -40,6 +41,8 @@ def why_not(sampler: Sampler) -> str:
         return "" if able else f"{sampler.name} has no apply_device"
     if isinstance(sampler, Dist):
         return "" if sampler.draw in DRAWS else f"draw={sampler.draw!r} has no device form"
+    if isinstance(sampler, Penalties) and sampler.repetition_per != "token":
+        return f"repetition_per={sampler.repetition_per!r} has no device form"
     if isinstance(sampler, DRY) and not sampler.neutral:
         if not 0 <= sampler.dry_penalty_last_n <= MAX_DRY_WINDOW:
             return (

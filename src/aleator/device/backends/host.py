@@ -17,7 +17,8 @@ from aleator.device.report import Report
 from aleator.device.rows import Mark
 from aleator.device.token_bits import allow
 from aleator.samplers.batch import sample_batch
-from aleator.samplers.chain import Candidates, SamplerChain
+from aleator.samplers.candidates import Candidates
+from aleator.samplers.chain import SamplerChain
 from aleator.samplers.logit_bias import LogitBias
 from aleator.samplers.plan import Plan
 

@@ -20,7 +20,7 @@ class DeviceTopK(DeviceSampler):
     def values(self, sampler: Sampler, place: Place) -> Values:
         """K."""
         own = expect(TopK, sampler)
-        return {"k": own.top_k}
+        return {"k": own.kept_of(self.n_vocab)}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""

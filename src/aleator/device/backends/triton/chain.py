@@ -154,8 +154,8 @@ def path_of(
                 found = Path(triton_rows.AT_LIST.value, i, 1)
         elif kind is DeviceGreedy:
             found = Path(triton_rows.AT_LIST.value, i, 1)
-        elif isinstance(sampler, TopK) and sampler.top_k <= LONGEST:
-            found = Path(triton_rows.AT_LIST.value, i, sampler.top_k)
+        elif isinstance(sampler, TopK) and sampler.most <= LONGEST:
+            found = Path(triton_rows.AT_LIST.value, i, sampler.most)
         elif kind in _IN_ORDER and kind is not DeviceTemperature:
             if kind in (DeviceSoftmax, DeviceTopP, DeviceDist):
                 if needs not in (0.0, heat):
