@@ -13,7 +13,7 @@ from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
 from aleator.generate.drawing import DeviceDrawing, Drawing, LogprobsOf, Turn, make_drawing
-from aleator.generate.replay import DecodeLoop, Feed
+from aleator.generate.multi_step import DecodeLoop, Feed
 from aleator.generate.request import (
     Completion,
     Detokenizer,
@@ -249,7 +249,8 @@ class Run:
                 limit = min(limit, request.max_tokens - len(slot.completion.tokens))
             heeds = not request.params.ignore_eos
             feeds.append(Feed(slot.seq, slot.seq, slot.drawn, len(slot.tokens), limit, heeds))
-        for slot, drawn in zip(slots, loop.run(feeds), strict=True):
+        found = loop.run(feeds)
+        for slot, drawn in zip(slots, found, strict=True):
             request = slot.completion.request
             for i, token in enumerate(drawn.tokens):
                 if slot.completion.done:  # by a stop string
@@ -260,6 +261,11 @@ class Run:
                 self.stats.decode_tokens += 1
                 request.chain.accept(token, generated=True)
                 self._feed(slot, token, drawn.logprobs_of(i))
+        for slot, drawn in zip(slots, found, strict=True):
+            if drawn.failed and not slot.completion.done:
+                raise LogitsError(
+                    f"sequence {slot.seq}: no token that may be drawn has a finite logit"
+                )
 
     def _forced(self, slot: Slot) -> list[int]:
         """Tokens that are likely to be drawn next, since a constraint forces their text."""

@@ -1,4 +1,4 @@
-"""Steps ahead give the tokens of single steps, and leave the same behind."""
+"""Multi-step decoding gives the tokens of single steps, and leaves the same behind."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import aleator
-from aleator.core.errors import CacheFull, LogitsError, ParameterError
+from aleator.core.errors import CacheFull, ParameterError
 from aleator.device.chain import DeviceChain
 from aleator.generate import Batch, Context
-from aleator.generate.replay import DecodeLoop, Drawn, Feed
+from aleator.generate.multi_step import DecodeLoop, Drawn, Feed
 from aleator.samplers import SamplerChain
 from aleator.samplers import index as S
 from tests.conftest import MakeDecoder
@@ -58,11 +58,11 @@ class Pair:
         self,
         decoder: Any,
         prompts: list[list[int]],
-        steps_ahead: int,
+        multi_step: int,
         ends: Any = (),
         **options: Any,
     ) -> None:
-        self.steps_ahead = steps_ahead
+        self.multi_step = multi_step
         self.contexts = [
             Context(
                 decoder, n_ctx=200, n_seq_max=4, **{"type_k": "f32", "type_v": "f32", **options}
@@ -81,13 +81,13 @@ class Pair:
                 context.decode(Batch.one(prompt[:-1], 0, row))
             self.feeds.append(Feed(row, row, prompt[-1], len(prompt) - 1, 1000))
         self.loop = DecodeLoop(
-            self.contexts[0], self.chain, steps_ahead, n_vocab=n_vocab, ends=ends, capture=False
+            self.contexts[0], self.chain, multi_step, n_vocab=n_vocab, ends=ends, capture=False
         )
         self.steps = Stepwise(self.contexts[1], chains, ends)
 
     def step(self, feeds: list[Feed]) -> list[Feed]:
         found = self.loop.run(feeds)
-        expected = self.steps.run(feeds, self.steps_ahead)
+        expected = self.steps.run(feeds, self.multi_step)
         assert [each.tokens for each in found] == [each.tokens for each in expected]
         after = []
         for feed, made in zip(feeds, found, strict=True):
@@ -192,13 +192,6 @@ def test_what_fails_changes_nothing(
     cache, decoder = pair.contexts[0].cache, pair.contexts[0].decoder
     compute, calls = decoder.compute, []
 
-    def poisoned(*given: Any) -> torch.Tensor:
-        calls.append(1)
-        logits = compute(*given)
-        if len(calls) == 4:
-            logits[1] = torch.nan
-        return logits
-
     def interrupted(*given: Any) -> torch.Tensor:
         calls.append(1)
         if len(calls) == 4:
@@ -206,15 +199,13 @@ def test_what_fails_changes_nothing(
         return compute(*given)
 
     before = cache.cells.positions.tolist(), inside(pair.chain).histories.length.tolist()
-    for broken, error in ((poisoned, LogitsError), (interrupted, KeyboardInterrupt)):
-        calls.clear()
-        monkeypatch.setattr(decoder, "compute", broken)
-        with pytest.raises(error):
-            pair.loop.run(pair.feeds)
-        assert before == (
-            cache.cells.positions.tolist(),
-            inside(pair.chain).histories.length.tolist(),
-        )
+    monkeypatch.setattr(decoder, "compute", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pair.loop.run(pair.feeds)
+    assert before == (
+        cache.cells.positions.tolist(),
+        inside(pair.chain).histories.length.tolist(),
+    )
     monkeypatch.undo()
     with pytest.raises(CacheFull):
         DecodeLoop(pair.contexts[0], pair.chain, 300, n_vocab=decoder.config.n_vocab).run(
@@ -223,6 +214,33 @@ def test_what_fails_changes_nothing(
     assert before == (cache.cells.positions.tolist(), inside(pair.chain).histories.length.tolist())
     pair.step(pair.feeds)
     assert pair.loop.run([]) == []
+
+
+def test_a_row_that_cannot_draw_keeps_what_it_has_drawn(
+    make_decoder: MakeDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, whole = (Pair(make_decoder("llama"), PROMPT_IDS[:2], 6) for _ in range(2))
+    cache, decoder = pair.contexts[0].cache, pair.contexts[0].decoder
+    compute, calls = decoder.compute, []
+
+    def poisoned(*given: Any) -> torch.Tensor:
+        calls.append(1)
+        logits = compute(*given)
+        if len(calls) == 4:
+            logits[1] = torch.nan
+        return logits
+
+    expected = whole.steps.run(whole.feeds, 6)
+    monkeypatch.setattr(decoder, "compute", poisoned)
+    first, second = pair.loop.run(pair.feeds)
+    assert (first.tokens, first.failed) == (expected[0].tokens, False)
+    assert (second.tokens, second.failed) == (expected[1].tokens[:3], True)
+    assert inside(pair.chain).histories.length.tolist()[:2] == [4 + 6, 3 + 3]
+    assert cache.seq_pos_max(1) == pair.feeds[1].pos + 2  # all but the last token
+    monkeypatch.undo()
+    again = replace(pair.feeds[1], token=second.tokens[-1], pos=pair.feeds[1].pos + 3, limit=3)
+    (rest,) = pair.loop.run([again])
+    assert rest.tokens == expected[1].tokens[3:]
 
 
 def test_free_cells_may_hold_anything(make_decoder: MakeDecoder) -> None:
@@ -243,8 +261,8 @@ class PretendedGraphs:
 
     def _state(self) -> list[torch.Tensor]:
         chain, cache = self._loop.chain, self._loop.context.cache
-        own = [vars(part).values() for part in (self._loop, self._loop.cells, chain, chain.report)]
-        places = [place.rows.values() for place in inside(chain).program.places]
+        own = [vars(part).values() for part in (self._loop, self._loop.cells, chain.report)]
+        places = [inside(chain).tensors()]
         layers = [cache.keys.layers, cache.values.layers]
         found = [t for group in (*own, *places, *layers) for t in group]
         return [t for t in found if isinstance(t, torch.Tensor)]
@@ -289,19 +307,26 @@ def test_capturing_changes_nothing(
         context.cache.seq_rm(1, 0, 1)
         context.cache.seq_add(1, 1, -1, -1)
     feeds[1] = replace(feeds[1], pos=feeds[1].pos - 1)
-    pair.step([replace(feed, limit=3) for feed in feeds])  # keys are turned as they are read
+    pair.step([replace(feed, limit=3) for feed in feeds])  # keys are rotated as they are read
     assert (graphs.captures, graphs.replays) == (2, 27)
 
 
 def test_refuses(make_decoder: MakeDecoder) -> None:
     chain = DeviceChain(SAMPLERS, 1, 300, kernels="torch")
-    for name in ("gemma3", "mamba", "jamba"):
+    for name, what in (("gemma3", "windows"), ("mamba", "states"), ("jamba", "states")):
         context = Context(make_decoder(name), n_ctx=64)
-        with pytest.raises(ParameterError, match="windows or states"):
+        with pytest.raises(ParameterError, match=rf"this one \({name}\) has .*{what}") as caught:
             DecodeLoop(context, chain, 4, n_vocab=300)
+        assert caught.value.parameter == "multi_step"
     context = Context(make_decoder("llama"), n_ctx=64)
-    with pytest.raises(ParameterError, match="steps_ahead=0 is out of range"):
-        DecodeLoop(context, chain, 0, n_vocab=300)
+    for wrong in (0, 4097, True, 2.0, "8"):
+        with pytest.raises(ParameterError, match="multi_step=.* is out of range") as caught:
+            DecodeLoop(context, chain, wrong, n_vocab=300)  # type: ignore[arg-type]
+        assert caught.value.parameter == "multi_step"
+    on_host = DeviceChain(SAMPLERS, 1, 300, kernels="host", max_tokens=9)
+    with pytest.raises(ParameterError, match="not 'host'") as caught:
+        DecodeLoop(context, on_host, 4, n_vocab=300)
+    assert caught.value.parameter == "kernels"
 
 
 OPTIONS: dict[str, Any] = {"seed": 5, "logprobs": 2, "max_tokens": 40}
@@ -313,13 +338,14 @@ def test_texts_of_a_model(ahead: int, model: aleator.LanguageModel) -> None:
         {"n": 2},
         {"stop": ("e", "the")},
         {"mirostat": 2},
-        {"mirostat": 1},  # on the host: steps one by one
+        {"mirostat": 1},
+        {"tfs_z": 0.9},  # on the host: steps one by one
         {"temperature": 0.0, "ignore_eos": True},
     )
     for options in each:
         one = model.generate_batch(PROMPTS, **OPTIONS, **options)
         other = model.generate_batch(
-            PROMPTS, **OPTIONS, **options, sample_on="device", steps_ahead=ahead
+            PROMPTS, **OPTIONS, **options, sampling_device="device", multi_step=ahead
         )
         for a, b in zip(one, other, strict=True):
             assert a.tokens == b.tokens
@@ -336,7 +362,7 @@ def test_a_full_context_and_a_shift() -> None:
     for shift in (False, True):
         options: dict[str, Any] = {"max_tokens": 70, "ignore_eos": True, "context_shift": shift}
         one = small.generate("ROMEO:", seed=2, **options)
-        other = small.generate("ROMEO:", seed=2, **options, sample_on="device", steps_ahead=9)
+        other = small.generate("ROMEO:", seed=2, **options, sampling_device="device", multi_step=9)
         check_equal(one, other)
     assert other.stats.context_shifts > 1
 
@@ -344,10 +370,10 @@ def test_a_full_context_and_a_shift() -> None:
 def test_a_grammar_goes_step_by_step(model: aleator.LanguageModel) -> None:
     options: dict[str, Any] = {"regex": "[a-z]{5,20}!", "seed": 3, "max_tokens": 30}
     one = model.generate("ROMEO:", **options)
-    check_equal(one, model.generate("ROMEO:", **options, sample_on="device", steps_ahead=4))
+    check_equal(one, model.generate("ROMEO:", **options, sampling_device="device", multi_step=4))
 
 
-def test_steps_ahead_need_the_device(model: aleator.LanguageModel) -> None:
+def test_multi_step_need_the_device(model: aleator.LanguageModel) -> None:
     for value, place in ((4, "host"), (0, "device"), (2**20, "device")):
         with pytest.raises(ParameterError):
-            model.generate("ROMEO:", sample_on=place, steps_ahead=value)
+            model.generate("ROMEO:", sampling_device=place, multi_step=value)
