@@ -11,7 +11,7 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import LanguageModel
-from aleator.cli.options import unescape
+from aleator.cli.declared import unescape
 from aleator.language_model import bundled_model
 from aleator.samplers import PARAMETERS, PRESETS, SamplingParams
 from aleator.samplers.candidates import NUMERICS

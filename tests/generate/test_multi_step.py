@@ -320,7 +320,7 @@ def test_refuses(make_decoder: MakeDecoder) -> None:
         assert caught.value.parameter == "multi_step"
     context = Context(make_decoder("llama"), n_ctx=64)
     for wrong in (0, 4097, True, 2.0, "8"):
-        with pytest.raises(ParameterError, match="multi_step=.* is out of range") as caught:
+        with pytest.raises(ParameterError, match=r"multi_step=.* is out of range") as caught:
             DecodeLoop(context, chain, wrong, n_vocab=300)  # type: ignore[arg-type]
         assert caught.value.parameter == "multi_step"
     on_host = DeviceChain(SAMPLERS, 1, 300, kernels="host", max_tokens=9)
@@ -350,7 +350,7 @@ def test_texts_of_a_model(ahead: int, model: aleator.LanguageModel) -> None:
         for a, b in zip(one, other, strict=True):
             assert a.tokens == b.tokens
             assert (a.text, a.stop_reason) == (b.text, b.stop_reason)
-            assert a.request.chain.history == b.request.chain.history
+            assert a.chain.history == b.chain.history
             assert a.logprobs is not None
             assert b.logprobs is not None
             for mine, its in zip(a.logprobs, b.logprobs, strict=True):
@@ -373,7 +373,7 @@ def test_a_grammar_goes_step_by_step(model: aleator.LanguageModel) -> None:
     check_equal(one, model.generate("ROMEO:", **options, sampling_device="device", multi_step=4))
 
 
-def test_multi_step_need_the_device(model: aleator.LanguageModel) -> None:
+def test_multi_step_needs_the_device(model: aleator.LanguageModel) -> None:
     for value, place in ((4, "host"), (0, "device"), (2**20, "device")):
         with pytest.raises(ParameterError):
             model.generate("ROMEO:", sampling_device=place, multi_step=value)

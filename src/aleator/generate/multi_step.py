@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -16,13 +17,12 @@ import torch
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.plan import Plan
 from aleator.core.errors import ParameterError
-from aleator.device.chain import DeviceChain
 from aleator.device.backends.backend import Launches
+from aleator.device.chain import DeviceChain
 from aleator.device.selection import captures_graphs
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
-from aleator.generate.drawing import LogprobsOf
-from aleator.generate.logprobs import Logprobs, reported_logprobs
+from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs
 from aleator.generate.reserved_cells import ReservedCells
 from aleator.models.layers.layer import Pass
 
@@ -90,8 +90,8 @@ class DecodeLoop:
     The cells of all steps are reserved first.  Tokens, positions, counts, and whether a row has ended, are
     tensors that every step reads and writes.  A row that has ended repeats its last step, which changes
     nothing.  Cells that were reserved and not used are given back at the end.  With ``capture`` a step is
-    captured in a CUDA graph once for every padded number of cells, and replayed.  Without it the same operations
-    run one by one.
+    captured in a CUDA graph once for every padded number of cells, and replayed.  Without it the same
+    operations run one by one.
 
     For equal logits the tokens are those of single steps.  The logits may differ in their last bits, as between
     any batch shapes.
@@ -311,7 +311,9 @@ class DecodeLoop:
         found = []
         for row in (feed.row for feed in feeds):
             n = counts[row]
-            found.append(Drawn(out[row][:n], *(each[row][:n] for each in logged), failed[row]))
+            found.append(
+                Drawn(out[row][:n], *(each[row][:n] for each in logged), failed=failed[row])
+            )
         return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -101,7 +102,7 @@ class ReservedCells:
             hidden, -torch.inf
         )
 
-    def tensors(self) -> ReservedCells:
+    def tensors(self) -> Any:  # what layers use of CellTensors
         """As :class:`aleator.cache.step.MicroBatch`: it has all tensors itself."""
         return self
 

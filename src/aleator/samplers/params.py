@@ -74,7 +74,8 @@ CHAIN_OPTIONS: dict[str, Parameter] = unique(
     [
         Parameter(
             "samplers", tuple, PRESETS[DEFAULT_PRESET]["samplers"],
-            'samplers in order, separated by ";"', flags=("--samplers",), checker=parse_names,
+            f'samplers in order, separated by ";" (default: {";".join(PRESETS[DEFAULT_PRESET]["samplers"])})',
+            flags=("--samplers",), checker=parse_names,
             annotation="str | Iterable[str]", metavar="NAMES", schema={"type": ["string", "array"]},
         ),
         Parameter(
