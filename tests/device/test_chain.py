@@ -713,6 +713,10 @@ def test_refuses_parameters() -> None:
     with pytest.raises(ParameterError, match="max_tokens"):
         device.sample(torch.zeros(1, 64))
     device.rollback(0, 2)
+    with pytest.raises(ParameterError, match="capture the step"):
+        device.before_replay(1)  # there was no step yet that might have been captured
+    device.sample(torch.zeros(1, 64))
+    device.rollback(0, 1)
     device.before_replay(1)
     device.before_replay(1)  # the device holds no more than it did: it was not replayed
     device.sample(torch.zeros(1, 64))

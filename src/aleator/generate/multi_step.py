@@ -311,6 +311,127 @@ class DecodeLoop:
         found = []
         for row in (feed.row for feed in feeds):
             n = counts[row]
+            logprobs, ids, others = (each[row][:n] for each in logged)
+            found.append(Drawn(out[row][:n], logprobs, ids, others, failed[row]))
+        return found
+
+    def _plan(self, batch: Batch) -> Plan:
+        plan = self.context.cache.plan(batch, n_ubatch=len(batch))
+        if not isinstance(plan, Plan) or plan.extras is not None:
+            raise ParameterError(
+                "multi_step",
+                "multi_step needs a cache that keeps nothing of a token but its position: give multi_step=1",
+            )
+        return plan
+
+    def _load(
+        self, feeds: Sequence[Feed], steps: Sequence[int], slots: Sequence[npt.NDArray[np.int64]]
+    ) -> None:
+        """Fill the tensors; rows without a feed repeat the first one's."""
+        size, lists = self.chain.max_batch, []
+        source = [0] * size
+        for i, feed in enumerate(feeds):
+            source[feed.row] = i
+            lists.append(self.context.cache.cells.seq_cell_list(feed.seq))
+        rows = [feed.row for feed in feeds]
+        self.cells.take(lists, source)
+        self.cells.source.copy_(torch.tensor([rows[i] for i in source]))
+        table = np.zeros((size, self.multi_step), np.int64)
+        for row, i in enumerate(source):
+            table[row] = slots[i][-1]
+            table[row, : steps[i]] = slots[i]
+        self._slots.copy_(torch.from_numpy(table))
+        for tensor, values in (
+            (self._token, [feed.token for feed in feeds]),
+            (self._position, [feed.pos for feed in feeds]),
+            (self._seen, [len(cells) - n + 1 for cells, n in zip(lists, steps, strict=True)]),
+            (self._left, steps),
+        ):
+            tensor.copy_(torch.tensor([values[i] for i in source]))
+        self._heeds.copy_(torch.tensor([feeds[i].heeds_ends for i in source]))
+        self._stopped.copy_(torch.tensor([row not in rows for row in range(size)]))
+        for tensor in (self._offset, self._drawn, self._failed):
+            tensor.zero_()
+
+    def _go(self, counts: Sequence[int]) -> None:
+        """As many steps as the row with the most tokens to come needs."""
+        if not self.capture:
+            for _ in range(max(counts)):
+                self._step()
+            return
+        launches = self.chain.launches(self.chain.max_batch)
+        key = self.cells.shape, launches
+        if key not in self._graphs:
+            with self._current():
+                self._graphs[key] = self._captured()
+        graph = self._graphs[key]
+        self.chain.before_replays(counts, launches=launches)
+        with self._current():
+            for _ in range(max(counts)):
+                graph.replay()
+
+    def _current(self) -> AbstractContextManager[object]:
+        """Makes the model's device the current one, on which graphs are captured."""
+        device = self._token.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        """A graph of one step."""
+        current = torch.cuda.current_stream(self._token.device)
+        aside = torch.cuda.Stream(self._token.device)  # type: ignore[no-untyped-call]
+        aside.wait_stream(current)
+        with torch.cuda.stream(aside):  # libraries set themselves up; no row draws
+            stopped = self._stopped.clone()
+            self._stopped.fill_(True)
+            self._step()
+            self._stopped.copy_(stopped)
+        current.wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step()
+        return graph
+
+    def _step(self) -> None:
+        """Decode every row's token, draw the next, and move on: the same operations whatever comes of it."""
+        slot = self._slots.gather(1, self._offset.unsqueeze(1)).squeeze(1)
+        self.cells.begin(slot, self._seen + self._offset)
+        decoder, context = self.context.decoder, self.context
+        batch = Pass(self._position, self._highest, self.cells, context.flash_attn)
+        logits = decoder.compute(self._token, batch)[:, : self.n_vocab]
+        live = ~self._stopped
+        new = self.chain.sample(logits, live=live)
+        drew = new >= 0
+        at = torch.where(drew, self._drawn, self.multi_step)
+        self._log(at, new)
+        self._failed.logical_or_(live & ~drew)
+        self._drawn.add_(drew)
+        self._left.sub_(drew.to(torch.int64))
+        ended = self._is_end[new.clamp(min=0)] & self._heeds
+        self._stopped.logical_or_(~drew | ended | (self._left <= 0))
+        moves = ~self._stopped
+        self._token.copy_(torch.where(moves, new, self._token))
+        self._position.add_(moves)
+        self._offset.add_(moves)
+        for tensor in (self._token, self._position, self._offset):
+            tensor.copy_(tensor.index_select(0, self.cells.source))
+
+    def _log(self, at: torch.Tensor, new: torch.Tensor) -> None:
+        at = at.unsqueeze(1)
+        self._out.scatter_(1, at, new.unsqueeze(1))
+        if self._reports:
+            report = self.chain.report
+            self._logprobs.scatter_(1, at, report.logprobs.unsqueeze(1))
+            wide = at.unsqueeze(2).expand(-1, -1, self._top_ids.shape[2])
+            self._top_ids.scatter_(1, wide, report.top_ids.unsqueeze(1))
+            self._top_logprobs.scatter_(1, wide, report.top_logprobs.unsqueeze(1))
+
+    def _found(self, feeds: Sequence[Feed]) -> list[Drawn]:
+        """The one time that something comes from the device."""
+        counts, out, failed = self._drawn.tolist(), self._out.tolist(), self._failed.tolist()
+        logged = [t.tolist() for t in (self._logprobs, self._top_ids, self._top_logprobs)]
+        found = []
+        for row in (feed.row for feed in feeds):
+            n = counts[row]
             found.append(
                 Drawn(out[row][:n], *(each[row][:n] for each in logged), failed=failed[row])
             )
