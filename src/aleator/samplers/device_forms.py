@@ -38,7 +38,7 @@ def why_not(sampler: Sampler) -> str:
     """Why a chain's sampler cannot run on a device; "" if it can."""
     if isinstance(sampler, UserSampler):
         able = callable(getattr(sampler.user, "apply_device", None))
-        return "" if able else f"{sampler.name} has no apply_device"
+        return "" if able else f"{sampler.name} has no device form"
     if isinstance(sampler, Dist):
         return "" if sampler.draw in DRAWS else f"draw={sampler.draw!r} has no device form"
     if isinstance(sampler, Penalties) and sampler.repetition_per != "token":
