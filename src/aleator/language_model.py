@@ -254,8 +254,9 @@ class LanguageModel:
         chain = SamplerChain(
             samplers, params.numerics, completion=request.completion, grammar=samplers.grammar
         )
-        for i, token in enumerate(tokens, drawn - len(tokens)):
-            chain.accept(token, generated=i >= 0)
+        start = len(tokens) - drawn
+        chain.accept_many(tokens[:start])
+        chain.accept_many(tokens[start:], generated=True)
         return self.slot(request, chain, on_logits=on_logits)
 
     def slot(

@@ -161,10 +161,9 @@ class Conversation:
         is compared, and only what follows is tokenized.
         """
         vocab, tokenizer = self._model.vocab, self._model.tokenizer
-        text = self._template.render(messages, add_generation_prompt=True)
-        whole = list(self._model.prompt_tokens(text, parse_special=True))
-        if vocab.bos is not None and whole[:2] == [vocab.bos, vocab.bos]:
-            del whole[0]  # the template writes it too
+        rendered = self._template.rendered(messages, add_generation_prompt=True)
+        whole = rendered.as_prompt(tokenizer)
+        text = rendered.text
         data, count = text.encode(), 0
         if known and known[0] == vocab.bos and not data.startswith(vocab.token_bytes(known[0])):
             count = 1
@@ -174,9 +173,12 @@ class Conversation:
                 break
             data, count = data[len(piece) :], count + 1
         try:
-            rest = tokenizer.encode(data.decode(), add_special=False, parse_special=True)
+            new = rendered.after(len(text) - len(data.decode()))
         except UnicodeDecodeError:  # the known tokens end within a character
             return whole
+        if new is None:  # or within the name of a control token, which is text here
+            return whole
+        rest = new.encode(tokenizer)
         if b"".join(map(vocab.token_bytes, rest)) != data:  # a tokenizer that inserts a space
             return whole
         exact = [*known[:count], *rest]
@@ -187,8 +189,7 @@ class Conversation:
         history = self.chain.history
         known = shared(history, tokens)
         self.chain.rollback(len(history) - known, replay=False)
-        for token in tokens[known:]:
-            self.chain.accept(token)
+        self.chain.accept_many(tokens[known:])
 
 
 def shared(a: list[int], b: list[int]) -> int:
