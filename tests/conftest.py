@@ -28,6 +28,14 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 MakeDecoder = Callable[[str], "Decoder"]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is remembered between runs stays out of the user's own folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def model() -> LanguageModel:
     """The bundled model, on one thread."""
