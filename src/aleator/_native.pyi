@@ -383,6 +383,11 @@ class DecoderStep:
         T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] (int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells of window layers, and seen_first int64 [T], how many leading cells of its list a token does not see. ValueError, with nothing changed, for an index out of range.
         """
 
+def xxh64_blocks(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: int, seed: int = 0) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
+    """
+    XXH64 of each block of this many bytes; the last may be shorter, and one that is empty stands for no data.
+    """
+
 def find_nonfinite(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, stride: int, width: int, mask: int) -> int:
     """
     Index of the first block of `stride` bytes in `data` (uint8 [n]) whose word of `width` (2 or 4) bytes at `offset` has all bits of `mask`, an exponent field, set; -1 if none has.
@@ -496,7 +501,7 @@ class StoredMatrix:
 
     def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], type: str, n_out: int, n_in: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
         """
-        data: uint8, all of the matrix; type: 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0'; bias: float32 [out]. ValueError when sizes disagree.
+        data: uint8, all of the matrix; type: a name of ggml's, such as 'F32' or 'Q4_K'; bias: float32 [out]. ValueError when sizes disagree.
         """
 
     @property
@@ -504,7 +509,7 @@ class StoredMatrix:
 
 def linear(pool: ThreadPool, matrix: StoredMatrix, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """
-    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads, for any number of tokens up to 8, and for any above.
+    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads. Types in blocks: for any number of tokens and every instruction set, too; others for any number up to 8, and for any above.
     """
 
 def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
@@ -731,6 +736,9 @@ class AdaptiveP(Sampler):
     @property
     def average(self) -> float: ...
 
+class BadWords(Sampler):
+    def __init__(self, sequences: Sequence[Sequence[int]]) -> None: ...
+
 class Constrained:
     """A constraint as a chain holds it."""
 
@@ -762,6 +770,12 @@ class TwisterDist(Sampler):
 class DRY(Sampler):
     def __init__(self, dry_multiplier: float, dry_base: float, dry_allowed_length: int, dry_penalty_last_n: int, breakers: Sequence[Sequence[int]]) -> None: ...
 
+class EpsilonCutoff(Sampler):
+    def __init__(self, epsilon_cutoff: float, min_keep: int) -> None: ...
+
+class EtaCutoff(Sampler):
+    def __init__(self, eta_cutoff: float, min_keep: int) -> None: ...
+
 class Greedy(Sampler):
     def __init__(self) -> None: ...
 
@@ -777,6 +791,9 @@ class LogitBias(Sampler):
 class MinP(Sampler):
     def __init__(self, min_p: float, min_keep: int, full: bool) -> None: ...
 
+class MinTokens(Sampler):
+    def __init__(self, min_tokens: int, end_tokens: Sequence[int]) -> None: ...
+
 class Mirostat(Sampler):
     def __init__(self, mirostat_tau: float, mirostat_eta: float, mirostat_m: int, seed: int, ordinal: int) -> None: ...
 
@@ -789,8 +806,14 @@ class MirostatV2(Sampler):
     @property
     def mu(self) -> float: ...
 
+class NoRepeatNgram(Sampler):
+    def __init__(self, no_repeat_ngram_size: int) -> None: ...
+
 class Penalties(Sampler):
     def __init__(self, penalty_last_n: int, repetition_penalty: float, frequency_penalty: float, presence_penalty: float, prompt_repeats: bool, prompt_counts: bool, per_occurrence: bool) -> None: ...
+
+class Smoothing(Sampler):
+    def __init__(self, square: float, cube: float) -> None: ...
 
 class Softmax(Sampler):
     def __init__(self) -> None: ...

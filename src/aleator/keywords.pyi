@@ -17,8 +17,27 @@ class SamplingKeywords(TypedDict, total=False):
     """Whether the repetition penalty applies where a grammar constrains the text: apply, or none as
     Akunu does (apply or none; default: apply)."""
 
-    logit_bias: Mapping[int, float] | Iterable[tuple[int, float]]
-    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated."""
+    allowed_token_ids: Iterable[int] | None
+    """Draw only these tokens; may be repeated."""
+
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
+    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
+    '" the"-2'; may be repeated."""
+
+    min_tokens: int
+    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+
+    min_new_tokens: int
+    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+
+    bad_words: Sequence[str | Sequence[int]]
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+
+    bad_words_ids: Sequence[str | Sequence[int]]
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+
+    no_repeat_ngram_size: int
+    """Let no run of this many tokens occur twice; 0 is off (0 or more; default: 0)."""
 
     penalty_last_n: int
     """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
@@ -119,6 +138,13 @@ class SamplingKeywords(TypedDict, total=False):
     """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
     (0 or more; default: 0.0)."""
 
+    epsilon_cutoff: float
+    """Keep tokens of at least this probability; 0 is off (0 to 1; default: 0.0)."""
+
+    eta_cutoff: float
+    """Keep tokens of at least this probability, or less where the entropy is high; 0 is off (0 to
+    1; default: 0.0)."""
+
     seed: int | None
     """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it."""
 
@@ -145,6 +171,14 @@ class SamplingKeywords(TypedDict, total=False):
 
     dynatemp_exp: float
     """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
+
+    smoothing_factor: float
+    """Strength of quadratic sampling, which bends the logits; 0 is off (0 to 1000000; default:
+    0.0)."""
+
+    smoothing_curve: float
+    """How fast the bent curve falls far from the best token; 1 is a parabola (1 to 10; default:
+    1.0)."""
 
     mirostat_tau: float
     """Surprise per token that mirostat aims at, in bits (0 to 1000; default: 5.0)."""
@@ -295,8 +329,27 @@ class BatchKeywords(TypedDict, total=False):
     """Whether the repetition penalty applies where a grammar constrains the text: apply, or none as
     Akunu does (apply or none; default: apply)."""
 
-    logit_bias: Mapping[int, float] | Iterable[tuple[int, float]]
-    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated."""
+    allowed_token_ids: Iterable[int] | None
+    """Draw only these tokens; may be repeated."""
+
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
+    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
+    '" the"-2'; may be repeated."""
+
+    min_tokens: int | Sequence[int]
+    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+
+    min_new_tokens: int | Sequence[int]
+    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+
+    bad_words: Sequence[str | Sequence[int]]
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+
+    bad_words_ids: Sequence[str | Sequence[int]]
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+
+    no_repeat_ngram_size: int | Sequence[int]
+    """Let no run of this many tokens occur twice; 0 is off (0 or more; default: 0)."""
 
     penalty_last_n: int | Sequence[int]
     """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
@@ -397,6 +450,13 @@ class BatchKeywords(TypedDict, total=False):
     """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
     (0 or more; default: 0.0)."""
 
+    epsilon_cutoff: float | Sequence[float]
+    """Keep tokens of at least this probability; 0 is off (0 to 1; default: 0.0)."""
+
+    eta_cutoff: float | Sequence[float]
+    """Keep tokens of at least this probability, or less where the entropy is high; 0 is off (0 to
+    1; default: 0.0)."""
+
     seed: int | None | Sequence[int | None]
     """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it."""
 
@@ -423,6 +483,14 @@ class BatchKeywords(TypedDict, total=False):
 
     dynatemp_exp: float | Sequence[float]
     """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
+
+    smoothing_factor: float | Sequence[float]
+    """Strength of quadratic sampling, which bends the logits; 0 is off (0 to 1000000; default:
+    0.0)."""
+
+    smoothing_curve: float | Sequence[float]
+    """How fast the bent curve falls far from the best token; 1 is a parabola (1 to 10; default:
+    1.0)."""
 
     mirostat_tau: float | Sequence[float]
     """Surprise per token that mirostat aims at, in bits (0 to 1000; default: 5.0)."""

@@ -83,7 +83,7 @@ def test_json(aleator: Command) -> None:
     ("words", "message"),
     [
         (["topk_"], "no sampler 'topk_'; did you mean"),
-        (["z"], "the names are logit_bias, token_mask, penalties,"),
+        (["z"], "the names are logit_bias, token_mask, min_tokens,"),
         (["top_k", "--presets"], "both given: choose one"),
     ],
 )

@@ -242,13 +242,14 @@ def test_counts_are_compared_with_what_is_left(tmp_path: Path) -> None:
     assert opened(tmp_path, numbers(5, 5)).metadata["n"] == [0] * 5
     with pytest.raises(FileFormatError, match="claims 6 entries"):
         opened(tmp_path, numbers(6, 5))
-    one = entry("k", 0, b"\1")  # the smallest entry there is
-    assert opened(tmp_path, raw_gguf([one], alignment=1)).metadata["k"] == 1
-    with pytest.raises(FileFormatError, match="claims 2 entries"):
-        opened(tmp_path, raw_gguf([one], n_entries=2, alignment=1))
-    name = string("t") + u32(1) + struct.pack("<QIQ", 1, 99, 0)  # the smallest tensor there is
-    assert opened(tmp_path, raw_gguf(tensors=[name])).tensors["t"].shape == (1,)
-    with pytest.raises(FileFormatError, match="claims 2 entries"):
-        opened(tmp_path, raw_gguf(tensors=[name], n_tensors=2))
+    # Forty of the smallest entries, and of the smallest tensors, that there are.
+    entries = [entry(chr(48 + i), 0, b"\1") for i in range(40)]
+    assert len(opened(tmp_path, raw_gguf(entries, alignment=1)).metadata) == 40
+    with pytest.raises(FileFormatError, match="claims 41 entries"):
+        opened(tmp_path, raw_gguf(entries, n_entries=41, alignment=1))
+    tensors = [string(chr(48 + i)) + u32(1) + struct.pack("<QIQ", 1, 99, 0) for i in range(40)]
+    assert len(opened(tmp_path, raw_gguf(tensors=tensors)).tensors) == 40
+    with pytest.raises(FileFormatError, match="claims 41 entries"):
+        opened(tmp_path, raw_gguf(tensors=tensors, n_tensors=41))
     with pytest.raises(FileFormatError, match="is empty"):
         opened(tmp_path, raw_gguf([entry("", U32, u32(1))]))

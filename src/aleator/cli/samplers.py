@@ -96,7 +96,7 @@ def parameter_row(p: Parameter) -> tuple[str, ...]:
 
 def neutral(p: Parameter) -> str:
     """The value that does nothing."""
-    if p.type is tuple:
+    if isinstance(p.neutral, tuple):
         return " ".join(map(repr, p.neutral)) or "none"
     return "none" if p.neutral is None else str(p.neutral)
 
