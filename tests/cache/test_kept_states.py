@@ -77,7 +77,7 @@ def test_states_at_boundaries_are_the_states(
     for row, position in kept:
         fresh: Any = Context(decoder)
         feed(fresh, TEXT[: position + 1])
-        newest = fresh.cache.newest_row(0)
+        newest = fresh.cache.recurrent.newest_row(0)
         for ours, theirs in zip(
             [*ctx.cache.conv, *ctx.cache.ssm], [*fresh.cache.conv, *fresh.cache.ssm], strict=True
         ):

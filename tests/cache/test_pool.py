@@ -60,9 +60,16 @@ class TestHybridPoolWithStates(PoolContract):
 
 def test_what_is_of_cells_is_refused_of_states() -> None:
     cache = RecurrentCache(STATES)
-    for ask in (cache.find_slot, cache.map, cache.update, cache.defrag, cache.frame):
+    asks: list[Any] = [
+        lambda: cache.find_slot(1),
+        cache.map,
+        cache.update,
+        cache.defrag,
+        cache.frame,
+    ]
+    for ask in asks:
         with pytest.raises(NoCells, match="no cells"):
-            ask(1) if ask == cache.find_slot else ask()
+            ask()
     for name in ("cells", "keys", "head", "n", "has_shift", "free"):
         with pytest.raises(NoCells, match="no cells"):
             getattr(cache, name)

@@ -182,7 +182,7 @@ def test_a_failing_copy_changes_nothing(ctx: Context, monkeypatch: pytest.Monkey
     def fail(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ctx.cache, "copy_rows", fail)
+    monkeypatch.setattr(ctx.cache.first.rows, "copy", fail)
     with pytest.raises(KeyboardInterrupt):
         b.slide(keep=2)
     assert state(ctx.cache) == before

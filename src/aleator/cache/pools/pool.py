@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from aleator.cache.arguments import Uncopyable
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.journal import Journal, Transaction
 from aleator.core.errors import NoCells
@@ -83,7 +84,7 @@ BatchT = TypeVar("BatchT", bound=Batch)
 MarkT = TypeVar("MarkT")
 
 
-class Pool(ABC, Generic[PlanT, BatchT, MarkT]):
+class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
     """What a kind of layers remembers of up to ``n_seq_max`` sequences.
 
     Ranges of positions are [p0, p1) with 0 <= p0 and p1 at most :data:`END`.
