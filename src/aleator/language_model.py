@@ -344,7 +344,7 @@ class LanguageModel:
             Tokens whose keys and values were written.
         """
         request, made = generation.request, generation.tokens
-        if generation.stop_reason == "eog":
+        if generation.stop_reason in ("eog", "stop_token"):
             made = made[:-1]
         session = Session(
             tokens=(*request.tokens, *made),
