@@ -45,7 +45,7 @@ cover-rest:
 
 MINUTES ?= 1000000
 mutate: setup
-	$(BIN)/python tools/mutate_python.py cache generate grammar models samplers text --number 300 --minutes $(MINUTES)
+	$(BIN)/python tools/mutate_python.py cache generate grammar models samplers text --number 300 --jobs 2 --minutes $(MINUTES)
 
 sanitize: setup
 	$(BIN)/python tools/sanitize.py

@@ -25,9 +25,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +83,8 @@ def sample(folders: Sequence[str], number: int, seed: int) -> list[Change]:
 
 
 def copy_tree(folder: Path) -> Path:
-    """A copy of the files that git knows or does not ignore, with the native module and the bundled model."""
+    """A copy of the files that git knows or does not ignore, with the native module."""
+    folder.mkdir()
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -230,22 +233,36 @@ def run(arguments: argparse.Namespace) -> int:
     known: dict[str, bool] = dict(json.loads(line) for line in lines)
     if arguments.again:
         known = {key: noticed for key, noticed in known.items() if noticed}
+    pending = [each for each in chosen if each.key not in known and each.key not in listed]
     deadline = time.monotonic() + 60 * arguments.minutes
     with tempfile.TemporaryDirectory(prefix="mutate") as temporary:
-        copy = copy_tree(Path(temporary))
-        coverage = {folder: measured(copy, folder) for folder in folders}
-        for index, change in enumerate(chosen):
-            if change.key in known or change.key in listed:
-                continue
-            if time.monotonic() > deadline:
-                print("out of time: run the same command again to go on")
-                break
-            folder = next(f for f in folders if change.file.startswith(f"src/aleator/{f}"))
-            known[change.key] = is_noticed(copy, change, coverage[folder], folder)
-            with kept.open("a") as file:
-                file.write(json.dumps([change.key, known[change.key]]) + "\n")
-            if not known[change.key]:
-                print(f"{index + 1}/{len(chosen)} unnoticed: {change}", flush=True)
+        jobs = max(1, min(arguments.jobs, len(pending)))
+        copies = [copy_tree(Path(temporary) / str(job)) for job in range(jobs)]
+        coverage = {folder: measured(copies[0], folder) for folder in folders} if pending else {}
+        left, lock = iter(pending), threading.Lock()
+
+        def work(copy: Path) -> None:
+            while time.monotonic() < deadline:
+                with lock:
+                    change = next(left, None)
+                if change is None:
+                    return
+                folder = next(f for f in folders if change.file.startswith(f"src/aleator/{f}"))
+                noticed = is_noticed(copy, change, coverage[folder], folder)
+                with lock:
+                    known[change.key] = noticed
+                    with kept.open("a") as file:
+                        file.write(json.dumps([change.key, noticed]) + "\n")
+                    if not noticed:
+                        print(f"{len(known)}/{len(chosen)} unnoticed: {change}", flush=True)
+
+        with ThreadPoolExecutor(jobs) as pool:
+            for done in [pool.submit(work, copy) for copy in copies]:
+                try:
+                    done.result()
+                except KeyboardInterrupt:
+                    deadline = 0.0  # what has begun is finished
+                    raise
     return summary(chosen, known, listed)
 
 
@@ -275,6 +292,7 @@ def main() -> int:
     )
     parser.add_argument("--number", type=int, default=20, help="changes to draw")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
+    parser.add_argument("--jobs", type=int, default=1, help="changes tried at the same time")
     parser.add_argument(
         "--minutes", type=float, default=1e6, help="stop after so many; go on later"
     )

@@ -133,8 +133,8 @@ class Asking:
         requests: list[Request] = []
         for prompt, own in zip(prompts, given, strict=True):
             options, sampling = divided(own)
-            params: SamplingParams | None = own["params"]
-            unseeded = params is None or params.seed is None
+            params = own["params"]
+            unseeded = not isinstance(params, SamplingParams) or params.seed is None
             if unseeded and isinstance(prompt, Session) and prompt.seed is not None:
                 sampling.setdefault("seed", prompt.seed)
             key = (own["preset"], id(params), *((name, id(v)) for name, v in sampling.items()))
@@ -164,6 +164,7 @@ class Asking:
             params=params,
             options=options,
             drawn=drawn,
+            chain_state=session.chain,
             forgotten=session.forgotten,
             namespace=session.namespace,
             n_keep=self._n_keep(options.n_keep, tokens, drawn),
@@ -211,6 +212,10 @@ class Asking:
         (``general.sampling.*`` of a GGUF file, ``generation_config.json`` of a Hugging Face model) on top of
         the default preset.
         """
+        if params is not None and not isinstance(params, SamplingParams):
+            raise ParameterError(
+                "params", f"params={params!r:.80}: give aleator.SamplingParams(...)"
+            )
         if preset is not None and params is not None:
             raise ParameterError("preset", "preset and params are both given: choose one")
         if params is not None:

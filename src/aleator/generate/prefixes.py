@@ -28,8 +28,9 @@ class Prefixes(Protocol):
 class LentPrefixes:
     """The prefixes that one context keeps, for a run in another one of the same model.
 
-    Rows are copied bit for bit, both ways.  Where there is no room for them, nothing is found or kept; and of
-    what a run computes at most as many tokens are kept as the owner has cells, prompts first.
+    Rows are copied bit for bit, both ways.  Where there is no room for them, nothing is found or kept.  What a
+    run computes is kept where at least a quarter of it is new, since a copy shares no cells; and of one run at
+    most as many tokens as the owner has cells, prompts first.
 
     Args:
         owner: keeps prefixes; its sequence ``SPARE`` is empty.
@@ -56,7 +57,7 @@ class LentPrefixes:
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
         """See :class:`Prefixes`."""
         missing = len(tokens) - self._owner.match([*tokens, 0], namespace).length
-        if missing < LEAST or len(tokens) > self._left:
+        if missing < max(LEAST, len(tokens) // 4) or len(tokens) > self._left:
             return False
         self._left -= len(tokens)
         try:
