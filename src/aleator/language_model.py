@@ -8,6 +8,7 @@ import math
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -23,10 +24,12 @@ from aleator.generate.loop import Run, cells_needed
 from aleator.generate.options import LOADED, ContextOptions, ModelOptions
 from aleator.generate.prefixes import SPARE, LentPrefixes
 from aleator.generate.request import Request
-from aleator.generate.session import Session, load_session, save_session
+from aleator.generate.session import Session, go_on, load_session, save_session, state_of
+from aleator.generate.session_file import SessionFile
 from aleator.generate.slot import OnLogits, Slot
 from aleator.grammar.spelling import spelling
 from aleator.models.decoder import Decoder, build_decoder
+from aleator.models.fingerprint import ModelIdentity
 from aleator.models.placement import placement
 from aleator.models.weights import Weights, open_weights
 from aleator.prompts import (
@@ -250,13 +253,13 @@ class LanguageModel:
         self, request: Request, samplers: SamplerChain, on_logits: OnLogits | None = None
     ) -> Slot:
         """What makes a request, with a chain of its own that has accepted the prompt."""
-        params, drawn, tokens = request.params, request.drawn, request.tokens
         chain = SamplerChain(
-            samplers, params.numerics, completion=request.completion, grammar=samplers.grammar
+            samplers,
+            request.params.numerics,
+            completion=request.completion,
+            grammar=samplers.grammar,
         )
-        start = len(tokens) - drawn
-        chain.accept_many(tokens[:start])
-        chain.accept_many(tokens[start:], generated=True)
+        go_on(chain, request.tokens, request.drawn, request.chain_state)
         return self.slot(request, chain, on_logits=on_logits)
 
     def slot(
@@ -328,22 +331,35 @@ class LanguageModel:
 
     def save_session(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | SessionFile,
         generation: Generation,
         extra: Mapping[str, Any] | None = None,
+        *,
+        new: bool = False,
     ) -> int:
         """Write a generation's text to a file, with its keys and values as far as the cache still has them.
 
-        ``generate(model.load_session(path))`` goes on with it.
+        ``generate(model.load_session(path))`` goes on with it; with the same sampling parameters the tokens
+        are those that would have followed.
 
         Args:
-            path: the file; one that exists is replaced once the new one is complete.
+            path: the file, or the open :class:`~aleator.generate.session_file.SessionFile`; one that exists is
+                replaced once the new one is complete.
             generation: made until it ends, if it has not.
             extra: more to write, JSON-ready.
+            new: replace what is there even if it is another text, or no session.
 
         Returns:
             Tokens whose keys and values were written.
+
+        Raises:
+            SessionInUse: somebody else has opened the file.
+            OtherSession: the file holds a text that does not begin this one, made from another prompt.
+            ParameterError: the file cannot be written, or a generation is under way.
         """
+        if not isinstance(path, SessionFile):
+            with SessionFile(path, new=new) as file:
+                return self.save_session(file, generation, extra)
         request, made = generation.request, generation.tokens
         if generation.stop_reason == "eog":
             made = made[:-1]
@@ -355,21 +371,38 @@ class LanguageModel:
             forgotten=generation.forgotten,
             namespace=generation.namespace,
         )
-        return save_session(path, self._own_context(), session, self.fingerprint)
+        if not new:
+            path.require(session.tokens, session.n_prompt)
+        state = state_of(generation.chain, session.tokens, len(made))
+        session = replace(session, chain=state)
+        held = save_session(path, self._own_context(), session, self.identity)
+        path.holds(session.tokens, session.n_prompt)
+        return held
 
-    def load_session(self, path: str | os.PathLike[str]) -> Session:
+    def load_session(self, path: str | os.PathLike[str] | SessionFile) -> Session:
         """Read what :meth:`save_session` wrote; :meth:`generate` need not compute its text again.
 
+        Args:
+            path: the file, or the open :class:`~aleator.generate.session_file.SessionFile`.
+
         Raises:
-            FileFormatError: not a session, or a damaged file.
-            Incompatible: it was made with another model.
+            FileFormatError: not a session, one of an older format, or a damaged file.
+            Incompatible: it was made with another model; says which.
         """
-        return load_session(path, self._own_context(), self.fingerprint)
+        session = load_session(path, self._own_context(), self.identity)
+        if isinstance(path, SessionFile):
+            path.holds(session.tokens, session.n_prompt)
+        return session
 
     @cached_property
+    def identity(self) -> ModelIdentity:
+        """Name, path and fingerprint; the fingerprint reads the file once, when a session is used."""
+        return self.weights.identity()
+
+    @property
     def fingerprint(self) -> str:
-        """Tells models apart whose states do not fit each other."""
-        return self.weights.fingerprint()
+        """Tells models apart whose states do not fit each other; see :attr:`identity`."""
+        return self.identity.fingerprint
 
     def _own_context(self) -> Context:
         """The model's own context, in which nothing must be under way."""

@@ -164,6 +164,7 @@ class Asking:
             params=params,
             options=options,
             drawn=drawn,
+            chain_state=session.chain,
             forgotten=session.forgotten,
             namespace=session.namespace,
             n_keep=self._n_keep(options.n_keep, tokens, drawn),
