@@ -306,7 +306,7 @@ class LanguageModel:
             with SessionFile(path, new=new) as file:
                 return self.save_session(file, generation, extra)
         request, made = generation.request, generation.tokens
-        if generation.stop_reason == "eog":
+        if generation.stop_reason in ("eog", "stop_token"):
             made = made[:-1]
         session = Session(
             tokens=(*request.tokens, *made),
