@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from aleator.core.errors import (
     AleatorError,
+    CacheBusy,
     CacheError,
     CacheFull,
     CannotRewind,
@@ -43,6 +44,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AleatorError",
+    "CacheBusy",
     "CacheError",
     "CacheFull",
     "Candidates",

@@ -3,7 +3,7 @@ Native code of aleator: samplers, cache bookkeeping, layers. Import it through t
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 import numpy
 from numpy.typing import NDArray
@@ -401,6 +401,86 @@ def gguf_read_strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), 
     Decode `count` GGUF strings at `offset` of `data` (uint8 [n]); (list of str, offset after).
     """
 
+class Journal:
+    """
+    One undo log for everything that a cache can change.
+
+    Its frames nest. Each of its methods is atomic to signals and to trace functions. A second thread waits until the first has closed its frames.
+    """
+
+    def __init__(self) -> None: ...
+
+    @property
+    def lock_timeout(self) -> float | None:
+        """
+        Seconds that a second thread waits before CacheBusy is raised; None: without end.
+        """
+
+    @lock_timeout.setter
+    def lock_timeout(self, arg: float | None, /) -> None: ...
+
+    def enlist(self, part: Cells | States) -> None:
+        """
+        Let a part's changes be taken back with the others. RuntimeError within a frame.
+        """
+
+    @property
+    def depth(self) -> int:
+        """How many frames are open."""
+
+    @property
+    def frame(self) -> int:
+        """A number of the innermost frame that no other had; 0: none is open."""
+
+    @property
+    def current(self) -> object | None:
+        """The innermost block under `with`, or None."""
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """
+        Call a function in a frame of its own: what it changed stays if it returns, and is taken back exactly if it raises anything at all.
+        """
+
+    def attempt(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """As run, but what it changed is taken back even if it returns."""
+
+    def set(self, target: object, name: str, value: object) -> None:
+        """Set an attribute."""
+
+    def put(self, target: dict[Any, Any], key: object, value: object) -> None:
+        """Set an entry of a dictionary."""
+
+    def drop(self, target: dict[Any, Any], key: object) -> None:
+        """Remove an entry of a dictionary, if it is there."""
+
+    def undo(self, function: Callable[..., object], *args: object) -> None:
+        """
+        Have a call made if the innermost frame is taken back. To be said before the change; the call may be made twice. Outside of frames nothing is taken back.
+        """
+
+    def after_commit(self, function: Callable[..., object], *args: object) -> None:
+        """
+        Have a call made once the outermost frame is committed, or now outside of frames; it may be made twice.
+        """
+
+class Transaction:
+    """
+    A block under `with` whose changes are taken back exactly if it raises anything at all.
+
+    Once it is begun, the method _entered is called.
+    """
+
+    def __init__(self, journal: Journal) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def cancel(self) -> None:
+        """
+        Take everything back at the end of the block, although nothing was raised.
+        """
+
 class StoredMatrix:
     """A weight matrix [out, in] in its stored type, its memory borrowed."""
 
@@ -752,6 +832,51 @@ class SSMStep:
         """
         T tokens: ids int64 [T] or embeddings float32 [T, n_embd], in runs: order [T] lists the tokens run by run, starts [runs + 1] where each begins, sources [runs] the row of states it starts from or -1, stores [T] the row that keeps the state after the token or -1 (int64); writes logits float32 [R, n_vocab] of out_rows. ValueError, with nothing changed, for an index out of range.
         """
+
+class States:
+    """
+    Whose states the rows of a recurrent pool hold.
+
+    A sequence's history is a tuple of (row, position), oldest first. Rows are free when no history has them, and none that an open frame would bring back.
+    """
+
+    def __init__(self, n_rows: int) -> None: ...
+
+    @property
+    def n_rows(self) -> int:
+        """Rows, free ones included."""
+
+    @property
+    def version(self) -> int:
+        """Changes with every change."""
+
+    def history(self, seq: int) -> tuple[tuple[int, int], ...]:
+        """A sequence's states, oldest first; () if it is empty."""
+
+    def newest(self, seq: int) -> tuple[int, int] | None:
+        """The last of them; None if it is empty."""
+
+    def book(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        """Every sequence that is not empty, with its history; a copy."""
+
+    def free_rows(self, n: int) -> list[int]:
+        """The lowest n free rows, or fewer; they stay free."""
+
+    def held(self, first: int) -> int:
+        """
+        How many rows sequences from first on hold, or would if the open frames were taken back.
+        """
+
+    def grow(self, n: int) -> None:
+        """Add so many rows, for good."""
+
+    def change(self, histories: dict[int, tuple[tuple[int, int], ...]]) -> None:
+        """
+        Replace histories, all or none. ValueError for a row that there is not.
+        """
+
+    def check(self) -> None:
+        """Raise RuntimeError if rows are lost or held twice."""
 
 class StoredRows:
     """What the cells of a cache store, in every layer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -29,13 +29,14 @@ from aleator.cache.defrag import Defragmented, defragment
 from aleator.cache.devices import checked_device
 from aleator.cache.formats import llama
 from aleator.cache.formats.source import require_format
+from aleator.cache.journal import Journal, atomic
 from aleator.cache.options import check_options
-from aleator.cache.plan import Plan, make_plan
+from aleator.cache.plan import Part, Plan, full, make_plan
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex, checked_text, require_config
 from aleator.cache.sequence import Checkpoint
 from aleator.cache.sequence import Sequence as Sequence_
-from aleator.cache.shift import turned_keys
-from aleator.cache.step import Step
+from aleator.cache.shift import settle, turned_keys
+from aleator.cache.step import MicroBatch, Step
 from aleator.cache.storage import make_storage, side_bytes
 from aleator.cache.view import Frame, take_frame
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
@@ -181,12 +182,15 @@ class KVCache(Uncopyable):
                 f"MiB for K ({type_k}) and {v_bytes / 2**20:,.0f} MiB for V ({type_v}) on "
                 f"{where}; use a smaller n_ctx",
             ) from error
-        self.prefix = PrefixIndex(prefix, self.cells, n_seq_max) if prefix else None
+        self.journal = Journal()
+        self.journal.enlist(self.cells)
+        self.prefix = PrefixIndex(prefix, self.journal, self.cells, n_seq_max) if prefix else None
         self.policy, self.compat, self.n_pos_per_embd = policy, compat, n_pos_per_embd
         self.contiguous = compat is not None
         self.pad = pad or (32 if compat else 256)
         self.do_defrag = False
-        self.current_step: Step | None = None  # the innermost one under way
+        # Cells whose rows the innermost frame has kept aside, and which frame that was.
+        self._aside, self._aside_in = np.zeros(0, np.bool_), 0
         self._marks: WeakSet[Checkpoint] = WeakSet()
         self._handles: dict[int, ref[Sequence_]] = {}
         log.info(
@@ -246,6 +250,16 @@ class KVCache(Uncopyable):
         self.keys.copy(src, dst)
         self.values.copy(src, dst)
         self.key_positions[dst] = self.key_positions[src]
+
+    @property
+    def current_step(self) -> object | None:
+        """The innermost block ``with cache.step()`` that is under way; None: there is none."""
+        return self.journal.current
+
+    def join(self, journal: Journal) -> None:
+        """Become part of a cache: record changes with its others."""
+        journal.enlist(self.cells)
+        self.journal = journal
 
     def __repr__(self) -> str:
         c = self.cells
@@ -361,10 +375,117 @@ class KVCache(Uncopyable):
             causal=causal,
         )
 
+    def prepare(self, plan: Plan) -> None:
+        """Within a frame, make room for a plan and settle shifts; CacheError if it is void."""
+        if plan.version != self.cells.version:
+            raise CacheError("the cache has changed since the plan was made: plan again")
+        self.make_room(len(plan))
+        self.apply_shifts()
+
+    def carried_out(self, plan: Plan) -> Iterator[Any]:
+        """The micro-batches of a plan that was prepared, each placed when it is asked for."""
+        for part in plan.parts:
+            yield self._apply(plan, part)
+
+    def make_room(self, needed: int) -> None:
+        """See to it that so many cells are free: kept texts go first, then CacheFull is raised."""
+        if needed <= self.free:
+            return
+        free = self.free
+        while self.prefix is not None and self.prefix.evict_block():
+            if needed <= self.free:
+                return
+        raise CacheFull(needed, free, self.free - free)
+
+    def apply_shifts(self) -> None:
+        """Settle pending shifts: see :mod:`aleator.cache.shift`."""
+        if self.cells.has_shift:
+            settle(self)
+            self.cells.clear_shifts()
+
+    def find(
+        self,
+        positions: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        extras: npt.NDArray[np.int32] | None = None,
+    ) -> npt.NDArray[np.int64]:
+        """Within a frame, give T tokens cells and return them, int64 [T]; raises CacheFull.
+
+        ``extras``: int32 [T, 3], y, x and token id of each, if the cells keep them.
+        """
+        try:
+            return self.cells.place(positions, owners, self.contiguous, extras)
+        except ValueError:
+            raise full(self, len(positions), self.free) from None
+
+    def place(
+        self,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        causal: bool = True,
+    ) -> MicroBatch:
+        """Within a frame, give T tokens cells: ``seqs`` each one's first sequence, ``owners`` all, as bits.
+
+        ``causal``: a token sees its sequence's cells at positions not after its own, else all of them.
+        """
+        slots = self.find(positions, owners)
+        self.keep_rows(slots)
+        return MicroBatch(self, slots, positions, seqs, causal)
+
+    def _apply(self, plan: Plan, part: Part) -> MicroBatch:
+        positions, owners, seqs = plan.positions, plan.owners, plan.seqs
+        sections, extras = plan.sections, plan.extras
+        at = part.tokens
+        if len(part.slots) < len(plan) or not isinstance(at, slice):  # a part, or in another order
+            positions, owners, seqs = positions[at], owners[at], seqs[at]
+            if sections is not None and extras is not None:
+                sections, extras = sections[at], extras[at]
+        self.cells.put(part.slots, positions, owners, extras)
+        self.keep_rows(part.slots)
+        return MicroBatch(
+            self,
+            part.slots,
+            positions,
+            seqs,
+            plan.causal,
+            part.tokens,
+            part.wanted,
+            sections,
+        )
+
+    def keep_rows(self, slots: npt.NDArray[np.int64]) -> None:
+        """Keep aside what cells stored that were used before, as something else is about to be stored there.
+
+        Outside of frames there is nothing to keep it for.
+        """
+        cells = self.cells.used_before(slots)
+        if len(cells) == 0:
+            return
+        if self._aside_in != self.journal.frame:
+            self._aside = np.zeros(self.size, np.bool_)
+            self._aside_in = self.journal.frame
+        cells = cells[~self._aside[cells]]
+        if len(cells):
+            self.preserve(cells)
+            self._aside[cells] = True
+
+    def preserve(self, cells: npt.NDArray[np.int64]) -> None:
+        """Keep what these cells store now, for the case that the frame is taken back."""
+        undo, rows = self.journal.undo, self.stored_rows
+        undo(self.key_positions.__setitem__, cells, self.key_positions[cells])
+        if rows is not None:
+            undo(rows.put, cells, rows.take(cells))
+            return
+        for side in (self.keys, self.values):
+            for layer, device in enumerate(self.devices):
+                undo(*side.put_back(layer, torch.from_numpy(cells).to(device)))
+
     def step(self, plan: Plan | None = None) -> Step:
         """A block that changes the cache, and changes nothing if it raises; see :class:`Step`."""
         return Step(self, plan)
 
+    @atomic
     def sequence(self, id: int | None = None) -> Sequence_:
         """A handle on a sequence; see :class:`aleator.cache.Sequence`.
 
@@ -393,9 +514,10 @@ class KVCache(Uncopyable):
         if handle is not None and handle() is not None:
             raise CacheError(f"sequence {id} has a handle already: use that, or close it")
         made = Sequence_(self, id)
-        self._handles[id] = ref(made)
+        self.journal.put(self._handles, id, ref(made))
         return made
 
+    @atomic
     def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
         """Give a sequence copies of those of its cells in a range that others own too.
 
@@ -407,23 +529,21 @@ class KVCache(Uncopyable):
         """
         self._check("seq", seq)
         p0, p1 = position_range(p0, p1)
-        with torch.inference_mode(), self.step():
-            self._leave_kept(seq, p0)
-            shared = self.cells.shared(seq, p0, p1)
-            if len(shared) == 0:
-                return
-            own = self.cells.find(len(shared))
-            if len(own) < len(shared):
-                raise CacheFull(
-                    len(shared),
-                    self.free,
-                    message=f"{len(shared)} of the cells are shared and {self.free} are free to copy them "
-                    "to: close a sequence, or create the context with a larger n_ctx",
-                )
-            if self.current_step is not None:
-                self.current_step.keep_rows(own)
-            self.copy_rows(shared, own)
-            self.cells.duplicate(shared, own, seq, True)
+        self._leave_kept(seq, p0)
+        shared = self.cells.shared(seq, p0, p1)
+        if len(shared) == 0:
+            return
+        own = self.cells.find(len(shared))
+        if len(own) < len(shared):
+            raise CacheFull(
+                len(shared),
+                self.free,
+                message=f"{len(shared)} of the cells are shared and {self.free} are free to copy them "
+                "to: close a sequence, or create the context with a larger n_ctx",
+            )
+        self.keep_rows(own)
+        self.copy_rows(shared, own)
+        self.cells.duplicate(shared, own, seq, True)
 
     def find_slot(
         self, n: int, *, contiguous: bool | None = None, seq: int = 0
@@ -443,14 +563,21 @@ class KVCache(Uncopyable):
         cells = self.cells.find(min(n, self.size + 1), wanted, stream)
         return cells if len(cells) else None
 
+    @atomic
     def update(self) -> bool:
         """Do pending work now instead of at the next decode; whether there was any."""
         pending = self.has_shift or self.do_defrag
-        with torch.inference_mode(), self.step() as step:
-            step.apply_shifts()
-            step.defrag_if_asked()
+        self.apply_shifts()
+        self.defrag_if_asked()
         return pending
 
+    def defrag_if_asked(self) -> None:
+        """Fill the holes if :attr:`do_defrag` says so."""
+        if self.do_defrag:
+            self.journal.set(self, "do_defrag", False)
+            self.defrag()
+
+    @atomic
     def defrag(self, threshold: float | None = None, max_moves: int | None = None) -> Defragmented:
         """Move the last cells into the holes before them, keys and values included.
 
@@ -519,6 +646,7 @@ class KVCache(Uncopyable):
         """Parts of the cells that sequences have to themselves; 1: they share all."""
         return self.cells.n_streams
 
+    @atomic
     def state_write(self, seq: int = -1, *, format: str = "llama", partial: bool = False) -> bytes:
         """What the cache holds, as bytes for :meth:`state_read` here or in llama.cpp.
 
@@ -536,6 +664,7 @@ class KVCache(Uncopyable):
         check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.write(self, seq, partial and bool(self.followers))
 
+    @atomic
     def state_read(
         self,
         blob: bytes | memoryview,
@@ -569,6 +698,7 @@ class KVCache(Uncopyable):
             self._edited(None if seq == -1 else [seq], 0)
         return cells
 
+    @atomic
     def session_write(
         self, tokens: Sequence[int], seq: int = -1, *, format: str = "llama"
     ) -> bytes:
@@ -580,6 +710,7 @@ class KVCache(Uncopyable):
         check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.write_session(self, tokens, seq)
 
+    @atomic
     def session_read(
         self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
     ) -> list[int]:
@@ -592,6 +723,7 @@ class KVCache(Uncopyable):
 
     # Kept texts; see aleator.cache.prefix
 
+    @atomic
     def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
         """Find the longest beginning of ``tokens`` that is kept, and why it is not longer."""
         text = checked_text(tokens, namespace)
@@ -599,6 +731,7 @@ class KVCache(Uncopyable):
             return Match(0, 0, ("this cache keeps no texts: create it with prefix",), namespace)
         return self.prefix.match(text, namespace)
 
+    @atomic
     def adopt(self, seq: int, match: Match) -> None:
         """Let an empty sequence own what was found, at positions 0 to ``match.length`` - 1."""
         self._check("seq", seq)
@@ -610,12 +743,14 @@ class KVCache(Uncopyable):
             raise CacheError("what was matched is not kept any more: match again")
         self.cells.seq_cp(match.text.seq, seq, 0, match.length)
 
+    @atomic
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
         """:meth:`match` and :meth:`adopt`; returns how many tokens need not be computed."""
         match = self.match(tokens, namespace)
         self.adopt(seq, match)
         return match.length
 
+    @atomic
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
         """Keep the text that a sequence holds, for later ones that begin like it.
 
@@ -651,6 +786,7 @@ class KVCache(Uncopyable):
 
     # llama.cpp's verbs
 
+    @atomic
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
         """Remove a sequence from the cells in a range (seq -1: every sequence); True.
 
@@ -658,14 +794,14 @@ class KVCache(Uncopyable):
         """
         check_sequence_or_all("seq", seq, self.n_seq_max)
         p0, p1 = position_range(p0, p1)
-        with self.step():
-            if seq == -1 and self.prefix is not None:
-                for text in list(self.prefix):
-                    self.prefix.shorten(text.seq, p0)
-            self.cells.seq_rm(seq, p0, p1)
+        if seq == -1 and self.prefix is not None:
+            for text in list(self.prefix):
+                self.prefix.shorten(text.seq, p0)
+        self.cells.seq_rm(seq, p0, p1)
         self._edited(None if seq == -1 else [seq], p0)
         return True
 
+    @atomic
     def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
         """Let ``dst`` own the cells of ``src`` in a range too; no data moves.
 
@@ -693,23 +829,23 @@ class KVCache(Uncopyable):
             )
         share = self.size // self.n_seq_max
         target = cells + (dst - src) * share
-        with torch.inference_mode(), self.step() as step:
-            self.cells.seq_rm(dst)
-            step.keep_rows(target)
-            self.copy_rows(cells, target)
-            self.cells.duplicate(cells, target, dst, False)
-            self.cells.follow_head(dst, src)
+        self.cells.seq_rm(dst)
+        self.keep_rows(target)
+        self.copy_rows(cells, target)
+        self.cells.duplicate(cells, target, dst, False)
+        self.cells.follow_head(dst, src)
         self._edited([dst], 0)
 
+    @atomic
     def seq_keep(self, seq: int) -> None:
         """Remove every other sequence, and what is kept."""
         self._check("seq", seq)
-        with self.step():
-            if self.prefix is not None:
-                self.prefix.clear()
-            self.cells.seq_keep(seq)
+        if self.prefix is not None:
+            self.prefix.clear()
+        self.cells.seq_keep(seq)
         self._edited([s for s in range(self.n_seq_max) if s != seq], 0)
 
+    @atomic
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
         """Add ``delta`` to the positions in a range; a cell moved below 0 is freed.
 
@@ -722,14 +858,14 @@ class KVCache(Uncopyable):
         delta = checked_delta(delta)
         moved = [seq, *self.cells.sharers(seq, p0, p1)] if delta else []
         try:
-            with self.step():
-                if delta and p0 < p1:
-                    self._leave_kept(seq, p0)
-                self.cells.seq_add(seq, p0, p1, delta)
+            if delta and p0 < p1:
+                self._leave_kept(seq, p0)
+            self.cells.seq_add(seq, p0, p1, delta)
         except ValueError as error:
             raise ParameterError("delta", str(error)) from None
         self._edited(moved, min(p0, p0 + delta))
 
+    @atomic
     def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
         """Divide the positions in a range by ``divisor`` (1 or more), rounding down."""
         self._check("seq", seq)
@@ -737,10 +873,9 @@ class KVCache(Uncopyable):
         p0, p1 = position_range(p0, p1)
         divisor = checked_divisor(divisor)
         moved = [seq, *self.cells.sharers(seq, p0, p1)] if divisor > 1 else []
-        with self.step():
-            if divisor > 1 and p0 < p1:
-                self._leave_kept(seq, p0)
-            self.cells.seq_div(seq, p0, p1, divisor)
+        if divisor > 1 and p0 < p1:
+            self._leave_kept(seq, p0)
+        self.cells.seq_div(seq, p0, p1, divisor)
         self._edited(moved, p0 // divisor)
 
     def seq_pos_min(self, seq: int) -> int:
@@ -753,19 +888,27 @@ class KVCache(Uncopyable):
         self._check("seq", seq)
         return self.cells.seq_pos_max(seq)
 
+    @atomic
     def clear(self, data: bool = True) -> None:
         """Free every cell; with ``data`` also zero what is stored."""
-        with self.step() as step:
-            if self.prefix is not None:
-                self.prefix.clear()
-            self.cells.clear()
-            if data and step.nested:
-                step.keep_rows(np.arange(self.size))
-        self.do_defrag = False
+        if self.prefix is not None:
+            self.prefix.clear()
+        self.cells.clear()
+        self.journal.set(self, "do_defrag", False)
         self._edited(None, 0)
         if data:
+            self.journal.after_commit(self._zero_free)
+
+    def _zero_free(self) -> None:
+        """Zero what free cells store: all, unless more was done in the step that cleared them."""
+        if self.cells.used == 0:
             self.keys.zero()
             self.values.zero()
+            return
+        free = np.flatnonzero(self.cells.positions < 0)
+        for side in (self.keys, self.values):
+            for layer, device in enumerate(self.devices):
+                side.zero_cells(layer, torch.from_numpy(free).to(device))
 
     def _check(self, parameter: str, seq: int) -> None:
         check_sequence(parameter, seq, self.n_seq_max)
@@ -774,7 +917,7 @@ class KVCache(Uncopyable):
         """Tell checkpoints that sequences (None: all) have changed from position ``p0`` on."""
         for mark in self._marks:
             if mark.length > p0 and (seqs is None or mark.seq in seqs):
-                mark.valid_to = min(mark.valid_to, p0)
+                self.journal.set(mark, "valid_to", min(mark.valid_to, p0))
 
     def _require_shift(self) -> None:
         if self.rotate is None:

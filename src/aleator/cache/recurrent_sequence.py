@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.arguments import checked_delta, checked_divisor
+from aleator.cache.journal import atomic
 from aleator.cache.sequence import Checkpoint, Sequence, Slid
 from aleator.core.errors import CannotRewind, CannotShift
 from aleator.core.integers import UNBOUNDED, integer_in
@@ -53,6 +54,7 @@ class RecurrentSequence(Sequence):
         """The rows of these states, int64."""
         return np.array([row for row, _ in self._states.history(self.id)], dtype=np.int64)
 
+    @atomic
     def fork(self, upto: int | None = None) -> Sequence:
         """A new sequence with the same state, or that before ``upto``; nothing is copied.
 
@@ -64,13 +66,9 @@ class RecurrentSequence(Sequence):
         if upto is not None:
             upto = integer_in("upto", upto, 0, UNBOUNDED)
         other = self._states.sequence()
-        try:
-            self._states.seq_cp(self.id, other.id)
-            if upto is not None:
-                other.truncate(upto)
-        except BaseException:
-            other.close()
-            raise
+        self._states.seq_cp(self.id, other.id)
+        if upto is not None:
+            other.truncate(upto)
         return other
 
     def checkpoint(self) -> Checkpoint:
@@ -80,6 +78,7 @@ class RecurrentSequence(Sequence):
         self._states._marks.add(mark)
         return mark
 
+    @atomic
     def restore(self, mark: Checkpoint) -> None:
         """Go back to a checkpoint of this sequence, whatever has happened since.
 

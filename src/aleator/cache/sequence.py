@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator.cache.arguments import Uncopyable, checked_delta, checked_divisor
 from aleator.cache.formats.sequence_file import Restored, load_sequence, save_sequence
+from aleator.cache.journal import Journal, atomic
 from aleator.core.errors import CacheError, CannotRewind, ParameterError
 from aleator.core.integers import UNBOUNDED, integer_in
 
@@ -88,9 +88,17 @@ class Sequence(Uncopyable):
     def close(self) -> None:
         """Give up the sequence's cells and its id; a second time does nothing."""
         if self._cache is not None:
-            self._cache.seq_rm(self.id)
-            self._cache._handles.pop(self.id, None)
-            self._cache = None
+            self._cache.journal.run(self._close, self._cache)
+
+    def _close(self, cache: KVCache) -> None:
+        cache.seq_rm(self.id)
+        cache.journal.drop(cache._handles, self.id)
+        cache.journal.set(self, "_cache", None)
+
+    @property
+    def journal(self) -> Journal:
+        """That of the cache."""
+        return self.cache.journal
 
     def __repr__(self) -> str:
         if self._cache is None:
@@ -127,6 +135,7 @@ class Sequence(Uncopyable):
         cells = self.cache.cells.seq_cell_list(self.id)
         return cells[np.argsort(self.cache.cells.positions[cells], kind="stable")]
 
+    @atomic
     def fork(self, upto: int | None = None) -> Sequence:
         """A new sequence with the same text, or its positions below ``upto``; cells are shared.
 
@@ -137,11 +146,7 @@ class Sequence(Uncopyable):
         if upto is not None:
             upto = integer_in("upto", upto, 0, UNBOUNDED)
         other = self.cache.sequence()
-        try:
-            self.cache.seq_cp(self.id, other.id, 0, -1 if upto is None else upto)
-        except BaseException:
-            other.close()
-            raise
+        self.cache.seq_cp(self.id, other.id, 0, -1 if upto is None else upto)
         return other
 
     # Going back
@@ -176,6 +181,7 @@ class Sequence(Uncopyable):
         self.cache._marks.add(mark)
         return mark
 
+    @atomic
     def restore(self, mark: Checkpoint) -> None:
         """Go back to a checkpoint.
 
@@ -226,6 +232,7 @@ class Sequence(Uncopyable):
         """
         return save_sequence(self.cache, self.id, path, tokens, model)
 
+    @atomic
     def load(self, source: str | os.PathLike[str] | Buffer, *, model: str = "") -> Restored:
         """Become what :meth:`save` wrote, and say how much that is.
 
@@ -248,6 +255,7 @@ class Sequence(Uncopyable):
         self._check_range(start, stop)
         self.cache.seq_rm(self.id, start, stop)
 
+    @atomic
     def shift(self, start: int, stop: int, delta: int) -> None:
         """Add ``delta`` to positions [start, stop), for this sequence only.
 
@@ -265,10 +273,10 @@ class Sequence(Uncopyable):
             raise ParameterError(
                 "delta", f"delta {delta} moves position {first[0][0]} below 0: drop() it first"
             )
-        with torch.inference_mode(), self.cache.step():
-            self.cache.unshare(self.id, start, stop)
-            self.cache.seq_add(self.id, start, stop, delta)
+        self.cache.unshare(self.id, start, stop)
+        self.cache.seq_add(self.id, start, stop, delta)
 
+    @atomic
     def divide(self, start: int, stop: int, divisor: int) -> None:
         """Divide positions [start, stop) by ``divisor``, rounding down, for this sequence only.
 
@@ -281,10 +289,10 @@ class Sequence(Uncopyable):
         self._check_range(start, stop)
         divisor = checked_divisor(divisor)
         self.cache._require_shift()
-        with torch.inference_mode(), self.cache.step():
-            self.cache.unshare(self.id, start, stop)
-            self.cache.seq_div(self.id, start, stop, divisor)
+        self.cache.unshare(self.id, start, stop)
+        self.cache.seq_div(self.id, start, stop, divisor)
 
+    @atomic
     def slide(self, keep: int = 4, discard: int | None = None) -> Slid:
         """Forget positions after the first ``keep`` and move up what follows: a context shift.
 
@@ -309,10 +317,9 @@ class Sequence(Uncopyable):
         removed = min(left // 2 if discard is None else discard, max(0, left - 1))
         if removed == 0:
             return Slid(0, end)
-        with torch.inference_mode(), self.cache.step():
-            self.cache.seq_rm(self.id, keep, keep + removed)
-            self.cache.unshare(self.id, keep + removed, end)
-            self.cache.seq_add(self.id, keep + removed, end, -removed)
+        self.cache.seq_rm(self.id, keep, keep + removed)
+        self.cache.unshare(self.id, keep + removed, end)
+        self.cache.seq_add(self.id, keep + removed, end, -removed)
         return Slid(removed, self.next)
 
     def _check_range(self, start: int, stop: int) -> None:

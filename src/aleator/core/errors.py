@@ -108,6 +108,17 @@ class CacheFull(CacheError):
         self.needed, self.free, self.evictable = needed, free, evictable
 
 
+class CacheBusy(CacheError):
+    """Another thread has used the cache for longer than ``timeout``, the seconds to wait."""
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(
+            f"the cache is in use by another thread, which has not ended within lock_timeout={timeout:g} s: "
+            "wait longer, or give each thread a context of its own"
+        )
+        self.timeout = timeout
+
+
 class InvalidBatch(CacheError, ValueError):
     """A batch that breaks a rule; ``index`` is the offending token's index in the batch, or -1."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
@@ -46,7 +45,6 @@ class Context(Uncopyable):
 
     Attributes:
         cache: a KVCache, or of a model with states only a RecurrentCache, which has not all of its verbs.
-        rows: logits of the last decode, float32 [rows, n_vocab].
 
     Raises:
         ParameterError: a value out of range.
@@ -137,8 +135,9 @@ class Context(Uncopyable):
                 self.cache = self._hybrid(decoder, prefix, swa_full, swa_sinks, made)
             if NativeStep.supports(decoder, self.cache):
                 self._native = NativeStep(decoder, self.cache)
-        self.rows: torch.Tensor | None = None  # also for SamplerChain.sample(ctx)
-        self._wanted: list[int] = []  # batch indices of the rows
+        self.cache.journal.lock_timeout = chosen.lock_timeout
+        # The last decode's logits and their tokens' batch indices.
+        self._last: tuple[torch.Tensor | None, list[int]] = (None, [])
 
     def _hybrid(
         self,
@@ -197,18 +196,19 @@ class Context(Uncopyable):
             InvalidBatch: a rule is broken; names the token.
             CacheFull: not enough free cells.
             Aborted: ``abort_callback`` said so.
+            CacheBusy: another thread has used the cache for longer than ``lock_timeout``.
 
         """
         if not isinstance(batch, Batch):
             raise InvalidBatch(-1, f"decode takes a Batch, not {batch!r}")
-        with torch.inference_mode(), ExitStack() as stack:
-            if self.cache.do_defrag:
-                stack.enter_context(self.cache.step()).defrag_if_asked()
-            return self._decode(batch)
+        logits: torch.Tensor = self.cache.journal.run(self._decode, batch)
+        return logits
 
+    @torch.inference_mode()
     def _decode(self, batch: Batch) -> torch.Tensor:
-        config = self.decoder.config
-        plan = self.cache.plan(
+        cache, config = self.cache, self.decoder.config
+        cache.defrag_if_asked()
+        plan = cache.plan(
             batch,
             n_ubatch=self.n_ubatch,
             n_batch=self.n_batch,
@@ -218,16 +218,22 @@ class Context(Uncopyable):
         inputs = checked_inputs(batch, config.n_vocab, config.n_embd)
         self._set_threads(len(plan))
         rows: list[torch.Tensor] = []
-        with self.cache.step(plan) as step:
-            for part in step:
-                if self.abort_callback is not None and self.abort_callback():
-                    raise Aborted(len(rows))
-                rows.append(self._compute(inputs[part.tokens], part))
-            out = rows[0] if len(rows) == 1 else torch.cat(rows)
-            if plan.rows is not None:
-                out = out[torch.from_numpy(plan.rows).to(out.device)]
-            self.rows, self._wanted = out.to(self.device), batch.wanted()
-            return self.rows
+        cache.prepare(plan)
+        for part in cache.carried_out(plan):
+            if self.abort_callback is not None and self.abort_callback():
+                raise Aborted(len(rows))
+            rows.append(self._compute(inputs[part.tokens], part))
+        out = rows[0] if len(rows) == 1 else torch.cat(rows)
+        if plan.rows is not None:
+            out = out[torch.from_numpy(plan.rows).to(out.device)]
+        out = out.to(self.device)
+        cache.journal.set(self, "_last", (out, batch.wanted()))
+        return out
+
+    @property
+    def rows(self) -> torch.Tensor | None:
+        """Logits of the last decode, float32 [rows, n_vocab]; None before the first."""
+        return self._last[0]
 
     def logits(self, i: int) -> torch.Tensor:
         """Logits of one token of the last decoded batch, float32 [n_vocab].
@@ -239,17 +245,18 @@ class Context(Uncopyable):
             IndexError: there is no such token, or it wanted none.
 
         """
-        if self.rows is None:
+        rows, wanted = self._last
+        if rows is None:
             raise IndexError("nothing has been decoded yet")
-        n = len(self._wanted)
+        n = len(wanted)
         if i < 0 and -i <= n:
-            return self.rows[i]
-        if i < 0 or i not in self._wanted:
+            return rows[i]
+        if i < 0 or i not in wanted:
             raise IndexError(
                 f"token {i} of the last batch has no logits: {n} have, with the batch indices "
-                f"{', '.join(map(str, self._wanted[:8]))}{', ...' if n > 8 else ''}"
+                f"{', '.join(map(str, wanted[:8]))}{', ...' if n > 8 else ''}"
             )
-        return self.rows[self._wanted.index(i)]
+        return rows[wanted.index(i)]
 
     def rewindable(self, n_sequences: int) -> int:
         """Tokens by which each of so many sequences can be rewound after a decode that advances them together.
