@@ -62,7 +62,7 @@ def _cells(pool: Any) -> Snapshot:
         "head": (cells.head, cells.used, cells.top),
         "rotations": pool.key_positions[used].tobytes(),
     }
-    for name, side in (("keys", pool.keys), ("values", pool.values)):
+    for name, side in (("keys", pool.keys), ("values", pool.values)) if len(used) else ():
         found[name] = _digest(side.bytes_of(layer, used) for layer in range(len(side.layers)))
     return found
 

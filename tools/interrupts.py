@@ -15,6 +15,7 @@ decode, bit for bit.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import random
 import signal
@@ -25,10 +26,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import aleator
-from aleator import _native
 from cache_scenes import MODELS, OPERATIONS, Operation, Scene
 from cache_snapshot import Snapshot, difference
+
+import aleator
+from aleator import _native
 
 PACKAGE = str(Path(aleator.__file__).parent)
 Kind = Literal["line", "opcode", "call", "native"]
@@ -119,7 +121,13 @@ class Found:
     violations: list[Violation] = field(default_factory=list)
 
 
-def examine(model: str, operation: Operation, kind: Kind = "line", most: int | None = None) -> Found:
+def examine(
+    model: str,
+    operation: Operation,
+    kind: Kind = "line",
+    most: int | None = None,
+    warm: bool = False,
+) -> Found:
     """Raise at places of an operation, all or ``most`` of them, evenly spread.
 
     Args:
@@ -127,16 +135,18 @@ def examine(model: str, operation: Operation, kind: Kind = "line", most: int | N
         operation: what is done.
         kind: what counts as a place.
         most: how many places are tried at most; None: all.
+        warm: what is made once has been made; otherwise the operation is done once for that.
 
     """
     found = Found()
-    _run(operation.scene(model), operation, kind, None)  # what is made once is made
+    if not warm:
+        _run(operation.scene(model), operation, kind, None)
     reference = operation.scene(model)
-    before = reference.state()
+    before, probe = reference.state(), _probe(reference)
     raiser, error = _run(reference, operation, kind, None)
     found.refused = "" if error is None else type(error).__name__
     after, found.places = reference.state(), raiser.count
-    probes = (_probe(operation.scene(model)), _probe(reference))
+    probes = (probe, _probe(reference))
     current: Scene | None = None
     place, step = 0, 1.0
     if kind == "native":
@@ -204,7 +214,7 @@ class Soak:
     """Random operations, during which a timer's signal raises, beside the same without one."""
 
     def __init__(self, model: str, seed: int) -> None:
-        self.model, self.rng = model, random.Random(seed)  # noqa: S311  no secrets
+        self.model, self.rng = model, random.Random(seed)
         self.interrupts = self.after = 0
         self.violations: list[str] = []
 
@@ -249,10 +259,8 @@ class Soak:
 
 
 def _quietly(operation: Operation, scene: Scene) -> None:
-    try:
+    with contextlib.suppress(Exception):  # a verb that this cache refuses
         operation.run(scene)
-    except Exception:  # noqa: S110  a verb that this cache refuses
-        pass
 
 
 def soak(models: list[str], wanted: int, seed: int, seconds: float) -> int:
@@ -296,13 +304,17 @@ def table(models: list[str], operations: list[str], kind: Kind, most: int | None
 
 def main() -> None:
     """Parse the command line; the exit status says whether there were violations."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--model", action="append", choices=list(MODELS))
     parser.add_argument("--operation", action="append", choices=list(OPERATIONS))
     parser.add_argument("--kind", default="line", choices=["line", "opcode", "call", "native"])
     parser.add_argument("--most", type=int, help="places tried per operation (default: all)")
     parser.add_argument("--signals", type=int, help="interrupts by a timer, in all")
-    parser.add_argument("--seed", type=int, default=1, help="of the soak; another one goes on with others")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the soak; another one goes on with others"
+    )
     parser.add_argument("--seconds", type=float, default=3600.0, help="the soak ends after so long")
     args = parser.parse_args()
     models = args.model or list(MODELS)
