@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
     from aleator.device.chain import DeviceChain
     from aleator.device.sharding import ShardedChain
-    from aleator.generate.request import Generation
+    from aleator.generate.generation import Generation
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
@@ -93,7 +93,7 @@ _LAZY = {
     "Regex": "aleator.samplers",
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
-    "Generation": "aleator.generate.request",
+    "Generation": "aleator.generate.generation",
     "Session": "aleator.generate.session",
     "ShardedChain": "aleator.device.sharding",
     "LanguageModel": "aleator.language_model",

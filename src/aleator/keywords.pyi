@@ -15,10 +15,29 @@ class SamplingKeywords(TypedDict, total=False):
 
     repetition_under_grammar: str
     """Whether the repetition penalty applies where a grammar constrains the text: apply, or none as
-    Akunu does (apply or none; default: 'apply')."""
+    Akunu does (apply or none; default: apply)."""
 
-    logit_bias: Mapping[int, float] | Iterable[tuple[int, float]]
-    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated (default: ())."""
+    allowed_token_ids: Iterable[int] | None
+    """Draw only these tokens; may be repeated."""
+
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
+    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
+    '" the"-2'; may be repeated."""
+
+    min_tokens: int
+    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+
+    min_new_tokens: int
+    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+
+    bad_words: Sequence[str | Sequence[int]]
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+
+    bad_words_ids: Sequence[str | Sequence[int]]
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+
+    no_repeat_ngram_size: int
+    """Let no run of this many tokens occur twice; 0 is off (0 or more; default: 0)."""
 
     penalty_last_n: int
     """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
@@ -40,11 +59,11 @@ class SamplingKeywords(TypedDict, total=False):
 
     penalty_scope: str
     """Which tokens of the window count: all, generated, or mixed as in vLLM (all or generated or
-    mixed; default: 'all')."""
+    mixed; default: all)."""
 
     repetition_per: str
     """Apply the repetition penalty once per token, or once for each time it is in the window as
-    Akunu does (token or occurrence; default: 'token')."""
+    Akunu does (token or occurrence; default: token)."""
 
     dry_multiplier: float
     """Strength of the penalty on repeated sequences; 0 is off (-1000000 to 1000000; default: 0.0)."""
@@ -59,8 +78,7 @@ class SamplingKeywords(TypedDict, total=False):
     """Window in which repetitions are sought; 0 is off, -1 is all (-1 or more; default: 64)."""
 
     dry_sequence_breakers: Sequence[str | Sequence[int]]
-    """Text at which a repetition ends; may be repeated, 'none' for no breakers (default: ('\\n',
-    ':', '"', '*'))."""
+    """Text at which a repetition ends; may be repeated, 'none' for no breakers."""
 
     top_n_sigma: float
     """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
@@ -114,15 +132,21 @@ class SamplingKeywords(TypedDict, total=False):
 
     mass: str
     """Measure against the current candidates, or the full row that Softmax saw (current or full;
-    default: 'current')."""
+    default: current)."""
 
     min_p: float
     """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
     (0 or more; default: 0.0)."""
 
+    epsilon_cutoff: float
+    """Keep tokens of at least this probability; 0 is off (0 to 1; default: 0.0)."""
+
+    eta_cutoff: float
+    """Keep tokens of at least this probability, or less where the entropy is high; 0 is off (0 to
+    1; default: 0.0)."""
+
     seed: int | None
-    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it
-    (default: None)."""
+    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it."""
 
     xtc_probability: float
     """Chance that the top choices are excluded at a step; 0 is off (0 to 1; default: 0.0)."""
@@ -148,6 +172,14 @@ class SamplingKeywords(TypedDict, total=False):
     dynatemp_exp: float
     """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
 
+    smoothing_factor: float
+    """Strength of quadratic sampling, which bends the logits; 0 is off (0 to 1000000; default:
+    0.0)."""
+
+    smoothing_curve: float
+    """How fast the bent curve falls far from the best token; 1 is a parabola (1 to 10; default:
+    1.0)."""
+
     mirostat_tau: float
     """Surprise per token that mirostat aims at, in bits (0 to 1000; default: 5.0)."""
 
@@ -166,31 +198,31 @@ class SamplingKeywords(TypedDict, total=False):
 
     draw: str
     """How the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or
-    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: 'inverse')."""
+    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: inverse)."""
 
     samplers: str | Iterable[str]
-    """Samplers in order, separated by ";" (default: ('penalties', 'dry', 'top_n_sigma', 'top_k',
-    'typical_p', 'top_p', 'min_p', 'xtc', 'temperature'))."""
+    """Samplers in order, separated by ";" (default:
+    penalties;dry;top_n_sigma;top_k;typical_p;top_p;min_p;xtc;temperature)."""
 
     ignore_eos: bool
-    """Never draw a token that ends the text (default: False)."""
+    """Never draw a token that ends the text."""
 
     numerics: str
     """Portable: the same token on every machine; llama.cpp: llama.cpp's own tokens (portable or
-    llama.cpp; default: 'portable')."""
+    llama.cpp; default: portable)."""
 
     grammar: str | ConstraintSampler | None
-    """A grammar that the text obeys: GBNF text, or a sampler such as Lark (default: None)."""
+    """A grammar that the text obeys: GBNF text, or a sampler such as Lark."""
 
     json_schema: Mapping[str, Any] | bool | str | ConstraintSampler | None
-    """A JSON schema that the text obeys: mapping or JSON text (default: None)."""
+    """A JSON schema that the text obeys: mapping or JSON text."""
 
     regex: str | ConstraintSampler | None
-    """A regular expression that the whole text matches (default: None)."""
+    """A regular expression that the whole text matches."""
 
     sampler_seq: str
     """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,
-    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p (default: '')."""
+    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p."""
 
 
 class GenerateKeywords(SamplingKeywords, total=False):
@@ -295,10 +327,29 @@ class BatchKeywords(TypedDict, total=False):
 
     repetition_under_grammar: str | Sequence[str]
     """Whether the repetition penalty applies where a grammar constrains the text: apply, or none as
-    Akunu does (apply or none; default: 'apply')."""
+    Akunu does (apply or none; default: apply)."""
 
-    logit_bias: Mapping[int, float] | Iterable[tuple[int, float]]
-    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated (default: ())."""
+    allowed_token_ids: Iterable[int] | None
+    """Draw only these tokens; may be repeated."""
+
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
+    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
+    '" the"-2'; may be repeated."""
+
+    min_tokens: int | Sequence[int]
+    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+
+    min_new_tokens: int | Sequence[int]
+    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+
+    bad_words: Sequence[str | Sequence[int]]
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+
+    bad_words_ids: Sequence[str | Sequence[int]]
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+
+    no_repeat_ngram_size: int | Sequence[int]
+    """Let no run of this many tokens occur twice; 0 is off (0 or more; default: 0)."""
 
     penalty_last_n: int | Sequence[int]
     """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
@@ -320,11 +371,11 @@ class BatchKeywords(TypedDict, total=False):
 
     penalty_scope: str | Sequence[str]
     """Which tokens of the window count: all, generated, or mixed as in vLLM (all or generated or
-    mixed; default: 'all')."""
+    mixed; default: all)."""
 
     repetition_per: str | Sequence[str]
     """Apply the repetition penalty once per token, or once for each time it is in the window as
-    Akunu does (token or occurrence; default: 'token')."""
+    Akunu does (token or occurrence; default: token)."""
 
     dry_multiplier: float | Sequence[float]
     """Strength of the penalty on repeated sequences; 0 is off (-1000000 to 1000000; default: 0.0)."""
@@ -339,8 +390,7 @@ class BatchKeywords(TypedDict, total=False):
     """Window in which repetitions are sought; 0 is off, -1 is all (-1 or more; default: 64)."""
 
     dry_sequence_breakers: Sequence[str | Sequence[int]]
-    """Text at which a repetition ends; may be repeated, 'none' for no breakers (default: ('\\n',
-    ':', '"', '*'))."""
+    """Text at which a repetition ends; may be repeated, 'none' for no breakers."""
 
     top_n_sigma: float | Sequence[float]
     """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
@@ -394,15 +444,21 @@ class BatchKeywords(TypedDict, total=False):
 
     mass: str | Sequence[str]
     """Measure against the current candidates, or the full row that Softmax saw (current or full;
-    default: 'current')."""
+    default: current)."""
 
     min_p: float | Sequence[float]
     """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
     (0 or more; default: 0.0)."""
 
+    epsilon_cutoff: float | Sequence[float]
+    """Keep tokens of at least this probability; 0 is off (0 to 1; default: 0.0)."""
+
+    eta_cutoff: float | Sequence[float]
+    """Keep tokens of at least this probability, or less where the entropy is high; 0 is off (0 to
+    1; default: 0.0)."""
+
     seed: int | None | Sequence[int | None]
-    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it
-    (default: None)."""
+    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it."""
 
     xtc_probability: float | Sequence[float]
     """Chance that the top choices are excluded at a step; 0 is off (0 to 1; default: 0.0)."""
@@ -428,6 +484,14 @@ class BatchKeywords(TypedDict, total=False):
     dynatemp_exp: float | Sequence[float]
     """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
 
+    smoothing_factor: float | Sequence[float]
+    """Strength of quadratic sampling, which bends the logits; 0 is off (0 to 1000000; default:
+    0.0)."""
+
+    smoothing_curve: float | Sequence[float]
+    """How fast the bent curve falls far from the best token; 1 is a parabola (1 to 10; default:
+    1.0)."""
+
     mirostat_tau: float | Sequence[float]
     """Surprise per token that mirostat aims at, in bits (0 to 1000; default: 5.0)."""
 
@@ -446,31 +510,31 @@ class BatchKeywords(TypedDict, total=False):
 
     draw: str | Sequence[str]
     """How the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or
-    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: 'inverse')."""
+    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: inverse)."""
 
     samplers: str | Iterable[str]
-    """Samplers in order, separated by ";" (default: ('penalties', 'dry', 'top_n_sigma', 'top_k',
-    'typical_p', 'top_p', 'min_p', 'xtc', 'temperature'))."""
+    """Samplers in order, separated by ";" (default:
+    penalties;dry;top_n_sigma;top_k;typical_p;top_p;min_p;xtc;temperature)."""
 
     ignore_eos: bool | Sequence[bool]
-    """Never draw a token that ends the text (default: False)."""
+    """Never draw a token that ends the text."""
 
     numerics: str | Sequence[str]
     """Portable: the same token on every machine; llama.cpp: llama.cpp's own tokens (portable or
-    llama.cpp; default: 'portable')."""
+    llama.cpp; default: portable)."""
 
     grammar: str | ConstraintSampler | None
-    """A grammar that the text obeys: GBNF text, or a sampler such as Lark (default: None)."""
+    """A grammar that the text obeys: GBNF text, or a sampler such as Lark."""
 
     json_schema: Mapping[str, Any] | bool | str | ConstraintSampler | None
-    """A JSON schema that the text obeys: mapping or JSON text (default: None)."""
+    """A JSON schema that the text obeys: mapping or JSON text."""
 
     regex: str | ConstraintSampler | None
-    """A regular expression that the whole text matches (default: None)."""
+    """A regular expression that the whole text matches."""
 
     sampler_seq: str | Sequence[str]
     """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,
-    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p (default: '')."""
+    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p."""
 
 
 class ContextKeywords(TypedDict, total=False):

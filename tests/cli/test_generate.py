@@ -11,10 +11,11 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import LanguageModel
-from aleator.cli.options import unescape
+from aleator.cli.declared import unescape
+from aleator.generate.session_file import SessionFile
 from aleator.language_model import bundled_model
 from aleator.samplers import PARAMETERS, PRESETS, SamplingParams
-from aleator.samplers.chain import NUMERICS
+from aleator.samplers.candidates import NUMERICS
 from tests.cli.conftest import Command
 
 ROMEO = ("generate", "-t", "1", "-p", "ROMEO:", "--seed", "7")
@@ -160,6 +161,10 @@ def test_sampling_options(
 VALUES: dict[str, tuple[Any, str]] = {
     "mirostat": (1, ""),
     "repetition_under_grammar": ("none", "--repeat-penalty 1000 --regex [a-z]+"),
+    "allowed_token_ids": ([40, 50, 199], ""),
+    "min_tokens": (3, "--logit-bias 0+1000"),
+    "bad_words": (["GRUMIO"], ""),
+    "no_repeat_ngram_size": (1, ""),
     "logit_bias": ([(199, -np.inf)], ""),
     "penalty_last_n": (2, "--repeat-penalty 1000"),
     "repetition_penalty": (1000.0, ""),
@@ -182,6 +187,10 @@ VALUES: dict[str, tuple[Any, str]] = {
     "top_p": (0.1, ""),
     "mass": ("full", "--preset akunu-creative --top-k 3 --top-p 0.4 --mass current"),
     "min_p": (0.9, ""),
+    "epsilon_cutoff": (1.0, "--samplers epsilon_cutoff;temperature"),
+    "eta_cutoff": (1.0, "--samplers eta_cutoff;temperature"),
+    "smoothing_factor": (9.0, "--temp 2 --samplers temperature;smoothing"),
+    "smoothing_curve": (3.0, "--temp 2 --samplers temperature;smoothing --smoothing-factor 0.05"),
     "seed": (8, ""),
     "xtc_probability": (1.0, "--xtc-threshold 0.02"),
     "xtc_threshold": (0.01, "--xtc-probability 1"),
@@ -203,8 +212,8 @@ def spelled(name: str, value: Any) -> list[str]:
     flag = PARAMETERS[name].flags[-1]
     if name == "logit_bias":
         return [word for token, bias in value for word in (flag, f"{token}{bias:+}")]
-    if name == "dry_sequence_breakers":
-        return [word for text in value for word in (flag, text.replace("\n", "\\n"))]
+    if PARAMETERS[name].type is tuple:
+        return [word for each in value for word in (flag, str(each).replace("\n", "\\n"))]
     return [flag, str(value)]
 
 
@@ -377,6 +386,35 @@ def test_a_session_goes_on_after_a_context_shift(aleator: Command, tmp_path: Pat
     assert (first.code, second.code) == (0, 0)
     assert first.out + second.out == whole.out
     assert "holds 65 tokens, 19 with keys and values, 45 forgotten by" in second.err
+
+
+def test_another_prompt_does_not_replace_a_session(aleator: Command, tmp_path: Path) -> None:
+    path = tmp_path / "scene.state"
+    words = ("generate", "-t", "1", "-n", "3", "--session", str(path), "-p")
+    assert aleator(*words, "ROMEO:").code == 0
+    before = path.read_bytes()
+    refused = aleator(*words, "JULIET:")
+    assert (refused.code, refused.out) == (2, "")
+    assert "another text" in refused.err
+    assert path.read_bytes() == before
+    assert aleator(*words, "JULIET:", "--session-new").code == 0
+    assert path.read_bytes() != before
+    path.write_bytes(b"nothing")
+    assert aleator(*words, "JULIET:", "--session-new").code == 0
+    assert aleator("generate", "-p", "a", "-n", "1", "--session-new").code == 2
+
+
+def test_a_session_that_cannot_be_written_is_refused_before_any_text(
+    aleator: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "missing" / "scene.state"
+    refused = aleator(*ROMEO, "-n", "3", "--session", str(path))
+    assert (refused.code, refused.out) == (2, "")
+    assert f"session={path}: there is no directory {path.parent}" in refused.err
+    with SessionFile(tmp_path / "s"):
+        refused = aleator(*ROMEO, "-n", "3", "--session", str(tmp_path / "s"))
+    assert (refused.code, refused.out) == (1, "")
+    assert "in use by this process" in refused.err
 
 
 def test_a_session_is_of_one_text_and_whole(aleator: Command, tmp_path: Path) -> None:

@@ -482,3 +482,8 @@ def test_json_gemma3() -> None:
 def test_json_gemma3_is_checked(changes: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         gemma3_from_json(**changes)
+
+
+def test_an_architecture_that_only_gguf_files_have_says_so() -> None:
+    with pytest.raises(UnsupportedModel, match=r"'jamba' are read from GGUF files only.*convert"):
+        from_json(model_type="jamba")

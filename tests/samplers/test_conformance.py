@@ -127,6 +127,18 @@ CHAINS: dict[str, list[S.Sampler]] = {
                                     penalty_scope="mixed"), S.Dist()],
     "gumbel": [S.Temperature(temperature=1.4), S.Dist(draw="gumbel")],
     "gumbel_pcg": [S.TopK(top_k=300), S.Temperature(temperature=0.9), S.Dist(draw="gumbel-pcg")],
+    "epsilon": [S.EpsilonCutoff(epsilon_cutoff=0.01), S.Dist()],
+    "epsilon_late": [S.TopK(top_k=90), S.Temperature(temperature=1.7),
+                     S.EpsilonCutoff(epsilon_cutoff=0.02, min_keep=6), S.Dist()],
+    "epsilon_one": [S.EpsilonCutoff(epsilon_cutoff=1.0), S.Dist()],
+    "eta": [S.EtaCutoff(eta_cutoff=0.01), S.Dist()],
+    "eta_late": [S.TopK(top_k=90), S.Temperature(temperature=1.7), S.EtaCutoff(eta_cutoff=0.3, min_keep=6),
+                 S.Dist()],
+    "smoothing": [S.Temperature(temperature=0.7), S.Smoothing(smoothing_factor=0.3), S.Dist()],
+    "smoothing_curve": [S.TopK(top_k=200), S.Smoothing(smoothing_factor=0.9, smoothing_curve=4.7), S.Dist()],
+    "no_repeat": [S.NoRepeatNgram(no_repeat_ngram_size=2), S.Dist()],
+    "bad_words": [S.BadWords([[0, 0], [7, 0], [0, 0, 0]]), S.Dist()],
+    "min_tokens": [S.MinTokens(min_tokens=2, end_tokens=(0, 2, 126, 7000)), S.Dist()],
     "twister": [S.TopK(top_k=300), S.Temperature(temperature=0.9), S.Dist(draw="mt19937")],
     "typical": [S.TypicalP(typical_p=0.5), S.Dist()],
     "typical_wide": [S.Temperature(temperature=2), S.TypicalP(typical_p=0.97), S.Dist()],
@@ -218,7 +230,8 @@ def test_a_temperature_that_overflows_every_logit_is_an_error() -> None:
         ).materialise()
 
 
-STATEFUL = ("penalties", "penalties_each", "twister", "penalties_late", "penalties_mixed", "dry", "dry_all",
+STATEFUL = ("min_tokens", "bad_words", "no_repeat", "penalties", "penalties_each", "twister",
+            "penalties_late", "penalties_mixed", "dry", "dry_all",
             "mirostat", "mirostat_low", "mirostat_v2", "adaptive_p", "xtc_half")  # fmt: skip
 
 

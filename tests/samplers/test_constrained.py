@@ -11,7 +11,7 @@ import pytest
 import aleator
 from aleator import samplers as S
 from aleator.core.errors import ConstraintError, LogitsError, ParameterError
-from aleator.samplers.chain import ReferenceChain
+from aleator.samplers.reference import ReferenceChain
 
 SCHEMA = {
     "type": "object",

@@ -75,3 +75,20 @@ def test_nothing_left_is_an_error() -> None:
         with pytest.raises(LogitsError, match="mask"):
             chain.sample(row)
         assert chain.history == []
+
+
+def test_params_allow_tokens_by_id() -> None:
+    row = np.arange(9, dtype=np.float32)
+    params = S.SamplingParams(
+        allowed_token_ids=np.array([5, 1, 5]), temperature=0, logit_bias={8: INF}
+    )
+    assert params.allowed_token_ids == (1, 5)
+    chain = params.chain()
+    assert chain.describe().startswith("logits -> token_mask -> logit_bias -> ")
+    assert chain.sample(row) == 5
+    assert params.replace(allowed_token_ids=None).chain().sample(row) == 8
+    for bad in ([], [-1], "13", [0.5], 3, [2**24]):
+        with pytest.raises(ParameterError, match="allowed_token_ids"):
+            S.SamplingParams(allowed_token_ids=bad)
+    with pytest.raises(ParameterError, match=r"token_mask is not one of llama\.cpp"):
+        S.SamplingParams(allowed_token_ids=[1], numerics="llama.cpp", mirostat=2).chain()

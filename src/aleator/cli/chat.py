@@ -9,13 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
+from aleator.cli.declared import add_declared
 from aleator.cli.options import (
     add_model_options,
+    add_session_options,
     announce_session,
     decode,
+    generation_options,
     load_model,
-    stop_strings,
+    pick,
+    session_file,
 )
 from aleator.cli.sampling import (
     add_grammar_options,
@@ -25,10 +29,12 @@ from aleator.cli.sampling import (
 )
 from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
 from aleator.core.errors import ContextFull
+from aleator.generate.options import GenerateOptions
 
 if TYPE_CHECKING:
     from aleator.cli.conversation import Conversation
-    from aleator.generate.request import Generation
+    from aleator.generate.generation import Generation
+    from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel
     from aleator.text import ChatTemplate
 
@@ -46,6 +52,9 @@ examples:
 """
 
 
+TEXT = ("max_tokens", "stop", "context_shift")
+
+
 def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     group = parser.group("conversation")
@@ -58,38 +67,15 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="Jinja template that writes messages as text (default: the model's)",
     )
-    group.option(
-        "-n",
-        "--n-predict",
-        "--predict",
-        type=integer(-1),
-        default=-1,
-        metavar="N",
-        help="tokens of one answer at most; -1: until the model ends (default: -1)",
-    )
-    group.option(
-        "-r",
-        "--stop",
-        "--reverse-prompt",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="end an answer before this text; may be given several times",
-    )
+    add_declared(group, pick(TEXT))
     group.option(
         "--no-escape",
         action="store_true",
         help=r"take \n, \t and \r in --stop and --dry-sequence-breaker literally",
     )
-    group.option(
-        "--context-shift",
-        action="store_true",
-        help="when the context is full, forget the oldest exchanges instead of ending",
-    )
-    group.option(
-        "--session",
-        metavar="FILE",
-        help="go on with the conversation in FILE if there is one, and write it there at the end",
+    add_session_options(
+        group,
+        about="go on with the conversation in FILE if there is one, and write it there at the end",
     )
     add_sampling_options(parser)
     add_grammar_options(parser)
@@ -98,35 +84,38 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Talk until there is no more input; returns the exit code."""
+    with session_file(arguments) as file:
+        return _run(arguments, file)
+
+
+def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
     from aleator.cli.conversation import Conversation
     from aleator.generate.session import read_session
 
     sampling = sampling_arguments(arguments)
+    options = generation_options(arguments, TEXT)
     model = load_model(arguments)
-    session = arguments.session
-    resumed = session is not None and Path(session).exists()
-    if resumed and sampling.get("seed") is None:
-        sampling["seed"] = read_session(session, len(model.vocab)).seed
+    resumed = file if file is not None and file.exists else None
+    if resumed is not None and sampling.get("seed") is None:
+        sampling["seed"] = read_session(resumed, len(model.vocab)).seed
     with ProgressBar("reading", "tokens") as bar:
         conversation = Conversation(
             model,
             template(model, arguments.chat_template),
             model.sampling_params(**sampling),
             system=arguments.system,
-            stop=[*model.vocab.chat_stop, *stop_strings(arguments)],
-            max_tokens=None if arguments.n_predict == -1 else arguments.n_predict,
-            forget=arguments.context_shift,
+            options=GenerateOptions(**options),
             progress=bar,
         )
-        if resumed:
-            announce_session(session, conversation.resume(session))
+        if resumed is not None:
+            announce_session(arguments.session, conversation.resume(resumed))
         announce(conversation.params, conversation.chain)
         try:
             talk(conversation, arguments.prompt)
         finally:
-            if session is not None:
-                held = conversation.save(session)
-                note(f"session: keys and values of {held} tokens are in {session}")
+            if file is not None:
+                held = conversation.save(file)
+                note(f"session: keys and values of {held} tokens are in {arguments.session}")
     return 0
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from aleator.cli.arguments import Parser, did_you_mean
-from aleator.cli.sampling import range_in_words
 from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
+from aleator.core.options import in_words
 from aleator.core.parameter import Parameter
 from aleator.samplers import DEFAULT_PRESET, PARAMETERS, PRESETS, SAMPLERS, Sampler
 from aleator.samplers.params import OF_ALL
@@ -91,12 +91,12 @@ def table() -> str:
 
 def parameter_row(p: Parameter) -> tuple[str, ...]:
     """Name, range, neutral value and flags."""
-    return p.name, range_in_words(p), neutral(p), ", ".join(p.flags)
+    return p.name, in_words(p), neutral(p), ", ".join(p.flags)
 
 
 def neutral(p: Parameter) -> str:
     """The value that does nothing."""
-    if p.type is tuple:
+    if isinstance(p.neutral, tuple):
         return " ".join(map(repr, p.neutral)) or "none"
     return "none" if p.neutral is None else str(p.neutral)
 
@@ -115,7 +115,7 @@ def contract(cls: type[Sampler]) -> str:
         lines += [
             ", ".join([p.name, *p.aliases]),
             f"    {p.help}",
-            *([f"    range: {range_in_words(p)}"] if range_in_words(p) else []),
+            *([f"    range: {in_words(p)}"] if in_words(p) else []),
             f"    off: {neutral(p)}",
             *([f"    flags: {', '.join(p.flags)}"] if p.flags else []),
         ]

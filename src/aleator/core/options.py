@@ -19,7 +19,8 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import Parameter, nearest
@@ -27,6 +28,8 @@ from aleator.core.parameter import Parameter, nearest
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
 Made = TypeVar("Made", bound="Options")
+P = ParamSpec("P")
+R = TypeVar("R")
 Taker = TypeVar("Taker", bound=Callable[..., Any])
 
 
@@ -101,9 +104,6 @@ def option(help: str, default: Any, **declared: Any) -> Any:
 class Options:
     """Base of options: frozen dataclasses that hold checked values and nothing else."""
 
-    former: ClassVar[Mapping[str, str]] = {}
-    """Former names of arguments that the functions have beside these options, with the present ones."""
-
     def __post_init__(self) -> None:
         """Check every value and store it as its declared type."""
         for name, declared in declarations(type(self)).items():
@@ -116,7 +116,7 @@ class Options:
         Raises:
             ParameterError: an unknown or former name, a value out of range.
         """
-        return cls(**resolved(given, declarations(cls), cls.former))
+        return cls(**resolved(given, declarations(cls)))
 
     def replace(self: Made, **changes: Any) -> Made:
         """A copy with other values; errors are those of :meth:`of`."""
@@ -160,7 +160,6 @@ def _declared(field: dataclasses.Field[Any]) -> Option:
 def resolved(
     given: Mapping[str, Any],
     known: Mapping[str, Parameter],
-    former: Mapping[str, str] | None = None,
     also: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Keyword arguments by the names of their declarations; values are as they were given.
@@ -168,7 +167,6 @@ def resolved(
     Args:
         given: what the user wrote.
         known: all declarations by name.
-        former: names that are refused, with the present ones.
         also: other names that may be given.
 
     Raises:
@@ -176,17 +174,15 @@ def resolved(
     """
     also = set(also)
     aliases = {alias: name for name, each in known.items() for alias in each.aliases}
-    renamed = dict(former or {})
+    former: dict[str, str] = {}
     for name, each in known.items():
         if isinstance(each, Option):
-            renamed |= dict.fromkeys(each.former, name)
+            former |= dict.fromkeys(each.former, name)
     made: dict[str, Any] = {}
     for word, value in given.items():
         name = aliases.get(word, word)
-        if name in renamed:
-            raise ParameterError(
-                word, f"{word} is called {renamed[name]} now: write {renamed[name]}="
-            )
+        if name in former:
+            raise _former(word, former[name])
         if name not in known and name not in also:
             raise ParameterError(
                 word,
@@ -196,6 +192,29 @@ def resolved(
             raise ParameterError(name, f"{name} is given twice, once as {word}")
         made[name] = value
     return made
+
+
+def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Refuse former names of a function's own keyword arguments, with the present ones.
+
+    Args:
+        names: the present name by the former one.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def checked(*args: P.args, **given: P.kwargs) -> R:
+            for word in names.keys() & given.keys():
+                raise _former(word, names[word])
+            return function(*args, **given)
+
+        return checked
+
+    return decorate
+
+
+def _former(word: str, name: str) -> ParameterError:
+    return ParameterError(word, f"{word} is called {name} now: write {name}=")
 
 
 def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
@@ -239,11 +258,22 @@ def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
     return decorate
 
 
-def described(parameter: Parameter) -> str:
-    """Help, range and default in one sentence."""
-    default = parameter.default if isinstance(parameter, Option) else repr(parameter.neutral)
+def described(parameter: Parameter, default: Any = ...) -> str:
+    """Help, range and default in one sentence.
+
+    Args:
+        parameter: the declaration.
+        default: what holds where nothing is given, if it is not the parameter's own default.
+    """
+    if isinstance(parameter, Option):
+        shown = parameter.default
+    else:
+        shown = str(parameter.neutral if default is ... else default)
+    plain = parameter.type in (int, float) or parameter.choices
+    if not isinstance(parameter, Option) and not plain:
+        return parameter.help
     bounds = in_words(parameter)
-    return f"{parameter.help} ({bounds}{'; ' if bounds else ''}default: {default})"
+    return f"{parameter.help} ({bounds}{'; ' if bounds else ''}default: {shown})"
 
 
 def json_schema(parameters: Iterable[Parameter]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from aleator.cache.options import CacheOptions
 from aleator.core.errors import ParameterError
@@ -155,7 +155,7 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
     if not all(isinstance(text, str) for text in made):
         raise ParameterError(name, f"{name}={value!r:.80}: give a text or a list of texts")
     if "" in made:
-        raise ParameterError(name, f"{name}={value!r:.80}: a text in it is empty; leave it out")
+        raise ParameterError(name, f"{name}={value!r:.80}: each has at least one character")
     return made
 
 
@@ -174,8 +174,6 @@ def token_ids(name: str, value: Any) -> tuple[int, ...]:
 @dataclass(frozen=True, kw_only=True)
 class GenerateOptions(Options):
     """Options of :meth:`aleator.LanguageModel.generate` beside sampling parameters."""
-
-    former: ClassVar = {"observe": "on_logits"}
 
     max_tokens: int | None = option(
         "tokens to write at most; -1: until the model ends or the context is full",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from aleator.samplers.base import Sampler as Sampler
 from aleator.samplers.batch import sample_batch as sample_batch
-from aleator.samplers.chain import Candidates as Candidates
-from aleator.samplers.chain import ReferenceChain as ReferenceChain
+from aleator.samplers.candidates import Candidates as Candidates
 from aleator.samplers.chain import SamplerChain as SamplerChain
 from aleator.samplers.constrained import ConstraintSampler as ConstraintSampler
 from aleator.samplers.grammar import Grammar as Grammar
@@ -20,4 +19,5 @@ from aleator.samplers.params import PARAMETERS as PARAMETERS
 from aleator.samplers.params import SamplingParams as SamplingParams
 from aleator.samplers.presets import DEFAULT_PRESET as DEFAULT_PRESET
 from aleator.samplers.presets import PRESETS as PRESETS
+from aleator.samplers.reference import ReferenceChain as ReferenceChain
 from aleator.samplers.regex import Regex as Regex

@@ -219,6 +219,10 @@ class DRY(Sampler):
         """True at multiplier 0 or without a window."""
         return self.dry_multiplier == 0 or self.dry_penalty_last_n == 0
 
+    def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
+        """With the breakers as the tokenizer spells them."""
+        return (*super().configured(place, numerics), self.breakers)
+
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
         """Tokens in the window."""
         n = self.dry_penalty_last_n

@@ -12,6 +12,9 @@ from aleator.samplers.base import Sampler
 
 from aleator.samplers.logit_bias import LogitBias as LogitBias
 from aleator.samplers.token_mask import TokenMask as TokenMask
+from aleator.samplers.min_tokens import MinTokens as MinTokens
+from aleator.samplers.bad_words import BadWords as BadWords
+from aleator.samplers.no_repeat_ngram import NoRepeatNgram as NoRepeatNgram
 from aleator.samplers.penalties import Penalties as Penalties
 from aleator.samplers.dry import DRY as DRY
 from aleator.samplers.top_n_sigma import TopNSigma as TopNSigma
@@ -21,8 +24,11 @@ from aleator.samplers.tail_free import TailFree as TailFree
 from aleator.samplers.typical_p import TypicalP as TypicalP
 from aleator.samplers.top_p import TopP as TopP
 from aleator.samplers.min_p import MinP as MinP
+from aleator.samplers.epsilon_cutoff import EpsilonCutoff as EpsilonCutoff
+from aleator.samplers.eta_cutoff import EtaCutoff as EtaCutoff
 from aleator.samplers.xtc import XTC as XTC
 from aleator.samplers.temperature import Temperature as Temperature
+from aleator.samplers.smoothing import Smoothing as Smoothing
 from aleator.samplers.infill import Infill as Infill
 from aleator.samplers.softmax import Softmax as Softmax
 from aleator.samplers.mirostat import Mirostat as Mirostat
@@ -38,12 +44,12 @@ SAMPLERS: tuple[type[Sampler], ...] = tuple(
 )
 SAMPLERS_BY_NAME = {cls.name: cls for cls in SAMPLERS}
 
-# What an order may name: not the samplers that select, which end a chain by themselves, nor those that
-# SamplingParams places itself or that take arrays.  adaptive_p replaces the final draw, wherever it is named.
+# What SamplingParams puts before the order, one after the other: masks, then biases.
+FIRST: tuple[type[Sampler], ...] = (TokenMask, MinTokens, BadWords, NoRepeatNgram, LogitBias)
+# What an order may name: not these, nor the samplers that select, which end a chain by themselves.  adaptive_p
+# replaces the final draw, wherever it is named.
 ORDERED: dict[str, type[Sampler]] = {
-    cls.name: cls
-    for cls in SAMPLERS
-    if cls is AdaptiveP or not (cls.selects or cls in (LogitBias, TokenMask))
+    cls.name: cls for cls in SAMPLERS if cls is AdaptiveP or not (cls.selects or cls in FIRST)
 }
 BY_NAME = {spelling: name for name, cls in ORDERED.items() for spelling in (name, *cls.aliases)}
 BY_LETTER = {cls.letter: name for name, cls in ORDERED.items() if cls.letter}

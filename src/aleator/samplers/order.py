@@ -6,7 +6,7 @@ put in.  The index (samplers/index.py) lists all samplers in the order that deci
 - what changes logits (penalties, DRY) after the nearest of those that stand before it in the index, else first;
 - what cuts before the nearest of those that stand after it in the index, else after the last that cuts; where
   nothing cuts, after what stands before it in the index;
-- temperature last, and adaptive_p after it, because it draws the token.
+- temperature last, smoothing right after it, and adaptive_p at the end, because it draws the token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.samplers.index import BY_LETTER, BY_NAME, ORDERED
 
-_LAST = ("temperature", "adaptive_p")
+_LAST = ("temperature", "smoothing", "adaptive_p")
 _RANK = {name: rank for rank, name in enumerate(ORDERED)}
 
 
@@ -64,6 +64,8 @@ def completed(order: Sequence[str], names: Iterable[str]) -> tuple[str, ...]:
 
 def _place(order: Sequence[str], name: str) -> int:
     rank = _RANK[name]
+    if name == "smoothing" and "temperature" in order:
+        return order.index("temperature") + 1
     if name in _LAST:
         return len(order)
     if _writes(name):

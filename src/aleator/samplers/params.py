@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.core.parameter import Parameter, nearest, unique
+from aleator.core.parameter import Parameter, nearest, read_number, unique
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
-from aleator.samplers.chain import NUMERICS, SamplerChain
+from aleator.samplers.candidates import NUMERICS
+from aleator.samplers.chain import SamplerChain
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.dist import Dist
 from aleator.samplers.grammar import Grammar
-from aleator.samplers.index import BY_LETTER, ORDERED, SAMPLERS
+from aleator.samplers.index import BY_LETTER, FIRST, ORDERED, SAMPLERS
 from aleator.samplers.json_schema import JSONSchema
-from aleator.samplers.logit_bias import LogitBias
 from aleator.samplers.mirostat import Mirostat
 from aleator.samplers.mirostat_v2 import MirostatV2
 from aleator.samplers.order import completed, missing, parse_letters, parse_names
 from aleator.samplers.presets import DEFAULT_PRESET, PRESETS
 from aleator.samplers.regex import Regex
+from aleator.samplers.spelled import check_ids
 from aleator.samplers.temperature import Temperature
 from aleator.samplers.token_mask import TokenMask
 
@@ -35,6 +37,16 @@ REPETITION_UNDER_GRAMMAR = Parameter(
     "whether the repetition penalty applies where a grammar constrains the text: apply, or none as Akunu does",
     choices=("apply", "none"), flags=("--repetition-under-grammar",),
 )  # fmt: skip
+
+
+def _allowed(value: Any) -> tuple[int, ...]:
+    ids = check_ids("allowed_token_ids", value)
+    if not ids:
+        raise ParameterError(
+            "allowed_token_ids",
+            "allowed_token_ids is empty: name one token at least, or None for all",
+        )
+    return ids
 
 
 def _constraint(name: str, value: Any) -> ConstraintSampler:
@@ -52,7 +64,13 @@ def _constraint(name: str, value: Any) -> ConstraintSampler:
     return JSONSchema(value) if name == "json_schema" else Regex(value)
 
 
-OF_ALL = (MIROSTAT, REPETITION_UNDER_GRAMMAR)
+ALLOWED_TOKEN_IDS = Parameter(
+    "allowed_token_ids", tuple, None, "draw only these tokens; may be repeated", optional=True,
+    flags=("--allowed-token-id",), checker=lambda value: _allowed(value), metavar="ID",
+    reader=lambda words: [read_number("allowed_token_ids", int, word) for word in words],
+    annotation="Iterable[int] | None", schema={"type": ["array", "null"], "items": {"type": "integer"}},
+)  # fmt: skip
+OF_ALL = (MIROSTAT, REPETITION_UNDER_GRAMMAR, ALLOWED_TOKEN_IDS)
 """Parameters of the whole chain rather than of a sampler."""
 
 # Every parameter of every sampler, by name.  Flags, tables and tests are made from these.
@@ -73,7 +91,8 @@ CHAIN_OPTIONS: dict[str, Parameter] = unique(
     [
         Parameter(
             "samplers", tuple, PRESETS[DEFAULT_PRESET]["samplers"],
-            'samplers in order, separated by ";"', flags=("--samplers",), checker=parse_names,
+            f'samplers in order, separated by ";" (default: {";".join(PRESETS[DEFAULT_PRESET]["samplers"])})',
+            flags=("--samplers",), checker=parse_names,
             annotation="str | Iterable[str]", metavar="NAMES", schema={"type": ["string", "array"]},
         ),
         Parameter(
@@ -207,14 +226,26 @@ class _Methods:
         """The sampler of ``grammar``, ``json_schema`` or ``regex``, if one is given."""
         return next((c for n in CONSTRAINTS if (c := getattr(self, n)) is not None), None)
 
-    def list(self, tokenizer: Any = None) -> list[Sampler]:
-        """The samplers, in order: biases first, what chooses the token last."""
-        values = {**self.values(), "tokenizer": tokenizer}
+    def list(self, vocab: Any = None) -> list[Sampler]:
+        """The samplers, in order: masks and biases first, what chooses the token last.
+
+        Args:
+            vocab: As for :meth:`chain`.
+        """
+        values = {**self.values(), "tokenizer": vocab if hasattr(vocab, "vocab") else None}
         if self.constraint and values["repetition_under_grammar"] == "none":
             values["repetition_penalty"] = 1.0
-        chain = [ORDERED[name].from_values(values) for name in values["samplers"]]
-        if values["logit_bias"]:
-            chain.insert(0, LogitBias(values["logit_bias"]))
+        if values["ignore_eos"]:
+            biases = dict(values["logit_bias"]) | dict.fromkeys(
+                _ends("ignore_eos", vocab), -math.inf
+            )
+            values["logit_bias"] = tuple(biases.items())
+        if values["min_tokens"]:
+            values["end_tokens"] = _ends("min_tokens", vocab)
+        values["allowed"] = values["allowed_token_ids"]
+        first = [cls for cls in FIRST if cls.asked_for(values)]
+        chain = [cls.from_values(values) for cls in first]
+        chain += [ORDERED[name].from_values(values) for name in values["samplers"]]
         adaptive = any(isinstance(sampler, AdaptiveP) for sampler in chain)
         if adaptive and values["mirostat"]:
             raise ParameterError(
@@ -230,32 +261,24 @@ class _Methods:
     def chain(self, vocab: Any = None, completion: int = 0) -> SamplerChain:
         """Build the chain.
 
-        Parameters
-        ----------
-        vocab
-            A tokenizer, or a vocabulary.  ``ignore_eos`` and grammars need either; DRY's breakers given as
-            text need a tokenizer.
-        completion
-            Index among completions of one prompt.
-
+        Args:
+            vocab: A tokenizer, or a vocabulary.  ``ignore_eos``, ``min_tokens`` and grammars need either; what
+                is given as text (DRY's breakers, ``bad_words``, ``logit_bias``) needs a tokenizer.
+            completion: Index among completions of one prompt.
         """
-        values = self.values()
-        params: Any = self
-        tokenizer = vocab if hasattr(vocab, "vocab") else None
-        if values["ignore_eos"]:
-            if vocab is None:
-                raise ParameterError(
-                    "ignore_eos", "ignore_eos needs the vocabulary: chain(vocab=...)"
-                )
-            eog = (vocab.vocab if tokenizer else vocab).eog
-            biases = {**dict(values["logit_bias"]), **dict.fromkeys(eog, float("-inf"))}
-            params = self.replace(logit_bias=biases, ignore_eos=False)
         return SamplerChain(
-            params.list(tokenizer),
-            values["numerics"],
+            self.list(vocab),
+            self.values()["numerics"],
             completion=completion,
             grammar=self.constraint and self.constraint.bound(vocab),
         )
+
+
+def _ends(parameter: str, vocab: Any) -> tuple[int, ...]:
+    """The tokens that end a generation."""
+    if vocab is None:
+        raise ParameterError(parameter, f"{parameter} needs the vocabulary: chain(vocab=...)")
+    return tuple(sorted(getattr(vocab, "vocab", vocab).eog))
 
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,8 +316,10 @@ def _without_effect(
 
 def _before_llama_mirostat(chain: list[Sampler], values: Mapping[str, Any]) -> list[Sampler]:
     """llama.cpp's list with mirostat: biases and a plain temperature.  What it would drop is refused."""
-    kept = [s for s in chain if isinstance(s, LogitBias)]
-    lost = [s.name for s in chain if not s.neutral and not isinstance(s, LogitBias | Temperature)]
+    kept = [
+        s for s in chain if isinstance(s, FIRST)
+    ]  # of these it has biases only: the chain refuses the others
+    lost = [s.name for s in chain if not s.neutral and not isinstance(s, (*FIRST, Temperature))]
     if values["dynatemp_range"]:
         lost.append("dynatemp_range")
     if lost:

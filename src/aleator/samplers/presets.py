@@ -40,7 +40,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # generate(do_sample=True)
     "transformers": {
-        "samplers": ("penalties", "temperature", "top_k", "top_p", "min_p", "typical_p"),
+        "samplers": (
+            "penalties", "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff",
+        ),
         "penalty_last_n": -1,
         "top_k": 50,
     },

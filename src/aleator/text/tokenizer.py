@@ -121,7 +121,7 @@ class _MetadataEncoder:
     def encode(self, text: str, parse_special: bool) -> list[int]:
         ids: list[int] = []
         after_special = True
-        for part in _cut(text, self.parsed if parse_special else self.always_parsed):
+        for part in cut(text, self.parsed if parse_special else self.always_parsed):
             if isinstance(part, int):
                 ids.append(part)
                 after_special = True
@@ -177,7 +177,7 @@ class _FileEncoder:
             return _backend_ids(self.backend, text)
 
 
-def _cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
+def cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
     """Cut the tokens ``parsed`` out of ``text``, in their order; yields text and ids in turn."""
     parts: list[str | int] = [text]
     for token_text, token in parsed:

@@ -50,11 +50,18 @@ _FOREIGN = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An entry of the file's list of tensors; ``offset`` counts from the start of the file."""
+    """An entry of the file's list of tensors.
+
+    Attributes:
+        name: unique in the file.
+        type_id: number of its ggml type.
+        shape: in PyTorch's order, the reverse of the file's.
+        offset: of its data, from the start of the file.
+    """
 
     name: str
-    type_id: int  # ggml_type
-    shape: tuple[int, ...]  # PyTorch's order: the reverse of the file's
+    type_id: int
+    shape: tuple[int, ...]
     offset: int
 
 
@@ -154,13 +161,26 @@ class _Metadata(Mapping[str, Any]):
 class GGUFFile:
     """An open GGUF file, which must not change while it is open.
 
-    ``metadata`` is a lazy mapping of its keys to Python values; ``fields`` (of which ``require``
-    and ``get`` are short forms) gives the same with checks of presence, type and range;
-    ``tensors`` lists name -> :class:`TensorInfo`.
+    Attributes:
+        path: the file.
+        data: its bytes, uint8 ``[size]``, mapped.
+        version: 2 or 3.
+        metadata: keys to Python values, decoded when they are asked for.
+        fields: the same mapping with checks of presence, type and range; ``require`` and ``get`` are its own.
+        alignment: of tensor data, in bytes.
+        tensors: their entries, by name.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open ``path``; raises ModelNotFound, or FileFormatError for an unsound GGUF file."""
+        """Open a file.
+
+        Args:
+            path: the file.
+
+        Raises:
+            ModelNotFound: it is not there.
+            FileFormatError: it is not a sound GGUF file; names field and offset.
+        """
         self.path = Path(path)
         self.data = map_file(path)
         cursor = _Cursor(self.path, self.data)
@@ -191,8 +211,9 @@ class GGUFFile:
     def stored(self, name: str) -> StoredTensor:
         """The tensor ``name`` as the file stores it.
 
-        Raises FileFormatError if there is none of that name, and UnsupportedModel if its type is
-        not one of :data:`TENSOR_TYPES`.
+        Raises:
+            FileFormatError: there is none of that name.
+            UnsupportedModel: its type is not one of :data:`TENSOR_TYPES`.
         """
         if name not in self.tensors:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
