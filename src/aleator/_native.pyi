@@ -501,7 +501,7 @@ class StoredMatrix:
 
     def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], type: str, n_out: int, n_in: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
         """
-        data: uint8, all of the matrix; type: 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0'; bias: float32 [out]. ValueError when sizes disagree.
+        data: uint8, all of the matrix; type: a name of ggml's, such as 'F32' or 'Q4_K'; bias: float32 [out]. ValueError when sizes disagree.
         """
 
     @property
@@ -509,7 +509,7 @@ class StoredMatrix:
 
 def linear(pool: ThreadPool, matrix: StoredMatrix, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """
-    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads, for any number of tokens up to 8, and for any above.
+    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads. Types in blocks: for any number of tokens and every instruction set, too; others for any number up to 8, and for any above.
     """
 
 def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
