@@ -20,10 +20,10 @@ from aleator.core.errors import ConstraintError, LogitsError, ParameterError
 from aleator.device.cases import FAMILIES, SAMPLERS, expected, rows_of
 from aleator.device.chain import DeviceChain
 from aleator.device.peak import PeakBytes
+from aleator.samplers import SamplingParams
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.grammar import Grammar
-from aleator.samplers.params import SamplingParams
 from tests.device.inside import inside
 
 UNBOUNDED = S.DRY(
