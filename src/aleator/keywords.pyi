@@ -20,7 +20,10 @@ class SamplingKeywords(TypedDict, total=False):
     allowed_token_ids: Iterable[int] | None
     """Draw only these tokens; may be repeated."""
 
-    logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
+    stop_token_ids: Iterable[int]
+    """Tokens that end a generation, beside the vocabulary's; may be repeated."""
+
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Mapping[int | str, float] | Iterable[tuple[int | str, float]]
     """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
     '" the"-2'; may be repeated."""
 
@@ -332,7 +335,10 @@ class BatchKeywords(TypedDict, total=False):
     allowed_token_ids: Iterable[int] | None
     """Draw only these tokens; may be repeated."""
 
-    logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
+    stop_token_ids: Iterable[int]
+    """Tokens that end a generation, beside the vocabulary's; may be repeated."""
+
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Mapping[int | str, float] | Iterable[tuple[int | str, float]]
     """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
     '" the"-2'; may be repeated."""
 
@@ -613,8 +619,9 @@ class ContextKeywords(TypedDict, total=False):
     fit n_ubatch (not for models with windows or states) (default: on)."""
 
     split: str | None
-    """How batches are cut (aleator.cache.split) (simple or equal or sequence; default: llama.cpp's
-    choice: equal with policy='streams' and for models with attention and states, else simple)."""
+    """How batches are cut (aleator.cache.cells.split) (simple or equal or sequence; default:
+    llama.cpp's choice: equal with policy='streams' and for models with attention and states, else
+    simple)."""
 
     lock_timeout: float | None
     """Seconds to wait for another thread that uses the context, before it is an error (0 or more;
@@ -698,8 +705,9 @@ class LoadKeywords(TypedDict, total=False):
     """Threads for more than one token (1 or more; default: like n_threads)."""
 
     split: str | None
-    """How batches are cut (aleator.cache.split) (simple or equal or sequence; default: llama.cpp's
-    choice: equal with policy='streams' and for models with attention and states, else simple)."""
+    """How batches are cut (aleator.cache.cells.split) (simple or equal or sequence; default:
+    llama.cpp's choice: equal with policy='streams' and for models with attention and states, else
+    simple)."""
 
     lock_timeout: float | None
     """Seconds to wait for another thread that uses the context, before it is an error (0 or more;

@@ -16,6 +16,7 @@ from aleator.core.errors import ParameterError
 from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
 from tests.device.compiled import compiled, spills
+from tests.device.inside import inside
 
 HERE = Path(__file__).parent
 TRITON = "aleator.device.backends.triton."
@@ -50,7 +51,7 @@ GUMBEL = [S.TopK(), S.LogitBias(), S.Penalties(), S.TokenMask(), S.Dist(draw="gu
 
 
 def places(template: list[Any]) -> list[Any]:
-    return DeviceChain(template, 2, 1280, kernels="torch")._places
+    return inside(DeviceChain(template, 2, 1280, kernels="torch")).program.places
 
 
 def path(template: list[Any], *samplers: Any, tail: bool = False) -> Any:
@@ -121,7 +122,7 @@ def test_refuses_the_cpu_without_the_interpreter() -> None:
 
 def test_memory_is_known_beforehand() -> None:
     for template in (TEMPLATE, [S.TopK(top_k=5), S.Dist()]):
-        for device, kernels in (("cuda", "auto"), ("cpu", "triton")):
+        for device, kernels in (("cuda", "triton"), ("cpu", "triton")):
             known = DeviceChain.bytes_for(template, 3, 5000, device=device, kernels=kernels)
             chain = DeviceChain.bytes_for(template, 3, 5000, kernels="torch")
             assert known.tensors > chain.tensors

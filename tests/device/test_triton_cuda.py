@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from aleator.device.cases import CHAINS, FAMILIES, SAMPLERS, expected, rows_of
 from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
-from tests.device.chains import CHAINS
-from tests.device.test_chain import FAMILIES, SAMPLERS, expected, rows_of
 
 if not torch.cuda.is_available():
     pytest.skip("no CUDA device", allow_module_level=True)
@@ -22,7 +21,7 @@ ALL = {**SAMPLERS, **{f"{name} (list)": chain for name, chain in CHAINS.items()}
 
 
 def pair(samplers: list[Any], batch: int, n_vocab: int) -> tuple[DeviceChain, list[SamplerChain]]:
-    device = DeviceChain(samplers, batch, n_vocab, device="cuda", max_tokens=256)
+    device = DeviceChain(samplers, batch, n_vocab, device="cuda", max_tokens=256, kernels="triton")
     assert device.kernels == "triton"
     chains = [SamplerChain(samplers, seed=100 + row, completion=row) for row in range(batch)]
     for row, chain in enumerate(chains):

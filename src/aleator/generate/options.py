@@ -77,7 +77,7 @@ class ContextOptions(CacheOptions):
         True,
     )
     split: str | None = option(
-        "how batches are cut (aleator.cache.split)",
+        "how batches are cut (aleator.cache.cells.split)",
         None,
         choices=("simple", "equal", "sequence"),
         portable=False,
@@ -157,18 +157,6 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
     if "" in made:
         raise ParameterError(name, f"{name}={value!r:.80}: each has at least one character")
     return made
-
-
-def token_ids(name: str, value: Any) -> tuple[int, ...]:
-    """Token ids as a tuple; ParameterError for anything else."""
-    given = (
-        tuple(value)
-        if isinstance(value, Iterable) and not isinstance(value, str | bytes)
-        else (None,)
-    )
-    if not all(type(token) is int and 0 <= token <= MOST for token in given):
-        raise ParameterError(name, f"{name}={value!r:.80}: give a list of token ids")
-    return given
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""``SamplingParams``: all sampling parameters in one frozen object, and the chain they stand for."""
+"""All sampling parameters, and what ``SamplingParams`` does with them: its fields are made from here."""
 
 from __future__ import annotations
 
@@ -70,7 +70,13 @@ ALLOWED_TOKEN_IDS = Parameter(
     reader=lambda words: [read_number("allowed_token_ids", int, word) for word in words],
     annotation="Iterable[int] | None", schema={"type": ["array", "null"], "items": {"type": "integer"}},
 )  # fmt: skip
-OF_ALL = (MIROSTAT, REPETITION_UNDER_GRAMMAR, ALLOWED_TOKEN_IDS)
+STOP_TOKEN_IDS = Parameter(
+    "stop_token_ids", tuple, (), "tokens that end a generation, beside the vocabulary's; may be repeated",
+    flags=("--stop-token-id",), checker=lambda value: check_ids("stop_token_ids", value), metavar="ID",
+    reader=lambda words: [read_number("stop_token_ids", int, word) for word in words],
+    annotation="Iterable[int]", schema={"type": "array", "items": {"type": "integer"}},
+)  # fmt: skip
+OF_ALL = (MIROSTAT, REPETITION_UNDER_GRAMMAR, ALLOWED_TOKEN_IDS, STOP_TOKEN_IDS)
 """Parameters of the whole chain rather than of a sampler."""
 
 # Every parameter of every sampler, by name.  Flags, tables and tests are made from these.
@@ -132,7 +138,7 @@ _ALIASES = {alias: p.name for p in PARAMETERS.values() for alias in p.aliases}
 CONSTRAINTS = ("grammar", "json_schema", "regex")
 
 
-class _Methods:
+class Methods:
     """What ``SamplingParams`` can do; its fields are made from the declarations."""
 
     def __init__(self, **values: Any) -> None:
@@ -241,7 +247,7 @@ class _Methods:
             )
             values["logit_bias"] = tuple(biases.items())
         if values["min_tokens"]:
-            values["end_tokens"] = _ends("min_tokens", vocab)
+            values["end_tokens"] = (*_ends("min_tokens", vocab), *values["stop_token_ids"])
         values["allowed"] = values["allowed_token_ids"]
         first = [cls for cls in FIRST if cls.asked_for(values)]
         chain = [cls.from_values(values) for cls in first]
@@ -316,9 +322,8 @@ def _without_effect(
 
 def _before_llama_mirostat(chain: list[Sampler], values: Mapping[str, Any]) -> list[Sampler]:
     """llama.cpp's list with mirostat: biases and a plain temperature.  What it would drop is refused."""
-    kept = [
-        s for s in chain if isinstance(s, FIRST)
-    ]  # of these it has biases only: the chain refuses the others
+    # Of these llama.cpp has biases only: the chain refuses the others.
+    kept = [s for s in chain if isinstance(s, FIRST)]
     lost = [s.name for s in chain if not s.neutral and not isinstance(s, (*FIRST, Temperature))]
     if values["dynatemp_range"]:
         lost.append("dynatemp_range")
@@ -354,11 +359,13 @@ def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _fields() -> list[tuple[str, Any, Any]]:
+def fields() -> list[tuple[str, Any, Any]]:
+    """Name, type and default of each field of ``SamplingParams``."""
     return [(p.name, p.type, dataclasses.field(default=p.neutral)) for p in ALL.values()]
 
 
-def _document() -> str:
+def document() -> str:
+    """The docstring of ``SamplingParams``."""
     lines = [
         "All sampling parameters.  Without arguments everything is neutral: presets hold opinions.",
         "",
@@ -385,9 +392,3 @@ def _document() -> str:
         "    For a name that is not known, a value out of range, or a contradiction.",
     ]
     return "\n".join(lines)
-
-
-SamplingParams: Any = dataclasses.make_dataclass(
-    "SamplingParams", _fields(), bases=(_Methods,), init=False, frozen=True,
-    namespace={"__doc__": _document(), "__module__": __name__},
-)  # fmt: skip

@@ -1,0 +1,359 @@
+"""Prefix reuse: texts whose keys and values lie in the cache already, found by their tokens.
+
+A text that was computed is *kept* by a sequence of its own, beyond those that users number, so its
+cells stay when the sequence that computed them goes.  A text is cut into blocks; a block's digest
+covers all tokens up to its end, so equal digests mean equal beginnings, and the tokens are compared
+as well.  Cells are single tokens here: a text that ends or parts within a block is shared up to that
+very token, without copying anything.
+
+When cells run out, kept texts are shortened block by block from their ends, the one whose last
+block was not used for the longest time first; what is pinned stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.cache.journal import Journal, atomic
+from aleator.cache.prefix.config import PrefixConfig
+from aleator.core.errors import ParameterError
+from aleator.core.integers import token_ids
+
+Tokens = npt.NDArray[np.int32]
+
+REMEMBERED_EVICTIONS = 4096
+"""Digests of evicted blocks that are remembered at least, to say why a text was not found."""
+
+
+class Owners(Protocol):
+    """What holds prefixes; see :class:`aleator.cache.pools.pool.Pool`."""
+
+    def hold(self, seq: int, text: int, length: int) -> None:
+        """Let sequence ``text`` hold a sequence's first ``length`` tokens."""
+
+    def give_up(self, text: int, length: int) -> None:
+        """Let sequence ``text`` hold no more than its first ``length`` tokens."""
+
+
+@dataclass(eq=False)
+class Text:
+    """A kept text: the sequence that owns its cells, its tokens, and when its blocks were used."""
+
+    seq: int
+    namespace: str
+    tokens: Tokens
+    digests: list[bytes]  # of its full blocks
+    used: list[int]  # of every block, the last of which may be shorter
+    pins: tuple[int, ...] = ()  # leading tokens that must stay
+
+
+@dataclass(frozen=True)
+class Match:
+    """The longest beginning of some tokens that is kept.
+
+    Attributes:
+        length: tokens that need not be computed; at most one less than asked for, since logits come
+            from computing at least one.
+        blocks: how many of them are whole blocks.
+        why_not: why it is not longer, in words; empty if all but the last token were found.
+        namespace: where it was looked for.
+
+    """
+
+    length: int
+    blocks: int
+    why_not: tuple[str, ...]
+    namespace: str = ""
+    text: Text | None = field(default=None, repr=False, compare=False)
+
+
+class PrefixIndex:
+    """Finds kept texts by their beginnings.
+
+    Args:
+        config: block size and number of texts.
+        journal: what the index's changes are recorded in, with those of the cells.
+        owners: what holds the prefixes.
+        first: number of the first of ``config.texts`` sequences that keep texts.
+        serves: ``serves(seq, n)`` is how many of the first ``n`` tokens of the text that ``seq`` keeps can be
+            gone on from; None: all.
+
+    """
+
+    def __init__(
+        self,
+        config: PrefixConfig,
+        journal: Journal,
+        owners: Owners,
+        first: int,
+        serves: Callable[[int, int], int] | None = None,
+    ) -> None:
+        self.config, self.journal = config, journal
+        self._owners, self._serves = owners, serves
+        self._numbers = range(first, first + config.texts)
+        # Values are replaced, not changed, so that the journal can put the old ones back.
+        self._texts: dict[int, Text] = {}
+        self._by_digest: dict[bytes, tuple[Text, ...]] = {}
+        self._evicted: dict[bytes, int] = {}  # and when
+        self._clock = 0
+
+    def __len__(self) -> int:
+        """How many texts are kept."""
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[Text]:
+        return iter(self._texts.values())
+
+    # What pools ask
+
+    @property
+    def block(self) -> int:
+        """Tokens of a block."""
+        return self.config.block
+
+    def numbers(self) -> list[int]:
+        """The sequences that hold prefixes."""
+        return list(self._texts)
+
+    def used_at(self, seq: int, position: int) -> int:
+        """When the block of a prefix with this position was used last."""
+        used = self._texts[seq].used
+        return used[min(position // self.config.block, len(used) - 1)]
+
+    def pinned(self, seq: int) -> int:
+        """How many leading tokens of a prefix must stay."""
+        return max(self._texts[seq].pins, default=0)
+
+    @atomic
+    def match(self, tokens: Sequence[int] | Tokens, namespace: str = "") -> Match:
+        """Find the longest kept beginning of ``tokens``; nothing is computed or changed but its age.
+
+        Args:
+            tokens: token ids, those to be computed included.
+            namespace: texts of another namespace are never found.
+
+        """
+        wanted = checked_text(tokens, namespace)
+        limit = len(wanted) - 1
+        if limit <= 0:
+            return Match(0, 0, ("the only token is always computed",), namespace)
+        block = self.config.block
+        digests = list(_digests(wanted, block, namespace))
+        depth = 0
+        while depth < len(digests) and digests[depth] in self._by_digest:
+            depth += 1
+        candidates = (
+            list(self._by_digest[digests[depth - 1]])
+            if depth and self._serves is None
+            else [t for t in self._texts.values() if t.namespace == namespace]
+        )
+        best, length, served = None, 0, 0
+        for text in candidates:
+            common = usable = _common(text.tokens, wanted)
+            if self._serves is not None and common > served:
+                usable = self._serves(text.seq, min(common, limit))
+            if (usable, common) > (served, length):
+                best, length, served = text, common, usable
+        if best is None:
+            return Match(0, 0, (self._why_nothing(digests, namespace),), namespace)
+        why = self._why_not_longer(best, length, wanted, digests)
+        if served < min(length, limit):
+            why = (*why, f"window or recurrent layers can go on after {served} tokens only")
+        length = min(served, limit)
+        self._touch(best, length)
+        return Match(length, length // block, why, namespace, best)
+
+    def holds(self, match: Match) -> bool:
+        """Whether what a match found is still there."""
+        text = match.text
+        return (
+            text is not None
+            and self._texts.get(text.seq) is text
+            and len(text.tokens) >= match.length
+        )
+
+    @atomic
+    def keep(self, seq: int, tokens: Sequence[int] | Tokens, namespace: str = "") -> bool:
+        """Keep the text that sequence ``seq`` holds at positions 0, 1, ...
+
+        Texts that are its beginning are given up: it covers them.
+
+        Returns:
+            Whether it is kept: not if all texts are pinned.
+
+        """
+        kept = checked_text(tokens, namespace)
+        if len(kept) == 0:
+            return False
+        digests = list(_digests(kept, self.config.block, namespace))
+        covered = []
+        for text in self._texts.values():
+            if text.namespace == namespace:
+                common = _common(text.tokens, kept)
+                if common == len(kept):
+                    self._touch(text, common)
+                    return True
+                if common == len(text.tokens) and not text.pins:
+                    covered.append(text)
+        for text in covered:
+            self._forget(text, 0)
+        if len(self._texts) == self.config.texts:
+            oldest = min(
+                (t for t in self._texts.values() if not t.pins),
+                key=lambda t: max(t.used),
+                default=None,
+            )
+            if oldest is None:
+                return False
+            self._forget(oldest, 0)
+        clock = self._tick()
+        number = next(n for n in self._numbers if n not in self._texts)
+        blocks = -(-len(kept) // self.config.block)
+        text = Text(number, namespace, kept, digests, [clock] * blocks)
+        self._owners.hold(seq, number, len(kept))
+        self.journal.set(self, "_texts", {**self._texts, number: text})
+        for digest in digests:
+            self.journal.put(self._by_digest, digest, (*self._by_digest.get(digest, ()), text))
+            self.journal.drop(self._evicted, digest)
+        return True
+
+    @atomic
+    def pin(self, match: Match) -> None:
+        """Keep what was found from being evicted until :meth:`unpin`."""
+        if match.text is None or not self.holds(match):
+            raise ParameterError("match", "the match holds nothing any more: match again")
+        self.journal.set(match.text, "pins", (*match.text.pins, match.length))
+
+    @atomic
+    def unpin(self, match: Match) -> None:
+        """Take one :meth:`pin` of the same length back."""
+        if match.text is None or match.length not in match.text.pins:
+            raise ParameterError("match", f"no pin of {match.length} tokens is held on the text")
+        at = match.text.pins.index(match.length)
+        self.journal.set(match.text, "pins", match.text.pins[:at] + match.text.pins[at + 1 :])
+
+    @atomic
+    def evict_block(self) -> bool:
+        """Give up the last block of the text whose last block was unused for longest.
+
+        Returns:
+            False if there is nothing left to give up.
+
+        """
+        block = self.config.block
+        oldest = min(
+            (t for t in self if max(t.pins, default=0) <= (len(t.used) - 1) * block),
+            # The number decides between equals: a plan's trial and the step must choose alike.
+            key=lambda t: (t.used[-1], t.seq),
+            default=None,
+        )
+        if oldest is None:
+            return False
+        self._forget(oldest, (len(oldest.used) - 1) * block)
+        return True
+
+    @atomic
+    def shorten(self, seq: int, length: int) -> None:
+        """Forget all but the first ``length`` tokens of the text that sequence ``seq`` keeps."""
+        text = self._texts.get(seq)
+        if text is not None and length < len(text.tokens):
+            self._forget(text, length)
+
+    @atomic
+    def clear(self) -> None:
+        """Forget every text, pinned ones too."""
+        for text in list(self._texts.values()):
+            self.journal.set(text, "pins", ())
+            self._forget(text, 0)
+
+    def _forget(self, text: Text, length: int) -> None:
+        """Shorten a text to ``length`` tokens; without any it is gone."""
+        journal, block = self.journal, self.config.block
+        for digest in text.digests[length // block :]:
+            holders = tuple(t for t in self._by_digest[digest] if t is not text)
+            if holders:
+                journal.put(self._by_digest, digest, holders)
+            else:
+                journal.drop(self._by_digest, digest)
+                self._remember(digest)
+        self._owners.give_up(text.seq, length)
+        journal.set(text, "tokens", text.tokens[:length])
+        journal.set(text, "digests", text.digests[: length // block])
+        journal.set(text, "used", text.used[: -(-length // block)])
+        if length == 0:
+            left = {number: t for number, t in self._texts.items() if t is not text}
+            journal.set(self, "_texts", left)
+
+    def _remember(self, digest: bytes) -> None:
+        """Note that a block was evicted; of many, the latest are remembered."""
+        self.journal.put(self._evicted, digest, self._tick())
+        if len(self._evicted) > 2 * REMEMBERED_EVICTIONS:
+            latest = sorted(self._evicted.items(), key=lambda each: each[1])
+            self.journal.set(self, "_evicted", dict(latest[-REMEMBERED_EVICTIONS:]))
+
+    def _tick(self) -> int:
+        """The next moment."""
+        self.journal.set(self, "_clock", self._clock + 1)
+        return self._clock
+
+    def _touch(self, text: Text, length: int) -> None:
+        """Note the use of a text's beginning, in every text that has it too."""
+        clock = self._tick()
+        blocks = -(-length // self.config.block)
+        used = {text: [clock] * blocks + text.used[blocks:]}
+        for i, digest in enumerate(text.digests[:blocks]):
+            for other in self._by_digest[digest]:
+                used.setdefault(other, list(other.used))[i] = clock
+        for each, moments in used.items():
+            self.journal.set(each, "used", moments)
+
+    def _why_nothing(self, digests: list[bytes], namespace: str) -> str:
+        if digests and digests[0] in self._evicted:
+            return "it was evicted to make room"
+        if not any(t.namespace == namespace for t in self._texts.values()):
+            return f"no text is kept in namespace {namespace!r}"
+        return "no kept text begins with its first token"
+
+    def _why_not_longer(
+        self, text: Text, length: int, wanted: Tokens, digests: list[bytes]
+    ) -> tuple[str, ...]:
+        if length == len(wanted):
+            return ()
+        after = length // self.config.block
+        if after < len(digests) and digests[after] in self._evicted:
+            return (f"what followed the first {length} tokens was evicted to make room",)
+        if length == len(text.tokens):
+            return (
+                (f"the kept text ends after {length} tokens",) if length < len(wanted) - 1 else ()
+            )
+        return (f"token {length} is {wanted[length]} and in the kept text {text.tokens[length]}",)
+
+
+def checked_text(tokens: Sequence[int] | Tokens, namespace: object) -> Tokens:
+    """Return a text's tokens, int32 [n]; ParameterError unless they are ids, and the namespace a str."""
+    if not isinstance(namespace, str):
+        raise ParameterError("namespace", f"namespace must be a str, not {namespace!r}")
+    return token_ids(tokens)
+
+
+def _digests(tokens: Tokens, block: int, namespace: str) -> Iterator[bytes]:
+    """Per full block a digest of everything up to its end."""
+    digest = hashlib.blake2b(namespace.encode(), digest_size=16).digest()
+    for end in range(block, len(tokens) + 1, block):
+        piece = tokens[end - block : end].tobytes()
+        digest = hashlib.blake2b(digest + piece, digest_size=16).digest()
+        yield digest
+
+
+def _common(a: Tokens, b: Tokens) -> int:
+    """Length of the common beginning."""
+    n = min(len(a), len(b))
+    different = a[:n] != b[:n]
+    first = int(different.argmax()) if n else 0
+    return first if n and different[first] else n

@@ -1,0 +1,174 @@
+"""States of recurrent layers at boundaries of a text: one that begins like it goes on from there.
+
+A state cannot be cut, so a beginning is of use only where a state was kept.  While a text is computed,
+the states at multiples of a spacing are kept beside it; the spacing doubles as the text grows, so that a
+text has at most :data:`MOST` of them, and to them come the ends of texts that were kept (a prompt's, an
+answer's).  They are rows like all others, shared by all sequences and texts that have them.
+
+When their rows run out, the last state of the kept text whose end was not used for the longest time goes first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from aleator.cache.pools.recurrent import History, RecurrentPool, RecurrentShape, row_bytes
+from aleator.cache.pools.recurrent_batch import Run
+from aleator.cache.prefix.config import PrefixConfig
+from aleator.cache.prefix.index import PrefixIndex
+
+MOST = 32
+"""States of one text at multiples of its spacing; between half as many and so many once it is long."""
+ENDS = 4
+"""States of one text that are kept beside these: the latest ends of texts that were kept."""
+SPARE = 8
+"""Rows that are kept free, for the states of one step: nothing is given up before the step is over."""
+
+
+def kept_rows(prefix: PrefixConfig | None, n_seq_max: int, layers: Sequence[RecurrentShape]) -> int:
+    """Rows for such states: as many as ``prefix.bytes`` has room for, and as can be used."""
+    if prefix is None:
+        return 0
+    most = prefix.bytes // max(1, row_bytes(layers))
+    return min((prefix.texts + n_seq_max) * (MOST + ENDS), most)
+
+
+class KeptStates:
+    """The states of kept texts, and of those that may be kept one day.
+
+    In the cache's books the kept texts are sequences beyond the numbered ones, and beyond these again each
+    numbered sequence has one of the states at boundaries of its text.
+
+    Attributes:
+        index: finds texts by their tokens.
+        rows: rows that may be held so, within a step; a few less are, between steps.
+
+    """
+
+    def __init__(self, pool: RecurrentPool, index: PrefixIndex, rows: int) -> None:
+        self._pool, self.index, self.rows = pool, index, rows
+        self._spacing = index.config.spacing
+        self.limit = rows - min(SPARE, rows // 2)
+        self._first = pool.n_seq_max + index.config.texts
+        self.grown = False  # since the last trim
+
+    def number(self, seq: int) -> int:
+        """The number under which the states at boundaries of a sequence's text are kept."""
+        return self._first + seq
+
+    def of(self, seq: int) -> History:
+        """(row, position) of the states at boundaries of a sequence's text, ascending."""
+        return self._pool.states.history(self._first + seq)
+
+    def take(self, run: Run) -> None:
+        """Have a run leave its states at boundaries too."""
+        start, end = run.positions[0], run.positions[-1] + 1
+        spacing = self._spacing_at(end)
+        at = list(range(start // spacing * spacing + spacing, end + 1, spacing))
+        if not at or end - start != len(run.tokens):
+            return
+        room = self.rows - self.held()
+        while len(at) > room:
+            at = at[1::2]
+        pool, stores = self._pool, dict(run.stores)
+        fresh = iter(pool.free_rows(len(at)))
+        new = []
+        for length in at:
+            index = length - 1 - start
+            row = stores.setdefault(index, -1)
+            if row < 0:
+                row = stores[index] = next(fresh)
+            new.append((row, length - 1))
+        run.stores[:] = sorted(stores.items())
+        self._has_grown()
+        pool.states.change(
+            {self.number(s): (*self._thinned(self.of(s), end), *new) for s in run.owners}
+        )
+
+    def serves(self, text: int, length: int) -> int:
+        """The most of a text's first ``length`` tokens after which a state is kept."""
+        kept = self._pool.states.history(text)
+        return next((position + 1 for _, position in reversed(kept) if position < length), 0)
+
+    def holds(self, seq: int, length: int) -> bool:
+        """Whether a state of the sequence's first ``length`` tokens is held."""
+        newest = self._pool.states.history(seq)[-1:]
+        return any(position < length for _, position in self.of(seq)[:1]) or any(
+            position == length - 1 for _, position in newest
+        )
+
+    def adopt(self, text: int, seq: int, length: int) -> None:
+        """Let a sequence continue from a kept text's state after ``length`` tokens."""
+        kept = tuple(each for each in self._pool.states.history(text) if each[1] < length)
+        self._pool.states.change({seq: kept[-1:], self.number(seq): kept})
+
+    def held(self) -> int:
+        """How many rows are held so, those that a step under way has given up included."""
+        return self._pool.states.held(self._pool.n_seq_max)
+
+    def _has_grown(self) -> None:
+        """See to it that states are given up when the step is over: within it they may be needed again."""
+        if not self.grown:
+            self._pool.journal.set(self, "grown", True)
+            self._pool.journal.after_commit(self._pool.journal.run, self._trim)
+
+    def _trim(self) -> None:
+        """Give up states until the spare rows are free again."""
+        self._pool.journal.set(self, "grown", False)
+        states = self._pool.states.book()
+        while len(_rows(states, self._pool.n_seq_max)) > self.limit:
+            text = self._oldest(states)
+            if text is not None:
+                states[text] = states[text][:-1]
+            else:
+                text = max((s for s in states if s >= self._first), key=lambda s: len(states[s]))
+                states[text] = states[text][1::2]
+            self._pool.states.change({text: states[text]})
+
+    def hold(self, seq: int, text: int, length: int) -> None:
+        """Keep the states of a sequence's first ``length`` tokens, the last included, as those of ``text``."""
+        kept = [each for each in self.of(seq) if each[1] < length]
+        end = [each for each in self._pool.states.history(seq) if each[1] == length - 1]
+        if end and end[0] not in kept and self.held() < self.rows:
+            kept.append(end[0])
+        later = [each for each in self.of(seq) if each[1] >= length]
+        self._has_grown()
+        self._pool.states.change({
+            text: self._thinned(kept, length),
+            self.number(seq): self._thinned(kept, length) + tuple(later),
+        })  # fmt: skip
+
+    def give_up(self, text: int, length: int) -> None:
+        """Give up what stands for more than ``length`` tokens."""
+        kept = self._pool.states.history(text)
+        self._pool.states.change(
+            {text: kept[: bisect_left(kept, length, key=lambda each: each[1])]}
+        )
+
+    def _spacing_at(self, length: int) -> int:
+        """The spacing of a text of so many tokens."""
+        spacing = self._spacing
+        while length >= spacing * (MOST + 1):
+            spacing *= 2
+        return spacing
+
+    def _thinned(self, kept: History | list[tuple[int, int]], length: int) -> History:
+        """Those that a text of ``length`` tokens keeps: at multiples of its spacing, and the latest ends."""
+        spacing = self._spacing_at(length)
+        ends = [position for _, position in kept if (position + 1) % self._spacing][-ENDS:]
+        return tuple(each for each in kept if (each[1] + 1) % spacing == 0 or each[1] in ends)
+
+    def _oldest(self, states: dict[int, History]) -> int | None:
+        """The text whose last state was not used for the longest time."""
+        oldest = []
+        for text in self.index.numbers():
+            kept = states.get(text, ())
+            if kept and kept[-1][1] >= self.index.pinned(text):
+                oldest.append((self.index.used_at(text, kept[-1][1]), text))
+        return min(oldest)[1] if oldest else None
+
+
+def _rows(states: dict[int, History], first: int) -> set[int]:
+    """The rows that sequences from ``first`` on have."""
+    return {row for seq, kept in states.items() if seq >= first for row, _ in kept}

@@ -1,0 +1,188 @@
+"""The cells of a micro-batch as torch layers use them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator._native import Cells
+from aleator.cache.rows.rows import Rows
+from aleator.cache.storage.storage import Rows as Index
+
+
+class Seen(NamedTuple):
+    """Which cells T tokens attend to: lists in order of position, of which each sees a beginning.
+
+    Attributes:
+        cells: int32, the lists one after the other.
+        start: int64, where each begins, and the end of the last.
+        list: int32 [T], each token's list.
+        counts: int64 [T], how many of its cells the token sees.
+        deltas: int32, how far the listed cells' stored keys are behind them; None: nowhere.
+
+    """
+
+    cells: npt.NDArray[np.int32]
+    start: npt.NDArray[np.int64]
+    list: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int64]
+    deltas: npt.NDArray[np.int32] | None
+
+
+class View(NamedTuple):
+    """What one device needs to know.
+
+    Attributes:
+        slots: where the tokens' keys and values go.
+        rows: the cells that are read: those that any token sees, and no others, since a free cell may hold
+            anything, even NaN, and 0 * NaN is NaN.
+        mask: float32 [T, n], 0 where a token sees a cell, else -inf; None if all see all, or causal.
+        distances: int64 [n], how far the stored keys are behind their cells; None: nowhere.
+
+    """
+
+    slots: Index
+    rows: Index
+    mask: torch.Tensor | None
+    distances: torch.Tensor | None
+
+
+class CellTensors:
+    """The cells of a micro-batch as torch layers use them.
+
+    Attributes:
+        n: how many cells are read.
+        causal: without a mask, query t sees exactly the first t + 1 cells.
+        blind: some token sees no cell at all; its attention is 0.
+        raw: keys are stored as at position 0.
+
+    """
+
+    __slots__ = (
+        "_cells",
+        "_index",
+        "_rows",
+        "_seen",
+        "_slots",
+        "_views",
+        "blind",
+        "causal",
+        "n",
+        "raw",
+    )
+
+    def __init__(self, cells: Cells, rows: Rows, slots: npt.NDArray[np.int64], seen: Seen) -> None:
+        self._cells, self._rows, self._slots, self._seen = cells, rows, slots, seen
+        # One sequence is read in the order of its text; several as one set, cells they share once.
+        index = seen.cells if len(seen.start) == 2 else np.unique(seen.cells)
+        self._index, self.n = index.astype(np.int64), len(index)
+        t, counts = len(slots), seen.counts
+        self.blind = not counts.all()
+        triangle = len(seen.start) == 2 and t == self.n
+        self.causal = triangle and bool((counts == np.arange(1, t + 1)).all())
+        self.raw = rows.k_storage == "raw"
+        self._views: dict[torch.device, View] = {}
+
+    def device(self, layer: int) -> torch.device:
+        """Where a layer's keys and values are."""
+        return self._rows.devices[layer]
+
+    def mask(self, layer: int) -> torch.Tensor | None:
+        """float32 [T, n] on the layer's device, 0 or -inf; None if all see all, or causal."""
+        return self._view(layer).mask
+
+    def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Store keys [T, G, D] and values [T, G, Dv] of the micro-batch's tokens."""
+        slots = self._view(layer).slots
+        self._rows.keys.write(layer, slots, k)
+        self._rows.values.write(layer, slots, v)
+
+    def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys [n, G, D] and values [n, G, Dv]; in their stored types, and views, where possible."""
+        view = self._view(layer)
+        k = self._rows.keys.read(layer, view.rows)
+        if view.distances is not None and self._rows.rotate is not None:
+            k = k.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+            k = self._rows.rotate(layer, k, view.distances)
+        return k, self._rows.values.read(layer, view.rows)
+
+    def _view(self, layer: int) -> View:
+        device = self._rows.devices[layer]
+        view = self._views.get(device)
+        if view is None:
+            view = self._views[device] = self._make(device)
+        return view
+
+    def _make(self, device: torch.device) -> View:
+        index, rows = self._index, self._rows
+        top = self._cells.top
+        distances = None
+        if self._seen.deltas is not None:
+            moved = self._cells.positions[:top][index] - rows.key_positions[:top][index]
+            distances = torch.from_numpy(moved.astype(np.int64)).to(device)
+        return View(
+            _index(self._slots, device), _index(index, device), self._mask(device), distances
+        )
+
+    def _mask(self, device: torch.device) -> torch.Tensor | None:
+        """Made on the device, from a few numbers per token and per cell."""
+        seen, t, n = self._seen, len(self._slots), self.n
+        if self.causal or (len(seen.start) == 2 and bool((seen.counts == n).all())):
+            return None
+        counts = torch.from_numpy(seen.counts).to(device)
+        if len(seen.start) == 2:
+            visible = torch.arange(n, device=device) < counts[:, None]
+        else:
+            # rank[i, j]: which of list i's cells j is, counted from 0; past every count if none.
+            rank = np.full((len(seen.start) - 1, n), np.iinfo(np.int64).max)
+            for i, (a, b) in enumerate(zip(seen.start[:-1], seen.start[1:], strict=True)):
+                rank[i, np.searchsorted(self._index, seen.cells[a:b])] = np.arange(b - a)
+            lists = torch.from_numpy(seen.list.astype(np.int64)).to(device)
+            visible = torch.from_numpy(rank).to(device)[lists] < counts[:, None]
+        mask = torch.zeros(t, n, device=device)
+        return mask.masked_fill_(~visible, -torch.inf)
+
+
+class WindowTensors(CellTensors):
+    """The cells of a micro-batch as layers with a window use them with torch."""
+
+    __slots__ = ("_far", "_triangle")
+
+    def __init__(
+        self,
+        cells: Cells,
+        rows: Rows,
+        slots: npt.NDArray[np.int64],
+        seen: Seen,
+        positions: npt.NDArray[np.int32],
+        window: int,
+        sinks: int,
+    ) -> None:
+        super().__init__(cells, rows, slots, seen)
+        held = torch.from_numpy(cells.positions[self._index])
+        far = torch.from_numpy(positions)[:, None] - held[None, :] >= window
+        far &= held[None, :] >= sinks
+        self._far = far if bool(far.any()) else None
+        self._triangle = self.causal
+        self.causal = self.causal and self._far is None
+
+    def _mask(self, device: torch.device) -> torch.Tensor | None:
+        mask = super()._mask(device)
+        if self._far is None:
+            return mask
+        if mask is None:
+            mask = torch.zeros(self._far.shape, device=device)
+            if self._triangle:
+                mask.fill_(-torch.inf).triu_(1)
+        return mask.masked_fill_(self._far.to(device), -torch.inf)
+
+
+def _index(cells: npt.NDArray[np.int64], device: torch.device) -> Index:
+    """An unbroken ascending run as a slice, which is read without a copy."""
+    n = len(cells)
+    if n and cells[-1] - cells[0] == n - 1 and (n < 3 or bool((np.diff(cells) == 1).all())):
+        return slice(int(cells[0]), int(cells[0]) + n)
+    return torch.from_numpy(cells).to(device)

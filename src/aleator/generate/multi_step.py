@@ -1,0 +1,354 @@
+"""Multi-step decoding: several decode steps with their draws, without a host round trip.
+
+Positions, counts and ends are kept in tensors on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator.cache.cells.plan import Plan
+from aleator.cache.pools.hybrid import HybridPool
+from aleator.core.errors import ParameterError
+from aleator.device.backends.backend import Launches
+from aleator.device.chain import DeviceChain
+from aleator.device.selection import captures_graphs
+from aleator.generate.batch import Batch
+from aleator.generate.context import Context
+from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs
+from aleator.generate.reserved_cells import ReservedCells
+from aleator.models.layers.layer import Pass
+
+MOST_STEPS = 4096
+"""Steps of a run at most."""
+
+
+def _no_logprobs(token: int, top: int, token_bytes: Callable[[int], bytes]) -> Logprobs:
+    raise ParameterError("logprobs", "the device chain was made without logprobs")
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Where one sequence stands.
+
+    Attributes:
+        row: of the chain.
+        seq: of the cache, which holds positions 0 to ``pos`` - 1.
+        token: the token drawn last, not decoded yet.
+        pos: its position.
+        limit: tokens to draw at most, 1 or more.
+        heeds_ends: an end-of-generation token ends it.
+
+    """
+
+    row: int
+    seq: int
+    token: int
+    pos: int
+    limit: int
+    heeds_ends: bool = True
+
+
+@dataclass
+class Drawn:
+    """What came of a feed: the tokens drawn, each with what the chain's report says of it.
+
+    All but the last are in the cache, and so is the feed's own.
+
+    Attributes:
+        tokens: in the order in which they were drawn.
+        logprobs: of each; empty without a report.
+        top_ids: of each, the most probable tokens.
+        top_logprobs: of these.
+        failed: after the last of them there was no token that may be drawn.
+
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    top_ids: list[list[int]] = field(default_factory=list)
+    top_logprobs: list[list[float]] = field(default_factory=list)
+    failed: bool = False
+
+    def logprobs_of(self, i: int) -> LogprobsOf:
+        """Those of token ``i``, where the chain reports them."""
+        if not self.logprobs:
+            return _no_logprobs
+        return partial(reported_logprobs, self.logprobs[i], self.top_ids[i], self.top_logprobs[i])
+
+
+class DecodeLoop:
+    """Decodes and draws up to ``multi_step`` tokens per sequence before the host sees any.
+
+    The cells of all steps are reserved first.  Tokens, positions, counts, and whether a row has ended, are
+    tensors that every step reads and writes.  A row that has ended repeats its last step, which changes
+    nothing.  Cells that were reserved and not used are given back at the end.  With ``capture`` a step is
+    captured in a CUDA graph once for every padded number of cells, and replayed.  Without it the same
+    operations run one by one.
+
+    For equal logits the tokens are those of single steps.  The logits may differ in their last bits, as between
+    any batch shapes.
+
+    Args:
+        context: of a model whose layers have attention over everything, all on one device.
+        chain: a row per sequence, none with a part on the host; its rows have accepted the texts.
+        multi_step: steps of a run at most, 1 to 4096.
+        n_vocab: tokens, the first of a row of logits.
+        ends: end-of-generation tokens.
+        capture: None: where graphs have passed their checks (:mod:`aleator.device.selection`).
+
+    Raises:
+        ParameterError: a model, a chain or a cache with which this cannot be.
+
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        chain: DeviceChain,
+        multi_step: int,
+        *,
+        n_vocab: int,
+        ends: Iterable[int] = (),
+        capture: bool | None = None,
+    ) -> None:
+        check_steps(multi_step)
+        check_model(context)
+        if chain.kernels == "host":
+            raise ParameterError(
+                "kernels",
+                "multi_step needs a chain on the device: make it with kernels='torch' or 'triton', not 'host'",
+            )
+        cache, decoder = context.cache, context.decoder
+        device, batch = decoder.device, chain.max_batch
+        self.context, self.chain = context, chain
+        self.multi_step, self.n_vocab = multi_step, n_vocab
+        self.capture = captures_graphs(device) if capture is None else capture
+        self.cells = ReservedCells(cache, batch)
+        self._highest = context.n_ctx - 1
+        decoder.rotary.angles(torch.zeros(1, dtype=torch.int64, device=device), self._highest)
+
+        def integers(*shape: int) -> torch.Tensor:
+            return torch.zeros(*shape, dtype=torch.int64, device=device)
+
+        self._slots = integers(batch, multi_step)
+        self._token, self._position, self._offset = (integers(batch) for _ in range(3))
+        self._seen, self._left, self._drawn = (integers(batch) for _ in range(3))
+        self._stopped, self._failed, self._heeds = (integers(batch).bool() for _ in range(3))
+        self._is_end = torch.zeros(n_vocab, dtype=torch.bool, device=device)
+        self._is_end[list(ends)] = True
+        # Column multi_step takes what rows say that have ended.
+        self._out = integers(batch, multi_step + 1)
+        report, top = chain.report, chain.report.top_ids.shape[1]
+        self._reports = len(report.logprobs) > 0
+        logged = multi_step + 1 if self._reports else 0
+        self._logprobs = torch.zeros(batch, logged, dtype=torch.float64, device=device)
+        self._top_ids = integers(batch, logged, top)
+        self._top_logprobs = torch.zeros(batch, logged, top, dtype=torch.float64, device=device)
+        self._graphs: dict[tuple[tuple[int, bool], Launches], torch.cuda.CUDAGraph] = {}
+
+    def run(self, feeds: Sequence[Feed]) -> list[Drawn]:
+        """Decode the feeds' tokens and draw up to ``multi_step`` more each.
+
+        A row may come to a step in which no token may be drawn.  It ends there, and keeps the tokens that it
+        has drawn before: see :attr:`Drawn.failed`.
+
+        Returns:
+            What came of each feed.
+
+        Raises:
+            CacheFull: not enough cells to reserve; cache and chain are as they were, whatever is raised.
+
+        """
+        if not feeds:
+            return []
+        cache, steps = self.context.cache, [min(self.multi_step, feed.limit) for feed in feeds]
+        batch = Batch()
+        for feed, n in zip(feeds, steps, strict=True):
+            for pos in range(feed.pos, feed.pos + n):
+                batch.add(feed.token, pos, [feed.seq], logits=False)
+        mark = self.chain.mark()
+        try:
+            with torch.inference_mode():
+                found: list[Drawn] = cache.journal.run(self._decode, feeds, steps, batch)
+        except BaseException:
+            self.chain.back(mark)
+            raise
+        return found
+
+    def _decode(self, feeds: Sequence[Feed], steps: Sequence[int], batch: Batch) -> list[Drawn]:
+        """Decode all steps and draw, then give back the cells that were not used."""
+        cache, plan = self.context.cache, self._plan(batch)
+        cache.pool.prepare(plan)
+        slots = np.empty(len(batch), np.int64)
+        for part in cache.pool.carried_out(plan):
+            slots[part.tokens] = part.slots
+        self.cells.clear(slots)
+        self._load(feeds, steps, np.split(slots, np.cumsum(steps)[:-1]))
+        counts = [0] * self.chain.max_batch
+        for feed, n in zip(feeds, steps, strict=True):
+            counts[feed.row] = n
+        self._go(counts)
+        found = self._found(feeds)
+        for feed, drawn in zip(feeds, found, strict=True):
+            cache.seq_rm(feed.seq, feed.pos + len(drawn.tokens), -1)
+        return found
+
+    def _plan(self, batch: Batch) -> Plan:
+        plan = self.context.cache.plan(batch, n_ubatch=len(batch))
+        if not isinstance(plan, Plan) or plan.extras is not None:
+            raise ParameterError(
+                "multi_step",
+                "multi_step needs a cache that keeps nothing of a token but its position: give multi_step=1",
+            )
+        return plan
+
+    def _load(
+        self, feeds: Sequence[Feed], steps: Sequence[int], slots: Sequence[npt.NDArray[np.int64]]
+    ) -> None:
+        """Fill the tensors; rows without a feed repeat the first one's."""
+        size, lists = self.chain.max_batch, []
+        source = [0] * size
+        for i, feed in enumerate(feeds):
+            source[feed.row] = i
+            lists.append(self.context.cache.cells.seq_cell_list(feed.seq))
+        rows = [feed.row for feed in feeds]
+        self.cells.take(lists, source)
+        self.cells.source.copy_(torch.tensor([rows[i] for i in source]))
+        table = np.zeros((size, self.multi_step), np.int64)
+        for row, i in enumerate(source):
+            table[row] = slots[i][-1]
+            table[row, : steps[i]] = slots[i]
+        self._slots.copy_(torch.from_numpy(table))
+        for tensor, values in (
+            (self._token, [feed.token for feed in feeds]),
+            (self._position, [feed.pos for feed in feeds]),
+            (self._seen, [len(cells) - n + 1 for cells, n in zip(lists, steps, strict=True)]),
+            (self._left, steps),
+        ):
+            tensor.copy_(torch.tensor([values[i] for i in source]))
+        self._heeds.copy_(torch.tensor([feeds[i].heeds_ends for i in source]))
+        self._stopped.copy_(torch.tensor([row not in rows for row in range(size)]))
+        for tensor in (self._offset, self._drawn, self._failed):
+            tensor.zero_()
+
+    def _go(self, counts: Sequence[int]) -> None:
+        """As many steps as the row with the most tokens to come needs."""
+        if not self.capture:
+            for _ in range(max(counts)):
+                self._step()
+            return
+        launches = self.chain.launches(self.chain.max_batch)
+        key = self.cells.shape, launches
+        if key not in self._graphs:
+            with self._current():
+                self._graphs[key] = self._captured()
+        graph = self._graphs[key]
+        self.chain.before_replays(counts, launches=launches)
+        with self._current():
+            for _ in range(max(counts)):
+                graph.replay()
+
+    def _current(self) -> AbstractContextManager[object]:
+        """Makes the model's device the current one, on which graphs are captured."""
+        device = self._token.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        """A graph of one step."""
+        current = torch.cuda.current_stream(self._token.device)
+        aside = torch.cuda.Stream(self._token.device)  # type: ignore[no-untyped-call]
+        aside.wait_stream(current)
+        with torch.cuda.stream(aside):  # libraries set themselves up; no row draws
+            stopped = self._stopped.clone()
+            self._stopped.fill_(True)
+            self._step()
+            self._stopped.copy_(stopped)
+        current.wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step()
+        return graph
+
+    def _step(self) -> None:
+        """Decode every row's token, draw the next, and move on: the same operations whatever comes of it."""
+        slot = self._slots.gather(1, self._offset.unsqueeze(1)).squeeze(1)
+        self.cells.begin(slot, self._seen + self._offset)
+        decoder, context = self.context.decoder, self.context
+        batch = Pass(self._position, self._highest, self.cells, context.flash_attn)
+        logits = decoder.compute(self._token, batch)[:, : self.n_vocab]
+        live = ~self._stopped
+        new = self.chain.sample(logits, live=live)
+        drew = new >= 0
+        at = torch.where(drew, self._drawn, self.multi_step)
+        self._log(at, new)
+        self._failed.logical_or_(live & ~drew)
+        self._drawn.add_(drew)
+        self._left.sub_(drew.to(torch.int64))
+        ended = self._is_end[new.clamp(min=0)] & self._heeds
+        self._stopped.logical_or_(~drew | ended | (self._left <= 0))
+        moves = ~self._stopped
+        self._token.copy_(torch.where(moves, new, self._token))
+        self._position.add_(moves)
+        self._offset.add_(moves)
+        for tensor in (self._token, self._position, self._offset):
+            tensor.copy_(tensor.index_select(0, self.cells.source))
+
+    def _log(self, at: torch.Tensor, new: torch.Tensor) -> None:
+        at = at.unsqueeze(1)
+        self._out.scatter_(1, at, new.unsqueeze(1))
+        if self._reports:
+            report = self.chain.report
+            self._logprobs.scatter_(1, at, report.logprobs.unsqueeze(1))
+            wide = at.unsqueeze(2).expand(-1, -1, self._top_ids.shape[2])
+            self._top_ids.scatter_(1, wide, report.top_ids.unsqueeze(1))
+            self._top_logprobs.scatter_(1, wide, report.top_logprobs.unsqueeze(1))
+
+    def _found(self, feeds: Sequence[Feed]) -> list[Drawn]:
+        """The one time that something comes from the device."""
+        counts, out, failed = self._drawn.tolist(), self._out.tolist(), self._failed.tolist()
+        logged = [t.tolist() for t in (self._logprobs, self._top_ids, self._top_logprobs)]
+        found = []
+        for row in (feed.row for feed in feeds):
+            n = counts[row]
+            logprobs, ids, others = (each[row][:n] for each in logged)
+            found.append(Drawn(out[row][:n], logprobs, ids, others, failed[row]))
+        return found
+
+
+def check_steps(multi_step: int) -> None:
+    """Refuse a number of steps that there cannot be."""
+    if (
+        isinstance(multi_step, bool)
+        or not isinstance(multi_step, int)
+        or not 1 <= multi_step <= MOST_STEPS
+    ):
+        raise ParameterError(
+            "multi_step",
+            f"multi_step={multi_step!r} is out of range: give a number of steps, 1 to {MOST_STEPS}",
+        )
+
+
+def check_model(context: Context) -> None:
+    """Refuse a model whose steps cannot be made ahead."""
+    cache, decoder = context.cache, context.decoder
+    what = "recurrent states" if decoder.recurrent else ""
+    if not what and isinstance(cache.pool, HybridPool):
+        what = "sliding windows or recurrent states in some of its layers"
+    if what:
+        raise ParameterError(
+            "multi_step",
+            f"multi_step needs a model whose layers all have attention over the whole text; this one "
+            f"({decoder.config.architecture}) has {what}: give multi_step=1",
+        )
+    if any(device != decoder.device for device in cache.devices):
+        raise ParameterError(
+            "offload_kqv", "multi_step needs the cache on the model's device: give offload_kqv=True"
+        )
