@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,18 @@ import pytest
 if TYPE_CHECKING:
     from aleator import LanguageModel
     from aleator.models.decoder import Decoder
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Bring coverage's trace function back after tests that have one of their own."""
+    tracing = sys.gettrace()
+    try:
+        yield
+    finally:
+        if sys.gettrace() is not tracing:
+            sys.settrace(tracing)
+
 
 MakeDecoder = Callable[[str], "Decoder"]
 

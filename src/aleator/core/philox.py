@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     MIROSTAT = 4
     MIROSTAT_V2 = 5
     ADAPTIVE_P = 6
+    USER = 7
 
 
 def philox4x32(counter: tuple[int, int, int, int], key: int) -> tuple[int, int, int, int]:

@@ -8,15 +8,15 @@ from time import perf_counter
 
 import torch
 
-from aleator.core.errors import ParameterError
+from aleator.core.errors import LogitsError, ParameterError
 from aleator.generate.batch import Batch
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
 from aleator.generate.drawing import DeviceDrawing, Turn, make_drawing
 from aleator.generate.generation import Generation
 from aleator.generate.logprobs import LogprobsOf
+from aleator.generate.multi_step import DecodeLoop, Feed
 from aleator.generate.prefixes import Prefixes
-from aleator.generate.replay import DecodeLoop, Feed
 from aleator.generate.request import Request
 from aleator.generate.slot import Slot
 
@@ -221,7 +221,8 @@ class Run:
                 limit = min(limit, wanted - len(slot.completion.tokens))
             heeds = not slot.request.params.ignore_eos
             feeds.append(Feed(slot.seq, slot.seq, slot.drawn, len(slot.tokens), limit, heeds))
-        for slot, drawn in zip(slots, loop.run(feeds), strict=True):
+        found = loop.run(feeds)
+        for slot, drawn in zip(slots, found, strict=True):
             for i, token in enumerate(drawn.tokens):
                 if slot.completion.done:  # by a stop string
                     loop.chain.rollback(slot.seq, len(drawn.tokens) - i)
@@ -231,6 +232,11 @@ class Run:
                 self.stats.decode_tokens += 1
                 slot.chain.accept(token, generated=True)
                 self._feed(slot, token, drawn.logprobs_of(i))
+        for slot, drawn in zip(slots, found, strict=True):
+            if drawn.failed and not slot.completion.done:
+                raise LogitsError(
+                    f"sequence {slot.seq}: no token that may be drawn has a finite logit"
+                )
 
     def _forced(self, slot: Slot) -> list[int]:
         """Tokens that are likely to be drawn next, since a constraint forces their text."""
