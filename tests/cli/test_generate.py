@@ -162,6 +162,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "mirostat": (1, ""),
     "repetition_under_grammar": ("none", "--repeat-penalty 1000 --regex [a-z]+"),
     "allowed_token_ids": ([40, 50, 199], ""),
+    "stop_token_ids": ([199], ""),
     "min_tokens": (3, "--logit-bias 0+1000"),
     "bad_words": (["GRUMIO"], ""),
     "no_repeat_ngram_size": (1, ""),

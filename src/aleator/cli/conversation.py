@@ -160,7 +160,7 @@ class Conversation:
             options=self._options,
             n_keep=int(tokens[0] == model.vocab.bos),
         )
-        slot = model.slot(request, self.chain)
+        slot = model.slots.with_chain(request, self.chain)
         self._run = Run(self._context, [slot], model.vocab, model.n_ctx, self._progress)
         self.messages = messages
         return self._run.generations[0]

@@ -37,14 +37,12 @@ class Run:
 
     Args:
         context: has a sequence for every slot, which are empty, and cells as :func:`cells_needed` says.
-        slots: what to make; slot i becomes sequence i.
+        slots: what to make; slot i becomes sequence i.  The first one's options say where all tokens are
+            drawn (``sampling_device``: see :func:`make_drawing`) and how many before the host hears of them
+            (``multi_step``: see :class:`DecodeLoop`; what was drawn after a stop string is taken back).
         detokenizer: the vocabulary: how many tokens there are, and which of them end a generation.
         n_ctx: positions that one sequence may use.
         progress: told of the prefill.
-        sampling_device: where tokens are drawn, "host", "device" or "auto": see :func:`make_drawing`.
-        multi_step: tokens of each completion that the device decodes and draws before the host hears of
-            them (:class:`DecodeLoop`), where it draws; pieces of text come in runs then, and what was
-            drawn after a stop string is taken back.
         prefixes: prompts are computed only from where they diverge from one of these, and what was
             computed is kept among them when its completion ends.  None: those of the context's cache.
 
@@ -62,8 +60,6 @@ class Run:
         n_ctx: int,
         progress: Progress | None = None,
         *,
-        sampling_device: str = "host",
-        multi_step: int = 1,
         prefixes: Prefixes | None = None,
     ) -> None:
         for seq, slot in enumerate(slots):
@@ -75,7 +71,10 @@ class Run:
         self._prefixes: Prefixes = context.cache if prefixes is None else prefixes
         self._prefilled = False
         self._n_tokens = len(detokenizer)
-        self._drawing = make_drawing(slots, sampling_device, context.device, self._n_tokens, n_ctx)
+        options, n_tokens = slots[0].request.options, self._n_tokens
+        multi_step = options.multi_step
+        where, device = options.sampling_device, context.device
+        self._drawing = make_drawing(slots, where, device, n_tokens, n_ctx)
         self._loop: DecodeLoop | None = None
         if multi_step != 1:
             if not isinstance(self._drawing, DeviceDrawing):
