@@ -23,7 +23,7 @@ class SamplingKeywords(TypedDict, total=False):
     stop_token_ids: Iterable[int]
     """Tokens that end a generation, beside the vocabulary's; may be repeated."""
 
-    logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Mapping[int | str, float] | Iterable[tuple[int | str, float]]
     """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
     '" the"-2'; may be repeated."""
 
@@ -338,7 +338,7 @@ class BatchKeywords(TypedDict, total=False):
     stop_token_ids: Iterable[int]
     """Tokens that end a generation, beside the vocabulary's; may be repeated."""
 
-    logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Mapping[int | str, float] | Iterable[tuple[int | str, float]]
     """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
     '" the"-2'; may be repeated."""
 

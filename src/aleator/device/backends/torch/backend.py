@@ -75,8 +75,6 @@ class TorchBackend:
     def set_row(self, row: int, chain: SamplerChain) -> None:
         """Places are added if the chain's order needs them."""
         history = chain.history
-        for token in history:
-            self.options.check_token(token)
         if len(history) > self.options.max_tokens:
             raise ParameterError(
                 "max_tokens",
