@@ -619,8 +619,9 @@ class ContextKeywords(TypedDict, total=False):
     fit n_ubatch (not for models with windows or states) (default: on)."""
 
     split: str | None
-    """How batches are cut (aleator.cache.split) (simple or equal or sequence; default: llama.cpp's
-    choice: equal with policy='streams' and for models with attention and states, else simple)."""
+    """How batches are cut (aleator.cache.cells.split) (simple or equal or sequence; default:
+    llama.cpp's choice: equal with policy='streams' and for models with attention and states, else
+    simple)."""
 
     lock_timeout: float | None
     """Seconds to wait for another thread that uses the context, before it is an error (0 or more;
@@ -704,8 +705,9 @@ class LoadKeywords(TypedDict, total=False):
     """Threads for more than one token (1 or more; default: like n_threads)."""
 
     split: str | None
-    """How batches are cut (aleator.cache.split) (simple or equal or sequence; default: llama.cpp's
-    choice: equal with policy='streams' and for models with attention and states, else simple)."""
+    """How batches are cut (aleator.cache.cells.split) (simple or equal or sequence; default:
+    llama.cpp's choice: equal with policy='streams' and for models with attention and states, else
+    simple)."""
 
     lock_timeout: float | None
     """Seconds to wait for another thread that uses the context, before it is an error (0 or more;
