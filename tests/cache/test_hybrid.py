@@ -239,7 +239,10 @@ class Pools(RuleBasedStateMachine):
                 text = self.texts[seq] if seq < 3 else kept[seq]
                 for row, position in history:
                     assert int(self.states.ssm[0][row]) == hashed(text[: position + 1])
-            assert books.held() <= books.limit
+            self._bounded(books)
+
+    def _bounded(self, books: Any) -> None:
+        assert books.held() <= books.limit
 
     def _holds(self, pool: Any, seq: int, text: list[int], least: range) -> None:
         cells = pool.cells.seq_cell_list(seq)

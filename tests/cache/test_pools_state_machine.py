@@ -44,7 +44,9 @@ class SteppedPools(Pools):
     def commit(self) -> None:
         before = self.seen()
         self.open.pop()[0].__exit__(None, None, None)
-        assert self.seen() == before
+        # States of cached prefixes beyond their limit go at the end of the outermost step.
+        same = 4 if self.open else 3
+        assert self.seen()[:same] == before[:same]
 
     @precondition(lambda self: self.open)
     @rule(cancelled=st.booleans())
@@ -97,6 +99,10 @@ class SteppedPools(Pools):
     def keep(self, seq: int, length: int) -> None:
         self._counted()
         self._interrupted(lambda: super(SteppedPools, self).keep(seq, length))
+
+    def _bounded(self, books: Any) -> None:
+        if not self.open:  # rows that an open step would bring back are held beside the others
+            super()._bounded(books)
 
     def _counted(self) -> None:
         type(self).counted += 1
