@@ -35,7 +35,8 @@ def compile_gbnf(
         text: The grammar.
         root: The rule to begin with.
         vocabulary: A ``Vocabulary``, or a tokenizer, which can also say what ``<text>`` in a grammar is when
-            that is no special token; or anything with ``len``, ``token_bytes(id)``, ``eog`` and ``ids`` (text -> id).
+            that is no special token; or anything with ``len``, ``token_bytes(id)``, ``eog`` and ``ids``
+            (text -> id).
         trigger_patterns: Everything is allowed until one of these regular expressions matches, or
         trigger_tokens: one of these tokens comes.
 
