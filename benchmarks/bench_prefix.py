@@ -27,9 +27,8 @@ from aleator.cache import (
     PrefixConfig,
     RecurrentCache,
     RecurrentShape,
-    WindowCache,
 )
-from aleator.cache.window import window_capacity
+from aleator.cache.pools.window import WindowPool, window_capacity
 from aleator.generate import Batch
 
 N_CTX, N_UBATCH = 8192, 512
@@ -53,12 +52,12 @@ class Model:
             shape, window = LayerShape(1, 256, 256), 512
             cell = sum(KVCache.bytes_for([shape] * 15, 1))
             cells = window_capacity(window, N_CTX, 1, N_UBATCH) + config.bytes // cell
-            self.window = WindowCache(
+            self.window = WindowPool(
                 [shape] * 15,
                 min(N_CTX, cells),
                 window=window,
-                n_seq_max=1 + config.texts,
-                expendable=1,
+                n_seq_max=1,
+                n_kept=config.texts,
             )
             self.cache = HybridCache([shape] * 3, N_CTX, window=self.window, **own)
         else:
@@ -87,9 +86,8 @@ class Model:
         if self.states is not None:
             return int(self.states.kept.held() * self.row)
         held = 0
-        for pool in (self.cache, self.window):
-            if pool is not None:
-                held += pool.used * (pool.keys.nbytes + pool.values.nbytes) // pool.size
+        for pool in self.cache.pools:
+            held += pool.used * (pool.bytes_k + pool.bytes_v) // pool.cells.size
         return held
 
 
