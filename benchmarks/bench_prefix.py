@@ -1,4 +1,4 @@
-"""Tokens that kept texts save, and the memory they hold, for caches of models of three kinds.
+"""Tokens that cached prefixes save, and the memory they hold, for caches of models of three kinds.
 
     python benchmarks/bench_prefix.py                  table into benchmarks/results/
     python benchmarks/bench_prefix.py --no-write
@@ -82,7 +82,7 @@ class Model:
         return len(prompt) - found
 
     def held(self) -> int:
-        """Bytes of what the kept texts have."""
+        """Bytes of what the cached prefixes have."""
         if self.states is not None:
             return int(self.states.kept.held() * self.row)
         held = 0
@@ -166,7 +166,7 @@ def main() -> None:
 - date: {date.today()}
 - command: {shlex.join(["python", *sys.argv])}
 - n_ctx {N_CTX:,}, block {config.block}, spacing {config.spacing}, f16 keys and values, float32 states; without
-  kept texts all prompt tokens are prefilled
+  cached prefixes all prompt tokens are prefilled
 - `bytes` of PrefixConfig, {config.bytes / 2**20:.0f} MiB by default, is for states or more window cells
 - held: at the end, by the texts that are kept, keys and values of layers that see everything included
 

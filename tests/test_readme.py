@@ -13,9 +13,10 @@ from aleator.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+EXECUTED = ("chain-state", "device", "kv-cache", "reproducibility", "tutorial")
 BLOCKS = [
     block
-    for name in ("README.md", "docs/kv-cache.md", "docs/device.md")
+    for name in ("README.md", *(f"docs/{stem}.md" for stem in EXECUTED))
     for block in re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
 ]
 
@@ -31,6 +32,12 @@ def test_python_blocks_run(block: str, tmp_path: Path, monkeypatch: pytest.Monke
         assert printed.getvalue().splitlines() == expected
     else:
         assert printed.getvalue()
+
+
+def test_the_index_names_every_page() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    linked = set(re.findall(r"\]\(([a-z0-9-]+\.md)\)", (ROOT / "docs/README.md").read_text()))
+    assert pages == linked
 
 
 def test_every_command_is_shown_and_exists() -> None:

@@ -250,7 +250,7 @@ class Comparison:
         return wrong or self.compare()
 
     def verbs(self, op: list[Any]) -> list[list[Any]]:
-        """A division as shifts of one position each, since llama.cpp turns keys the wrong way by it."""
+        """A division as shifts of one position each, since llama.cpp rotates keys the wrong way by it."""
         if op[0] != "div":
             return [op]
         _, seq, p0, p1, divisor = op

@@ -135,7 +135,7 @@ def script(llama: LlamaCpp, shifts: bool) -> Iterator[tuple[str, Floats]]:
     m.llama_memory_seq_rm(memory, 2, 8, -1)
     yield "copied", llama.decode([(6, 11, [0]), (8, 8, [2])])
     m.llama_memory_seq_rm(memory, 2, -1, -1)
-    # llama.cpp's seq_div turns keys the wrong way; so position by position.
+    # llama.cpp's seq_div rotates keys the wrong way; so position by position.
     for p in range(1, 12):
         m.llama_memory_seq_add(memory, 0, p, p + 1, p // 2 - p)
     yield "divided", llama.decode([(4, 6, [0])])

@@ -67,7 +67,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   }
 }
 
-// A key behind its position by d meets the query turned back by d instead of being turned itself:
+// A key behind its position by d meets the query rotated back by d instead of being rotated itself:
 // nothing stored is written, so shifts add no rounding however many there are.
 void DecoderStep::find_parts(const Seen& seen, const Rotation& rotation, Turned& turned) {
   auto& deltas = turned.deltas;

@@ -26,9 +26,11 @@ class Penalties : public Cloned<Penalties> {
       float* z = c.edit(token);
       if (!z) continue;
       const auto count = window_.count(token);
-      if (const int32_t times = prompt_repeats_ ? count.all : count.generated)
-        for (int32_t i = per_occurrence_ ? times : 1; i; --i)
-          *z = *z > 0 ? *z / repetition_ : *z * repetition_;
+      if (const int32_t times = prompt_repeats_ ? count.all : count.generated) {
+        *z = *z > 0 ? *z / repetition_ : *z * repetition_;
+        if (per_occurrence_) [[unlikely]]
+          for (int32_t i = 1; i < times; ++i) *z = *z > 0 ? *z / repetition_ : *z * repetition_;
+      }
       if (const int32_t times = prompt_counts_ ? count.all : count.generated) {
         const float by_count = static_cast<float>(times) * frequency_;
         *z = *z - (by_count + presence_);

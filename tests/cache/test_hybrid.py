@@ -1,4 +1,4 @@
-"""Caches of several pools: random edits, failures and kept texts against the texts that they stand for."""
+"""Caches of several pools: random edits, failures and cached prefixes against the texts that they stand for."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Pools(RuleBasedStateMachine):
     """A key is its token, a state a hash of its text; so what a cell or row stands for can be read from it."""
 
     windowed = stateful = keeps = True
-    room = 0  # more window cells for kept texts
+    room = 0  # more window cells for cached prefixes
     policy = "unified"
 
     def __init__(self) -> None:

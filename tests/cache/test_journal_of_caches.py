@@ -36,7 +36,7 @@ def context(decoder: Decoder, n_ctx: int = 100, **options: Any) -> Context:
 
 
 def texts(ctx: Context) -> list[Any]:
-    """The kept texts, all that the index knows of them."""
+    """The cached prefixes, all that the index knows of them."""
     return [(t.seq, t.tokens.tolist(), list(t.used), t.digests) for t in ctx.cache.prefix or ()]
 
 

@@ -1,4 +1,4 @@
-"""Decoding in a cache that is full of kept texts: plans and steps evict alike, and nothing leaks."""
+"""Decoding in a cache that is full of cached prefixes: plans and steps evict alike, and nothing leaks."""
 
 from __future__ import annotations
 

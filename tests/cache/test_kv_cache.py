@@ -96,7 +96,7 @@ def test_without_rotation_positions_stay() -> None:
 
 
 def kept() -> KVCache:
-    """Two kept texts, the first also held by sequence 0."""
+    """Two cached prefixes, the first also held by sequence 0."""
     cache = KVCache(SMALL, 64, n_seq_max=2, rotate=lambda layer, k, d: k, prefix=PrefixConfig(4, 4))
     for seq, tokens in enumerate(([1, 2, 3, 4, 5, 6], [1, 2, 3, 9])):
         reused = cache.reuse(seq, tokens)
@@ -123,7 +123,7 @@ def test_kept_texts_stay_until_something_else_needs_the_cells() -> None:
     with pytest.raises(CacheFull) as caught, cache.step() as step:
         step.make_room(65)
     assert (caught.value.needed, caught.value.free, caught.value.evictable) == (65, 60, 4)
-    assert "4 of kept texts" in str(caught.value)
+    assert "4 of cached prefixes" in str(caught.value)
     assert cache.used == 4
     cache.cells.check()
 

@@ -1,4 +1,4 @@
-"""The index of kept texts: what is found, why not more, what is evicted, and that nothing leaks."""
+"""The index of cached prefixes: what is found, why not more, what is evicted, and that nothing leaks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_fork_shares_up_to_the_token_where_it_parts() -> None:
     match = pool.index.match([*range(9), 99, 100])
     assert match.length == 9
     assert match.blocks == 2
-    assert match.why_not == ("token 9 is 99 and in the kept text 9",)
+    assert match.why_not == ("token 9 is 99 and in the cached prefix 9",)
     assert pool.run([*range(9), 99, 100]) == 2
     assert pool.cells.used == 12  # the first 9 are one set of cells
 
@@ -74,7 +74,7 @@ def test_a_fork_shares_up_to_the_token_where_it_parts() -> None:
 def test_a_longer_text_takes_the_place_of_its_beginning() -> None:
     pool = Pool()
     pool.run(list(range(10)))
-    assert pool.index.match(list(range(30))).why_not == ("the kept text ends after 10 tokens",)
+    assert pool.index.match(list(range(30))).why_not == ("the cached prefix ends after 10 tokens",)
     assert pool.run(list(range(30))) == 20
     assert len(pool.index) == 1
     assert pool.cells.used == 30
@@ -86,7 +86,9 @@ def test_namespaces_do_not_see_each_other() -> None:
     pool = Pool()
     pool.run(list(range(10)), "a")
     assert pool.index.match(list(range(10)), "b").why_not == ("no text is kept in namespace 'b'",)
-    assert pool.index.match([5, 6], "a").why_not == ("no kept text begins with its first token",)
+    assert pool.index.match([5, 6], "a").why_not == (
+        "no cached prefix begins with its first token",
+    )
     assert pool.run(list(range(10)), "b") == 10
     assert pool.index.match(list(range(10)), "a").length == 9
 

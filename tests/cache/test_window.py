@@ -1,4 +1,4 @@
-"""Window pools: reuse of cells, rewinds, checkpoints, shifts, forks, failures, kept texts.
+"""Window pools: reuse of cells, rewinds, checkpoints, shifts, forks, failures, cached prefixes.
 
 Scenarios T18 to T20 are llama.cpp's own numbers (window 8, pool of 256 cells), with its wrong answers refused.
 """

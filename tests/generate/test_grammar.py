@@ -111,7 +111,9 @@ def test_stop_strings_and_limits_count(model: aleator.LanguageModel) -> None:
             assert short.stop_reason == "length"
     ended = model.generate("A", grammar=DIALOGUE, stop="pity.", seed=2)
     assert (ended.stop_reason, ended.complete) == ("stop", False)  # the text lacks its end
-    again = model.generate("A", grammar=DIALOGUE, seed=2)  # kept texts are those that were decoded
+    again = model.generate(
+        "A", grammar=DIALOGUE, seed=2
+    )  # cached prefixes are those that were decoded
     assert again.tokens == plain.tokens
 
 

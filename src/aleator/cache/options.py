@@ -121,7 +121,7 @@ def check_options(
 ) -> None:
     """Raise ParameterError unless a cache can have these options of :class:`KVCache`.
 
-    ``turns``: it can turn keys; ``keeps``: it keeps texts.
+    ``turns``: it can rotate keys; ``keeps``: it caches prefixes.
     """
     integer_in("n_ctx", n_cells, 1, 2**31 - 1)
     integer_in("n_seq_max", n_seq_max, 1, 4096)

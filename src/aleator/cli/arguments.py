@@ -82,7 +82,7 @@ class Parser:
             return None
 
     def _joined(self, words: list[str]) -> list[str]:
-        """The same words with every option's value joined to it by "="."""
+        """Join every option's value to it by "=", other words as they are."""
         joined, rest = [], []
         while words:
             word = words.pop(0)

@@ -186,7 +186,7 @@ def print_json(
 
 
 def finite(value: Any) -> Any:
-    """The same with infinities as the strings "inf" and "-inf", which JSON has no numbers for."""
+    """A value with its infinities as the strings "inf" and "-inf", which JSON has no numbers for."""
     if isinstance(value, ConstraintSampler):
         return value.describe()
     if isinstance(value, dict):

@@ -116,12 +116,12 @@ class CacheError(AleatorError):
 
 
 class CacheFull(CacheError):
-    """No cells for the batch: ``free`` ones and the ``evictable`` of kept texts are not enough."""
+    """No cells for the batch: ``free`` ones and the ``evictable`` of cached prefixes are not enough."""
 
     code = 1
 
     def __init__(self, needed: int, free: int, evictable: int = 0, message: str = "") -> None:
-        kept = f" and {evictable} of kept texts" if evictable else ""
+        kept = f" and {evictable} of cached prefixes" if evictable else ""
         super().__init__(
             message
             or f"the KV cache has {free} free cells{kept} and the batch needs {needed}: remove or shift a "

@@ -8,11 +8,8 @@ from typing import Any
 def require_matplotlib() -> Any:
     """matplotlib, without a window system.
 
-    Raises
-    ------
-    ImportError
-        It is not installed; says how to.
-
+    Raises:
+        ImportError: It is not installed; says how to.
     """
     try:
         import matplotlib

@@ -36,7 +36,7 @@ class Context(Uncopyable):
 
     Args:
         model: a Decoder, or anything with an attribute ``decoder``.
-        prefix: keep texts, so that others which begin like them need not compute the beginning again
+        prefix: cache prefixes, so that others which begin like them need not compute the beginning again
             (``cache.keep``, ``cache.reuse``); None: do not.
         abort_callback: called before each micro-batch; if it returns True the decode raises Aborted.
         options: fields of :class:`aleator.generate.options.ContextOptions`.

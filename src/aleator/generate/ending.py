@@ -19,7 +19,7 @@ TRIALS = 12000
 """Tokens that are tried at most in a search."""
 
 THOROUGH = 25 * TRIALS
-"""The same where otherwise there would be no ending: deep in a recursion a search needs more."""
+"""The limit where otherwise there would be no ending: deep in a recursion a search needs more."""
 
 BREADTH = 3000
 """Of these at most for the way out of a string or a number."""

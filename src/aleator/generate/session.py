@@ -46,7 +46,7 @@ class Session:
         extra: whatever the writer added, JSON-ready (a chat its messages).
         forgotten: what context shifts have taken from the text, as (where, how many), one after the other:
             keys and values are those of ``remaining``.
-        namespace: of the kept texts, where they are after context shifts.
+        namespace: of the cached prefixes, where they are after context shifts.
         restored: tokens whose keys and values came with the file; the others are computed anew.
         why_not: why it is not all but the last token.
         chain: the state of the chain that drew the others; b"" where it could not be written.
@@ -168,7 +168,7 @@ def load_session(path: str | os.PathLike[str], context: Context, model: ModelIde
 
     Args:
         path: the file.
-        context: keeps texts, and its sequence 0 is empty.
+        context: caches prefixes, and its sequence 0 is empty.
         model: what is loaded.
 
     Raises:
@@ -272,7 +272,7 @@ def _session(state: StateFile, n_vocab: int) -> Session:
 
 @contextmanager
 def _unturned(cache: Cache) -> Iterator[bytes]:
-    """Sequence 0 as if no shift were pending; gives what its keys are turned to, "" if none is.
+    """Sequence 0 as if no shift were pending; gives what its keys are rotated to, "" if none is.
 
     So they are stored as they are: turned and rounded they would be others than those of the first run.
     """
@@ -298,9 +298,9 @@ def _turn(cache: Cache, turned: bytes | memoryview) -> None:
     n = sum(len(cells) for _, cells in pools)
     positions = np.frombuffer(turned, "<i4") if len(turned) == 4 * n else np.empty(0, "<i4")
     if n == 0 or len(positions) != n or positions.min() < 0:
-        raise CacheError("what its keys are turned to does not fit its rows")
+        raise CacheError("what its keys are rotated to does not fit its rows")
     if any(pool.rows.k_storage == "raw" for pool, _ in pools):
-        raise CacheError("its keys are turned, and k_storage='raw' has those of position 0")
+        raise CacheError("its keys are rotated, and k_storage='raw' has those of position 0")
     for pool, cells in pools:
         pool.rows.key_positions[cells], positions = positions[: len(cells)], positions[len(cells) :]
 

@@ -31,22 +31,17 @@ def compile_gbnf(
 ) -> host.Constraint:
     """A constraint that lets through what llama.cpp lets through.
 
-    Parameters
-    ----------
-    text
-        The grammar.
-    root
-        The rule to begin with.
-    vocabulary
-        A ``Vocabulary``, or a tokenizer, which can also say what ``<text>`` in a grammar is when that is no
-        special token; or anything with ``len``, ``token_bytes(id)``, ``eog`` and ``ids`` (text -> id).
-    trigger_patterns, trigger_tokens
-        Everything is allowed until one of these tokens comes, or one of these regular expressions matches.
+    Args:
+        text: The grammar.
+        root: The rule to begin with.
+        vocabulary: A ``Vocabulary``, or a tokenizer, which can also say what ``<text>`` in a grammar is when
+            that is no special token; or anything with ``len``, ``token_bytes(id)``, ``eog`` and ``ids``
+            (text -> id).
+        trigger_patterns: Everything is allowed until one of these regular expressions matches, or
+        trigger_tokens: one of these tokens comes.
 
-    Raises
-    ------
-    GrammarError
-        Names line, column and reason, and shows the line.
+    Raises:
+        GrammarError: Names line, column and reason, and shows the line.
     """
     if vocabulary is None:
         raise ParameterError("vocabulary", "a grammar needs a vocabulary: pass vocabulary=...")

@@ -41,11 +41,8 @@ def load() -> ModuleType:
 def schema_text(schema: Any) -> str:
     """A JSON schema as text.
 
-    Raises
-    ------
-    GrammarError
-        It is neither JSON text nor what JSON can hold; names the place.
-
+    Raises:
+        GrammarError: It is neither JSON text nor what JSON can hold; names the place.
     """
     if isinstance(schema, str):
         try:
@@ -69,11 +66,8 @@ def schema_text(schema: Any) -> str:
 def schema_grammar(text: str) -> str:
     """Check a schema given as text, and bring it into llguidance's form.
 
-    Raises
-    ------
-    GrammarError
-        Names the keyword, and where it stands.
-
+    Raises:
+        GrammarError: Names the keyword, and where it stands.
     """
     module = load()
     try:

@@ -40,13 +40,9 @@ class Matcher(Protocol):
 class MatcherConstraint:
     """A matcher as native/samplers/constrained.cpp calls it.
 
-    Parameters
-    ----------
-    matcher
-        See :class:`Matcher`.
-    n_vocab
-        Tokens of the vocabulary, V.
-
+    Args:
+        matcher: See :class:`Matcher`.
+        n_vocab: Tokens of the vocabulary, V.
     """
 
     def __init__(self, matcher: Any, n_vocab: int) -> None:

@@ -9,12 +9,9 @@ from typing import Any
 class Spelling:
     """Cuts bytes into tokens whose bytes join to exactly these.
 
-    Parameters
-    ----------
-    vocabulary
-        A tokenizer, which cuts as its model was trained to read, or a vocabulary, from which the longest
-        token is taken each time.
-
+    Args:
+        vocabulary: A tokenizer, which cuts as its model was trained to read, or a vocabulary, from which the
+            longest token is taken each time.
     """
 
     def __init__(self, vocabulary: Any) -> None:

@@ -18,19 +18,13 @@ def sample_batch(
 
     The tokens are those that ``chains[i].sample(logits[i])`` gives one by one.
 
-    Parameters
-    ----------
-    chains
-        One per row, all different, with portable numerics.
-    logits
-        Shape ``[B, V]``, float32, float16 or bfloat16, on the CPU, each row contiguous; not copied.
-    n_threads
-        1 to 256; ``None`` is the number of processors.
+    Args:
+        chains: One per row, all different, with portable numerics.
+        logits: Shape ``[B, V]``, float32, float16 or bfloat16, on the CPU, each row contiguous; not copied.
+        n_threads: 1 to 256; ``None`` is the number of processors.
 
-    Raises
-    ------
-    LogitsError
-        Names the row; then no chain has changed.
+    Raises:
+        LogitsError: Names the row; then no chain has changed.
     """
     threads = pool(n_threads)
     natives = []

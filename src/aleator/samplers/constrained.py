@@ -46,11 +46,8 @@ class ConstraintSampler(Compiled):
     def constraint(self) -> host.Constraint:
         """The constraint at its beginning, made once: take a ``clone()`` to go on from there.
 
-        Raises
-        ------
-        ParameterError
-            There is no vocabulary.
-
+        Raises:
+            ParameterError: There is no vocabulary.
         """
         if self.vocabulary is None:
             raise ParameterError(
@@ -65,7 +62,7 @@ class ConstraintSampler(Compiled):
         return made
 
     def bound(self, vocabulary: Any) -> ConstraintSampler:
-        """The same for this tokenizer or vocabulary, if it has none of its own."""
+        """Constraint for a tokenizer or vocabulary, unless it has one of its own."""
         if self.vocabulary is not None or vocabulary is None:
             return self
         return dataclasses.replace(self, vocabulary=vocabulary)  # type: ignore[type-var]

@@ -53,13 +53,9 @@ DRAW = Parameter(
 class Dist(Sampler):
     """Draw a token in proportion to its weight.
 
-    Parameters
-    ----------
-    seed
-        64 bits.  ``None`` and -1 take the chain's.
-    draw
-        ``"inverse"``, ``"gumbel"``, ``"gumbel-pcg"`` or ``"mt19937"``.
-
+    Args:
+        seed: 64 bits.  ``None`` and -1 take the chain's.
+        draw: ``"inverse"``, ``"gumbel"``, ``"gumbel-pcg"`` or ``"mt19937"``.
     """
 
     name = "dist"

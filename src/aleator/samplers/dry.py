@@ -174,15 +174,10 @@ DRY_SEQUENCE_BREAKERS = Parameter(
 class DRY(Sampler):
     """Penalise tokens that would continue a repeated sequence.
 
-    Parameters
-    ----------
-    dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n
-        See the module.
-    dry_sequence_breakers
-        Texts, which need ``tokenizer``, or sequences of token ids.
-    tokenizer
-        With ``encode`` and ``vocab``.
-
+    Args:
+        dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n: See the module.
+        dry_sequence_breakers: Texts, which need ``tokenizer``, or sequences of token ids.
+        tokenizer: With ``encode`` and ``vocab``.
     """
 
     name = "dry"

@@ -43,15 +43,10 @@ Namer = Callable[[int], Token]
 class Shape:
     """What the candidates look like at one point of the chain.
 
-    Parameters
-    ----------
-    candidates
-        How many there are.
-    entropy
-        Of their distribution, in bits.
-    top
-        Probability of the most likely one.
-
+    Args:
+        candidates: How many there are.
+        entropy: Of their distribution, in bits.
+        top: Probability of the most likely one.
     """
 
     candidates: int
@@ -76,26 +71,17 @@ class Removed:
 class Stage:
     """What one sampler did.
 
-    Parameters
-    ----------
-    name, label
-        The sampler's name, and the name with its parameters.
-    neutral
-        Whether its parameters make it do nothing.
-    before, after
-        The candidates.
-    n_removed, mass_cut
-        How many tokens it removed, and their probability in all.
-    removed
-        The most likely ones of them.
-    moved
-        Probability that changed hands among the tokens that stay: half the sum of the differences to what a
-        renormalisation alone would have given.
-    state
-        What the sampler remembered before the step, and the pending temperature if it changed it, by name.
-    microseconds
-        Time of this one application.
-
+    Args:
+        name, label: The sampler's name, and the name with its parameters.
+        neutral: Whether its parameters make it do nothing.
+        before, after: The candidates.
+        n_removed, mass_cut: How many tokens it removed, and their probability in all.
+        removed: The most likely ones of them.
+        moved: Probability that changed hands among the tokens that stay: half the sum of the differences to
+            what a renormalisation alone would have given.
+        state: What the sampler remembered before the step, and the pending temperature if it changed it, by
+            name.
+        microseconds: Time of this one application.
     """
 
     name: str
@@ -146,23 +132,14 @@ class Draw:
 class Explanation:
     """One step of a chain.
 
-    Parameters
-    ----------
-    numerics
-        The chain's.
-    n_vocab, history
-        Logits, and tokens accepted before this step.
-    before
-        The candidates before the chain.
-    stages
-        One per sampler, in order.
-    traces
-        Tokens followed through the chain: the most likely before or after it, and the one drawn.
-    top
-        How many of them the table and the picture show.
-    draw
-        ``None`` if the chain selects nothing.
-
+    Args:
+        numerics: The chain's.
+        n_vocab, history: Logits, and tokens accepted before this step.
+        before: The candidates before the chain.
+        stages: One per sampler, in order.
+        traces: Tokens followed through the chain: the most likely before or after it, and the one drawn.
+        top: How many of them the table and the picture show.
+        draw: ``None`` if the chain selects nothing.
     """
 
     numerics: str
@@ -220,11 +197,8 @@ class Explanation:
     def plot(self, path: str | PathLike[str]) -> None:
         """Write a picture of the step as PNG (or as another format, by the name's ending).
 
-        Raises
-        ------
-        ImportError
-            matplotlib is not installed.
-
+        Raises:
+            ImportError: matplotlib is not installed.
         """
         from aleator.samplers.explain_plot import plot_step
 

@@ -90,7 +90,7 @@ def bars(e: Explanation, width: int, top: int | None) -> str:
 
 
 def to_ascii(text: str) -> str:
-    """The same for terminals without block characters."""
+    """Replace block characters, for terminals that have none."""
     return text.translate(str.maketrans(GAINED + GHOST + LEVELS, "+._.-:=*%#"))
 
 

@@ -25,24 +25,15 @@ LLGUIDANCE = "%llguidance"
 class Grammar(ConstraintSampler):
     """Keep what makes a text that a GBNF grammar describes.
 
-    Parameters
-    ----------
-    grammar
-        GBNF.
-    root
-        The rule to begin with.
-    vocabulary
-        A tokenizer or a vocabulary; ``None`` until the model is known.
-    trigger_patterns
-        Regular expressions; with these or trigger tokens the grammar is lazy.
-    trigger_tokens
-        Token ids.
+    Args:
+        grammar: GBNF.
+        root: The rule to begin with.
+        vocabulary: A tokenizer or a vocabulary; ``None`` until the model is known.
+        trigger_patterns: Regular expressions; with these or trigger tokens the grammar is lazy.
+        trigger_tokens: Token ids.
 
-    Raises
-    ------
-    GrammarError
-        The grammar is wrong: names line, column and reason.
-
+    Raises:
+        GrammarError: The grammar is wrong: names line, column and reason.
     """
 
     name = "grammar"

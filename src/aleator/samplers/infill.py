@@ -31,11 +31,9 @@ MOST_CANDIDATES = 4096
 class Infill(Compiled):
     """Keep clear continuations, or end the text.
 
-    Parameters
-    ----------
-    vocabulary
-        With ``len``, ``token_bytes(id)``, ``eog``, and ``eot`` or ``eos``; or a tokenizer with ``vocab``.
-        Tokens for which its ``is_special(id)``, if it has one, is true are without text.
+    Args:
+        vocabulary: With ``len``, ``token_bytes(id)``, ``eog``, and ``eot`` or ``eos``; or a tokenizer with
+            ``vocab``. Tokens for which its ``is_special(id)``, if it has one, is true are without text.
     """
 
     name = "infill"

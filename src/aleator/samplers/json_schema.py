@@ -23,20 +23,13 @@ from aleator.samplers.constrained import ConstraintSampler
 class JSONSchema(ConstraintSampler):
     """Keep what makes JSON that a schema describes.
 
-    Parameters
-    ----------
-    schema
-        A mapping, or JSON text.
-    vocabulary
-        A tokenizer or a vocabulary; ``None`` until the model is known.
+    Args:
+        schema: A mapping, or JSON text.
+        vocabulary: A tokenizer or a vocabulary; ``None`` until the model is known.
 
-    Raises
-    ------
-    GrammarError
-        The text is not JSON, or not a schema that is supported: names the keyword.
-    ImportError
-        llguidance is not installed.
-
+    Raises:
+        GrammarError: The text is not JSON, or not a schema that is supported: names the keyword.
+        ImportError: llguidance is not installed.
     """
 
     name = "json_schema"

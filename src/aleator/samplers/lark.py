@@ -21,20 +21,13 @@ from aleator.samplers.constrained import ConstraintSampler
 class Lark(ConstraintSampler):
     """Keep what makes a text that a Lark grammar describes.
 
-    Parameters
-    ----------
-    grammar
-        The grammar; its first rule is ``start``.
-    vocabulary
-        A tokenizer or a vocabulary; ``None`` until the model is known.
+    Args:
+        grammar: The grammar; its first rule is ``start``.
+        vocabulary: A tokenizer or a vocabulary; ``None`` until the model is known.
 
-    Raises
-    ------
-    GrammarError
-        The grammar is wrong: names line, column and reason.
-    ImportError
-        llguidance is not installed.
-
+    Raises:
+        GrammarError: The grammar is wrong: names line, column and reason.
+        ImportError: llguidance is not installed.
     """
 
     name = "lark"

@@ -19,18 +19,12 @@ from aleator.samplers.constrained import ConstraintSampler
 class MatcherGrammar(ConstraintSampler):
     """Keep what a matcher of another library allows.
 
-    Parameters
-    ----------
-    matcher
-        At its beginning; it is cloned for every chain if it can be, and serves one chain otherwise.
-    vocabulary
-        A tokenizer or a vocabulary; ``None`` until the model is known.
+    Args:
+        matcher: At its beginning; it is cloned for every chain if it can be, and serves one chain otherwise.
+        vocabulary: A tokenizer or a vocabulary; ``None`` until the model is known.
 
-    Raises
-    ------
-    ParameterError
-        The object lacks a method.
-
+    Raises:
+        ParameterError: The object lacks a method.
     """
 
     name = "matcher_grammar"

@@ -192,16 +192,11 @@ class Methods:
     ) -> Any:
         """Combine sources: explicit values, then the named preset or else a file's metadata.
 
-        Parameters
-        ----------
-        explicit
-            What the user gave.
-        preset
-            Name of a preset; what it does not set is neutral.
-        metadata
-            Values of a model file by their key after ``general.sampling.``, which apply on top of the
-            default preset if none was named.
-
+        Args:
+            explicit: What the user gave.
+            preset: Name of a preset; what it does not set is neutral.
+            metadata: Values of a model file by their key after ``general.sampling.``, which apply on top of the
+                default preset if none was named.
         """
         if preset is not None and preset not in PRESETS:
             raise ParameterError(

@@ -12,7 +12,7 @@ from aleator.samplers.chain import SamplerChain
 
 
 class ReferenceChain:
-    """The same chain computed by the samplers' NumPy references: slow, and independent of the kernels."""
+    """A chain computed by the samplers' NumPy references: slow, and independent of the kernels."""
 
     def __init__(self, chain: SamplerChain) -> None:
         if chain.numerics != "portable":

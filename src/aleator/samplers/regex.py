@@ -20,20 +20,13 @@ from aleator.samplers.constrained import ConstraintSampler
 class Regex(ConstraintSampler):
     """Keep what makes a text that a regular expression matches.
 
-    Parameters
-    ----------
-    pattern
-        The expression.
-    vocabulary
-        A tokenizer or a vocabulary; ``None`` until the model is known.
+    Args:
+        pattern: The expression.
+        vocabulary: A tokenizer or a vocabulary; ``None`` until the model is known.
 
-    Raises
-    ------
-    GrammarError
-        The expression is wrong: names the column.
-    ImportError
-        llguidance is not installed.
-
+    Raises:
+        GrammarError: The expression is wrong: names the column.
+        ImportError: llguidance is not installed.
     """
 
     name = "regex"

@@ -12,11 +12,8 @@ from aleator.samplers.base import Place, Sampler
 class SeededSampler(Sampler):
     """A sampler with a stream of random numbers.
 
-    Parameters
-    ----------
-    seed
-        64 bits.  ``None`` and -1 take the chain's.
-
+    Args:
+        seed: 64 bits.  ``None`` and -1 take the chain's.
     """
 
     seed: int | None = declare(SEED)

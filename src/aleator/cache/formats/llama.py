@@ -109,7 +109,7 @@ def _memory(pool: AttentionPool, seq: int, windows_only: bool) -> bytes:
     share = pool.cells.size // pool.cells.n_streams
     rows = pool.cells.owners[: pool.cells.top]
     bits = np.unpackbits(np.ascontiguousarray(rows).view(np.uint8), axis=1, bitorder="little")
-    bits = bits[:, : pool.n_seq_max]  # kept texts are not part of the state
+    bits = bits[:, : pool.n_seq_max]  # cached prefixes are not part of the state
     own = bits[:, seq] if seq >= 0 else bits.any(1)
     if seq >= 0 and windows_only:
         own = own & pool.in_state(seq, pool.cells.positions[: len(bits)])
@@ -184,7 +184,7 @@ def read(pool: AnyPool, blob: bytes | memoryview, seq: int, partial: bool = Fals
 
 
 def read_session(pool: AnyPool, data: bytes | memoryview, seq: int) -> tuple[list[int], int]:
-    """The same for a session file or a sequence's file; returns its tokens and its cells."""
+    """Read a session file or a sequence's file; returns its tokens and its cells."""
     source = Source(data)
     magic, version = source.u32("magic"), source.u32("version")
     want = (SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION)

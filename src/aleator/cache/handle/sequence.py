@@ -281,7 +281,7 @@ class Sequence(Uncopyable):
         else:
             self.cache.restore(self.id, mark.copy)
 
-    # Kept texts and files
+    # Cached prefixes and files
 
     def match(self, tokens: Seq[int], namespace: str = "") -> Match:
         """Find the longest beginning of ``tokens`` that the cache keeps; see :meth:`KVCache.match`."""

@@ -197,7 +197,7 @@ class WindowPool(AttentionPool):
     def _find_in_shares(
         self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
     ) -> Cells:
-        """The same where every sequence has a share to itself; fewer cells if some remain to be found."""
+        """Find cells where every sequence has a share to itself; fewer if some remain to be found."""
         slots, found = np.empty(len(positions), np.int64), True
         for seq, position in _following(positions, owners).items():
             own = (owners[:, seq // 64] >> np.uint64(seq % 64) & np.uint64(1)) > 0
@@ -266,7 +266,7 @@ class WindowPool(AttentionPool):
             )
 
     def _make_share_fit(self, seq: int, needed: int, following: dict[int, int]) -> None:
-        """The same for a sequence that has a share of the cells to itself."""
+        """Free cells in the share that a sequence has to itself."""
         cells = self.cells
         excess = cells.seq_cells(seq) + needed - cells.size // cells.n_streams
         if excess > 0:

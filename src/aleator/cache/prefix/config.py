@@ -13,7 +13,7 @@ class PrefixConfig:
     """How texts are kept.
 
     Args:
-        block: tokens of a block, 1 to 4,096: the unit in which kept texts are found and shortened.
+        block: tokens of a block, 1 to 4,096: the unit in which cached prefixes are found and shortened.
         texts: how many texts are kept at most, 1 to 1,024.
         spacing: recurrent layers keep a state after every so many tokens, a multiple of ``block``; twice as
             many, four times and so on of a longer text.

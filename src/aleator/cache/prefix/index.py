@@ -6,7 +6,7 @@ covers all tokens up to its end, so equal digests mean equal beginnings, and the
 as well.  Cells are single tokens here: a text that ends or parts within a block is shared up to that
 very token, without copying anything.
 
-When cells run out, kept texts are shortened block by block from their ends, the one whose last
+When cells run out, cached prefixes are shortened block by block from their ends, the one whose last
 block was not used for the longest time first; what is pinned stays.
 """
 
@@ -43,7 +43,7 @@ class Owners(Protocol):
 
 @dataclass(eq=False)
 class Text:
-    """A kept text: the sequence that owns its cells, its tokens, and when its blocks were used."""
+    """A cached prefix: the sequence that owns its cells, its tokens, and when its blocks were used."""
 
     seq: int
     namespace: str
@@ -74,13 +74,13 @@ class Match:
 
 
 class PrefixIndex:
-    """Finds kept texts by their beginnings.
+    """Finds cached prefixes by their beginnings.
 
     Args:
         config: block size and number of texts.
         journal: what the index's changes are recorded in, with those of the cells.
         owners: what holds the prefixes.
-        first: number of the first of ``config.texts`` sequences that keep texts.
+        first: number of the first of ``config.texts`` sequences that cache prefixes.
         serves: ``serves(seq, n)`` is how many of the first ``n`` tokens of the text that ``seq`` keeps can be
             gone on from; None: all.
 
@@ -318,7 +318,7 @@ class PrefixIndex:
             return "it was evicted to make room"
         if not any(t.namespace == namespace for t in self._texts.values()):
             return f"no text is kept in namespace {namespace!r}"
-        return "no kept text begins with its first token"
+        return "no cached prefix begins with its first token"
 
     def _why_not_longer(
         self, text: Text, length: int, wanted: Tokens, digests: list[bytes]
@@ -330,9 +330,13 @@ class PrefixIndex:
             return (f"what followed the first {length} tokens was evicted to make room",)
         if length == len(text.tokens):
             return (
-                (f"the kept text ends after {length} tokens",) if length < len(wanted) - 1 else ()
+                (f"the cached prefix ends after {length} tokens",)
+                if length < len(wanted) - 1
+                else ()
             )
-        return (f"token {length} is {wanted[length]} and in the kept text {text.tokens[length]}",)
+        return (
+            f"token {length} is {wanted[length]} and in the cached prefix {text.tokens[length]}",
+        )
 
 
 def checked_text(tokens: Sequence[int] | Tokens, namespace: object) -> Tokens:

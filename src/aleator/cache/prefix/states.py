@@ -5,7 +5,8 @@ the states at multiples of a spacing are kept beside it; the spacing doubles as 
 text has at most :data:`MOST` of them, and to them come the ends of texts that were kept (a prompt's, an
 answer's).  They are rows like all others, shared by all sequences and texts that have them.
 
-When their rows run out, the last state of the kept text whose end was not used for the longest time goes first.
+When their rows run out, the last state of the cached prefix whose end was not used for the longest time goes
+first.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def kept_rows(prefix: PrefixConfig | None, n_seq_max: int, layers: Sequence[Recu
 
 
 class KeptStates:
-    """The states of kept texts, and of those that may be kept one day.
+    """The states of cached prefixes, and of those that may be kept one day.
 
-    In the cache's books the kept texts are sequences beyond the numbered ones, and beyond these again each
+    In the cache's books the cached prefixes are sequences beyond the numbered ones, and beyond these again each
     numbered sequence has one of the states at boundaries of its text.
 
     Attributes:
@@ -99,7 +100,7 @@ class KeptStates:
         )
 
     def adopt(self, text: int, seq: int, length: int) -> None:
-        """Let a sequence continue from a kept text's state after ``length`` tokens."""
+        """Let a sequence continue from a cached prefix's state after ``length`` tokens."""
         kept = tuple(each for each in self._pool.states.history(text) if each[1] < length)
         self._pool.states.change({seq: kept[-1:], self.number(seq): kept})
 
