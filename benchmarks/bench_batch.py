@@ -28,7 +28,7 @@ from transformers import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarp
 
 import aleator
 from aleator import samplers as S
-from aleator.kernels import host
+from aleator.core import host
 
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
 from equality import processor

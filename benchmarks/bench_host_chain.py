@@ -36,7 +36,7 @@ from host_cases import Case, cases, model_like
 
 import aleator
 from aleator import samplers as S
-from aleator.kernels import host
+from aleator.core import host
 
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
 from golden_llama import Reference, vocabulary

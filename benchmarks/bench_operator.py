@@ -28,7 +28,7 @@ import transformers
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from aleator import ops
-from aleator.kernels import host
+from aleator.core import host
 
 Work = Callable[[torch.Tensor], object]
 

@@ -45,7 +45,7 @@ def name_of(case: Case | OperatorCase) -> str:
 def run_cases(only: str) -> None:
     """Sample every case; callgrind runs this, and writes what it counted at every mark."""
     from aleator import samplers as S
-    from aleator.kernels import host
+    from aleator.core import host
 
     print(host.isa(), flush=True)
     mark = S.SamplerChain([S.Greedy()], numerics="llama.cpp")

@@ -33,9 +33,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.device_chain import DeviceChain
-from aleator.kernels import host
+from aleator.device.chain import DeviceChain
 from aleator.samplers import ReferenceChain, SamplerChain, sample_batch
 from aleator.samplers import index as S
 
@@ -428,7 +428,7 @@ def run_rank(rank: int, ranks: int, store: str, out: str, seed: int, rows: int) 
     """One part of a vocabulary; rank 0 compares with the host."""
     import torch.distributed as dist
 
-    from aleator.sharded_chain import ShardedChain
+    from aleator.device.sharding import ShardedChain
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)

@@ -32,12 +32,12 @@ from aleator.core.errors import (
 
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
-    from aleator.device_chain import DeviceChain
+    from aleator.device.chain import DeviceChain
+    from aleator.device.sharding import ShardedChain
     from aleator.generate.request import Generation
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
-    from aleator.sharded_chain import ShardedChain
 
 __version__ = "0.1.0"
 
@@ -82,7 +82,7 @@ __all__ = [
 # Names that are imported when first used, and where from; None: a subpackage.
 _LAZY = {
     "Candidates": "aleator.samplers",
-    "DeviceChain": "aleator.device_chain",
+    "DeviceChain": "aleator.device.chain",
     "Grammar": "aleator.samplers",
     "JSONSchema": "aleator.samplers",
     "Lark": "aleator.samplers",
@@ -91,7 +91,7 @@ _LAZY = {
     "SamplingParams": "aleator.samplers",
     "Generation": "aleator.generate.request",
     "Session": "aleator.generate.session",
-    "ShardedChain": "aleator.sharded_chain",
+    "ShardedChain": "aleator.device.sharding",
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",
     "generate": None,

@@ -14,7 +14,7 @@ import torch
 
 import aleator
 from aleator.core.errors import CacheFull, LogitsError, ParameterError
-from aleator.device_chain import DeviceChain
+from aleator.device.chain import DeviceChain
 from aleator.generate import Batch, Context
 from aleator.generate.replay import DecodeLoop, Drawn, Feed
 from aleator.samplers import SamplerChain

@@ -29,8 +29,8 @@ import triton.language as tl
 
 from aleator.core.numerics import exact
 from aleator.core.philox import Purpose, stream, uniform64
-from aleator.kernels.device import top_k_top_p_sample as device
-from aleator.kernels.device import triton_numerics as numerics
+from aleator.device.backends.triton import numerics
+from aleator.device.backends.triton import top_k_top_p_sample as device
 
 
 @pytest.fixture(autouse=True)

@@ -164,7 +164,7 @@ def test_paths_are_counted() -> None:
 DIGEST = """
 import hashlib, numpy as np
 from aleator import ops
-from aleator.kernels import host
+from aleator.core import host
 from tests.ops import cases
 rng, digest = np.random.default_rng(7), hashlib.sha256()
 for n in (1, 130, 4096, 20000):

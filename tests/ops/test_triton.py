@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.kernels.device.compiled import compiled as for_sm_90
-from tests.kernels.device.compiled import spills
+from tests.device.compiled import compiled as for_sm_90
+from tests.device.compiled import spills
 
 HERE = Path(__file__).parent
 pytest.importorskip("triton")
@@ -39,7 +39,7 @@ TYPES = {
 
 def compiled(kernel: str, warps: int, dtype: str = "fp32", **constants: Any) -> list[str]:
     """The instructions of one of the operator's kernels."""
-    from aleator.kernels.device import top_k_top_p_sample as device
+    from aleator.device.backends.triton import top_k_top_p_sample as device
 
     registers = device.MAX_REGISTERS if kernel == "_filter" else None
     types = {"logits": f"*{dtype}", **TYPES}

@@ -9,7 +9,7 @@ import sys
 DIGEST = """
 import hashlib, numpy as np
 from aleator import samplers as S
-from aleator.kernels import host
+from aleator.core import host
 digest = hashlib.sha256()
 for n in (1, 130, 4096, 40000):
     rng = np.random.default_rng(n)

@@ -13,8 +13,8 @@ from golden_rows import row
 from numpy.typing import NDArray
 
 from aleator import samplers as S
+from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.kernels import host
 
 Logits = NDArray[np.float32]
 INF = np.float32(np.inf)

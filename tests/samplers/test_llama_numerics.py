@@ -14,7 +14,7 @@ from golden_rows import row
 from numpy.typing import NDArray
 
 from aleator import samplers as S
-from aleator.kernels import host
+from aleator.core import host
 from aleator.samplers.params import SAMPLERS_BY_NAME
 
 if TYPE_CHECKING:

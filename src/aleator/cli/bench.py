@@ -120,7 +120,7 @@ def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
     import torch
 
     from aleator import __version__
-    from aleator.kernels.host import isa
+    from aleator.core.host import isa
 
     weights = model.weights
     return {

@@ -71,7 +71,7 @@ def attempt(title: str, check: Callable[[], str]) -> bool:
 
 def native() -> str:
     """The native module and the instruction set it uses."""
-    from aleator.kernels.host import isa
+    from aleator.core.host import isa
 
     names = {"base": "baseline", "v3": "AVX2", "v4": "AVX-512"}
     return f"works, instruction set: {names.get(isa(), isa())}"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.device_chain import DeviceChain
+from aleator.device.candidates import NOTHING
+from aleator.device.chain import DeviceChain
 from aleator.generate.logprobs import Logprobs, reported_logprobs, top_logprobs
-from aleator.kernels.device.candidates import NOTHING
 
 if TYPE_CHECKING:
     from aleator.generate.request import Request

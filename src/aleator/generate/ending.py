@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from aleator.core import host
 from aleator.grammar.spelling import Spelling
-from aleator.kernels import host
 from aleator.samplers import SamplerChain
 
 GROWTH = 64

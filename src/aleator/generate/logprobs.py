@@ -69,7 +69,7 @@ def reported_logprobs(
     top: int,
     token_bytes: Callable[[int], bytes],
 ) -> Logprobs:
-    """What a device chain has reported of a row (:class:`aleator.kernels.device.report.Report`)."""
+    """What a device chain has reported of a row (:class:`aleator.device.report.Report`)."""
 
     def entry(i: int, logprob: float) -> TokenLogprob:
         raw = token_bytes(i)

@@ -15,7 +15,7 @@ import torch
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import KVCache
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.device_chain import DeviceChain
+from aleator.device.chain import DeviceChain
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
 from aleator.generate.drawing import LogprobsOf

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from aleator.core import host
 from aleator.core.errors import GrammarError, ParameterError
-from aleator.kernels import host
 
 _TRIES: WeakKeyDictionary[Any, host.TokenTrie] = WeakKeyDictionary()
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aleator.core import host
 from aleator.core.errors import ConstraintError, GrammarError
 from aleator.grammar.spelling import Spelling, spelling
-from aleator.kernels import host
 
 JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """One line, as ``json.dumps`` writes: white space that is optional could go on for ever."""

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from aleator.kernels import host
-from aleator.kernels.threads import pool
+from aleator.core import host
+from aleator.core.threads import pool
 from aleator.ops.arguments import Call, column
 
 # What the native kernel counts, one per row: how much of the row it had to look at.

@@ -145,10 +145,10 @@ def paths(device: Any = "cpu", *, reset: bool = False) -> dict[str, int]:
     fallback for flat rows and large sets, and ``refused`` counts rows that selected -1.
     """
     if str(device) != "cpu":
-        from aleator.kernels.device import top_k_top_p_sample as kernels
+        from aleator.device.backends.triton import top_k_top_p_sample as kernels
 
         return kernels.paths(device, reset)
-    from aleator.kernels import host as native
+    from aleator.core import host as native
 
     return dict(zip(host.PATHS, native.top_k_top_p_sample_paths(reset), strict=True))
 

@@ -77,7 +77,7 @@ def _(*given: Any) -> Four:
     """CUDA tensors: the Triton kernels."""
     call, outputs = _checked(Call(*given))
     try:
-        from aleator.kernels.device import top_k_top_p_sample as device
+        from aleator.device.backends.triton import top_k_top_p_sample as device
     except ImportError:
         raise ParameterError(
             "logits", f"logits are on {call.logits.device}, which needs Triton: pip install triton, or move "

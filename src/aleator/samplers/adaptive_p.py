@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from aleator.core import host
 from aleator.core.errors import LogitsError
 from aleator.core.numerics import Row, Step, draw, ints
 from aleator.core.parameter import Parameter, declare
 from aleator.core.philox import Purpose, stream
-from aleator.kernels import host
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.seeded import SeededSampler
 

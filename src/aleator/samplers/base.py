@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, parameters_of
-from aleator.kernels import host
 
 
 @dataclass(frozen=True)

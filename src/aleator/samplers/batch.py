@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.kernels import host
-from aleator.kernels.threads import pool
+from aleator.core.threads import pool
 from aleator.samplers.chain import SamplerChain
 
 

@@ -22,9 +22,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 

@@ -22,10 +22,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 DRY_MULTIPLIER = Parameter(

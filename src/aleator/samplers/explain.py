@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aleator.core import host
 from aleator.core.token_text import readable
-from aleator.kernels import host
 from aleator.samplers.base import Sampler
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.grammar import compile_gbnf, llguidance
-from aleator.kernels import host
 from aleator.samplers.constrained import ConstraintSampler
 
 LLGUIDANCE = "%llguidance"

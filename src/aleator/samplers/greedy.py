@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 

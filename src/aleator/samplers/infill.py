@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import Row, Step, ints
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 MOST_CANDIDATES = 4096

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from aleator.core import host
 from aleator.grammar import llguidance
-from aleator.kernels import host
 from aleator.samplers.constrained import ConstraintSampler
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 LOGIT_BIAS = Parameter(

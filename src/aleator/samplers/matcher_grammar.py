@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from aleator.core import host
 from aleator.grammar.matcher import MatcherConstraint
-from aleator.kernels import host
 from aleator.samplers.constrained import ConstraintSampler
 
 

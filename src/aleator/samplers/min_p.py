@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.full_mass import MASS, refuse_full_mass, require_full_mass
 

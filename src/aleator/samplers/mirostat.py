@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from aleator.core import host
 from aleator.core.numerics import LOG2_E, Row, Step, exp2_double, ints, log2_double, log2_q32
 from aleator.core.parameter import Parameter, declare
 from aleator.core.philox import Purpose
-from aleator.kernels import host
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.mirostat_state import MirostatSampler
 

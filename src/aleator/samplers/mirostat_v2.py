@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step, ints, log2_q32
 from aleator.core.philox import Purpose
-from aleator.kernels import host
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.mirostat_state import MirostatSampler
 

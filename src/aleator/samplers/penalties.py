@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare, single
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler, only_portable
 
 PENALTY_LAST_N = Parameter(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aleator.kernels.device.index import has_device_form
 from aleator.samplers.base import Sampler
+from aleator.samplers.device_forms import has_device_form
 from aleator.samplers.top_k import TopK
 
 

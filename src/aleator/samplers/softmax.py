@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step, ints
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 

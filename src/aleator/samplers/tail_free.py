@@ -14,9 +14,9 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints
 from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 TFS_Z = Parameter(

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step, exp2_double, ints, log2_double, log2_q32
 from aleator.core.parameter import Parameter, declare
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 TEMPERATURE = Parameter(

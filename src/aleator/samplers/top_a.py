@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, run_length
 from aleator.core.parameter import Parameter, declare, single
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 TOP_A = Parameter(

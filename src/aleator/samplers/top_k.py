@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 TOP_K = Parameter(

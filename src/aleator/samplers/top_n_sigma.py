@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare, single
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 TOP_N_SIGMA = Parameter(

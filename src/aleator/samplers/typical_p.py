@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, prefix_of_mass
 from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 TYPICAL_P = Parameter(

@@ -21,9 +21,9 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
-from aleator.kernels import host
 from aleator.samplers.base import Place, Sampler
 
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from aleator.core import host
 from aleator.core.numerics import Row, Step, exact, ints, run_length
 from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
 from aleator.core.philox import Purpose, stream, uniform64
-from aleator.kernels import host
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.seeded import SeededSampler
 

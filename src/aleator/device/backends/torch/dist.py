@@ -1,0 +1,72 @@
+"""Dist on the device; the contract is in aleator.samplers.dist."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from aleator.core.errors import ParameterError
+from aleator.core.philox import Purpose
+from aleator.device.candidates import DeviceCandidates
+from aleator.device.fixed import log2_q32, philox
+from aleator.device.places import RANDOM, DeviceSampler, DeviceStep, Fields, key, uniform
+
+
+class DeviceDist(DeviceSampler):
+    """Draws in proportion to weight, by inverse cumulative mass."""
+
+    fields: ClassVar[Fields] = RANDOM
+    draw, purpose = "inverse", Purpose.DIST
+
+    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+        """The key of its random numbers."""
+        if sampler.draw != self.draw:
+            raise ParameterError(
+                "draw",
+                f"draw={sampler.draw!r} in a place for {self.draw!r}: make the device chain with such a "
+                "sampler, or give this row the other draw",
+            )
+        seed = place.seed if sampler.seed is None else sampler.seed
+        return key(seed, self.purpose, place)
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Draw."""
+        data.draw(uniform(self, step), self.get("active", step))
+
+
+class DeviceGumbel(DeviceDist):
+    """Draws by a race: the smallest E / weight wins."""
+
+    draw, purpose = "gumbel", Purpose.GUMBEL
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Race."""
+        u = philox(
+            data.ids,
+            step.position.unsqueeze(1),
+            self.get("stream", step).unsqueeze(1),
+            self.get("seed", step).unsqueeze(1),
+        )
+        e = (64 << 32) - log2_q32(torch.where(u == 0, 1, u))
+        ids = data.ids.expand_as(e)
+        best = _smallest_quotient(e, data.weights)
+        e, w, ids = (data.per_part(x.gather(1, best).squeeze(1)) for x in (e, data.weights, ids))
+        winner = ids.gather(1, _smallest_quotient(e, w)).squeeze(1)
+        data.select(winner, self.get("active", step))
+
+
+def _smallest_quotient(e: Tensor, w: Tensor) -> Tensor:
+    """int64 [B, 1]: the first column with the smallest e / w, exactly; w = 0 never wins.
+
+    e is at most 2^38 and w at most 2^40, so quotients that differ do so by at least 2^-80: they are
+    compared digit by digit, 24 + 22 + 22 + 22 bits after the point.
+    """
+    left, divisor = w > 0, w.clamp(min=1)
+    remainder = e
+    for bits in (24, 22, 22, 22):
+        digit = torch.where(left, (remainder << bits) // divisor, 2**63 - 1)
+        remainder = (remainder << bits) % divisor
+        left = left & (digit == digit.amin(1, keepdim=True))
+    return left.to(torch.int8).argmax(1, keepdim=True)

@@ -1,0 +1,32 @@
+"""Min-p on the device; the contract is in aleator.samplers.min_p."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from aleator.device.candidates import DeviceCandidates
+from aleator.device.places import DeviceSampler, DeviceStep, Fields
+
+
+class DeviceMinP(DeviceSampler):
+    """Keeps what is within a distance of the largest logit."""
+
+    fields: ClassVar[Fields] = {"log": (torch.float64, 0.0), "min_keep": (torch.int64, 0)}
+
+    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+        """ln(min_p), made once on the host."""
+        return {"log": math.log(float(np.float32(sampler.min_p))), "min_keep": sampler.min_keep}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Truncate."""
+        bound = (data.temperature * self.get("log", step)).to(torch.float32)
+        kept = data.alive & (data.current - data.top >= bound.unsqueeze(1))
+        few = data.total(kept.to(torch.int64)) < self.get("min_keep", step)
+        active = self.get("active", step)
+        data.keep(kept | (few | ~active).unsqueeze(1))
+        least = torch.where(few & active, self.get("min_keep", step), 2**62)
+        data.keep_mass(torch.zeros_like(least), least)

@@ -1,0 +1,22 @@
+"""Softmax on the device: notes the mass; the contract is in aleator.samplers.softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from aleator.device.candidates import DeviceCandidates
+from aleator.device.places import DeviceSampler, DeviceStep
+
+
+class DeviceSoftmax(DeviceSampler):
+    """Notes the mass of the whole row."""
+
+    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+        """No parameters."""
+        return {}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Note it."""
+        data.full_mass = torch.where(self.get("active", step), data.mass, data.full_mass)

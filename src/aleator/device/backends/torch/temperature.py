@@ -1,0 +1,49 @@
+"""Temperature on the device, dynamic too; the contract is in aleator.samplers.temperature."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from aleator.device.candidates import DeviceCandidates
+from aleator.device.fixed import exp2_double, log2_double, log2_q32
+from aleator.device.places import DeviceSampler, DeviceStep, Fields
+
+
+class DeviceTemperature(DeviceSampler):
+    """Multiplies the pending temperature."""
+
+    fields: ClassVar[Fields] = {
+        "low": (torch.float64, 1.0),
+        "high": (torch.float64, 1.0),
+        "exponent": (torch.float64, 1.0),
+        "dynamic": (torch.bool, False),
+    }
+
+    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+        """Bounds of the dynamic temperature, or the one there is."""
+        temperature, spread = sampler.temperature, sampler.dynatemp_range
+        if spread <= 0:
+            return {"low": temperature, "high": temperature}
+        return {
+            "low": max(0.0, temperature - spread),
+            "high": temperature + spread,
+            "exponent": sampler.dynatemp_exponent,
+            "dynamic": True,
+        }
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Multiply."""
+        low, high = self.get("low", step), self.get("high", step)
+        exponent = self.get("exponent", step)
+        count = data.size
+        entropy = (log2_q32(data.mass.clamp(min=1)) - (40 << 32) >> 16) - data.mean_bits()
+        most = (log2_q32(count.clamp(min=2)) >> 16).to(torch.float64)
+        level = entropy.clamp(min=0).to(torch.float64) / most
+        power = exp2_double(exponent * log2_double(torch.where(level > 0, level, 1.0)))
+        level = torch.where((level > 0) & (exponent != 1), power, level)
+        level = torch.where(exponent == 0, 1.0, level)
+        level = torch.where(count > 1, level, 0.0)
+        dynamic = low + (high - low) * level
+        data.heat(torch.where(self.get("dynamic", step), dynamic, low))

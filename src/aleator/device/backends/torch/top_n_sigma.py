@@ -1,0 +1,34 @@
+"""Top-n-sigma on the device; the contract is in aleator.samplers.top_n_sigma."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from aleator.device.candidates import DeviceCandidates
+from aleator.device.fixed import variance
+from aleator.device.places import DeviceSampler, DeviceStep, Fields
+
+
+class DeviceTopNSigma(DeviceSampler):
+    """Keeps logits within some standard deviations of the largest."""
+
+    fields: ClassVar[Fields] = {"n": (torch.float64, 0.0)}
+
+    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+        """n, as its float32."""
+        return {"n": float(np.float32(sampler.top_n_sigma))}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Truncate."""
+        alive = data.alive
+        d = data.current - data.top
+        q = torch.round(d.clamp(min=-256.0) * 4096.0).to(torch.int64)
+        q = torch.where(alive, q, 0)
+        count = data.size
+        spread = variance(count, data.total(q), data.total(q * q))
+        sigma = spread.sqrt() / count.clamp(min=1).to(torch.float64) / 4096.0
+        bound = (-(self.get("n", step) * sigma)).to(torch.float32)
+        data.keep((d >= bound.unsqueeze(1)) | ~self.get("active", step).unsqueeze(1))

@@ -1,0 +1,43 @@
+"""Typical-p on the device; the contract is in aleator.samplers.typical_p."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from aleator.device.candidates import DeviceCandidates
+from aleator.device.fixed import ceil_of_fraction, fraction_parts
+from aleator.device.places import DeviceSampler, DeviceStep, Fields
+
+_LAST = 2**40
+
+
+class DeviceTypicalP(DeviceSampler):
+    """Keeps the tokens whose surprise is closest to the entropy."""
+
+    fields: ClassVar[Fields] = {
+        "m": (torch.int64, 0),
+        "s": (torch.int64, 24),
+        "min_keep": (torch.int64, 0),
+    }
+
+    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+        """P as a fraction m / 2^s."""
+        m, s = fraction_parts(sampler.typical_p)
+        return {"m": m, "s": s, "min_keep": sampler.min_keep}
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Truncate."""
+        distance = (data.bits() - data.mean_bits().unsqueeze(1)).abs()
+        distance = data.ranked(torch.where(data.alive, distance, _LAST))
+        # Distances are below 2^24: with the place in the order one key says all, without ties.
+        place = torch.arange(distance.shape[1], device=distance.device)
+        nearest = ((distance << 20) + place).argsort(1)
+        weights = data.ranked(data.weights).gather(1, nearest)
+        wanted = ceil_of_fraction(self.get("m", step), self.get("s", step), data.mass)
+        above = weights.cumsum(1) - weights
+        least = self.get("min_keep", step).clamp(min=1).unsqueeze(1)
+        kept = (above < wanted.unsqueeze(1)) | (place < least)
+        kept = torch.zeros_like(kept).scatter(1, nearest, kept)
+        data.keep_ranked(kept | ~self.get("active", step).unsqueeze(1))

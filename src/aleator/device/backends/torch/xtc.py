@@ -1,0 +1,52 @@
+"""XTC on the device; the contract is in aleator.samplers.xtc."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from aleator.core.philox import Purpose
+from aleator.device.candidates import DeviceCandidates
+from aleator.device.fixed import ceil_of_fraction, fraction_parts, less
+from aleator.device.places import RANDOM, DeviceSampler, DeviceStep, Fields, key, uniform
+
+
+class DeviceXTC(DeviceSampler):
+    """Sometimes removes the leading tokens above a threshold but the last of them."""
+
+    fields: ClassVar[Fields] = {
+        **RANDOM,
+        "coin": (torch.int64, 0),
+        "always": (torch.bool, False),
+        "m": (torch.int64, 0),
+        "s": (torch.int64, 24),
+        "min_keep": (torch.int64, 0),
+    }
+
+    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+        """The coin falls where u < ceil(probability * 2^64)."""
+        m, s = fraction_parts(sampler.xtc_threshold)
+        probability = float(np.float32(sampler.xtc_probability))
+        coin = 0 if probability >= 1 else math.ceil(probability * 2.0**64)
+        return {
+            **key(sampler.seed_in(place), Purpose.XTC, place),
+            "coin": int(np.uint64(coin).astype(np.int64)),
+            "always": probability >= 1,
+            "m": m,
+            "s": s,
+            "min_keep": sampler.min_keep,
+        }
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Throw the coin and remove."""
+        falls = less(uniform(self, step), self.get("coin", step)) | self.get("always", step)
+        bound = ceil_of_fraction(self.get("m", step), self.get("s", step), data.mass)
+        run = data.run(bound)
+        length = run.sum(1)
+        enough = data.size - (length - 1) >= self.get("min_keep", step)
+        acts = self.get("active", step) & falls & (length >= 2) & enough
+        removed = run & (data.rank() < (length - 1).unsqueeze(1)) & acts.unsqueeze(1)
+        data.keep_ranked(~removed)

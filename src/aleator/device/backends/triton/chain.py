@@ -1,0 +1,428 @@
+"""A device chain in Triton: the tokens of the PyTorch form from one read of the logits.
+
+The sweep reads the logits and keeps the largest of each tile; all that follows works on few candidates (data
+path: docs/device.md).  The host knows from the rows' chains, without asking the device, what has to be
+launched; that is a :class:`Plan`, and a graph stays valid as long as its plan does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from aleator.core.errors import ParameterError
+from aleator.device.backends.torch.dist import DeviceDist, DeviceGumbel
+from aleator.device.backends.torch.greedy import DeviceGreedy
+from aleator.device.backends.torch.logit_bias import MAX_BIASES, DeviceLogitBias
+from aleator.device.backends.torch.min_p import DeviceMinP
+from aleator.device.backends.torch.mirostat_v2 import DeviceMirostatV2
+from aleator.device.backends.torch.penalties import DevicePenalties
+from aleator.device.backends.torch.softmax import DeviceSoftmax
+from aleator.device.backends.torch.temperature import DeviceTemperature
+from aleator.device.backends.torch.token_mask import DeviceTokenMask
+from aleator.device.backends.torch.top_k import DeviceTopK
+from aleator.device.backends.torch.top_n_sigma import DeviceTopNSigma
+from aleator.device.backends.torch.top_p import DeviceTopP
+from aleator.device.backends.torch.typical_p import DeviceTypicalP
+from aleator.device.backends.torch.user import DeviceUser
+from aleator.device.backends.torch.xtc import DeviceXTC
+from aleator.device.backends.triton import places as triton_places
+from aleator.device.backends.triton import report as triton_report
+from aleator.device.backends.triton import rows as triton_rows
+from aleator.device.backends.triton import sparse as triton_sparse
+from aleator.device.backends.triton.tiles import tile_maxima
+from aleator.device.places import DeviceSampler, DeviceStep
+from aleator.device.report import Report
+
+LONGEST = 1024
+"""Candidates that a list can hold."""
+WINDOW = 256
+"""Candidates in which the end of a top-p or min-p without a top-k is looked for first."""
+CAPACITY = 2048
+"""Candidates that reach the threshold of the tiles; more are bisected."""
+BUSY = 512  # programs that keep a device busy
+MAX_REGISTERS = 128  # of `choose` and `whole`; ptxas, left alone, takes fewer and spills
+
+_KINDS = {
+    DeviceGreedy: triton_places.GREEDY, DeviceDist: triton_places.DIST,
+    DeviceGumbel: triton_places.GUMBEL, DeviceMirostatV2: triton_places.MIROSTAT_V2,
+    DeviceTemperature: triton_places.TEMPERATURE, DeviceSoftmax: triton_places.SOFTMAX,
+    DeviceTopK: triton_places.TOP_K, DeviceTopP: triton_places.TOP_P,
+    DeviceMinP: triton_places.MIN_P, DeviceTypicalP: triton_places.TYPICAL_P,
+    DeviceTopNSigma: triton_places.TOP_N_SIGMA, DeviceXTC: triton_places.XTC,
+    DeviceLogitBias: triton_places.LOGIT_BIAS, DevicePenalties: triton_places.PENALTIES,
+    DeviceTokenMask: triton_places.TOKEN_MASK, DeviceUser: triton_places.SKIPPED,
+}  # fmt: skip
+_WRITERS = {
+    DeviceLogitBias: triton_sparse.BIAS, DevicePenalties: triton_sparse.PENALTIES,
+    DeviceTokenMask: triton_sparse.MASK,
+}  # fmt: skip
+# What `whole` can do: these keep a beginning of the order, or draw by inverse mass.
+_IN_ORDER = (
+    DeviceGreedy, DeviceDist, DeviceTemperature, DeviceSoftmax, DeviceTopK, DeviceTopP, DeviceMinP
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Path:
+    """What a row's chain asks of the kernels.
+
+    Attributes:
+        want: an index of ``triton_rows.PATHS``.
+        start: the first place that works on the list; biases, penalties and masks before it are applied to
+            the logits.
+        size: candidates of its list.
+        temperature: at which it needs the mass of the whole row; 0: it does not.
+        written: tokens whose logits its chain may change, at most.
+        late: places of biases, penalties and masks that work on the list.
+
+    """
+
+    want: int
+    start: int = 0
+    size: int = 1
+    temperature: float = 0.0
+    written: int = 0
+    sparse: bool = False
+    late: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is launched for a batch: sizes, and which of the kernels."""
+
+    size: int
+    table: int  # slots of a row's table of written logits; 0: no row writes logits
+    whole: bool
+    masses: bool
+    torch: bool
+    allowed: bool
+    late: frozenset[int]
+
+
+def path_of(
+    kinds: Sequence[type[DeviceSampler]],
+    samplers: Sequence[Any],
+    max_tokens: int,
+    tail: bool,
+    report: bool = False,
+) -> Path:
+    """The path of a row with these samplers at the template's places, ``None`` where it has none.
+
+    ``report``: the list must hold all that is left.
+    """
+    by_torch = Path(triton_rows.AT_TORCH.value)
+    if tail or not any(s is not None and s.selects for s in samplers):
+        return by_torch
+    heat, needs, written, sparse = 1.0, 0.0, 0, False
+    found: Path | None = None
+    late = set()
+    for i, (kind, sampler) in enumerate(zip(kinds, samplers, strict=True)):
+        if sampler is None:
+            continue
+        if kind not in _KINDS or kind is DeviceUser:
+            return by_torch
+        if found is not None:
+            if found.want != triton_rows.AT_LIST.value and (
+                kind not in _IN_ORDER or getattr(sampler, "dynatemp_range", 0) > 0
+            ):
+                return by_torch
+            if kind in _WRITERS:
+                late.add(i)
+        elif kind in _WRITERS:
+            if heat != 1:
+                return by_torch  # every logit would have to be divided
+            sparse = True
+            if kind is DeviceLogitBias:
+                written += len(sampler.logit_bias)
+            elif kind is DevicePenalties:
+                last = sampler.penalty_last_n
+                written += max_tokens if last < 0 else min(last, max_tokens)
+        elif kind is DeviceTemperature and sampler.dynatemp_range <= 0:
+            heat *= sampler.temperature
+            if heat <= 1e-5:
+                found = Path(triton_rows.AT_LIST.value, i, 1)
+        elif kind is DeviceGreedy:
+            found = Path(triton_rows.AT_LIST.value, i, 1)
+        elif kind is DeviceTopK and sampler.top_k <= LONGEST:
+            found = Path(triton_rows.AT_LIST.value, i, sampler.top_k)
+        elif kind in _IN_ORDER and kind is not DeviceTemperature:
+            if kind in (DeviceSoftmax, DeviceTopP, DeviceDist):
+                if needs not in (0.0, heat):
+                    return by_torch
+                needs = heat
+            if kind is not DeviceSoftmax:
+                size = WINDOW if kind in (DeviceTopP, DeviceMinP) else 1
+                found = Path(triton_rows.AT_WINDOW.value, i, size)
+        else:
+            return by_torch
+    if found is None or (
+        report and (found.want == triton_rows.AT_WINDOW.value or kinds[found.start] is DeviceGreedy)
+    ):
+        return by_torch
+    return Path(found.want, found.start, found.size, needs, written, sparse, frozenset(late))
+
+
+class TritonChain:
+    """The kernels of a device chain and what they need besides its places; see :class:`DeviceChain`.
+
+    ``report``: :attr:`listed` is filled by every step.
+
+    Raises:
+        ParameterError: there is no CUDA device and Triton's interpreter is not on.
+
+    """
+
+    def __init__(
+        self,
+        places: Sequence[DeviceSampler],
+        max_batch: int,
+        n_vocab: int,
+        device: torch.device,
+        max_tokens: int,
+        report: bool = False,
+    ) -> None:
+        self.max_batch, self.n_vocab, self.max_tokens = max_batch, n_vocab, max_tokens
+        self.device, self._report = device, report
+        if device.type == "cpu" and not triton.knobs.runtime.interpret:
+            raise ParameterError(
+                "kernels",
+                "kernels='triton' is for CUDA devices: choose 'host' on the CPU, or set TRITON_INTERPRET=1 "
+                "before the start to try the kernels there",
+            )
+        self._kinds = [type(place) for place in places]
+        self._places = tuple(tuple(place.rows.values()) for place in places)
+        self._by_torch = [place for place in places if type(place) not in _KINDS]
+        writers = [i for i, kind in enumerate(self._kinds) if kind in _WRITERS]
+        self._n_writers = max(writers, default=-1) + 1
+        self._n_tiles, self._n_words = triton.cdiv(n_vocab, 128), triton.cdiv(n_vocab, 32)
+        self._n_groups = triton.cdiv(n_vocab, 1024)
+        self._table = 16
+        if writers:
+            biases = sum(self._kinds[i] is DeviceLogitBias for i in writers) * MAX_BIASES
+            tokens = max_tokens if DevicePenalties in self._kinds else 0
+            self._table = _slots(biases + tokens)
+
+        def tensor(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.zeros(max_batch, *shape, dtype=dtype, device=device)
+
+        # What the rows' chains ask for, a row each.
+        self._start, self._size, self._want = (tensor(dtype=torch.int32) for _ in range(3))
+        self._scale = tensor(dtype=torch.float32)
+        self.torch_rows = tensor(dtype=torch.bool)
+        # What the kernels leave for each other.
+        self._maxima = tensor(self._n_tiles, dtype=torch.float32)
+        self._tiles = tensor(self._n_tiles, dtype=torch.int32)
+        self._masses = tensor(self._n_groups)
+        self._buffers = tensor(CAPACITY)
+        self._firsts, self._tops = tensor(), tensor(dtype=torch.float32)
+        self._flags = tensor(dtype=torch.int32)
+        self._words = tensor(self._n_words, dtype=torch.int32)
+        self._ids = tensor(self._table, dtype=torch.int32)
+        self._values = tensor(self._table, dtype=torch.float32)
+        self._data = tensor(self._n_writers * self._table * 2, dtype=torch.int32)
+        self._sums = tensor(self._n_groups if report else 0, dtype=torch.float64)
+        # Keys and weights of what is left of a row, as many columns each as the lists are long.
+        self._listed = tensor(2 * LONGEST if report else 0)
+        self._counters = torch.zeros(len(triton_rows.PATHS), dtype=torch.int64, device=device)
+        self._paths = [Path(triton_rows.AT_TORCH.value)] * max_batch
+        self._launched: dict[int, Plan] = {}  # for each size of a batch
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tensors."""
+        return sum(t.nbytes for t in vars(self).values() if isinstance(t, Tensor))
+
+    def set(self, row: int, samplers: Sequence[Any], tail: bool) -> None:
+        """Take note of a row's chain: the samplers at the template's places."""
+        path = path_of(self._kinds, samplers, self.max_tokens, tail, self._report)
+        self._paths[row] = path
+        self._start[row], self._size[row], self._want[row] = path.start, path.size, path.want
+        scale = 1.4426950408889634 / path.temperature if path.temperature else 0.0
+        self._scale[row] = scale
+        self.torch_rows[row] = path.want == triton_rows.AT_TORCH.value
+
+    def permute(self, rows: Sequence[int], index: Tensor) -> None:
+        """Let row i be what row ``rows[i]`` was."""
+        for tensor in (self._start, self._size, self._want, self._scale, self.torch_rows):
+            tensor.copy_(tensor[index])
+        self._paths = [self._paths[row] for row in rows]
+
+    def paths(self, reset: bool = False) -> dict[str, int]:
+        """How many rows took each path since the start or the last reset; waits for the device."""
+        counts = dict(zip(triton_rows.PATHS, self._counters.tolist(), strict=True))
+        if reset:
+            self._counters.zero_()
+        return counts
+
+    def plan(self, batch: int, allowed: bool) -> Plan:
+        """What the first ``batch`` rows need."""
+        paths = self._paths[:batch]
+        size = _list_size(max(path.size for path in paths))
+        sparse = allowed or any(path.sparse for path in paths)
+        return Plan(
+            size,
+            _slots(max(path.written for path in paths)) if sparse else 0,
+            any(path.want == triton_rows.AT_WINDOW.value for path in paths),
+            any(path.temperature for path in paths),
+            any(path.want == triton_rows.AT_TORCH.value for path in paths),
+            allowed,
+            frozenset[int]().union(*(path.late for path in paths)),
+        )
+
+    def check_replay(self, batch: int, captured: object) -> None:
+        """Refuse the replay of a captured step that would leave out kernels which rows need by now."""
+        plan = captured if isinstance(captured, Plan) else self._launched.get(batch)
+        if plan is None or plan != self.plan(batch, plan.allowed):
+            raise ParameterError(
+                "chain",
+                f"rows 0 to {batch - 1} need other kernels than were captured, since chains were set: capture "
+                "the step again",
+            )
+
+    def sample(
+        self, plan: Plan, logits: Tensor, allowed: Tensor | None, step: DeviceStep
+    ) -> Tensor:
+        """A token for each row, -1 where there is none or the row is PyTorch's; accepts nothing."""
+        self._launched[step.batch] = plan
+        with self._current():
+            return self._sample(plan, logits, allowed, step)
+
+    def _current(self) -> AbstractContextManager[Any]:
+        """Triton launches on the current device."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+
+    def _sample(
+        self, plan: Plan, logits: Tensor, allowed: Tensor | None, step: DeviceStep
+    ) -> Tensor:
+        batch, options = step.batch, {"enable_fp_fusion": False}
+        if logits.stride(1) != 1:
+            logits = logits.contiguous()
+        tokens = torch.empty(batch, dtype=torch.int64, device=self.device)
+        sparse, table = plan.table > 0, plan.table or 16
+        block_t = max(16, triton.next_power_of_2(self._n_tiles))
+        block_g = max(16, triton.next_power_of_2(self._n_groups))
+        kinds = tuple(
+            triton_places.SKIPPED.value
+            if kind in _WRITERS and i not in plan.late
+            else _KINDS.get(kind, triton_places.SKIPPED).value
+            for i, kind in enumerate(self._kinds)
+        )
+        writers = tuple(
+            _WRITERS[kind].value if kind in _WRITERS else triton_sparse.NOTHING_TO_DO.value
+            for kind in self._kinds[: self._n_writers]
+        )
+        masks = triton_sparse.MASK.value in writers
+        own_places = self._places[: self._n_writers]
+        entry = self._words if allowed is None else allowed.contiguous()
+        shape = (self.n_vocab, self._n_tiles, self._n_words)
+        stride = logits.stride(0)
+        # Few rows are cut finer, so that every processor has work.
+        cut = 64 if batch * triton.cdiv(self._n_tiles, 64) >= BUSY else 8
+        slices = (batch, triton.cdiv(self._n_tiles, cut))
+        if sparse:
+            triton_sparse.mark[(batch,)](
+                own_places, self._start, step.history, step.generated, step.length, self.max_tokens,
+                entry, self._words, self._ids, self._data, self._flags, self.n_vocab, self._n_words,
+                self.max_batch, WRITERS=writers, ALLOWED=plan.allowed, BIASES=MAX_BIASES, H=table,
+                num_warps=4, **options,
+            )  # fmt: skip
+            triton_sparse.masked_maxima[slices](
+                logits, stride, self._maxima, self._words, entry, self._flags, *shape,
+                ALLOWED=plan.allowed, MASKS=masks, TILES=cut, num_warps=4, **options,
+            )  # fmt: skip
+            triton_sparse.settle[(batch,)](
+                logits, stride, own_places, self._start, self._maxima, entry, self._ids, self._data,
+                self._values, self._flags, self._tops, *shape, self.max_batch, WRITERS=writers,
+                ALLOWED=plan.allowed, H=table, BLOCK_T=block_t, num_warps=4, **options,
+            )  # fmt: skip
+        else:
+            tile_maxima[slices](
+                logits, stride, self._maxima, self.n_vocab, self._n_tiles, LOGITS=True, TILES=cut,
+                num_warps=4, **options,
+            )  # fmt: skip
+        if plan.masses:
+            triton_rows.group_masses[slices](
+                logits, stride, self._maxima, self._words, self._flags, self._tops, self._scale,
+                self._masses, *shape, self._n_groups, SPARSE=sparse, BLOCK_T=block_t, TILES=cut,
+                num_warps=4, **options,
+            )  # fmt: skip
+        triton_rows.choose[(batch,)](
+            logits, stride, self._maxima, self._words, self._ids, self._values, self._flags,
+            self._tops, self._masses, self._start, self._size, self._scale, self._want, self._places,
+            step.position, step.history, step.generated, step.length, self.max_tokens, self._tiles,
+            self._buffers, self._firsts, tokens, self._counters, self._listed, *shape, self._n_groups,
+            KINDS=kinds, SPARSE=sparse, H=table, BIASES=MAX_BIASES, SIZE=plan.size, CAP=CAPACITY,
+            BLOCK_T=block_t, BLOCK_G=block_g, REPORT=self._report, num_warps=8,
+            maxnreg=MAX_REGISTERS, **options,
+        )  # fmt: skip
+        if plan.whole:
+            triton_rows.whole[(batch,)](
+                logits, stride, self._maxima, self._words, self._ids, self._values, self._flags,
+                self._tops, self._masses, self._scale, self._places, step.position, self._tiles,
+                self._buffers, self._firsts, tokens, *shape, self._n_groups, KINDS=kinds,
+                SPARSE=sparse, H=table, CAP=CAPACITY, BLOCK_T=block_t, BLOCK_G=block_g, num_warps=8,
+                maxnreg=MAX_REGISTERS, **options,
+            )  # fmt: skip
+        return tokens
+
+    def listed(self, plan: Plan, batch: int) -> tuple[Tensor, Tensor]:
+        """Keys [B, N] of what is left of each row, no candidate where they are least, and Q40 weights."""
+        both = self._listed.view(-1)[: batch * 2 * plan.size].view(batch, 2, plan.size)
+        return both[:, 0], both[:, 1]
+
+    def describe(self, plan: Plan, logits: Tensor, tokens: Tensor, report: Report) -> None:
+        """Fill a report's log-probabilities of the logits as they were given, after :meth:`sample`."""
+        batch, n = len(tokens), report.top_ids.shape[1]
+        if not len(report.logprobs) or n > LONGEST:
+            report.before(logits, tokens)
+            return
+        if logits.stride(1) != 1:
+            logits = logits.contiguous()
+        stride, options = logits.stride(0), {"enable_fp_fusion": False, "num_warps": 4}
+        slices = (batch, triton.cdiv(self._n_tiles, 8))
+        block_t = max(16, triton.next_power_of_2(self._n_tiles))
+        with self._current():
+            if plan.table:  # the delegates are of other logits
+                tile_maxima[slices](
+                    logits, stride, self._maxima, self.n_vocab, self._n_tiles, LOGITS=True, TILES=8,
+                    **options,
+                )  # fmt: skip
+            triton_report.exp_sums[slices](
+                logits, stride, self._maxima, self._sums, self.n_vocab, self._n_tiles, self._n_groups,
+                BLOCK_T=block_t, TILES=8, **options,
+            )  # fmt: skip
+            triton_report.describe[(batch,)](
+                logits, stride, self._maxima, self._sums, self._tiles, self._buffers, tokens,
+                self._counters, report.logprobs, report.top_ids, report.top_logprobs, self.n_vocab,
+                self._n_tiles, self._n_groups, n, TOP=n > 0, SIZE=_list_size(n), CAP=CAPACITY,
+                BLOCK_T=block_t, BLOCK_G=max(16, triton.next_power_of_2(self._n_groups)),
+                enable_fp_fusion=False, num_warps=8, maxnreg=MAX_REGISTERS,
+            )  # fmt: skip
+
+    def accept(self, tokens: Tensor, step: DeviceStep) -> None:
+        """Append each row's token to its history, unless it is -1."""
+        kinds = tuple(_KINDS.get(kind, triton_places.SKIPPED).value for kind in self._kinds)
+        with self._current():
+            triton_rows.accept[(step.batch,)](
+                tokens, step.history, step.generated, step.length, step.position, self._places,
+                self.max_tokens, KINDS=kinds, num_warps=1,
+            )  # fmt: skip
+        for place in self._by_torch:
+            place.accepted(tokens >= 0, step)
+
+
+def _list_size(n: int) -> int:
+    """Columns of a list of n: a few more, since more than n may reach the tiles' threshold."""
+    return min(LONGEST, max(16, 1 << (n + n // 4 - 1).bit_length()))
+
+
+def _slots(tokens: int) -> int:
+    """Slots of a table that holds so many tokens: a power of two, at least a third of them free."""
+    return max(16, 1 << (tokens * 3 // 2 - 1).bit_length())

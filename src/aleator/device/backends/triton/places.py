@@ -1,0 +1,312 @@
+"""The samplers in Triton, on a row's list of candidates; contracts: docs/numerics.md and aleator.samplers.
+
+A list is a block of keys in the order, a mask of which of them are still candidates, and the pending
+temperature.  ``outside`` says that the row holds candidates after the list's last, of which only the mass is
+known: then a sampler returns whether the list was enough to tell what it keeps.  A sampler's ``place`` is its
+tensors (``DeviceSampler.rows``) in their order there.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from aleator.device.backends.triton.numerics import (
+    BEYOND,
+    NOTHING,
+    canonical,
+    ceil_fraction,
+    exp2_double,
+    key_id,
+    key_value,
+    log2_double,
+    log2_q32,
+    logit_weight,
+    mean_bits,
+    order_key,
+    philox_uniform,
+    scale_of,
+    sort_descending,
+    weight_bits,
+)
+from aleator.device.backends.triton.sparse import add_bias, bit_of, penalise
+
+(
+    GREEDY, DIST, GUMBEL, MIROSTAT_V2, TEMPERATURE, SOFTMAX, TOP_K, TOP_P, MIN_P, TYPICAL_P, TOP_N_SIGMA,
+    XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED,
+) = (tl.constexpr(i) for i in range(16))  # fmt: skip
+WINDOW_CHUNK = tl.constexpr(8)
+
+
+@triton.jit
+def top_of(keys, alive):
+    """The largest logit of the list, 0 if it is empty."""
+    top = tl.max(tl.where(alive, key_value(keys), float("-inf")), axis=0)
+    return tl.where(top > float("-inf"), top, 0.0)
+
+
+@triton.jit
+def weights_of(keys, alive, temperature):
+    """Q40 weights, 0 where there is no candidate."""
+    z = key_value(keys)
+    return tl.where(alive, logit_weight(z, top_of(keys, alive), scale_of(temperature)), 0)
+
+
+@triton.jit
+def bits_of(keys, alive, temperature):
+    """Bits of each weight in Q16."""
+    return weight_bits(key_value(keys), top_of(keys, alive), scale_of(temperature))
+
+
+@triton.jit
+def size_of(alive):
+    """How many candidates there are, int64."""
+    return tl.sum(alive.to(tl.int64), axis=0)
+
+
+@triton.jit
+def rank_of(alive):
+    """How many candidates come before each, int64."""
+    one = alive.to(tl.int64)
+    return tl.cumsum(one, axis=0) - one
+
+
+@triton.jit
+def leading(alive, reached):
+    """The candidates before the first that is not ``reached``."""
+    failed = tl.cumsum((alive & (reached == 0)).to(tl.int32), axis=0) > 0
+    return alive & (failed == 0)
+
+
+@triton.jit
+def uniform(seeds, streams, row, position):
+    """One 64-bit uniform of a place."""
+    return philox_uniform(
+        tl.zeros([], tl.int32), tl.load(seeds + row), position, tl.load(streams + row)
+    )
+
+
+@triton.jit
+def draw(keys, w, u):
+    """The first token in id order whose cumulative weight exceeds floor(u * sum / 2^64)."""
+    target = tl.umulhi(u, tl.sum(w, axis=0).to(tl.uint64)).to(tl.int64)
+    ids = key_id(keys)
+    token = tl.zeros([], tl.int64)  # the largest such that the mass before it is at most the target
+    for i in range(10):
+        unit = tl.full([], 1, tl.int64) << (18 - 2 * i)
+        one = tl.sum(tl.where(ids < token + unit, w, 0), axis=0) <= target
+        two = tl.sum(tl.where(ids < token + 2 * unit, w, 0), axis=0) <= target
+        three = tl.sum(tl.where(ids < token + 3 * unit, w, 0), axis=0) <= target
+        token += unit * (one.to(tl.int64) + two.to(tl.int64) + three.to(tl.int64))
+    return token
+
+
+@triton.jit
+def first_id(keys, alive):
+    """The first candidate's token."""
+    return key_id(tl.max(tl.where(alive, keys, NOTHING), axis=0))
+
+
+@triton.jit
+def race(keys, w, seed, position, stream):
+    """The token with the smallest E / w, the lowest of equals (aleator.device.backends.torch.dist)."""
+    ids = key_id(keys)
+    u = philox_uniform(ids, seed, position, stream)
+    remainder = (tl.full([], 64, tl.int64) << 32) - log2_q32(tl.where(u == 0, 1, u).to(tl.uint64))
+    left, divisor = w > 0, tl.maximum(w, 1)
+    for bits in tl.static_range(4):
+        remainder = remainder << (24 if bits == 0 else 22)
+        digit = tl.where(left, remainder // divisor, BEYOND)
+        remainder = remainder % divisor
+        left = left & (digit == tl.min(digit, axis=0))
+    return tl.min(tl.where(left, ids, BEYOND), axis=0)
+
+
+@triton.jit
+def heat(keys, alive, temperature, full, factor):
+    """Multiplies the temperature; at 1e-5 or less only the first candidate stays."""
+    product = temperature * factor
+    cold = product <= 1e-5
+    alive = tl.where(cold, alive & (rank_of(alive) < 1), alive)
+    full = tl.where(factor == 1.0, full, 0)
+    return alive, tl.where(cold, tl.full([], 1, tl.float64), product), full
+
+
+@triton.jit
+def dynamic_temperature(keys, alive, temperature, low, high, exponent):
+    """The temperature between low and high that the entropy asks for."""
+    count = size_of(alive)
+    w = weights_of(keys, alive, temperature)
+    mass = tl.maximum(tl.sum(w, axis=0), 1)
+    mean = mean_bits(w, bits_of(keys, alive, temperature))
+    entropy = ((log2_q32(mass.to(tl.uint64)) - (tl.full([], 40, tl.int64) << 32)) >> 16) - mean
+    most = (log2_q32(tl.maximum(count, 2).to(tl.uint64)) >> 16).to(tl.float64)
+    level = tl.maximum(entropy, 0).to(tl.float64) / most
+    one = tl.full([], 1, tl.float64)
+    power = exp2_double(exponent * log2_double(tl.where(level > 0, level, one)))
+    level = tl.where((level > 0) & (exponent != 1), power, level)
+    level = tl.where(exponent == 0, one, level)
+    level = tl.where(count > 1, level, one - one)
+    return low + (high - low) * level
+
+
+@triton.jit
+def top_p(place, row, keys, alive, temperature, full, outside, total):
+    """Keeps the shortest beginning of the order with the mass; ``total`` is the row's where outside."""
+    w = weights_of(keys, alive, temperature)
+    mass = tl.sum(w, axis=0)
+    total = tl.where(outside, total, mass)
+    total = tl.where(tl.load(place[4] + row) != 0, full, total)
+    wanted = ceil_fraction(tl.load(place[1] + row), tl.load(place[2] + row), total)
+    least = tl.maximum(tl.load(place[3] + row), 1)
+    enough = (outside == 0) | ((mass >= wanted) & (size_of(alive) >= least))
+    before = tl.cumsum(w, axis=0) - w
+    return alive & ((before < wanted) | (rank_of(alive) < least)), enough
+
+
+@triton.jit
+def min_p(place, row, keys, alive, temperature, outside):
+    """Keeps what is within a distance of the largest logit."""
+    bound = (temperature * tl.load(place[1] + row)).to(tl.float32)
+    least = tl.load(place[2] + row)
+    kept = alive & (key_value(keys) - top_of(keys, alive) >= bound)
+    all_kept = size_of(kept) == size_of(alive)
+    enough = (outside == 0) | ((all_kept == 0) & (size_of(alive) >= least))
+    few = size_of(kept) < least
+    return tl.where(few, alive & (rank_of(alive) < least), kept), enough
+
+
+@triton.jit
+def typical_p(place, row, keys, alive, temperature, SIZE: tl.constexpr):
+    """Keeps the shortest beginning, by distance from the mean surprise and then the order, with the mass."""
+    w = weights_of(keys, alive, temperature)
+    bits = bits_of(keys, alive, temperature)
+    distance = tl.abs(bits - mean_bits(w, bits))
+    i = tl.arange(0, SIZE).to(tl.int64)
+    # Distances are below 2^24, and lists below 2^11: one key says all, the nearest largest.
+    near = tl.where(alive, -((distance << 11) | i), -(tl.full([], 1, tl.int64) << 40) - i)
+    nearest = sort_descending(near, SIZE)
+    sorted_w = tl.gather(w, ((-nearest) & 2047).to(tl.int32), 0)
+    wanted = ceil_fraction(
+        tl.load(place[1] + row), tl.load(place[2] + row), tl.sum(sorted_w, axis=0)
+    )
+    before = tl.cumsum(sorted_w, axis=0) - sorted_w
+    least = tl.maximum(tl.load(place[3] + row), 1)
+    last = tl.min(tl.where((before < wanted) | (i < least), nearest, BEYOND), axis=0)
+    return alive & (near >= last)
+
+
+@triton.jit
+def top_n_sigma(place, row, keys, alive):
+    """Keeps logits within some standard deviations of the largest; moments are exact integers."""
+    d = key_value(keys) - top_of(keys, alive)
+    rounded = tl.maximum(d, -256.0) * 4096.0
+    q = ((rounded + 12582912.0) - 12582912.0).to(tl.int64)
+    q = tl.where(alive, q, 0)
+    count, total, squares = size_of(alive), tl.sum(q, axis=0), tl.sum(q * q, axis=0)
+    spread = (count * squares - total * total).to(tl.float64)  # a list's are below 2^62
+    sigma = tl.sqrt(spread) / tl.maximum(count, 1).to(tl.float64) / 4096.0
+    return alive & (d >= (-(tl.load(place[1] + row) * sigma)).to(tl.float32))
+
+
+@triton.jit
+def xtc(place, row, keys, alive, temperature, position):
+    """Sometimes removes the leading candidates above a threshold but the last of them."""
+    u = uniform(place[1], place[2], row, position)
+    falls = (u < tl.load(place[3] + row).to(tl.uint64, bitcast=True)) | (
+        tl.load(place[4] + row) != 0
+    )
+    w = weights_of(keys, alive, temperature)
+    bound = ceil_fraction(tl.load(place[5] + row), tl.load(place[6] + row), tl.sum(w, axis=0))
+    run = leading(alive, w >= bound)
+    length = size_of(run)
+    enough = size_of(alive) - (length - 1) >= tl.load(place[7] + row)
+    stays = (run == 0) | (rank_of(alive) >= length - 1)
+    return tl.where(falls & (length >= 2) & enough, alive & stays, alive)
+
+
+@triton.jit
+def mirostat_v2(place, row, keys, alive, temperature, position, mus):
+    """Truncates at mu bits of surprise, draws, and notes where mu goes if the token is accepted."""
+    mu = tl.load(place[5] + row * mus + position)
+    q = tl.floor(tl.minimum(tl.maximum(mu, -100.0), 100.0) * 4294967296.0).to(tl.int64)
+    w = weights_of(keys, alive, temperature)
+    level = log2_q32(tl.maximum(tl.sum(w, axis=0), 1).to(tl.uint64)) - q
+    surprising = (w > 0) & (log2_q32(tl.maximum(w, 1).to(tl.uint64)) >= level)
+    run = leading(alive, surprising)
+    alive = alive & (run | (rank_of(alive) < 1) | (level <= 0))
+    w = weights_of(keys, alive, temperature)
+    token = draw(keys, w, uniform(place[1], place[2], row, position))
+    chosen = tl.maximum(tl.sum(tl.where(key_id(keys) == token, w, 0), axis=0), 1)
+    mass = tl.maximum(tl.sum(w, axis=0), 1)
+    bits = log2_q32(mass.to(tl.uint64)) - log2_q32(chosen.to(tl.uint64))
+    surprise = bits.to(tl.float64) * 2.3283064365386963e-10  # 2^-32
+    moved = mu - tl.load(place[4] + row) * (surprise - tl.load(place[3] + row))
+    tl.store(place[6] + row, moved)
+    return alive, token
+
+
+@triton.jit
+def write(keys, alive, written, SIZE: tl.constexpr):
+    """The list after its logits were written: canonical, and in order again."""
+    written = canonical(tl.where(alive, written, float("-inf")), False, True)
+    infinite = tl.max(written, axis=0) == float("inf")
+    z = canonical(written, infinite, True)
+    keys = tl.where(z > float("-inf"), order_key(z, key_id(keys)), NOTHING)
+    keys = sort_descending(keys, SIZE)
+    return keys, keys > NOTHING
+
+
+@triton.jit
+def logits_of(keys, temperature):
+    """Logits with the pending temperature applied."""
+    z = key_value(keys)
+    return tl.where(
+        temperature == 1.0, z, tl.div_rn(z, tl.zeros_like(z) + temperature.to(tl.float32))
+    )
+
+
+@triton.jit
+def late_bias(place, row, keys, alive, temperature, BIASES: tl.constexpr, SIZE: tl.constexpr):
+    """Logit bias after something has truncated: every candidate looks for itself among the pairs."""
+    keys, alive = write(keys, alive, logits_of(keys, temperature), SIZE)
+    z, ids = key_value(keys), key_id(keys)
+    at = tl.arange(0, WINDOW_CHUNK)
+    for first in range(0, BIASES, WINDOW_CHUNK):
+        tokens = tl.load(place[1] + row * BIASES + first + at)
+        biases = tl.load(place[2] + row * BIASES + first + at)
+        same = ids[:, None] == tokens[None, :]
+        found = tl.max(same.to(tl.int32), axis=1) > 0
+        bias = tl.sum(tl.where(same, biases[None, :], 0.0), axis=1)
+        z = tl.where(found, add_bias(z, bias), z)
+    return write(keys, alive, z, SIZE)
+
+
+@triton.jit
+def late_penalties(
+    place, row, keys, alive, temperature, history, generated, length, max_tokens, SIZE: tl.constexpr
+):
+    """Penalties after something has truncated: every candidate counts itself in the window."""
+    keys, alive = write(keys, alive, logits_of(keys, temperature), SIZE)
+    ids = key_id(keys)
+    window = tl.minimum(tl.load(place[1] + row), length).to(tl.int32)
+    every = tl.zeros([SIZE], tl.int32)
+    drawn = tl.zeros([SIZE], tl.int32)
+    at = tl.arange(0, WINDOW_CHUNK)
+    for first in range(0, window, WINDOW_CHUNK):
+        where = row * max_tokens + length - window + first + at
+        inside = first + at < window
+        tokens = tl.load(history + where, mask=inside, other=-1)
+        own = tl.load(generated + where, mask=inside, other=0).to(tl.int32)
+        same = (ids[:, None] == tokens[None, :].to(tl.int64)).to(tl.int32)
+        every += tl.sum(same, axis=1)
+        drawn += tl.sum(same * own[None, :], axis=1)
+    z = penalise(key_value(keys), every, drawn, place, row)
+    return write(keys, alive, z, SIZE)
+
+
+@triton.jit
+def token_mask(place, row, keys, alive, n_words):
+    """Keeps allowed tokens."""
+    ids = key_id(keys)
+    return alive & bit_of(place[1] + row * n_words, ids, alive)

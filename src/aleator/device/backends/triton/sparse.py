@@ -1,0 +1,242 @@
+"""Logits that a row's first samplers change: few tokens, so they are kept beside the logits.
+
+Biases, penalties and masks that stand before all else of a chain touch only some tokens.  ``mark`` puts
+these into a hash table per row and takes them out of the row's bits; ``masked_maxima`` reads the logits once
+and sees only tokens whose bit is set; ``settle`` then gives each token of the table its value.  All other
+tokens keep the logit they came with.
+
+A table has ``H`` slots, a power of two: ``ids`` (-1: empty), ``values`` (canonical logits), and for each
+writer of the chain ``data`` of two int32: a bias's bits, or how often the token occurs and was generated.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from aleator.device.backends.triton.numerics import canonical
+
+NOTHING_TO_DO, BIAS, PENALTIES, MASK = (tl.constexpr(i) for i in range(4))
+INFINITE, DEAD = tl.constexpr(1), tl.constexpr(2)
+"""Flags of a row: it holds a +inf; no token outside the table is a candidate any more."""
+CHUNK = tl.constexpr(256)
+
+
+@triton.jit
+def insert(ids, tokens, valid, H: tl.constexpr):
+    """The slots of a block of tokens; puts those that are not there yet.  Says which are new."""
+    slot = ((tokens.to(tl.uint32) * 0x9E3779B1) >> 12).to(tl.int32) & (H - 1)
+    pending = valid
+    new = valid & (valid == 0)
+    while tl.max(pending.to(tl.int32), axis=0) > 0:
+        old = tl.atomic_cas(
+            ids + slot, tl.where(pending, -1, -2), tl.where(pending, tokens, -2)
+        )  # no slot holds -2
+        new = new | (pending & (old == -1))
+        pending = pending & (old != -1) & (old != tokens)
+        slot = tl.where(pending, (slot + 1) & (H - 1), slot)
+    return slot, new
+
+
+@triton.jit
+def take_out(words, tokens, new):
+    """Clears the bits of tokens."""
+    bit = tl.full([], 1, tl.int32) << (tokens & 31)
+    tl.atomic_and(words + tokens // 32, ~bit, mask=new)
+
+
+@triton.jit
+def acts(place, i: tl.constexpr, row, start):
+    """Whether place ``i`` of the chain is active in a row and comes before all that truncates."""
+    return (tl.load(place[0] + row) != 0) & (i < start)
+
+
+@triton.jit
+def mark(
+    places, starts, history, generated, lengths, max_tokens, allowed, words, ids, data, flags,
+    n_vocab, n_words, max_batch, WRITERS: tl.constexpr, ALLOWED: tl.constexpr, BIASES: tl.constexpr,
+    H: tl.constexpr,
+):  # fmt: skip
+    """One row: its table without values, and the bits of all other tokens that may be chosen."""
+    row = tl.program_id(0).to(tl.int64)
+    start = tl.load(starts + row)
+    tl.store(flags + row, 0)
+    ids += row * H
+    words += row * n_words
+    for first in range(0, H, CHUNK):
+        at = first + tl.arange(0, CHUNK)
+        tl.store(ids + at, -1, mask=at < H)
+        for i in tl.static_range(len(WRITERS)):
+            own = data + ((i * max_batch + row) * H + at) * 2
+            tl.store(own, 0, mask=at < H)
+            tl.store(own + 1, 0, mask=at < H)
+    for first in range(0, n_words, CHUNK):
+        at = first + tl.arange(0, CHUNK)
+        bits = tl.full([CHUNK], -1, tl.int32)
+        if ALLOWED:
+            bits = tl.load(allowed + row * n_words + at, mask=at < n_words, other=0)
+        for i in tl.static_range(len(WRITERS)):
+            if WRITERS[i] == MASK:
+                own = tl.load(places[i][1] + row * n_words + at, mask=at < n_words, other=0)
+                bits = tl.where(acts(places[i], i, row, start), bits & own, bits)
+        tl.store(words + at, bits, mask=at < n_words)
+    tl.debug_barrier()
+    for i in tl.static_range(len(WRITERS)):
+        own = data + (i * max_batch + row) * H * 2
+        if WRITERS[i] == BIAS:
+            if acts(places[i], i, row, start):
+                for first in range(0, BIASES, CHUNK):
+                    at = row * BIASES + first + tl.arange(0, CHUNK)
+                    tokens = tl.load(places[i][1] + at).to(tl.int32)
+                    valid = tokens < n_vocab
+                    slot, new = insert(ids, tokens, valid, H)
+                    take_out(words, tokens, new)
+                    bias = tl.load(places[i][2] + at).to(tl.int32, bitcast=True)
+                    tl.store(own + slot * 2, bias, mask=valid)
+                    tl.store(own + slot * 2 + 1, 1, mask=valid)
+        if WRITERS[i] == PENALTIES:
+            if acts(places[i], i, row, start):
+                length = tl.load(lengths + row)
+                window = tl.minimum(tl.load(places[i][1] + row), length).to(tl.int32)
+                for first in range(0, window, CHUNK):
+                    at = first + tl.arange(0, CHUNK)
+                    valid = at < window
+                    at = row * max_tokens + length - window + at
+                    tokens = tl.load(history + at, mask=valid, other=0)
+                    slot, new = insert(ids, tokens, valid, H)
+                    take_out(words, tokens, new)
+                    drawn = tl.load(generated + at, mask=valid, other=0).to(tl.int32)
+                    tl.atomic_add(own + slot * 2, 1, mask=valid)
+                    tl.atomic_add(own + slot * 2 + 1, drawn, mask=valid)
+
+
+@triton.jit
+def masked_maxima(
+    logits, stride, maxima, words, allowed, flags, n_vocab, n_tiles, n_words, ALLOWED: tl.constexpr,
+    MASKS: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """Delegates of the tokens whose bits are set; notes a +inf among those that a mask took away."""
+    row = tl.program_id(0).to(tl.int64)
+    tiles = tl.program_id(1) * TILES + tl.arange(0, TILES)
+    at = tiles[:, None] * 4 + tl.arange(0, 4)[None, :]
+    bits = tl.load(words + row * n_words + at, mask=at < n_words, other=0)
+    bit = tl.arange(0, 32)[None, None, :]
+    ids = at[:, :, None] * 32 + bit
+    x = tl.load(logits + row * stride + ids, mask=ids < n_vocab, other=float("-inf"))
+    low = tl.full([], float("-inf"), x.dtype)
+    own = tl.where(((bits[:, :, None] >> bit) & 1) != 0, x, low)
+    best = tl.max(tl.max(own, axis=2), axis=1).to(tl.float32)
+    best = tl.where(best == best, best, float("-inf")) + 0.0
+    tl.store(maxima + row * n_tiles + tiles, best, mask=tiles < n_tiles)
+    if MASKS:  # a +inf counts even if the chain's own mask removes it
+        most = tl.max(tl.max(tl.max(x, axis=2), axis=1), axis=0)
+        if most == float("inf"):  # rare, so word by word
+            for i in range(tl.program_id(1) * TILES * 4, (tl.program_id(1) + 1) * TILES * 4):
+                j = tl.arange(0, 32)
+                inside = i * 32 + j < n_vocab
+                y = tl.load(logits + row * stride + i * 32 + j, mask=inside, other=0.0)
+                found = y == float("inf")
+                if ALLOWED:
+                    entry = tl.load(allowed + row * n_words + i, mask=i < n_words, other=0)
+                    found = found & (((entry >> j) & 1) != 0)
+                if tl.max(found.to(tl.int32), axis=0) > 0:
+                    tl.atomic_or(flags + row, INFINITE)
+
+
+@triton.jit
+def add_bias(z, bias):
+    """Logit bias, before the canonical form."""
+    return z + bias
+
+
+@triton.jit
+def penalise(z, every, drawn, place, row):
+    """Penalties from counts of all and of the generated occurrences, before the canonical form."""
+    repetition = tl.load(place[2] + row)
+    repeated = tl.where(tl.load(place[5] + row) != 0, every, drawn) > 0
+    counted = tl.where(tl.load(place[6] + row) != 0, every, drawn)
+    scaled = tl.where(z > 0, tl.div_rn(z, tl.zeros_like(z) + repetition), z * repetition)
+    z = tl.where(repeated, scaled, z)
+    penalty = counted.to(tl.float32) * tl.load(place[3] + row)
+    penalty = penalty + tl.load(place[4] + row)
+    return tl.where(counted > 0, z - penalty, z)
+
+
+@triton.jit
+def bit_of(words, tokens, valid):
+    """Whether the bits of tokens are set."""
+    word = tl.load(words + tokens // 32, mask=valid, other=0)
+    return ((word >> (tokens & 31)) & 1) != 0
+
+
+@triton.jit
+def settle(
+    logits, stride, places, starts, maxima, allowed, ids, data, values, flags, tops, n_vocab, n_tiles,
+    n_words, max_batch, WRITERS: tl.constexpr, ALLOWED: tl.constexpr, H: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+):  # fmt: skip
+    """One row: values of the table, the row's flags and its largest logit."""
+    row = tl.program_id(0).to(tl.int64)
+    start = tl.load(starts + row)
+    ids += row * H
+    values += row * H
+    t = tl.arange(0, BLOCK_T)
+    top = tl.max(tl.load(maxima + row * n_tiles + t, mask=t < n_tiles, other=float("-inf")), axis=0)
+    infinite = (top == float("inf")) | ((tl.load(flags + row) & INFINITE) != 0)
+    for first in range(0, H, CHUNK):
+        at = first + tl.arange(0, CHUNK)
+        token = tl.load(ids + at, mask=at < H, other=-1)
+        x = tl.load(logits + row * stride + token, mask=token >= 0, other=float("-inf"))
+        x = x.to(tl.float32)
+        if ALLOWED:
+            x = tl.where(bit_of(allowed + row * n_words, token, token >= 0), x, float("-inf"))
+        tl.store(values + at, x, mask=at < H)
+        infinite = infinite | (tl.max((x == float("inf")).to(tl.int32), axis=0) > 0)
+    tl.debug_barrier()
+    for first in range(0, H, CHUNK):
+        at = first + tl.arange(0, CHUNK)
+        x = tl.load(values + at, mask=at < H, other=float("-inf"))
+        tl.store(values + at, canonical(x, infinite, True), mask=at < H)
+    tl.debug_barrier()
+    dead = infinite & (top < float("inf"))
+    for i in tl.static_range(len(WRITERS)):
+        if WRITERS[i] != NOTHING_TO_DO:
+            if acts(places[i], i, row, start):
+                spoilt = dead & (dead == 0)
+                own = data + (i * max_batch + row) * H * 2
+                for first in range(0, H, CHUNK):
+                    at = first + tl.arange(0, CHUNK)
+                    token = tl.load(ids + at, mask=at < H, other=-1)
+                    z = tl.load(values + at, mask=at < H, other=float("-inf"))
+                    if WRITERS[i] == MASK:
+                        kept = bit_of(places[i][1] + row * n_words, token, token >= 0)
+                        written = tl.where(kept, z, float("-inf"))
+                    else:
+                        a = tl.load(own + at * 2, mask=at < H, other=0)
+                        b = tl.load(own + at * 2 + 1, mask=at < H, other=0)
+                        if WRITERS[i] == BIAS:
+                            biased = add_bias(z, a.to(tl.float32, bitcast=True))
+                            written = tl.where(b != 0, biased, z)
+                        else:
+                            written = penalise(z, a, b, places[i], row)
+                    written = tl.where(z > float("-inf"), written, float("-inf"))
+                    tl.store(values + at, canonical(written, False, True), mask=at < H)
+                    most = tl.max((written == float("inf")).to(tl.int32), axis=0)
+                    spoilt = spoilt | (most > 0)
+                tl.debug_barrier()
+                if spoilt:  # only the tokens at +inf remain
+                    for first in range(0, H, CHUNK):
+                        at = first + tl.arange(0, CHUNK)
+                        z = tl.load(values + at, mask=at < H, other=float("-inf"))
+                        tl.store(values + at, canonical(z, True, True), mask=at < H)
+                    tl.debug_barrier()
+                dead = dead | spoilt
+    best = tl.full([], float("-inf"), tl.float32)
+    for first in range(0, H, CHUNK):
+        at = first + tl.arange(0, CHUNK)
+        z = tl.load(values + at, mask=at < H, other=float("-inf"))
+        best = tl.maximum(best, tl.max(z, axis=0))
+    clean = tl.where(infinite, 0.0, top)
+    best = tl.where(dead, best, tl.maximum(best, clean))
+    tl.store(tops + row, best)
+    tl.store(flags + row, tl.where(infinite, INFINITE, 0) | tl.where(dead, DEAD, 0))

@@ -1,0 +1,282 @@
+"""What device samplers work on: one row of candidates per sequence, in tensors of fixed shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from aleator.device.fixed import MASK32, mul_high
+
+NOTHING = -1
+"""``selected`` before a token is chosen, and of a row without a finite logit."""
+
+_LOG2_E = 1.4426950408889634
+# 2^f on [-1/2, 1/2], from f^5 down to f^0 (docs/numerics.md).
+_EXP2 = (
+    0.001326472731307149,
+    0.009671512991189957,
+    0.05550733581185341,
+    0.24022242426872253,
+    0.6931470036506653,
+    1.0,
+)
+_ROUND = 12582912.0
+_NEG_INF = float("-inf")
+_NO_TOKEN = 2**62
+
+
+class DeviceCandidates:
+    """The candidates of B rows over a vocabulary of V, on their device.
+
+    Samplers read and assign these; shapes never change.
+
+    Attributes:
+        ids: int64 [1, V], the token of each column, ascending; [B, V] where rows differ.
+        logits: float32 [B, V], -inf where a token is masked.  Reading applies a pending temperature;
+            assigning takes the canonical form: NaN masks, -0 becomes +0, +inf leaves only itself.
+        probs: float32 [B, V], 0 where masked.
+        size: int64 [B], how many candidates a row has.
+        selected: int64 [B], the token that was chosen, or -1.
+        sorted: False: columns are in the order of ids, always.
+
+    """
+
+    sorted = False
+
+    def __init__(self, logits: Tensor, ids: Tensor | None = None) -> None:
+        if ids is None:
+            ids = torch.arange(logits.shape[1], device=logits.device).unsqueeze(0)
+        self.ids = ids
+        self._temperature = torch.ones(logits.shape[0], dtype=torch.float64, device=logits.device)
+        self.full_mass = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)
+        self.selected = torch.full_like(self.full_mass, NOTHING)
+        self._order: Tensor | None = None
+        self._weights: Tensor | None = None
+        self._take(logits.to(torch.float32))
+
+    def _take(self, z: Tensor) -> None:
+        """Canonical form; masked tokens are those at -inf."""
+        z = torch.where(z.isnan(), _NEG_INF, z) + 0.0
+        top = self.most(z).unsqueeze(1)
+        infinite = torch.where(z == top, 0.0, _NEG_INF)
+        self._z = torch.where(top == float("inf"), infinite, z)
+        self._order = self._weights = None
+
+    # What looks at all columns goes through these, which a vocabulary in parts (sharded.py) overrides.
+
+    def most(self, x: Tensor) -> Tensor:
+        """The largest of each row, [B]."""
+        return x.amax(1)
+
+    def total(self, x: Tensor) -> Tensor:
+        """The sum of each row, [B]."""
+        return x.sum(1)
+
+    def per_part(self, x: Tensor) -> Tensor:
+        """[B] of every part of the vocabulary, side by side; there is one."""
+        return x.unsqueeze(1)
+
+    def at_ids(self, dense: Tensor) -> Tensor:
+        """[B, V] out of values for all tokens of the vocabulary, [B, n_vocab]."""
+        return dense
+
+    @property
+    def alive(self) -> Tensor:
+        """Bool [B, V]: which tokens are candidates."""
+        return self._z > _NEG_INF
+
+    @property
+    def size(self) -> Tensor:
+        """How many candidates a row has."""
+        return self.total(self.alive.to(torch.int64))
+
+    @property
+    def top(self) -> Tensor:
+        """float32 [B, 1], each row's largest logit; 0 where there is none."""
+        top = self.most(self._z).unsqueeze(1)
+        return torch.where(top > _NEG_INF, top, 0.0)
+
+    @property
+    def current(self) -> Tensor:
+        """float32 [B, V]: the logits as they are, a pending temperature not applied."""
+        return self._z
+
+    @property
+    def temperature(self) -> Tensor:
+        """float64 [B], what the logits are still to be divided by."""
+        return self._temperature
+
+    def heat(self, factor: Tensor) -> None:
+        """Multiply the temperature by float64 [B]; at 1e-5 or less only the first candidate stays."""
+        product = self._temperature * factor
+        cold = product <= 1e-5
+        self._temperature = torch.where(cold, 1.0, product)
+        self.full_mass = torch.where(factor == 1, self.full_mass, 0)
+        first = self.ids == self.first().unsqueeze(1)
+        self.keep(first | ~cold.unsqueeze(1))
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits, with a pending temperature applied."""
+        self.materialise(self._temperature != 1)
+        return self._z
+
+    @logits.setter
+    def logits(self, logits: Tensor) -> None:
+        self.write(torch.ones_like(self.selected, dtype=torch.bool), lambda z: logits)
+
+    def materialise(self, rows: Tensor) -> None:
+        """Apply the pending temperature of some rows, bool [B]."""
+        divisor = torch.where(rows, self._temperature, 1.0).to(torch.float32).unsqueeze(1)
+        self._temperature = torch.where(rows, 1.0, self._temperature)
+        self._take(torch.where(divisor == 1, self._z, self._z / divisor))
+
+    def write(self, rows: Tensor, change: Callable[[Tensor], Tensor]) -> None:
+        """Rewrite the logits of some rows, bool [B], by ``change(logits)``; masked ones stay masked."""
+        self.materialise(rows & (self._temperature != 1))
+        changed = torch.where(self.alive, change(self._z), _NEG_INF)
+        self._take(torch.where(rows.unsqueeze(1), changed, self._z))
+        self.full_mass = torch.where(rows, 0, self.full_mass)
+
+    def keep(self, kept: Tensor) -> None:
+        """Keep a mask's tokens, bool [B, V]; the order of those that stay does not change."""
+        self._z = torch.where(kept, self._z, _NEG_INF)
+        self._weights = None
+
+    def scaled(self) -> Tensor:
+        """float32 [B, V]: the t of the contract, log2 of each probability against the largest."""
+        # A number over a tensor would be a product with its reciprocal, which is rounded twice.
+        c = torch.full_like(self._temperature, _LOG2_E) / self._temperature
+        t = (self._z - self.top) * c.to(torch.float32).unsqueeze(1)
+        return torch.where(t >= -100, t, -100.0)
+
+    @property
+    def weights(self) -> Tensor:
+        """int64 [B, V]: Q40 weights, 0 where masked."""
+        if self._weights is None:
+            t = self.scaled()
+            r = t + _ROUND
+            f = t - (r - _ROUND)
+            p = torch.full_like(f, _EXP2[0])
+            for coefficient in _EXP2[1:]:
+                p = p * f
+                p = p + coefficient
+            bits = p.view(torch.int32).to(torch.int64)
+            n = r.view(torch.int32).to(torch.int64) - 0x4B400000
+            below = (127 - (bits >> 23) - n).clamp(max=63)
+            mantissa = bits & 0x7FFFFF | 0x800000
+            self._weights = torch.where(self.alive, (mantissa << 17) >> below, 0)
+        return self._weights
+
+    @property
+    def mass(self) -> Tensor:
+        """int64 [B]: the sum of the weights."""
+        return self.total(self.weights)
+
+    @property
+    def probs(self) -> Tensor:
+        """float32 [B, V]: weight over mass."""
+        mass = self.mass.clamp(min=1).to(torch.float64).unsqueeze(1)
+        return (self.weights.to(torch.float64) / mass).to(torch.float32)
+
+    def bits(self) -> Tensor:
+        """int64 [B, V]: bits of each weight below 2^40, in Q16."""
+        return torch.round(self.scaled() * 65536.0).to(torch.int64)
+
+    def mean_bits(self) -> Tensor:
+        """int64 [B]: their mean by weight, rounded down."""
+        w = self.weights >> 20
+        mass = self.total(w).clamp(min=1)
+        return torch.div(self.total(w * self.bits()), mass, rounding_mode="floor")
+
+    def keys(self) -> Tensor:
+        """int64 [B, V]: greater the earlier a token stands in the order; all differ."""
+        return order_keys(self._z, self.ids)
+
+    def order(self) -> Tensor:
+        """int64 [B, V]: columns by logit descending, then token id ascending; masked ones last.
+
+        Made once and kept until logits are written: what is masked later stays where it was.
+        """
+        if self._order is None:
+            self._order = self.keys().argsort(1, descending=True)
+        return self._order
+
+    def first(self) -> Tensor:
+        """int64 [B]: the first token of the order; -1 in a row without candidates."""
+        at_top = (self._z == self.most(self._z).unsqueeze(1)) & self.alive
+        lowest = -self.most(torch.where(at_top, -self.ids, -_NO_TOKEN))
+        return torch.where(lowest < _NO_TOKEN, lowest, NOTHING)
+
+    def ranked(self, values: Tensor) -> Tensor:
+        """[B, V] columns in the order."""
+        return values.gather(1, self.order())
+
+    def rank(self) -> Tensor:
+        """int64 [B, V] in the order: how many candidates come before."""
+        alive = self.ranked(self.alive).to(torch.int64)
+        return alive.cumsum(1) - alive
+
+    def keep_first(self, k: Tensor) -> None:
+        """Keep the first ``k`` of the order, int64 [B]."""
+        self.keep_ranked(self.rank() < k.unsqueeze(1))
+
+    def keep_mass(self, wanted: Tensor, least: Tensor) -> None:
+        """Keep the shortest beginning of the order with mass ``wanted`` and ``least`` tokens, int64 [B]."""
+        weights = self.ranked(self.weights)
+        above = weights.cumsum(1) - weights
+        self.keep_ranked((above < wanted.unsqueeze(1)) | (self.rank() < least.unsqueeze(1)))
+
+    def keep_ranked(self, kept: Tensor) -> None:
+        """Keep by a mask in the order, bool [B, V]."""
+        self.keep(torch.zeros_like(kept).scatter(1, self.order(), kept))
+
+    def run(self, bound: Tensor) -> Tensor:
+        """Bool [B, V] in the order: the leading candidates that weigh at least int64 ``bound`` [B]."""
+        return self.leading(self.ranked(self.weights) >= bound.unsqueeze(1))
+
+    def leading(self, reached: Tensor) -> Tensor:
+        """Bool [B, V] in the order: the candidates before the first that is not ``reached``."""
+        alive = self.ranked(self.alive)
+        failed = (alive & ~reached).to(torch.int64).cumsum(1) > 0
+        return alive & ~failed
+
+    def draw(self, u: Tensor, rows: Tensor) -> None:
+        """Choose by inverse cumulative mass in the order of ids, from 64-bit uniforms [B]."""
+        mass = self.per_part(self.weights.sum(1))
+        target = mul_high(u, mass.sum(1))
+        # The part in which the target lies, and what of it is left there.
+        before = mass.cumsum(1) - mass
+        part = (mass.cumsum(1) <= target.unsqueeze(1)).sum(1, keepdim=True)
+        rest = target.unsqueeze(1) - before.gather(1, part.clamp(max=mass.shape[1] - 1))
+        column = (self.weights.cumsum(1) <= rest).sum(1, keepdim=True)
+        column = column.clamp(max=self.weights.shape[1] - 1)
+        found = self.per_part(self.ids.expand_as(self.weights).gather(1, column).squeeze(1))
+        self.select(found.gather(1, part.clamp(max=mass.shape[1] - 1)).squeeze(1), rows)
+
+    def select(self, tokens: Tensor, rows: Tensor) -> None:
+        """Choose tokens int64 [B] in some rows, bool [B]; -1 where a row has no candidates."""
+        chosen = torch.where(self.size > 0, tokens, NOTHING)
+        self.selected = torch.where(rows, chosen, self.selected)
+
+    def snapshot(self) -> tuple[Tensor, ...]:
+        """All that samplers can change."""
+        return self._z, self._temperature, self.full_mass, self.selected
+
+    def restore(self, before: tuple[Tensor, ...], rows: Tensor) -> None:
+        """Put some rows, bool [B], back to a snapshot."""
+        z, temperature, full_mass, selected = before
+        self._z = torch.where(rows.unsqueeze(1), z, self._z)
+        self._temperature = torch.where(rows, temperature, self._temperature)
+        self.full_mass = torch.where(rows, full_mass, self.full_mass)
+        self.selected = torch.where(rows, selected, self.selected)
+        self._order = self._weights = None
+
+
+def order_keys(z: Tensor, ids: Tensor) -> Tensor:
+    """int64: greater the earlier a token stands in the order; ``z`` float32 without NaN and -0."""
+    bits = z.view(torch.int32).to(torch.int64)
+    ordered = torch.where(bits < 0, -1 - (bits & 0x7FFFFFFF), bits)
+    return (ordered << 32) + (MASK32 - ids)

@@ -1,0 +1,159 @@
+"""What a step has to say besides its tokens: log-probabilities before and after the samplers, what was kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aleator.device.candidates import NOTHING, DeviceCandidates, order_keys
+from aleator.device.fixed import MASK32, SIGN
+
+_NEG_INF = float("-inf")
+
+
+class Report:
+    """Tensors of ``max_batch`` rows, allocated once; every step writes its first B.
+
+    Log-probabilities are natural, float64, and equal to 1e-12 those of the host
+    (:mod:`aleator.generate.logprobs`).  The ``top`` ones stand by logit descending, then token id ascending.
+
+    Attributes:
+        logprobs: float64 [B], of the token that was chosen, in the distribution of the logits as they were
+            given: before masks and samplers.
+        top_ids: int64 [B, n], the most probable tokens there, and
+        top_logprobs: float64 [B, n], what they have.
+        kept_logprobs: float64 [B], of the token that was chosen, among the candidates it was drawn from:
+            weight over mass, after all filters and temperatures.
+        kept_top_ids: int64 [B, n], the most probable of those; -1 where there are fewer, and
+        kept_top_logprobs: float64 [B, n], what they have; -inf where there are fewer.
+        kept: int32 [B, ceil(V / 32)], which tokens those were: bit id % 32 of word id // 32.
+
+    A row in which nothing could be chosen (token -1) has ``logprobs`` and ``kept_logprobs`` of -inf.  What
+    was not asked for is empty.
+    """
+
+    def __init__(
+        self, max_batch: int, n_vocab: int, device: torch.device, logprobs: int | None, kept: bool
+    ) -> None:
+        self._asked, self._n_vocab = logprobs is not None, n_vocab
+        top = min(logprobs or 0, n_vocab)
+        rows = max_batch if self._asked else 0
+        words = -(-n_vocab // 32) if kept else 0
+
+        def tensor(*shape: int, dtype: torch.dtype) -> Tensor:
+            return torch.zeros(*shape, dtype=dtype, device=device)
+
+        self.logprobs = tensor(rows, dtype=torch.float64)
+        self.kept_logprobs = tensor(rows, dtype=torch.float64)
+        self.top_logprobs = tensor(rows, top, dtype=torch.float64)
+        self.kept_top_logprobs = tensor(rows, top, dtype=torch.float64)
+        self.top_ids = tensor(rows, top, dtype=torch.int64)
+        self.kept_top_ids = tensor(rows, top, dtype=torch.int64)
+        self.kept = tensor(max_batch if kept else 0, words, dtype=torch.int32)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All of them."""
+        return [value for value in vars(self).values() if isinstance(value, Tensor)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take."""
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    def before(self, logits: Tensor, tokens: Tensor) -> None:
+        """Note the distribution of logits [B, V], and of tokens int64 [B] in it."""
+        if not self._asked:
+            return
+        z = logits.to(torch.float32)
+        z = torch.where(z.isnan(), _NEG_INF, z) + 0.0
+        x, largest = z.to(torch.float64), z.amax(1, keepdim=True)
+        infinite = torch.where(x == float("inf"), 0.0, _NEG_INF)
+        x = torch.where(largest == float("inf"), infinite, x - largest.clamp(min=-3e38))
+        x = x - x.exp().sum(1, keepdim=True).log()
+        x = torch.where(largest == _NEG_INF, _NEG_INF, x)
+        batch, top = len(z), self.top_ids.shape[1]
+        chosen = x.gather(1, tokens.clamp(min=0).unsqueeze(1)).squeeze(1)
+        self.logprobs[:batch] = torch.where(tokens >= 0, chosen, _NEG_INF)
+        if top:
+            ids = torch.arange(z.shape[1], device=z.device)
+            best = order_keys(z, ids).topk(top, 1).indices
+            self.top_ids[:batch] = best
+            self.top_logprobs[:batch] = x.gather(1, best)
+
+    def after(self, data: DeviceCandidates, tokens: Tensor) -> None:
+        """Note what tokens int64 [B] were drawn from."""
+        batch = len(tokens)
+        if self._asked:
+            w = data.weights
+            x = w.to(torch.float64).log()
+            x = x - data.mass.to(torch.float64).log().unsqueeze(1)
+            chosen = x.gather(1, tokens.clamp(min=0).unsqueeze(1)).squeeze(1)
+            self.kept_logprobs[:batch] = torch.where(tokens >= 0, chosen, _NEG_INF)
+            if top := self.top_ids.shape[1]:
+                best = data.keys().topk(top, 1).indices
+                there = data.alive.gather(1, best)
+                self.kept_top_ids[:batch] = torch.where(there, best, NOTHING)
+                self.kept_top_logprobs[:batch] = torch.where(there, x.gather(1, best), _NEG_INF)
+        if len(self.kept):
+            self.kept[:batch] = pack(data.alive)
+
+    def after_list(self, keys: Tensor, weights: Tensor, tokens: Tensor) -> None:
+        """The same from lists: keys int64 [B, N], the least integer where there is none, and weights."""
+        batch, n = keys.shape
+        ids, there = MASK32 - (keys & MASK32), keys > SIGN
+        if self._asked:
+            x = weights.to(torch.float64).log()
+            x = x - weights.sum(1, keepdim=True).to(torch.float64).log()
+            found = there & (ids == tokens.unsqueeze(1))
+            self.kept_logprobs[:batch] = torch.where(found, x, _NEG_INF).amax(1)
+            if top := self.top_ids.shape[1]:
+                best = keys.topk(min(top, n), 1).indices
+                first = there.gather(1, best)
+                self.kept_top_ids[:batch] = NOTHING
+                self.kept_top_logprobs[:batch] = _NEG_INF
+                self.kept_top_ids[:batch, :n] = torch.where(first, ids.gather(1, best), NOTHING)
+                self.kept_top_logprobs[:batch, :n] = torch.where(first, x.gather(1, best), _NEG_INF)
+        if len(self.kept):
+            ids = torch.where(there, ids, 0)
+            bit = torch.where(there, torch.ones_like(ids) << (ids & 31), 0)
+            words = torch.zeros(batch, self.kept.shape[1], dtype=torch.int64, device=keys.device)
+            words.scatter_add_(1, ids >> 5, bit)
+            self.kept[:batch] = _signed(words)
+
+    def after_on_host(self, row: int, native: Any, token: int) -> None:
+        """The same of a row that the host finished; ``native`` are its candidates, None if there are none."""
+        ids = np.zeros(0, np.int64) if native is None else native.ids.astype(np.int64)
+        z = np.zeros(0, np.float32) if native is None else native.state()[1]
+        w = np.zeros(0) if native is None else native.weights
+        if self._asked:
+            with np.errstate(divide="ignore"):
+                x = np.log(w.astype(np.float64)) - np.log(np.float64(w.sum(dtype=np.uint64) or 1))
+            at = np.flatnonzero(ids == token)
+            self.kept_logprobs[row] = float(x[at[0]]) if len(at) else _NEG_INF
+            best = np.argsort(-z, kind="stable")[: self.top_ids.shape[1]]
+            self.kept_top_ids[row] = NOTHING
+            self.kept_top_logprobs[row] = _NEG_INF
+            self.kept_top_ids[row, : len(best)] = torch.from_numpy(ids[best])
+            self.kept_top_logprobs[row, : len(best)] = torch.from_numpy(x[best])
+        if len(self.kept):
+            bits = np.zeros(self.kept.shape[1] * 32, np.uint8)
+            bits[ids] = 1
+            words = np.packbits(bits, bitorder="little").view(np.int32)
+            self.kept[row] = torch.from_numpy(words)
+
+
+def pack(bits: Tensor) -> Tensor:
+    """int32 [B, ceil(V / 32)] from bool [B, V]: the form in which masks are given."""
+    batch, n = bits.shape
+    padded = torch.nn.functional.pad(bits, (0, -n % 32)).view(batch, -1, 32)
+    at = torch.arange(32, device=bits.device)
+    return _signed((padded.to(torch.int64) << at).sum(2))
+
+
+def _signed(words: Tensor) -> Tensor:
+    """int32 with the bits of numbers below 2^32."""
+    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)

@@ -1,1 +1,0 @@
-"""Where samplers get their kernels: ``host`` is the native code, ``device`` will be Triton and PyTorch."""

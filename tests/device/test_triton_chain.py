@@ -1,0 +1,241 @@
+"""The Triton kernels of device chains without a GPU: under the interpreter, and compiled for sm_90."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from aleator.core.errors import ParameterError
+from aleator.device.chain import DeviceChain
+from aleator.samplers import index as S
+from tests.device.compiled import compiled, spills
+
+HERE = Path(__file__).parent
+TRITON = "aleator.device.backends.triton."
+triton_chain, triton_places, triton_report, triton_rows, triton_sparse = (
+    pytest.importorskip(TRITON + name, exc_type=ImportError)
+    for name in ("chain", "places", "report", "rows", "sparse")
+)
+RowPath = triton_chain.Path
+
+LIST, WINDOW, TORCH = (
+    at.value for at in (triton_rows.AT_LIST, triton_rows.AT_WINDOW, triton_rows.AT_TORCH)
+)
+
+
+def test_under_the_interpreter() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", str(HERE / "test_triton_interpreter.py")],
+        env={**os.environ, "TRITON_INTERPRET": "1"}, cwd=HERE.parents[1], capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert re.search(r"\d+ passed", done.stdout)
+    assert "skipped" not in done.stdout
+
+
+TEMPLATE = [
+    S.LogitBias(), S.Penalties(), S.TokenMask(), S.Softmax(), S.TopNSigma(), S.TopK(), S.TypicalP(), S.TopP(),
+    S.MinP(), S.XTC(), S.Temperature(), S.Dist(),
+]  # fmt: skip
+MIROSTAT = [S.Penalties(), S.TopK(), S.Temperature(), S.MirostatV2()]
+GUMBEL = [S.TopK(), S.LogitBias(), S.Penalties(), S.TokenMask(), S.Dist(draw="gumbel")]
+
+
+def places(template: list[Any]) -> list[Any]:
+    return DeviceChain(template, 2, 1280, kernels="torch")._places
+
+
+def path(template: list[Any], *samplers: Any, tail: bool = False) -> Any:
+    """The path of a row that has these of the template's samplers."""
+    kinds = [type(place) for place in places(template)]
+    slots: list[Any] = [None] * len(template)
+    for sampler in samplers:
+        slots[[type(s) for s in template].index(type(sampler))] = sampler
+    return triton_chain.path_of(kinds, slots, 4096, tail)
+
+
+DIST, GREEDY_LIKE = S.Dist(), S.Temperature(temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("samplers", "expected"),
+    [
+        ((S.TopK(top_k=40), S.XTC(xtc_probability=0.5), DIST), RowPath(LIST, 5, 40)),
+        ((S.TopK(top_k=1024), S.TypicalP(typical_p=0.5), DIST), RowPath(LIST, 5, 1024)),
+        ((S.TopK(top_k=1025), DIST), RowPath(WINDOW, 5, 1)),
+        ((S.TopK(top_k=1025), S.TypicalP(typical_p=0.5), DIST), RowPath(TORCH)),
+        ((S.TopP(top_p=0.9), S.Temperature(temperature=0.5), DIST), RowPath(WINDOW, 7, 256, 1.0)),
+        ((S.MinP(min_p=0.1), DIST), RowPath(WINDOW, 8, 256)),
+        ((S.MinP(min_p=0.1), S.XTC(xtc_probability=0.5), DIST), RowPath(TORCH)),
+        ((S.Temperature(temperature=0.5), DIST), RowPath(WINDOW, 11, 1, 0.5)),
+        ((GREEDY_LIKE, DIST), RowPath(LIST, 10, 1)),
+        ((S.TopNSigma(top_n_sigma=1.0), S.TopK(top_k=9), DIST), RowPath(TORCH)),
+        ((S.Temperature(temperature=1.0, dynatemp_range=0.5), DIST), RowPath(TORCH)),
+        ((S.Softmax(), S.TopK(top_k=9), S.TopP(top_p=0.9, mass="full"), DIST), RowPath(LIST, 5, 9, 1.0)),
+        ((S.LogitBias(logit_bias={1: 1.0, 2: 1.0}), S.Penalties(penalty_last_n=64, repetition_penalty=2.0),
+          S.TopK(top_k=9), DIST), RowPath(LIST, 5, 9, 0.0, 66, True)),
+        ((S.Penalties(penalty_last_n=-1, repetition_penalty=2.0), S.TopK(top_k=9), DIST),
+         RowPath(LIST, 5, 9, 0.0, 4096, True)),
+        ((S.TopK(top_k=9),), RowPath(TORCH)),
+    ],
+)  # fmt: skip
+def test_the_host_knows_the_path_of_a_row(samplers: Any, expected: Any) -> None:
+    assert path(TEMPLATE, *samplers) == expected
+
+
+def test_what_comes_late_works_on_the_list() -> None:
+    samplers: tuple[Any, ...] = (S.TopK(top_k=9), S.TokenMask(allowed=[1]), S.Dist(draw="gumbel"))
+    assert path(GUMBEL, *samplers) == RowPath(LIST, 0, 9, late=frozenset({3}))
+    heated = [S.Temperature(), S.Penalties(), S.TopK(), S.Dist()]
+    samplers = (
+        S.Temperature(temperature=0.5),
+        S.Penalties(penalty_last_n=9, repetition_penalty=2.0),
+    )
+    assert path(heated, *samplers, S.TopK(top_k=3), S.Dist()) == RowPath(TORCH)
+    assert path(TEMPLATE, S.TopK(top_k=3), DIST, tail=True) == RowPath(TORCH)
+
+
+def test_a_report_needs_all_that_is_left() -> None:
+    kinds = [type(place) for place in places(TEMPLATE)]
+    for k, want in ((40, LIST), (1025, TORCH), (0, TORCH)):
+        slots: list[Any] = [None] * len(TEMPLATE)
+        slots[5], slots[-1] = S.TopK(top_k=k) if k else None, DIST
+        assert triton_chain.path_of(kinds, slots, 64, tail=False, report=True).want == want
+    kinds = [type(place) for place in places([S.Greedy()])]
+    assert triton_chain.path_of(kinds, [S.Greedy()], 64, tail=False, report=True).want == TORCH
+
+
+def test_refuses_the_cpu_without_the_interpreter() -> None:
+    with pytest.raises(ParameterError) as caught:
+        DeviceChain(TEMPLATE, 1, 64, kernels="triton")
+    assert caught.value.parameter == "kernels"
+
+
+def test_memory_is_known_beforehand() -> None:
+    for template in (TEMPLATE, [S.TopK(top_k=5), S.Dist()]):
+        for device, kernels in (("cuda", "auto"), ("cpu", "triton")):
+            known = DeviceChain.bytes_for(template, 3, 5000, device=device, kernels=kernels)
+            chain = DeviceChain.bytes_for(template, 3, 5000, kernels="torch")
+            assert known.tensors > chain.tensors
+    assert known.workspace == 24
+
+
+POINTERS = {
+    torch.bool: "*i1", torch.int64: "*i64", torch.int32: "*i32", torch.float32: "*fp32", torch.float64: "*fp64"
+}  # fmt: skip
+TYPES = {
+    "maxima": "*fp32", "words": "*i32", "allowed": "*i32", "ids": "*i32", "values": "*fp32", "flags": "*i32",
+    "tops": "*fp32", "starts": "*i32", "sizes": "*i32", "scales": "*fp32", "wants": "*i32", "history": "*i32",
+    "generated": "*i1", "tiles": "*i32", "data": "*i32", "stride": "i32", "max_tokens": "i32", "n_vocab": "i32",
+    "n_tiles": "i32", "n_words": "i32", "n_groups": "i32", "max_batch": "i32", "listed": "*i64",
+}  # fmt: skip
+SHAPE = {"H": 512, "BIASES": 1024, "CAP": 2048, "BLOCK_T": 1024, "BLOCK_G": 128}
+
+
+def built(
+    module: Any, kernel: str, warps: int, template: Any = (), dtype: str = "fp32", **constants: Any
+) -> list[str]:
+    function = getattr(module, kernel)
+    tensors = [place.rows.values() for place in places(list(template))] if template else []
+    types = {
+        **TYPES,
+        "logits": f"*{dtype}",
+        "places": tuple(tuple(POINTERS[t.dtype] for t in rows) for rows in tensors),
+    }
+    constants |= {n: v for n, v in SHAPE.items() if n in function.arg_names}
+    registers = triton_chain.MAX_REGISTERS if kernel in ("choose", "whole") else None
+    return compiled(function, types, warps, registers, **constants)
+
+
+def kinds(template: list[Any], late: bool = False) -> tuple[int, ...]:
+    return tuple(
+        triton_places.SKIPPED.value
+        if type(place) in triton_chain._WRITERS and not late
+        else triton_chain._KINDS[type(place)].value
+        for place in places(template)
+    )
+
+
+def test_budget_of_the_masked_sweep() -> None:
+    """Per element, the whole program counted: what looks at a bit for each logit is within memory's pace."""
+    for dtype, budget in (("fp32", 10), ("bf16", 9)):
+        code = built(
+            triton_sparse, "masked_maxima", 4, dtype=dtype, ALLOWED=True, MASKS=False, TILES=64
+        )
+        assert len(code) / 64 <= budget
+        assert spills(code) == 0
+        loads = [i for i in code if re.search(r"LDG\.E\.128", i)]
+        assert len(loads) >= (16 if dtype == "fp32" else 8)  # each logit once, 16 bytes at a time
+
+
+def test_budget_of_the_weight_sweep() -> None:
+    small, large = (
+        built(triton_rows, "group_masses", 4, SPARSE=False, TILES=tiles) for tiles in (32, 64)
+    )
+    assert (len(large) - len(small)) / 32 <= 30
+    assert spills(large) == 0
+
+
+def test_no_spills_in_the_list() -> None:
+    """ALEATOR_COMPILE_ALL=1 compiles it for other templates and every length of the list."""
+    cases = [(TEMPLATE, False, 64)]
+    if os.environ.get("ALEATOR_COMPILE_ALL"):
+        cases = [
+            (template, late, size)
+            for template, late in ((TEMPLATE, False), (MIROSTAT, False), (GUMBEL, True))
+            for size in (16, 64, 256, 1024)
+            if not (late and size == 1024)  # a few dozen there
+        ]
+    for template, late, size in cases:
+        code = built(
+            triton_rows,
+            "choose",
+            8,
+            template,
+            KINDS=kinds(template, late),
+            SPARSE=True,
+            SIZE=size,
+            REPORT=True,
+        )
+        assert spills(code) == 0, (template, size)
+
+
+def test_no_spills_elsewhere() -> None:
+    own = TEMPLATE[:3]
+    writers = tuple(triton_chain._WRITERS[type(place)].value for place in places(own))
+    for code in (
+        built(triton_sparse, "mark", 4, own, WRITERS=writers, ALLOWED=True),
+        built(triton_sparse, "settle", 4, own, WRITERS=writers, ALLOWED=True),
+        built(triton_sparse, "masked_maxima", 4, ALLOWED=True, MASKS=True, TILES=64),
+        built(triton_rows, "whole", 8, TEMPLATE, KINDS=kinds(TEMPLATE), SPARSE=True),
+        built(triton_rows, "accept", 1, MIROSTAT, KINDS=kinds(MIROSTAT, True)),
+    ):
+        assert spills(code) == 0
+    types = {
+        **TYPES,
+        "logits": "*bf16",
+        "sums": "*fp64",
+        "logprobs": "*fp64",
+        "top_logprobs": "*fp64",
+        "n": "i32",
+    }
+    for kernel, warps, constants in (
+        ("exp_sums", 4, {"TILES": 8}),
+        ("describe", 8, {"TOP": True, "SIZE": 32, "CAP": 2048, "BLOCK_G": 128}),
+        (
+            "describe",
+            8,
+            {"TOP": True, "SIZE": 32, "CAP": 2048, "BLOCK_G": 128, "n": 1},
+        ),  # as launched with 1
+    ):  # float64 exponentials and logarithms of the library: nothing is decided by them
+        function = getattr(triton_report, kernel)
+        code = compiled(function, types, warps, 128, exact=False, BLOCK_T=1024, **constants)
+        assert spills(code) == 0
