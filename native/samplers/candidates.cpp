@@ -316,7 +316,7 @@ void Candidates::become(int32_t id) {
   set_compact(spare_ids_, spare_logits_);
 }
 
-bool Candidates::keep_masked(std::span<const uint32_t> words) {
+bool Candidates::keep_allowed(std::span<const uint32_t> words) {
   const auto word = [&](int64_t i) { return i < std::ssize(words) ? words[i] : 0u; };
   mass_ = 0;
   if (!dense_) {
@@ -401,7 +401,7 @@ float Candidates::tile_bound(int64_t k) {
   return from_ordered(low) - top_;  // rounding is monotone: nothing at the bound is lost
 }
 
-void Candidates::keep_top(int64_t k) {
+void Candidates::keep_first(int64_t k) {
   if (k >= n_vocab_) return;
   if (dense_) {
     collect_near(tile_bound(k), spare_ids_, spare_logits_);
@@ -417,9 +417,9 @@ void Candidates::keep_top(int64_t k) {
   filter_from_key(keys_[k - 1], spare_ids_, spare_logits_);
 }
 
-void Candidates::keep_distance(float threshold, int64_t min_keep) {
+void Candidates::keep_near(float threshold, int64_t min_keep) {
   collect_near(threshold, spare_ids_, spare_logits_);
-  if (static_cast<int64_t>(spare_ids_.size()) < min_keep) return keep_top(min_keep);
+  if (static_cast<int64_t>(spare_ids_.size()) < min_keep) return keep_first(min_keep);
   set_compact(spare_ids_, spare_logits_);
 }
 
@@ -566,7 +566,7 @@ const std::vector<std::pair<uint64_t, uint64_t>>& Candidates::first(int64_t m) {
   return pairs_;
 }
 
-void Candidates::keep_from(uint64_t key) {
+void Candidates::keep_through(uint64_t key) {
   compact();
   keep_if([&](size_t i) { return key_of(i) >= key; });
 }

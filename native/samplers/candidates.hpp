@@ -71,21 +71,21 @@ class Candidates {
   void settle();
 
   // The survivors of a truncation.  Every kept token must be a candidate; `keep` is never empty.
-  void keep_top(int64_t k);                               // the first k in the order
-  void keep_distance(float threshold, int64_t min_keep);  // z - top >= threshold
+  void keep_first(int64_t k);                               // the first k in the order
+  void keep_near(float threshold, int64_t min_keep);  // z - top >= threshold
   // The shortest prefix of at least this mass: of the order if `mean` is 0, else of the ranking by
   // score, the distance of a depth from the mean, and then the order.
   void keep_mass(uint64_t wanted, int64_t min_keep, int32_t mean = 0);
   void keep_only(int32_t id);
   void become(int32_t id);                       // one token, candidate or not, with logit 1
-  void keep_from(uint64_t key);                  // this key and those before it
+  void keep_through(uint64_t key);                  // this key and those before it
   bool keep_run(uint64_t bound);                 // false, and nothing changes, if the run is empty
   void remove(const std::vector<int32_t>& ids);  // ascending, not all of them
   template <typename Kept>
   void keep_if(Kept kept);  // by (index); the list must be compact
   // The tokens whose bit is set, 32 a word, none past the end.  False, with the list spoilt, if
   // none is left.
-  bool keep_masked(std::span<const uint32_t> words);
+  bool keep_allowed(std::span<const uint32_t> words);
 
   Moments moments() const;
   uint64_t mass();       // total of the Q40 weights

@@ -12,7 +12,7 @@ class Mirostat : public MirostatState<Mirostat> {
       : MirostatState(tau, eta, seed, ordinal), m_(m) {}
 
   void apply(Candidates& c, const Step& step) override {
-    c.keep_top(bound(c));
+    c.keep_first(bound(c));
     select(c, Purpose::mirostat, step);
   }
 

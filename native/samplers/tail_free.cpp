@@ -41,7 +41,7 @@ class TailFree : public Cloned<TailFree> {
       sum += curvature_[i];
       if (sum >= wanted && static_cast<int64_t>(i) >= min_keep_) {
         const uint32_t last = order_[i ? i - 1 : 0].index;
-        c.keep_from(order_key(c.logits()[last], c.ids()[last]));
+        c.keep_through(order_key(c.logits()[last], c.ids()[last]));
         return;
       }
     }

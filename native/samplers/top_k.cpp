@@ -8,7 +8,7 @@ class TopK : public Cloned<TopK> {
  public:
   explicit TopK(int64_t top_k) : top_k_(top_k) {}
   void apply(Candidates& c, const Step&) override {
-    if (top_k_ > 0) c.keep_top(top_k_);
+    if (top_k_ > 0) c.keep_first(top_k_);
   }
 
  private:

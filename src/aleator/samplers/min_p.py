@@ -67,6 +67,6 @@ class MinP(Sampler):
         with np.errstate(over="ignore"):
             kept = row.logits - row.top >= threshold
         if kept.sum() < self.min_keep:
-            row.keep_prefix(self.min_keep)
+            row.keep_first(self.min_keep)
         else:
             row.keep(kept)

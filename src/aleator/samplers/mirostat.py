@@ -55,7 +55,7 @@ class Mirostat(MirostatSampler):
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
-        row.keep_prefix(self._bound(row, self.mu(step, place), step.n_vocab))
+        row.keep_first(self._bound(row, self.mu(step, place), step.n_vocab))
         self.select(row, step, place)
 
     def _bound(self, row: Row, mu: float, n_vocab: int) -> int:

@@ -55,5 +55,5 @@ class MirostatV2(MirostatSampler):
             and log2_q32(ranked[length]) >= level
         ):
             length += 1
-        row.keep_prefix(length)
+        row.keep_first(length)
         self.select(row, step, place)

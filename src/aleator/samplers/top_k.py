@@ -48,4 +48,4 @@ class TopK(Sampler):
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         if self.top_k:
-            row.keep_prefix(self.top_k)
+            row.keep_first(self.top_k)
