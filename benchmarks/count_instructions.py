@@ -4,9 +4,10 @@
 
 A regression shows here without a clock.  The native module is built a second time, with symbols, in
 build/count; then every case of benchmarks/host and operator_cases.py samples a warm-up row and four more at
-V = 128,256, and what is counted is the chain's own sample(), or the operator's work on a row, without Python.
-valgrind knows no AVX-512, so the AVX2 level is counted.  Fails if a case takes over 2 % more than benchmarks/results/instructions.json has, where the compiler
-and the level are the same; otherwise the figures are only shown.  --record writes that file.
+V = 128,256, and what is counted is the chain's own sample(), or the operator's work on a row, without
+Python.  valgrind knows no AVX-512, so the AVX2 level is counted.  Fails if a case takes over 2 % more than
+benchmarks/results/instructions.json has, where the compiler and the level are the same; otherwise the
+figures are only shown.  --record writes that file.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ VOCABULARY = 128_256
 TOLERANCE = 0.02
 COUNTED = (
     "aleator::Chain::sample*", "aleator::llama::LlamaChain::sample*",
-    *(f"aleator::KeptRow::{step}*" for step in ("load", "filter", "race", "write_list", "write_select", "draw")),
+    *(
+        f"aleator::KeptRow<aleator::{values}>::{step}*"
+        for values in ("LogitValues", "ProbabilityValues")
+        for step in ("load", "filter", "race", "write_list", "write_select", "draw")
+    ),
 )  # fmt: skip
 MARK = "aleator::llama::LlamaChain::rollback*"  # called after the warm-up and after the rows
 SETTINGS = ("compiler", "level", "vocabulary")

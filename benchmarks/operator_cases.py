@@ -1,4 +1,4 @@
-"""Calls of the operator whose instructions benchmarks/count_instructions.py counts: one row each, on the CPU."""
+"""Calls of the operator whose instructions benchmarks/count_instructions.py counts: one row each."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OperatorCase:
 
     def call(self, row: Any) -> None:
         """Call the operator with one row."""
-        k, p, m = np.int32([self.k]), np.float32([self.p]), np.float32([self.m])
+        k, p, m = np.array([self.k], np.int32), *np.array([[self.p], [self.m]], np.float32)
         if self.asks == "draw":
             keys = {"seeds": np.zeros(1, np.int64), "positions": np.zeros(1, np.int64)}
             ops.top_k_top_p_draw(row, k, p, m, input_is_logits=not self.probabilities, **keys)

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core import host
+from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import check_seed
-from aleator.core.philox import MAX_COMPLETION, MAX_ORDINAL
 from aleator.samplers.base import (
     MAX_LLAMA_SEED,
     Place,

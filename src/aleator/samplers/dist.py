@@ -23,9 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from aleator.core import host
+from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, draw, ints, log2_double, log2_q32
 from aleator.core.parameter import SEED, Parameter, check_seed, declare
-from aleator.core.philox import MASK32, Purpose, stream, uniform64
+from aleator.core.philox import MASK32, stream, uniform64
 from aleator.samplers.base import Place, Sampler, llama_seed, only_portable
 
 LN2 = 0.6931471805599453

@@ -17,8 +17,8 @@ import math
 from dataclasses import dataclass
 
 from aleator.core import host
+from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, ints, log2_q32
-from aleator.core.philox import Purpose
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.mirostat_state import MirostatSampler
 
