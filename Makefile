@@ -2,7 +2,8 @@
 #
 #   make demo      a real model writes text
 #   make test      the test suite
-#   make check     format, lint, types, tests: what CI runs
+#   make check     format, lint, types, tests with branch coverage: what CI runs
+#   make mutate    tests under 300 random changes to Python code: hours; stops after MINUTES, and goes on
 #   make sanitize  tests of the native code under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make equality  a million random rows through every form of the chains: about ten minutes
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: demo test check sanitize setup build format lint types stubs docs bench count equality clean help
+.PHONY: demo test check cover mutate sanitize setup build format lint types stubs docs bench count equality clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -24,7 +25,27 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
-check: lint types test
+check: lint types cover
+
+# Two processes, for counting takes time.  What commands started by tests run is not counted.
+FIRST := tests/benchmarks tests/core tests/device tests/grammar tests/ops tests/samplers tests/threads
+COUNTED := OMP_NUM_THREADS=1 $(BIN)/coverage run --parallel-mode -m pytest -p no:cacheprovider
+.PHONY: cover-first cover-rest
+cover: setup
+	@mkdir -p build && $(BIN)/coverage erase
+	$(MAKE) --output-sync --jobs 2 cover-first cover-rest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered
+
+cover-first:
+	$(COUNTED) $(FIRST)
+
+cover-rest:
+	$(COUNTED) tests $(FIRST:%=--ignore=%)
+
+MINUTES ?= 1000000
+mutate: setup
+	$(BIN)/python tools/mutate_python.py cache generate grammar models samplers text --number 300 --jobs 2 --minutes $(MINUTES)
 
 sanitize: setup
 	$(BIN)/python tools/sanitize.py

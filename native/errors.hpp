@@ -30,6 +30,11 @@ struct ConstraintError : std::runtime_error {
   int32_t token;
 };
 
+// Becomes aleator.core.errors.StateError in Python.
+struct StateError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 [[noreturn]] inline void nothing_finite() {
   throw LogitsError(
       "no token has a finite logit: every one is -inf or NaN; check the model's output, logit_bias "

@@ -15,6 +15,7 @@ from make_models import SPECS, write_model
 import aleator
 from aleator.cli.conversation import Conversation
 from aleator.generate import Batch
+from aleator.generate.options import GenerateOptions
 from aleator.language_model import LanguageModel, bundled_model, load
 from aleator.text import ChatTemplate
 
@@ -42,13 +43,13 @@ def test_a_repeated_prompt_is_not_computed_again(model: LanguageModel) -> None:
     assert longer.text
     assert longer.stats.prompt_tokens == 3  # the last token drawn was not computed
     fork = model.generate([*prompt[:7], 9, *prompt[7:]], **OPTIONS)
-    assert fork.text == load(keep_texts=False).generate(fork.request.tokens, **OPTIONS).text
+    assert fork.text == load(prompt_cache=False).generate(fork.request.tokens, **OPTIONS).text
     assert fork.stats.reused_tokens == 7
 
 
 def test_kept_texts_make_room() -> None:
     model = load(n_ctx=64)
-    plain = load(n_ctx=64, keep_texts=False)
+    plain = load(n_ctx=64, prompt_cache=False)
     for start in range(0, 400, 40):
         prompt = list(range(start + 1, start + 41))
         made = model.generate(prompt, max_tokens=24, temperature=0.0, ignore_eos=True)
@@ -193,7 +194,8 @@ def test_precedence_of_sampling_parameters(
 ) -> None:
     assert model.sampling_params().top_k == 40
     assert model.sampling_params("greedy").temperature == 0.0
-    monkeypatch.setattr(model, "_sampling_metadata", lambda: {"top_k": 7, "temp": 0.25})
+    own_values = {"top_k": 7, "temp": 0.25}
+    monkeypatch.setattr(model.weights, "recommended_sampling", lambda: own_values)
     chosen = model.sampling_params(temp=0.5)
     assert (chosen.top_k, chosen.temperature, chosen.top_p) == (7, 0.5, 0.95)
     assert model.sampling_params("llama.cpp").top_k == 40
@@ -216,8 +218,8 @@ def test_context_shift_goes_on_where_the_context_ends() -> None:
     ("options", "parameter", "message"),
     [
         ({"temprature": 1.0}, "temprature", "did you mean temperature"),
-        ({"top_p": 1.5}, "top_p", r"out of range: give a number in \[0, 1\]"),
-        ({"max_tokens": -2}, "max_tokens", "give 0 or more, or -1"),
+        ({"xtc_probability": 1.5}, "xtc_probability", "out of range"),
+        ({"max_tokens": -2}, "max_tokens", "give -1 or more"),
         ({"logprobs": 5000}, "logprobs", "0 to 2048"),
         ({"n": 2}, "n", "generate_batch"),
         ({"stop": [""]}, "stop", "at least one character"),
@@ -339,7 +341,7 @@ def test_words_after_a_prompt_keep_their_space(sentencepiece: LanguageModel) -> 
     assert model.generate("Hello", **always(model, "wo")).text == "wowo"
     # A text begins after BOS alone: there the space is the vocabulary's own.
     assert model.generate("", **options).text == "world world"
-    assert model.generate("<s>", **options).text == "world world"
+    assert model.generate("<s>", parse_special=True, **options).text == "world world"
 
 
 def test_echo_of_token_ids_is_their_text(sentencepiece: LanguageModel) -> None:
@@ -354,7 +356,9 @@ def test_answers_in_a_chat_keep_their_space(sentencepiece: LanguageModel) -> Non
     model, options = sentencepiece, always(sentencepiece, " world")
     source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
     params = model.sampling_params(logit_bias=options["logit_bias"])
-    talk = Conversation(model, ChatTemplate(source, model.vocab), params, max_tokens=2)
+    talk = Conversation(
+        model, ChatTemplate(source, model.vocab), params, options=GenerateOptions(max_tokens=2)
+    )
     assert talk.ask("Hello").text == " world world"
     assert talk.ask("Hello").text == " world world"
     assert talk.messages[1]["content"] == " world world"
@@ -371,14 +375,14 @@ def test_dry_gets_the_tokenizer(model: LanguageModel) -> None:
     assert broken != made(**dry, dry_sequence_breakers=[])
 
 
-def test_observe_sees_every_draw(model: LanguageModel) -> None:
+def test_on_logits_sees_every_draw(model: LanguageModel) -> None:
     seen: list[int] = []
 
-    def observe(chain: aleator.SamplerChain, logits: Any) -> None:
+    def look(chain: aleator.SamplerChain, logits: Any) -> None:
         draw = chain.explain(logits).draw
         assert draw is not None
         assert draw.position == len(seen)
         seen.append(draw.token.id)
 
-    generation = model.generate("ROMEO:", **OPTIONS, observe=observe)
+    generation = model.generate("ROMEO:", **OPTIONS, on_logits=look)
     assert generation.tokens == seen == model.generate("ROMEO:", **OPTIONS).tokens

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from aleator import samplers as S
+from aleator.core.options import Option, declarations
 from aleator.core.parameter import Parameter
+from aleator.generate.options import LOADED, ContextOptions, GenerateOptions, ModelOptions
 
 ROOT = Path(__file__).parent.parent
-FILES = ("README.md", "docs/samplers.md")
+FILES = ("README.md", "docs/samplers.md", "docs/options.md")
 
 
 def default(p: Parameter) -> str:
@@ -62,10 +64,24 @@ def presets() -> str:
     return "\n".join(lines)
 
 
+def options(parameters: Iterable[Option]) -> str:
+    """One line per option."""
+    lines = ["| option | flags | default | range | what it does |", "|---|---|---|---|---|"]
+    for each in parameters:
+        flags = ", ".join(f"`{flag}`" for flag in (*each.flags, *each.off_flags))
+        lines.append(f"| `{each.name}` | {flags} | {each.default} | {each.range} | {each.help} |")
+    return "\n".join(lines)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "samplers": samplers,
     "parameters": parameters,
     "presets": presets,
+    "model_options": lambda: options((*declarations(ModelOptions).values(), *LOADED)),
+    "context_options": lambda: options(
+        each for each in declarations(ContextOptions).values() if each not in LOADED
+    ),
+    "generate_options": lambda: options(declarations(GenerateOptions).values()),
 }
 
 

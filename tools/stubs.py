@@ -1,7 +1,10 @@
-"""Write or check src/aleator/_native.pyi, the types of the native module.
+"""Write or check the types that are made from something else.
 
-python tools/stubs.py            writes it
-python tools/stubs.py --check    fails if it is stale
+    python tools/stubs.py            writes them
+    python tools/stubs.py --check    fails if one is stale
+
+- src/aleator/_native.pyi: the native module's.
+- src/aleator/keywords.pyi: the keyword arguments of functions with ``**options``, from their declarations.
 """
 
 from __future__ import annotations
@@ -9,26 +12,101 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 
-STUB = Path(__file__).parent.parent / "src" / "aleator" / "_native.pyi"
+from aleator.core.options import declarations, described
+from aleator.core.parameter import Parameter
+from aleator.generate.options import LOADED, ContextOptions, GenerateOptions, ModelOptions
+from aleator.samplers.params import ALL, SAMPLER_SEQ
+
+PACKAGE = Path(__file__).parent.parent / "src" / "aleator"
+
+HEAD = '''\
+"""Keyword arguments of functions with ``**options``; made by tools/stubs.py from the declarations."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+import torch
+
+from aleator.samplers import ConstraintSampler
+'''
 
 
-def main() -> int:
+def native() -> str:
+    """Types of the native module, by nanobind."""
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "_native.pyi"
         subprocess.run(
             [sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "aleator._native", "-o", made],
             check=True,
         )
-        text = made.read_text()
-    if "--check" not in sys.argv[1:]:
-        STUB.write_text(text)
-        return 0
-    if STUB.read_text() != text:
-        print(f"{STUB} is stale: run 'make stubs'", file=sys.stderr)
-        return 1
-    return 0
+        return made.read_text()
+
+
+def keywords() -> str:
+    """A TypedDict for each set of options."""
+    sampling = [*ALL.values(), SAMPLER_SEQ]
+    generation = declarations(GenerateOptions).values()
+    context = declarations(ContextOptions).values()
+    model = [*declarations(ModelOptions).values(), *LOADED]
+    parts = [
+        HEAD,
+        group("SamplingKeywords", "Sampling parameters, under all their names.", sampling),
+        group(
+            "GenerateKeywords", "Keyword arguments of ``generate``.", generation, "SamplingKeywords"
+        ),
+        several("BatchKeywords", "Those of ``generate_batch``.", [*generation, *sampling]),
+        group("ContextKeywords", "Keyword arguments of ``Context``.", context),
+        group("LoadKeywords", "Keyword arguments of ``load``.", model),
+    ]
+    return "\n".join(parts)
+
+
+def group(name: str, what: str, parameters: Iterable[Parameter], base: str = "TypedDict") -> str:
+    """One TypedDict, none of whose keys is required."""
+    lines = [f"class {name}({base}, total=False):", f'    """{what}"""', ""]
+    for each in parameters:
+        for spelling in (each.name, *each.aliases):
+            lines += [f"    {spelling}: {each.typing}", *comment(described(each))]
+    return "\n".join(lines) + "\n"
+
+
+def several(name: str, what: str, parameters: Iterable[Parameter]) -> str:
+    """One TypedDict in which a single value may be a list of values, one for each prompt."""
+    lines = [f"class {name}(TypedDict, total=False):", f'    """{what}"""', ""]
+    for each in parameters:
+        for spelling in (each.name, *each.aliases):
+            more = f" | Sequence[{each.typing}]" if each.single else ""
+            lines += [f"    {spelling}: {each.typing}{more}", *comment(described(each))]
+    return "\n".join(lines) + "\n"
+
+
+def comment(text: str) -> list[str]:
+    """A docstring below a field."""
+    text = text.replace("\\", "\\\\").replace('"""', "'''")
+    text = f'"""{text[0].upper()}{text[1:]}.'
+    lines = textwrap.wrap(text, 100, initial_indent="    ", subsequent_indent="    ")
+    return [*lines[:-1], f'{lines[-1]}"""', ""]
+
+
+STUBS = {"_native.pyi": native, "keywords.pyi": keywords}
+
+
+def main() -> int:
+    """Write or compare every stub."""
+    stale = []
+    for name, make in STUBS.items():
+        path, text = PACKAGE / name, make()
+        if "--check" not in sys.argv[1:]:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            stale.append(name)
+    if stale:
+        print(f"stale: {', '.join(stale)}: run 'make stubs'", file=sys.stderr)
+    return bool(stale)
 
 
 if __name__ == "__main__":

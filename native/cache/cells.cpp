@@ -309,7 +309,7 @@ void Cells::begin() {
   marks_.push_back({records_.size(), heads_, version_});
 }
 
-void Cells::commit() {
+void Cells::commit() noexcept {
   if (marks_.empty()) return;
   if (marks_.size() == 1) done_.push_back(std::move(marks_[0]));
   marks_.pop_back();

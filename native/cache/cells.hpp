@@ -19,6 +19,7 @@
 #include "cache/bitmap.hpp"
 #include "cache/free_runs.hpp"
 #include "cache/owner_sets.hpp"
+#include "cache/part.hpp"
 #include "cache/runs.hpp"
 
 namespace aleator::cache {
@@ -44,7 +45,7 @@ struct Extra {
   bool after(int32_t y1, int32_t x1) const { return y != y1 ? y > y1 : x > x1; }
 };
 
-class Cells {
+class Cells final : public Part {
  public:
   static constexpr int32_t kMaxSequences = 4096;
 
@@ -121,9 +122,9 @@ class Cells {
 
   // From begin on every change is journalled; commit keeps, rollback restores the state at begin.
   // They nest.  After the last commit rollback still works until the next change.
-  void begin();
-  void commit();
-  void rollback() noexcept;
+  void begin() override;
+  void commit() noexcept override;
+  void rollback() noexcept override;
   // Those of the cells, ascending, that have held something else since the outermost begin.
   std::vector<int64_t> used_before(const int64_t* cells, int64_t n) const;
 

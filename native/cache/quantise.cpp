@@ -101,8 +101,9 @@ ALEATOR_BIND(quantise) {
   m.def("store_rows", &store_rows, nb::arg("pool"), nb::arg("type"), nb::arg("rotation"),
         nb::arg("x"), nb::arg("data").noconvert(), nb::arg("cells"),
         "data[cells[i]] = row i of x float32 [n, width], first turned by a Hadamard matrix in "
-        "blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0' or "
-        "'Q4_0'; data uint8 [n_cells, row bytes], cells int64 [n].  ValueError, with nothing "
+        "blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0', "
+        "'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1' or 'IQ4_NL'; data uint8 [n_cells, row bytes], cells int64 "
+        "[n].  ValueError, with nothing "
         "changed, when sizes disagree or a cell is out of range.");
   m.def("load_rows", &load_rows, nb::arg("pool"), nb::arg("type"), nb::arg("rotation"),
         nb::arg("data"), nb::arg("cells"), nb::arg("y").noconvert(),

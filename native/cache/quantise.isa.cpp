@@ -17,6 +17,11 @@ static inline float highest(vf v) {
   for (int i = 1; i < lanes; i++) m = v[i] > m ? v[i] : m;
   return m;
 }
+static inline float lowest(vf v) {
+  float m = v[0];
+  for (int i = 1; i < lanes; i++) m = v[i] < m ? v[i] : m;
+  return m;
+}
 // A number outside [low, high] becomes the nearer of them, a NaN becomes low.
 static inline vf clamped(vf x, float low, float high) {
   x = select(x > low, x, splat(low));
@@ -58,31 +63,140 @@ static void quantise_q8_0(const float* x, uint8_t* p) {
   }
 }
 
-static void quantise_q4_0(const float* x, uint8_t* p) {
-  const Block b(x);
-  float extreme = 0;  // the first of the largest magnitude, with its sign
-  for (int i = 0; i < block_elements; i++)
-    if (std::fabs(x[i]) == b.largest) {
-      extreme = x[i];
-      break;
-    }
-  const float d = extreme / -8.0f, inverse = d != 0.0f ? 1.0f / d : 0.0f;
-  put_scale(b.poison == 0 ? d : b.poison, p);
-  vi q[parts];
-  for (int k = 0; k < parts; k++)
-    q[k] = __builtin_convertvector(clamped(b.v[k] * inverse + 8.5f, 0.0f, 15.0f), vi);
+// The first element of the largest magnitude, with its sign; of zeros +0.
+static float extreme(const Block& b, const float* x) {
+  for (int i = 0; i < block_elements && b.largest > 0; i++)
+    if (std::fabs(x[i]) == b.largest) return x[i];
+  return 0;
+}
+
+// Integers below 16 as nibbles; of integers below 32 the lower four bits.
+static inline void put_nibbles(const vi (&q)[parts], uint8_t* p) {
   for (int k = 0; k < parts / 2; k++) {
-    const vi both = q[k] | (q[k + parts / 2] << 4);
-    for (int i = 0; i < lanes; i++) p[2 + k * lanes + i] = uint8_t(both[i]);
+    const vi both = (q[k] & 15) | (q[k + parts / 2] & 15) << 4;
+    for (int i = 0; i < lanes; i++) p[k * lanes + i] = uint8_t(both[i]);
+  }
+}
+static inline void put_fifth(const vi (&q)[parts], uint8_t* p) {
+  uint32_t bits = 0;
+  for (int k = 0; k < parts; k++)
+    for (int i = 0; i < lanes; i++) bits |= uint32_t(q[k][i] >> 4 & 1) << (k * lanes + i);
+  std::memcpy(p, &bits, 4);
+}
+
+// Signed integers of `count` levels: the extreme becomes the lowest of them, whatever its sign.
+static float signed_levels(const float* x, int count, vi (&q)[parts]) {
+  const Block b(x);
+  const float middle = float(count / 2), d = extreme(b, x) / -middle;
+  const float inverse = d != 0.0f ? 1.0f / d : 0.0f;
+  for (int k = 0; k < parts; k++)
+    q[k] = __builtin_convertvector(
+        clamped(b.v[k] * inverse + (middle + 0.5f), 0.0f, float(count - 1)), vi);
+  return b.poison == 0 ? d : b.poison;
+}
+
+static void quantise_q4_0(const float* x, uint8_t* p) {
+  vi q[parts];
+  put_scale(signed_levels(x, 16, q), p);
+  put_nibbles(q, p + 2);
+}
+
+static void quantise_q5_0(const float* x, uint8_t* p) {
+  vi q[parts];
+  put_scale(signed_levels(x, 32, q), p);
+  put_fifth(q, p + 2);
+  put_nibbles(q, p + 6);
+}
+
+// Integers of `count` levels from the least element up; puts scale and least element.
+static void levels_from_least(const float* x, int count, vi (&q)[parts], uint8_t* p) {
+  const Block b(x);
+  vf low = b.v[0], high = b.v[0];
+  for (int k = 1; k < parts; k++) {
+    low = select(b.v[k] < low, b.v[k], low);
+    high = select(b.v[k] > high, b.v[k], high);
+  }
+  float least = lowest(low);
+  const float most = highest(high);
+  if (least == 0)  // of zeros the first one counts, whose sign is stored
+    for (int i = 0; i < block_elements; i++)
+      if (x[i] == 0) {
+        least = x[i];
+        break;
+      }
+  const float d = most == least ? 0.0f : (most - least) / float(count - 1);
+  const float inverse = d != 0.0f ? 1.0f / d : 0.0f;
+  put_scale(b.poison == 0 ? d : b.poison, p);
+  put_scale(b.poison == 0 ? least : b.poison, p + 2);
+  for (int k = 0; k < parts; k++)
+    q[k] = __builtin_convertvector(
+        clamped((b.v[k] - least) * inverse + 0.5f, 0.0f, float(count - 1)), vi);
+}
+
+static void quantise_q4_1(const float* x, uint8_t* p) {
+  vi q[parts];
+  levels_from_least(x, 16, q, p);
+  put_nibbles(q, p + 4);
+}
+
+static void quantise_q5_1(const float* x, uint8_t* p) {
+  vi q[parts];
+  levels_from_least(x, 32, q, p);
+  put_fifth(q, p + 4);
+  put_nibbles(q, p + 8);
+}
+
+constexpr float nothing = 1e-15f;  // magnitudes below are 0
+
+// The extreme becomes the lowest level; then the scale is chosen anew, so that the squares'
+// weighted error is least, with the levels as they are.  Its sums are taken in order, as ggml takes
+// them.
+static void quantise_iq4_nl(const float* x, uint8_t* p) {
+  const Block b(x);
+  vi q[parts] = {};
+  float d = 0;
+  if (b.largest >= nothing) {
+    const float inverse = 1.0f / (extreme(b, x) / iq4_nl_values[0]);
+    float products[block_elements], squares[block_elements];
+    for (int k = 0; k < parts; k++) {
+      const vf scaled = b.v[k] * inverse;
+      for (int level = 1; level < 16; level++)  // comparisons are -1 where they hold
+        q[k] -= scaled - iq4_nl_values[level - 1] >= iq4_nl_values[level] - scaled;
+      const vf value = ReadIQ4_NL::looked_up(q[k]), weighted = b.v[k] * b.v[k] * value;
+      store(products + k * lanes, weighted * b.v[k]);
+      store(squares + k * lanes, weighted * value);
+    }
+    float product = 0, square = 0;
+    for (int i = 0; i < block_elements; i++) {
+      product += products[i];
+      square += squares[i];
+    }
+    d = product / square;
+  }
+  put_scale(b.poison == 0 ? d : b.poison, p);
+  put_nibbles(q, p + 2);
+}
+
+static auto quantiser(Stored type) {
+  switch (type) {
+    case Stored::q4_0:
+      return quantise_q4_0;
+    case Stored::q4_1:
+      return quantise_q4_1;
+    case Stored::q5_0:
+      return quantise_q5_0;
+    case Stored::q5_1:
+      return quantise_q5_1;
+    case Stored::iq4_nl:
+      return quantise_iq4_nl;
+    default:
+      return quantise_q8_0;
   }
 }
 
 void quantise_row(const float* x, int64_t n, Stored type, uint8_t* row) {
-  for (int64_t i = 0; i < n; i += block_elements)
-    if (type == Stored::q8_0)
-      quantise_q8_0(x + i, row + stored_bytes(type, i));
-    else
-      quantise_q4_0(x + i, row + stored_bytes(type, i));
+  const auto quantise = quantiser(type);
+  for (int64_t i = 0; i < n; i += block_elements) quantise(x + i, row + stored_bytes(type, i));
 }
 
 void widen_row(const uint8_t* row, Stored type, int64_t n, float* x) {

@@ -190,64 +190,136 @@ struct ReadBF16 {
     return f32_of_bf16(load_as<uint16_t>(p + 2 * i));
   }
 };
-struct ReadQ8_0 {  // 11 bits of scale times 8 of integer: the float32 product is exact
-  static constexpr int step = block_elements;
-  static constexpr int64_t bytes(int64_t i) { return i / block_elements * q8_0_bytes; }
-  static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
-    p += bytes(i);
-    const float d = f32_of_f16(load_as<uint16_t>(p));
-    for (int k = 0; k < step / lanes; k++) v[k] = vf_of_i8(p + 2 + k * lanes) * d;
-  }
-  static float one(const uint8_t* p, int64_t i) {
-    p += bytes(i);
-    return f32_of_f16(load_as<uint16_t>(p)) * float(int8_t(p[2 + i % block_elements]));
-  }
-};
 
-struct ReadQ4_0 {
+// Types in blocks.  `block(p, v)` gives a block's values but for a factor, which it returns: 11
+// bits of scale times at most 8 of integer are exact in float32.
+template <class Read, Stored type>
+struct ReadBlocks {
   static constexpr int step = block_elements;
-  static constexpr int64_t bytes(int64_t i) { return i / block_elements * q4_0_bytes; }
+  static constexpr int64_t bytes(int64_t i) { return i / block_elements * block_bytes(type); }
   static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
-    p += bytes(i);
-    const float d = f32_of_f16(load_as<uint16_t>(p));
-    nibbles(p + 2, v);
+    const float d = Read::block(p + bytes(i), v);
     for (int k = 0; k < step / lanes; k++) v[k] *= d;
   }
   static float one(const uint8_t* p, int64_t i) {
-    p += bytes(i);
-    const int64_t k = i % block_elements;
-    const int nibble = p[2 + k % 16] >> (k < 16 ? 0 : 4) & 15;
-    return f32_of_f16(load_as<uint16_t>(p)) * float(nibble - 8);
+    return Read::element(p + bytes(i), i % block_elements);
   }
-  // A block's 32 values without their scale.
-  static void nibbles(const uint8_t* p, vf (&v)[step / lanes]) {
+
+ protected:
+  static float f16_at(const uint8_t* p) { return f32_of_f16(load_as<uint16_t>(p)); }
+  static int nibble(const uint8_t* p, int64_t i) { return p[i % 16] >> (i < 16 ? 0 : 4) & 15; }
+  static int fifth(const uint8_t* p, int64_t i) { return int(load_as<uint32_t>(p) >> i & 1) << 4; }
+  // The 32 nibbles from p on.
+  static void nibbles(const uint8_t* p, vi (&q)[step / lanes]) {
     constexpr int half = step / lanes / 2;
     for (int k = 0; k < half; k++) {
       const vi both = vi_of_u8(p + k * lanes);
-      v[k] = __builtin_convertvector((both & 15) - 8, vf);
-      v[k + half] = __builtin_convertvector((both >> 4) - 8, vf);
+      q[k] = both & 15;
+      q[k + half] = both >> 4;
     }
+  }
+  // Adds the fifth bits from p on to nibbles.
+  static void add_fifth(const uint8_t* p, vi (&q)[step / lanes]) {
+    const vi bits = int32_t(load_as<uint32_t>(p)) - vi{};
+    for (int k = 0; k < step / lanes; k++) {
+      vi place;
+      for (int i = 0; i < lanes; i++) place[i] = i + k * lanes;
+      q[k] |= ((bits >> place) & 1) << 4;
+    }
+  }
+  static vf as_float(vi q) { return __builtin_convertvector(q, vf); }
+};
+struct ReadQ8_0 : ReadBlocks<ReadQ8_0, Stored::q8_0> {
+  static float block(const uint8_t* p, vf (&v)[step / lanes]) {
+    for (int k = 0; k < step / lanes; k++) v[k] = vf_of_i8(p + 2 + k * lanes);
+    return f16_at(p);
+  }
+  static float element(const uint8_t* p, int64_t i) { return f16_at(p) * float(int8_t(p[2 + i])); }
+};
+struct ReadQ4_0 : ReadBlocks<ReadQ4_0, Stored::q4_0> {
+  static float block(const uint8_t* p, vf (&v)[step / lanes]) {
+    vi q[step / lanes];
+    nibbles(p + 2, q);
+    for (int k = 0; k < step / lanes; k++) v[k] = as_float(q[k] - 8);
+    return f16_at(p);
+  }
+  static float element(const uint8_t* p, int64_t i) {
+    return f16_at(p) * float(nibble(p + 2, i) - 8);
+  }
+};
+struct ReadQ4_1 : ReadBlocks<ReadQ4_1, Stored::q4_1> {
+  static float block(const uint8_t* p, vf (&v)[step / lanes]) {
+    vi q[step / lanes];
+    nibbles(p + 4, q);
+    const float d = f16_at(p), least = f16_at(p + 2);
+    for (int k = 0; k < step / lanes; k++) v[k] = as_float(q[k]) * d + least;
+    return 1;
+  }
+  static float element(const uint8_t* p, int64_t i) {
+    return f16_at(p) * float(nibble(p + 4, i)) + f16_at(p + 2);
+  }
+};
+struct ReadQ5_0 : ReadBlocks<ReadQ5_0, Stored::q5_0> {
+  static float block(const uint8_t* p, vf (&v)[step / lanes]) {
+    vi q[step / lanes];
+    nibbles(p + 6, q);
+    add_fifth(p + 2, q);
+    for (int k = 0; k < step / lanes; k++) v[k] = as_float(q[k] - 16);
+    return f16_at(p);
+  }
+  static float element(const uint8_t* p, int64_t i) {
+    return f16_at(p) * float((nibble(p + 6, i) | fifth(p + 2, i)) - 16);
+  }
+};
+struct ReadQ5_1 : ReadBlocks<ReadQ5_1, Stored::q5_1> {
+  static float block(const uint8_t* p, vf (&v)[step / lanes]) {
+    vi q[step / lanes];
+    nibbles(p + 8, q);
+    add_fifth(p + 4, q);
+    const float d = f16_at(p), least = f16_at(p + 2);
+    for (int k = 0; k < step / lanes; k++) v[k] = as_float(q[k]) * d + least;
+    return 1;
+  }
+  static float element(const uint8_t* p, int64_t i) {
+    return f16_at(p) * float(nibble(p + 8, i) | fifth(p + 4, i)) + f16_at(p + 2);
+  }
+};
+struct ReadIQ4_NL : ReadBlocks<ReadIQ4_NL, Stored::iq4_nl> {
+  static float block(const uint8_t* p, vf (&v)[step / lanes]) {
+    vi q[step / lanes];
+    nibbles(p + 2, q);
+    for (int k = 0; k < step / lanes; k++) v[k] = looked_up(q[k]);
+    return f16_at(p);
+  }
+  static float element(const uint8_t* p, int64_t i) {
+    return f16_at(p) * iq4_nl_values[nibble(p + 2, i)];
+  }
+  static vf looked_up(vi q) {
+#if defined(ALEATOR_ISA_v4)
+    const vf table = load(iq4_nl_values);
+    return _mm512_maskz_permutexvar_ps(0xffff, reinterpret<__m512i>(q), table);
+#elif defined(ALEATOR_ISA_v3)
+    const __m256i index = reinterpret<__m256i>(q);
+    const vf low = _mm256_permutevar8x32_ps(load(iq4_nl_values), index);
+    const vf high = _mm256_permutevar8x32_ps(load(iq4_nl_values + 8), index);
+    const vi upper = q > 7;
+    return reinterpret<vf>((reinterpret<vi>(high) & upper) | (reinterpret<vi>(low) & ~upper));
+#else
+    vf v;
+    for (int i = 0; i < lanes; i++) v[i] = iq4_nl_values[q[i]];
+    return v;
+#endif
   }
 };
 
-// A block's integers as float32, without the scale, which is returned.
+// Whether a type is in blocks.
 template <class Read>
-static inline float block_of(const uint8_t* p, vf (&v)[block_elements / lanes]) {
-  if constexpr (std::is_same_v<Read, ReadQ4_0>)
-    ReadQ4_0::nibbles(p + 2, v);
-  else
-    for (int k = 0; k < block_elements / lanes; k++) v[k] = vf_of_i8(p + 2 + k * lanes);
-  return f32_of_f16(load_as<uint16_t>(p));
-}
-template <class Read>
-constexpr bool blocks = std::is_same_v<Read, ReadQ8_0> || std::is_same_v<Read, ReadQ4_0>;
+concept Blocks = requires(const uint8_t* p, vf (&v)[block_elements / lanes]) { Read::block(p, v); };
 
-// Calls f(Read{}) for the stored type.
+// Calls f(Read{}) for the stored type of weights.
 template <class F>
-static inline void with_reader(Stored type, F&& f) {
+static inline void with_weight_reader(Stored type, F&& f) {
   switch (type) {
-    case Stored::f32:
-      return f(ReadF32{});
     case Stored::f16:
       return f(ReadF16{});
     case Stored::bf16:
@@ -256,6 +328,24 @@ static inline void with_reader(Stored type, F&& f) {
       return f(ReadQ8_0{});
     case Stored::q4_0:
       return f(ReadQ4_0{});
+    default:
+      return f(ReadF32{});
+  }
+}
+// The same for every stored type.
+template <class F>
+static inline void with_reader(Stored type, F&& f) {
+  switch (type) {
+    case Stored::q4_1:
+      return f(ReadQ4_1{});
+    case Stored::q5_0:
+      return f(ReadQ5_0{});
+    case Stored::q5_1:
+      return f(ReadQ5_1{});
+    case Stored::iq4_nl:
+      return f(ReadIQ4_NL{});
+    default:
+      return with_weight_reader(type, f);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <iterator>
 #include <stdexcept>
 #include <vector>
 
@@ -11,21 +12,24 @@
 
 namespace aleator {
 
+constexpr const char* stored_names[] = {"F32",  "F16",  "BF16", "Q8_0",  "Q4_0",
+                                        "Q4_1", "Q5_0", "Q5_1", "IQ4_NL"};
+
 Stored stored_type(const std::string& name) {
-  if (name == "F32") return Stored::f32;
-  if (name == "F16") return Stored::f16;
-  if (name == "BF16") return Stored::bf16;
-  if (name == "Q8_0") return Stored::q8_0;
-  if (name == "Q4_0") return Stored::q4_0;
-  throw std::invalid_argument("type " + name + " is not one of F32, F16, BF16, Q8_0, Q4_0");
+  std::string known;
+  for (size_t i = 0; i < std::size(stored_names); i++) {
+    if (name == stored_names[i]) return Stored(i);
+    known += (i ? ", " : "") + std::string(stored_names[i]);
+  }
+  throw std::invalid_argument("type " + name + " is not one of " + known);
 }
 
 int64_t stored_row_bytes(Stored type, int64_t n) {
   if (n < 1 || n > int64_t(1) << 40)
     throw std::invalid_argument("a row of " + std::to_string(n) + " elements");
   if (in_blocks(type) && n % block_elements)
-    throw std::invalid_argument(std::string("a ") + (type == Stored::q8_0 ? "Q8_0" : "Q4_0") +
-                                " row has a multiple of 32 elements, not " + std::to_string(n));
+    throw std::invalid_argument(std::string("a row of ") + stored_names[size_t(type)] +
+                                " has a multiple of 32 elements, not " + std::to_string(n));
   return stored_bytes(type, n);
 }
 
@@ -33,6 +37,8 @@ StoredMatrix::StoredMatrix(Bytes data, const std::string& type, int64_t out, int
                            std::optional<Floats> bias)
     : data_(std::move(data)), bias_(std::move(bias)) {
   weights = {data_.data(), stored_type(type), out, in, 0, bias_ ? bias_->data() : nullptr};
+  if (!of_weights(weights.type))
+    throw std::invalid_argument("type " + type + " is of caches, not of matrices");
   weights.row_bytes = stored_row_bytes(weights.type, in);
   if (out < 1 || out > (int64_t(1) << 62) / weights.row_bytes ||
       int64_t(data_.size()) != out * weights.row_bytes)

@@ -36,8 +36,8 @@ static void tile(const Weights& w, int64_t row, const float* x, int64_t x_stride
       // page.
       __builtin_prefetch(pr + Read::bytes(i) + 4 * R * w.row_bytes, 0, 2);
       vf ws[Read::step / lanes];
-      if constexpr (blocks<Read>) {
-        const float d = block_of<Read>(pr + Read::bytes(i), ws);
+      if constexpr (Blocks<Read>) {
+        const float d = Read::block(pr + Read::bytes(i), ws);
         for (int t = 0; t < T; t++) {
           vf part = ws[0] * load(x + t * x_stride + i);
           for (int k = 1; k < Read::step / lanes; k++)
@@ -179,7 +179,7 @@ static void many(const Weights& w, int64_t begin, int64_t end, const Input& in, 
 
 void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                  int64_t y_stride) {
-  with_reader(w.type, [&](auto read) {
+  with_weight_reader(w.type, [&](auto read) {
     if (x.packed)
       many<decltype(read)>(w, begin, end, x, y, y_stride);
     else
@@ -188,8 +188,8 @@ void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, f
 }
 
 void read_row(const Weights& w, int64_t row, float* y) {
-  with_reader(w.type,
-              [&](auto read) { widen<decltype(read)>(w.data + row * w.row_bytes, 0, w.in, y); });
+  with_weight_reader(
+      w.type, [&](auto read) { widen<decltype(read)>(w.data + row * w.row_bytes, 0, w.in, y); });
 }
 
 }  // namespace aleator::ALEATOR_ISA

@@ -113,11 +113,11 @@ constexpr int side_by_side = 4;
 template <class Read>
 static inline v4 dot_four(const float* q, const uint8_t* const (&rows)[side_by_side], int64_t dim) {
   vf total[side_by_side] = {};
-  if constexpr (blocks<Read>) {
+  if constexpr (Blocks<Read>) {
     for (int64_t i = 0; i < dim; i += block_elements)
       for (int r = 0; r < side_by_side; r++) {
         vf v[block_elements / lanes], sum_ = {};
-        const float d = block_of<Read>(rows[r] + Read::bytes(i), v);
+        const float d = Read::block(rows[r] + Read::bytes(i), v);
         for (int k = 0; k < block_elements / lanes; k++) sum_ += v[k] * load(q + i + k * lanes);
         total[r] += sum_ * d;
       }
@@ -171,11 +171,11 @@ static void mix_columns(const float* weights, const CacheSide& values, int64_t h
   vf total[2][k] = {};
   const auto add = [&](int64_t j, vf(&sums)[k]) {
     const uint8_t* row = values.row(cells[j], head);
-    if constexpr (blocks<Read>) {
+    if constexpr (Blocks<Read>) {
       constexpr int per_block = block_elements / lanes;
       for (int c = 0; c < k; c += per_block) {
         vf v[per_block];
-        const float w = weights[j] * block_of<Read>(row + Read::bytes(i + c * lanes), v);
+        const float w = weights[j] * Read::block(row + Read::bytes(i + c * lanes), v);
         for (int b = 0; b < per_block; b++) sums[c + b] += v[b] * w;
       }
     } else {
@@ -197,7 +197,7 @@ static void mix_rows(const float* weights, const CacheSide& values, int64_t head
                      const int32_t* cells, int64_t n, float* out) {
   const int64_t dim = values.dim;
   int64_t i = 0;
-  if constexpr (blocks<Read>) {
+  if constexpr (Blocks<Read>) {
     constexpr int one = block_elements / lanes, two = 2 * one;
     for (; i + 2 * block_elements <= dim; i += 2 * block_elements)
       mix_columns<Read, two>(weights, values, head, cells, n, i, out);
@@ -270,7 +270,7 @@ static void mix(const Attended& seen, const CacheSide& values, const float* weig
     for (int64_t i = 0; i < seen.n_queries; i++) {
       const int64_t head = seen.head(i);
       const float* own = weights + i * weights_stride + j;
-      if constexpr (!blocks<Read>)
+      if constexpr (!Blocks<Read>)
         if (values.by_channel) {
           mix_channels<Read>(own, values, head, seen.cells + j, n, out + i * out_stride);
           continue;

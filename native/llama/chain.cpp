@@ -1,6 +1,7 @@
 // A chain of samplers that do what llama.cpp's do.  Contract: docs/llama-cpp.md.
 #include "llama/chain.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include "bind.hpp"
@@ -65,8 +66,7 @@ bool LlamaChain::rejects(Row& row) {
 
 void LlamaChain::accept(int32_t token, bool generated) {
   Chain::check_token(token);
-  history_.tokens.push_back(token);
-  history_.generated.push_back(generated);
+  history_.push(token, generated);
   n_generated_ += generated;
   size_t done = 0;
   bool heard = false;
@@ -82,10 +82,23 @@ void LlamaChain::accept(int32_t token, bool generated) {
   save(saved_);
 }
 
+void LlamaChain::accept_many(std::span<const int32_t> tokens, bool generated) {
+  for (const int32_t token : tokens) Chain::check_token(token);
+  std::vector<State> present;
+  save(present);
+  size_t done = 0;
+  try {
+    for (; done < tokens.size(); ++done) accept(tokens[done], generated);
+  } catch (...) {
+    rollback(static_cast<int64_t>(done), true);
+    restore(present.data());
+    throw;
+  }
+}
+
 void LlamaChain::take_back() {
   n_generated_ -= history_.generated.back();
-  history_.tokens.pop_back();
-  history_.generated.pop_back();
+  history_.pop();
 }
 
 void LlamaChain::rollback(int64_t n, bool replay) {
@@ -115,6 +128,57 @@ void LlamaChain::reset() {
 void LlamaChain::restart() {
   for (const auto& sampler : samplers_) sampler->restart();
   if (grammar_) grammar_->restart();
+}
+
+std::string LlamaChain::write_state(bool users) const {
+  StateWriter out(users);
+  history_.write(out);
+  std::vector<State> states = saved_;
+  save(states);  // applications since the last token included
+  for (const State& state : states) {
+    if (state.words > State::max_words)
+      throw ParameterError("chain", "a sampler has drawn " + std::to_string(state.words) +
+                                        " random words, and a state holds at most " +
+                                        std::to_string(State::max_words));
+    state.write(out);
+  }
+  if (grammar_) out.section([&](StateWriter& own) { grammar_->write_state(own); });
+  for (const auto& sampler : samplers_)
+    out.section([&](StateWriter& own) { sampler->write_state(own); });
+  return out.bytes();
+}
+
+void LlamaChain::read_state(std::string_view bytes) {
+  StateReader in(bytes);
+  history_.read(in);
+  n_generated_ = std::count(history_.generated.begin(), history_.generated.end(), 1);
+  const size_t kinds = stateful_.size();
+  saved_.clear();
+  std::vector<State> present(kinds);
+  for (size_t i = 0; i < (history_.tokens.size() + 1) * kinds; ++i) {
+    saved_.push_back(State::read(in));
+    if (i >= kinds && saved_[i].words < saved_[i - kinds].words)
+      in.refuse("a generator has gone back");
+  }
+  for (State& state : present) state = State::read(in);
+  const auto load = [&](LlamaSampler& sampler) {
+    StateReader own = in.section();
+    sampler.read_state(own, history_);
+    own.end();
+  };
+  if (grammar_) load(*grammar_);
+  for (const auto& sampler : samplers_) load(*sampler);
+  in.end();
+  restore(present.data());
+}
+
+void LlamaChain::adopt(LlamaChain& other) {
+  samplers_.swap(other.samplers_);
+  grammar_.swap(other.grammar_);
+  stateful_.swap(other.stateful_);
+  saved_.swap(other.saved_);
+  std::swap(history_, other.history_);
+  std::swap(n_generated_, other.n_generated_);
 }
 
 int32_t LlamaChain::sample(const void* data, int64_t n, Dtype dtype) {
@@ -148,14 +212,14 @@ ALEATOR_BIND(llama) {
       .def(
           "apply_grammar",
           [](LlamaChain& chain, LlamaCandidates& candidates) {
-            const Busy busy(chain.busy);
+            const Busy busy(chain.in_use);
             chain.apply_grammar(candidates.get());
           },
           nb::arg("candidates"), "Mask what the grammar forbids, unless it waits.")
       .def(
           "rejects",
           [](LlamaChain& chain, LlamaCandidates& candidates) {
-            const Busy busy(chain.busy);
+            const Busy busy(chain.in_use);
             return chain.rejects(candidates.get());
           },
           nb::arg("candidates"), "Whether the grammar forbids the token selected.")
@@ -165,7 +229,7 @@ ALEATOR_BIND(llama) {
       .def(
           "rollback",
           [](LlamaChain& chain, int64_t n, bool replay) {
-            const Busy busy(chain.busy);
+            const Busy busy(chain.in_use);
             chain.rollback(n, replay);
           },
           nb::arg("n"), nb::arg("replay"))

@@ -1,11 +1,13 @@
 #pragma once
 
-#include <atomic>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "llama/constrained.hpp"
 #include "llama/sampler.hpp"
+#include "samplers/in_use.hpp"
 
 namespace aleator::llama {
 
@@ -22,10 +24,14 @@ class LlamaChain {
   bool rejects(Row& row);  // whether the grammar forbids the token selected
   const std::vector<std::shared_ptr<LlamaSampler>>& samplers() const { return samplers_; }
   void accept(int32_t token, bool generated);
+  void accept_many(std::span<const int32_t> tokens, bool generated);  // all of them, or none
   // Without replay the generators go on from where they are.
   void rollback(int64_t n, bool replay);
   void reset();
   void restart();  // a new text begins: constraints start anew
+  std::string write_state(bool users) const;
+  void read_state(std::string_view bytes);  // into a new chain; after an error it is of no use
+  void adopt(LlamaChain& other);            // takes over its samplers and their state
   int32_t sample(const void* logits, int64_t n_vocab,
                  Dtype dtype);  // applies, accepts, returns the token
 
@@ -34,8 +40,12 @@ class LlamaChain {
   ConstraintSampler* grammar() const { return grammar_.get(); }
   int64_t n_sampled() const { return n_sampled_; }
   double seconds() const { return seconds_; }
+  void reset_perf() {
+    seconds_ = 0;
+    n_sampled_ = 0;
+  }
 
-  std::atomic_flag busy = ATOMIC_FLAG_INIT;  // held during a call
+  InUse in_use;
 
  private:
   void find_stateful();

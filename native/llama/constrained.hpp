@@ -16,6 +16,8 @@ class ConstraintSampler : public LlamaCloned<ConstraintSampler> {
   void unaccept(const History& h) override { constrained.unaccept(h); }
   void reset() override { constrained.reset(); }
   void restart() override { constrained.reset(); }
+  void write_state(StateWriter& out) const override { constrained.write_state(out); }
+  void read_state(StateReader& in, const History& h) override { constrained.read_state(in, h); }
 
   Constrained constrained;
 };

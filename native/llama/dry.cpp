@@ -32,6 +32,8 @@ class DRY : public LlamaCloned<DRY> {
     });
     row.sorted = false;
   }
+  void unaccept(const History& history) override { repeats_.unaccept(history); }
+  void reset() override { repeats_.reset(); }
 
  private:
   bool active_;

@@ -1,6 +1,7 @@
 // What a sampler of a LlamaChain is.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 
@@ -15,6 +16,27 @@ struct State {
   float a = 0, b = 0;  // mu, or the two sums of adaptive-p
   int32_t token = -1;  // adaptive-p: the token drawn last, and its probability
   float p = 0;
+
+  void write(StateWriter& out) const {
+    out.put(words);
+    out.put(a);
+    out.put(b);
+    out.put(token);
+    out.put(p);
+  }
+  // More words are drawn again from the seed, so a made-up number must not take for ever.
+  static constexpr uint64_t max_words = uint64_t{1} << 30;
+  static State read(StateReader& in) {
+    State s;
+    s.words = in.get<uint64_t>();
+    s.a = in.get<float>();
+    s.b = in.get<float>();
+    s.token = in.get<int32_t>();
+    s.p = in.get<float>();
+    if (s.words > max_words || !std::isfinite(s.a) || !std::isfinite(s.b) || !std::isfinite(s.p))
+      in.refuse("a sampler's numbers are out of range");
+    return s;
+  }
 };
 
 class LlamaSampler {
@@ -29,6 +51,11 @@ class LlamaSampler {
   virtual bool has_state() const { return false; }
   virtual State state() const { return {}; }
   virtual void restore(const State&) {}
+  // What neither the history nor state() tells; as in Sampler.
+  virtual void write_state(StateWriter&) const {}
+  virtual void read_state(StateReader&, const History& history) {
+    if (!has_state()) replay(*this, history);
+  }
   virtual std::shared_ptr<LlamaSampler> clone() const = 0;
 };
 

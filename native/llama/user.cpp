@@ -14,7 +14,8 @@ class UserSampler : public Called<LlamaSampler, Row, History, LlamaCandidates> {
 
 ALEATOR_BIND(llama_user) {
   nb::class_<UserSampler, LlamaSampler>(m, "LlamaUserSampler")
-      .def(nb::init<nb::object>(), nb::arg("adapter"));
+      .def(nb::init<nb::object>(), nb::arg("adapter"))
+      .def_prop_ro("adapter", &UserSampler::adapter);
 }
 
 }  // namespace aleator::llama

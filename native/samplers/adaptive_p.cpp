@@ -62,6 +62,26 @@ class AdaptiveP : public Cloned<AdaptiveP> {
     before_.clear();
     drawn_ = -1;
   }
+  void write_state(StateWriter& out) const override {
+    out.put_all(before_);
+    out.put(state_.sum);
+    out.put(state_.weight);
+    out.put(probability_);
+    out.put(drawn_);
+  }
+  void read_state(StateReader& in, const History& history) override {
+    before_ = in.get_all<State>(history.tokens.size());
+    state_.sum = in.get<double>();
+    state_.weight = in.get<double>();
+    probability_ = in.get<double>();
+    drawn_ = in.get<int32_t>();
+    const auto wrong = [](const State& s) {
+      return !std::isfinite(s.sum) || !std::isfinite(s.weight) || s.weight <= 0;
+    };
+    if (wrong(state_) || !std::isfinite(probability_) ||
+        std::any_of(before_.begin(), before_.end(), wrong))
+      in.refuse("the average of adaptive_p is none");
+  }
   double average() const { return state_.sum / state_.weight; }
 
   void set_ordinal(uint32_t ordinal) override { stream_.ordinal = ordinal; }

@@ -33,7 +33,7 @@ std::vector<int32_t> sample_batch(const std::vector<Chain*>& chains, const Batch
     pool.run([&](int thread) {
       pool.split(thread, static_cast<int64_t>(rows), [&](int64_t row) {
         try {
-          const Busy busy(chains[row]->busy);
+          const Busy busy(chains[row]->in_use);
           tokens[row] =
               chains[row]->sample(data + row * stride, static_cast<int64_t>(columns), dtype);
         } catch (...) {

@@ -1,15 +1,14 @@
-// What the bindings of both chains share: NumPy results, the guard against two threads, and
-// candidates that own their row.
+// What the bindings of both chains share: NumPy results, and candidates that own their row.
 #pragma once
 
 #include <nanobind/ndarray.h>
 
-#include <atomic>
 #include <utility>
 #include <vector>
 
 #include "bind.hpp"
 #include "samplers/candidates.hpp"
+#include "samplers/in_use.hpp"
 #include "samplers/logits_row.hpp"
 
 namespace aleator {
@@ -20,20 +19,6 @@ nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T>&& values) {
   nb::capsule owner(heap, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   return nb::ndarray<nb::numpy, T, nb::ndim<1>>(heap->data(), {heap->size()}, owner);
 }
-
-// Held during a call: a chain serves one thread at a time.
-class Busy {
- public:
-  explicit Busy(std::atomic_flag& flag) : flag_(flag) {
-    if (flag_.test_and_set(std::memory_order_acquire))
-      throw LogitsError("the chain is in use by another thread: give each thread its own clone()");
-  }
-  ~Busy() { flag_.clear(std::memory_order_release); }
-  Busy(const Busy&) = delete;
-
- private:
-  std::atomic_flag& flag_;
-};
 
 // The candidates of one step as Python sees them: with their own copy of the logits, or, in a
 // user's sampler, those of the step under way.

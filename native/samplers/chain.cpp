@@ -30,12 +30,7 @@ void Chain::apply_one(Candidates& candidates, size_t index) {
 
 void Chain::insert(size_t index, std::shared_ptr<Sampler> sampler) {
   // It sees what was accepted so far as if it had been there.
-  History replayed;
-  for (size_t i = 0; i < history_.tokens.size(); ++i) {
-    replayed.tokens.push_back(history_.tokens[i]);
-    replayed.generated.push_back(history_.generated[i]);
-    sampler->accept(replayed);
-  }
+  replay(*sampler, history_);
   samplers_.insert(samplers_.begin() + static_cast<int64_t>(std::min(index, samplers_.size())),
                    std::move(sampler));
 }
@@ -59,10 +54,20 @@ void Chain::refuse_no_selection() {
   throw ParameterError("samplers", "the chain selects no token: end it with Dist or Greedy");
 }
 
+void History::read(StateReader& in) {
+  const auto n = in.get<uint64_t>();
+  tokens = in.get_all<int32_t>(n);
+  generated = in.get_all<uint8_t>(n);
+  for (const int32_t token : tokens)
+    if (token < 0 || token >= Chain::max_token)
+      in.refuse("token " + std::to_string(token) + " is in its history");
+  for (const uint8_t flag : generated)
+    if (flag > 1) in.refuse("a token of its history is neither given nor generated");
+}
+
 void Chain::accept(int32_t token, bool generated) {
   check_token(token);
-  history_.tokens.push_back(token);
-  history_.generated.push_back(generated);
+  history_.push(token, generated);
   step_.position += generated;
   size_t done = 0;
   try {
@@ -74,10 +79,20 @@ void Chain::accept(int32_t token, bool generated) {
   }
 }
 
+void Chain::accept_many(std::span<const int32_t> tokens, bool generated) {
+  for (const int32_t token : tokens) check_token(token);
+  size_t done = 0;
+  try {
+    for (; done < tokens.size(); ++done) accept(tokens[done], generated);
+  } catch (...) {
+    rollback(static_cast<int64_t>(done));
+    throw;
+  }
+}
+
 void Chain::take_back() {
   step_.position -= history_.generated.back();
-  history_.tokens.pop_back();
-  history_.generated.pop_back();
+  history_.pop();
 }
 
 void Chain::rollback(int64_t n) {
@@ -96,6 +111,33 @@ void Chain::reset() {
 
 void Chain::restart() {
   for (const auto& sampler : samplers_) sampler->restart();
+}
+
+std::string Chain::write_state(bool users) const {
+  StateWriter out(users);
+  history_.write(out);
+  out.put<uint64_t>(step_.position);
+  for (const auto& sampler : samplers_)
+    out.section([&](StateWriter& own) { sampler->write_state(own); });
+  return out.bytes();
+}
+
+void Chain::read_state(std::string_view bytes) {
+  StateReader in(bytes);
+  history_.read(in);
+  step_.position = in.get<uint64_t>();
+  for (const auto& sampler : samplers_) {
+    StateReader own = in.section();
+    sampler->read_state(own, history_);
+    own.end();
+  }
+  in.end();
+}
+
+void Chain::adopt(Chain& other) {
+  samplers_.swap(other.samplers_);
+  std::swap(step_, other.step_);
+  std::swap(history_, other.history_);
 }
 
 int32_t Chain::sample(const void* data, int64_t n, Dtype dtype) {
@@ -118,6 +160,8 @@ ALEATOR_BIND(chain) {
           std::rethrow_exception(p);
         } catch (const LogitsError& e) {
           PyErr_SetString(errors().attr("LogitsError").ptr(), e.what());
+        } catch (const StateError& e) {
+          PyErr_SetString(errors().attr("StateError").ptr(), e.what());
         } catch (const ParameterError& e) {
           nb::object type = errors().attr("ParameterError");
           PyErr_SetObject(type.ptr(), type(e.parameter, e.what()).ptr());
@@ -133,14 +177,14 @@ ALEATOR_BIND(chain) {
       .def(
           "insert",
           [](Chain& chain, size_t index, std::shared_ptr<Sampler> sampler) {
-            const Busy busy(chain.busy);
+            const Busy busy(chain.in_use);
             chain.insert(index, std::move(sampler));
           },
           nb::arg("index"), nb::arg("sampler"))
       .def(
           "remove",
           [](Chain& chain, size_t index) {
-            const Busy busy(chain.busy);
+            const Busy busy(chain.in_use);
             chain.remove(index);
           },
           nb::arg("index"))
@@ -148,7 +192,7 @@ ALEATOR_BIND(chain) {
       .def(
           "rollback",
           [](Chain& chain, int64_t n) {
-            const Busy busy(chain.busy);
+            const Busy busy(chain.in_use);
             chain.rollback(n);
           },
           nb::arg("n"))

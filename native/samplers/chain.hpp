@@ -1,9 +1,12 @@
 #pragma once
 
-#include <atomic>
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "samplers/in_use.hpp"
 #include "samplers/sampler.hpp"
 
 namespace aleator {
@@ -24,9 +27,13 @@ class Chain {
   void set_ordinals(const std::vector<uint32_t>& ordinals);  // one per sampler
   const std::vector<std::shared_ptr<Sampler>>& samplers() const { return samplers_; }
   void accept(int32_t token, bool generated);
+  void accept_many(std::span<const int32_t> tokens, bool generated);  // all of them, or none
   void rollback(int64_t n);
   void reset();
   void restart();  // a new text begins: constraints start anew
+  std::string write_state(bool users) const;
+  void read_state(std::string_view bytes);  // into a new chain; after an error it is of no use
+  void adopt(Chain& other);                 // takes over its samplers and their state
   int32_t sample(const void* logits, int64_t n_vocab,
                  Dtype dtype);  // applies, accepts, returns the token
 
@@ -35,8 +42,12 @@ class Chain {
   const History& history() const { return history_; }
   int64_t n_sampled() const { return n_sampled_; }
   double seconds() const { return seconds_; }
+  void reset_perf() {
+    seconds_ = 0;
+    n_sampled_ = 0;
+  }
 
-  std::atomic_flag busy = ATOMIC_FLAG_INIT;  // held during a call
+  InUse in_use;
 
  private:
   void take_back();

@@ -48,6 +48,17 @@ class Constrained {
     --accepted_;
     current_ = false;
   }
+  void write_state(StateWriter& out) const { out.put<uint64_t>(accepted_); }
+  // The parser's position is that after the tokens of the present text: the last ones generated.
+  void read_state(StateReader& in, const History& history) {
+    const auto n = in.get<uint64_t>();
+    std::vector<int32_t> text;
+    for (size_t i = history.tokens.size(); i-- > 0 && text.size() < n;)
+      if (history.generated[i]) text.push_back(history.tokens[i]);
+    if (text.size() < n) in.refuse("its grammar has accepted more tokens than there are");
+    for (; !text.empty(); text.pop_back()) constraint_->accept(text.back());
+    accepted_ = static_cast<int64_t>(n);
+  }
   void reset() {
     constraint_->reset();
     accepted_ = 0;

@@ -4,6 +4,7 @@
 
 #include "bind.hpp"
 #include "rng/fixed.hpp"
+#include "rng/mt19937.hpp"
 #include "samplers/sampler.hpp"
 #include "simd/dispatch.hpp"
 
@@ -84,9 +85,50 @@ class Dist : public Cloned<Dist> {
   Draw draw_;
 };
 
+// Akunu's draw on the CPU: word number `position` of an MT19937, against the mass in the order.
+class TwisterDist : public Cloned<TwisterDist> {
+ public:
+  explicit TwisterDist(uint64_t seed) : seed_(static_cast<uint32_t>(seed)), words_(seed_) {}
+
+  void apply(Candidates& c, const Step& step) override {
+    const Fraction32 r(uniform(step));
+    const uint64_t wanted = r.ceil_of(c.mass());
+    uint64_t total = 0;
+    for (const auto& [key, weight] : c.first(c.count())) {
+      total += weight;
+      c.selected = static_cast<int32_t>(~static_cast<uint32_t>(key));
+      if (total >= wanted) return;
+    }
+  }
+
+ private:
+  float uniform(const Step& step) {
+    if (step.position >= farthest)
+      throw ParameterError("position", "position " + std::to_string(step.position) +
+                                           " is too far for draw='mt19937', which counts from the "
+                                           "beginning: it must be below " +
+                                           std::to_string(farthest));
+    const auto seed = static_cast<uint32_t>(seed_ + step.completion);
+    if (step.position < next_ || seed != running_) {
+      words_.reseed(running_ = seed);
+      next_ = 0;
+    }
+    words_.discard(step.position - next_);
+    next_ = step.position + 1;
+    return words_.uniform_float();
+  }
+
+  static constexpr uint64_t farthest = uint64_t{1} << 28;
+  uint32_t seed_;
+  Mt19937 words_;
+  uint32_t running_ = seed_;  // the seed of words_
+  uint64_t next_ = 0;         // the number of its next word
+};
+
 ALEATOR_BIND(sampler_dist) {
   nb::class_<Dist, Sampler>(m, "Dist").def(nb::init<uint64_t, uint32_t, int>(), nb::arg("seed"),
                                            nb::arg("ordinal"), nb::arg("draw"));
+  nb::class_<TwisterDist, Sampler>(m, "TwisterDist").def(nb::init<uint64_t>(), nb::arg("seed"));
 }
 
 }  // namespace aleator

@@ -26,6 +26,8 @@ class DRY : public Cloned<DRY> {
       if (float* z = c.edit(token)) *z -= penalty(repeats_.excess(token));
     c.settle();
   }
+  void unaccept(const History& history) override { repeats_.unaccept(history); }
+  void reset() override { repeats_.reset(); }
 
  private:
   // multiplier * base^excess, by repeated squaring in float64, rounded to float32; never infinite.

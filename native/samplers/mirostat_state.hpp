@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "rng/fixed.hpp"
@@ -34,6 +35,21 @@ class MirostatState : public Cloned<Derived> {
     drawn_ = -1;
   }
   void set_ordinal(uint32_t ordinal) override { stream_.ordinal = ordinal; }
+  void write_state(StateWriter& out) const override {
+    out.put_all(before_);
+    out.put(mu_);
+    out.put(surprise_);
+    out.put(drawn_);
+  }
+  void read_state(StateReader& in, const History& history) override {
+    before_ = in.get_all<double>(history.tokens.size());
+    mu_ = in.get<double>();
+    surprise_ = in.get<double>();
+    drawn_ = in.get<int32_t>();
+    const auto wrong = [](double x) { return std::isnan(x); };
+    if (wrong(mu_) || wrong(surprise_) || std::any_of(before_.begin(), before_.end(), wrong))
+      in.refuse("mu of mirostat is not a number");
+  }
   double mu() const { return mu_; }
 
  protected:

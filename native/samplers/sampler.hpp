@@ -8,6 +8,7 @@
 
 #include "rng/philox.hpp"
 #include "samplers/candidates.hpp"
+#include "samplers/state.hpp"
 
 namespace aleator {
 
@@ -17,12 +18,37 @@ struct History {
   std::vector<int32_t> tokens;
   std::vector<uint8_t> generated;  // 1 where the token advanced the position
 
+  void push(int32_t token, bool by_chain) {
+    tokens.push_back(token);
+    generated.push_back(by_chain);
+  }
+  void pop() {
+    tokens.pop_back();
+    generated.pop_back();
+  }
+  void write(StateWriter& out) const {
+    out.put<uint64_t>(tokens.size());
+    out.put_all(tokens);
+    out.put_all(generated);
+  }
+  void read(StateReader& in);
+
   void check_rollback(int64_t n) const {
     if (n < 0 || n > static_cast<int64_t>(tokens.size()))
       throw ParameterError("n", "cannot roll back " + std::to_string(n) +
                                     " tokens: " + std::to_string(tokens.size()) + " were accepted");
   }
 };
+
+// Has a sampler accept a history token by token, as if it had been in the chain from the beginning.
+template <typename S>
+void replay(S& sampler, const History& history) {
+  History told;
+  for (size_t i = 0; i < history.tokens.size(); ++i) {
+    told.push(history.tokens[i], history.generated[i] != 0);
+    sampler.accept(told);
+  }
+}
 
 // What a draw is keyed by, besides the sampler's own seed and stream.
 struct Step {
@@ -41,6 +67,10 @@ class Sampler {
   virtual void reset() {}
   virtual void restart() {}              // a new text begins: constraints start anew
   virtual void set_ordinal(uint32_t) {}  // of its random stream, when the chain was edited
+  // What the history does not tell.  read_state is called on a sampler that has accepted nothing;
+  // afterwards it is as the one that wrote was after this history.
+  virtual void write_state(StateWriter&) const {}
+  virtual void read_state(StateReader&, const History& history) { replay(*this, history); }
   virtual std::shared_ptr<Sampler> clone() const = 0;
 };
 

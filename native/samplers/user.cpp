@@ -17,7 +17,8 @@ class UserSampler : public Called<Sampler, Candidates, Step, PyCandidates> {
 
 ALEATOR_BIND(sampler_user) {
   nb::class_<UserSampler, Sampler>(m, "UserSampler")
-      .def(nb::init<nb::object>(), nb::arg("adapter"));
+      .def(nb::init<nb::object>(), nb::arg("adapter"))
+      .def_prop_ro("adapter", &UserSampler::adapter);
 }
 
 }  // namespace aleator

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from aleator.core.errors import (
     AleatorError,
+    CacheBusy,
     CacheError,
     CacheFull,
     CannotRewind,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
     from aleator.device.chain import DeviceChain
     from aleator.device.sharding import ShardedChain
-    from aleator.generate.request import Generation
+    from aleator.generate.generation import Generation
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
@@ -43,6 +44,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AleatorError",
+    "CacheBusy",
     "CacheError",
     "CacheFull",
     "Candidates",
@@ -89,7 +91,7 @@ _LAZY = {
     "Regex": "aleator.samplers",
     "SamplerChain": "aleator.samplers",
     "SamplingParams": "aleator.samplers",
-    "Generation": "aleator.generate.request",
+    "Generation": "aleator.generate.generation",
     "Session": "aleator.generate.session",
     "ShardedChain": "aleator.device.sharding",
     "LanguageModel": "aleator.language_model",

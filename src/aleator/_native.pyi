@@ -3,7 +3,7 @@ Native code of aleator: samplers, cache bookkeeping, layers. Import it through t
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 import numpy
 from numpy.typing import NDArray
@@ -268,6 +268,16 @@ class Chain:
 
     def accept(self, token: int, generated: bool) -> None: ...
 
+    def accept_many(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], generated: bool) -> None: ...
+
+    def write_state(self, users: bool) -> bytes: ...
+
+    def read_state(self, state: bytes) -> None: ...
+
+    def adopt(self, other: Chain) -> None: ...
+
+    def reset_perf(self) -> None: ...
+
     def reset(self) -> None: ...
 
     def restart(self) -> None: ...
@@ -401,6 +411,86 @@ def gguf_read_strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), 
     Decode `count` GGUF strings at `offset` of `data` (uint8 [n]); (list of str, offset after).
     """
 
+class Journal:
+    """
+    One undo log for everything that a cache can change.
+
+    Its frames nest. Each of its methods is atomic to signals and to trace functions. A second thread waits until the first has closed its frames.
+    """
+
+    def __init__(self) -> None: ...
+
+    @property
+    def lock_timeout(self) -> float | None:
+        """
+        Seconds that a second thread waits before CacheBusy is raised; None: without end.
+        """
+
+    @lock_timeout.setter
+    def lock_timeout(self, arg: float | None, /) -> None: ...
+
+    def enlist(self, part: Cells | States) -> None:
+        """
+        Let a part's changes be taken back with the others. RuntimeError within a frame.
+        """
+
+    @property
+    def depth(self) -> int:
+        """How many frames are open."""
+
+    @property
+    def frame(self) -> int:
+        """A number of the innermost frame that no other had; 0: none is open."""
+
+    @property
+    def current(self) -> object | None:
+        """The innermost block under `with`, or None."""
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """
+        Call a function in a frame of its own: what it changed stays if it returns, and is taken back exactly if it raises anything at all.
+        """
+
+    def attempt(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """As run, but what it changed is taken back even if it returns."""
+
+    def set(self, target: object, name: str, value: object) -> None:
+        """Set an attribute."""
+
+    def put(self, target: dict[Any, Any], key: object, value: object) -> None:
+        """Set an entry of a dictionary."""
+
+    def drop(self, target: dict[Any, Any], key: object) -> None:
+        """Remove an entry of a dictionary, if it is there."""
+
+    def undo(self, function: Callable[..., object], *args: object) -> None:
+        """
+        Have a call made if the innermost frame is taken back. To be said before the change; the call may be made twice. Outside of frames nothing is taken back.
+        """
+
+    def after_commit(self, function: Callable[..., object], *args: object) -> None:
+        """
+        Have a call made once the outermost frame is committed, or now outside of frames; it may be made twice.
+        """
+
+class Transaction:
+    """
+    A block under `with` whose changes are taken back exactly if it raises anything at all.
+
+    Once it is begun, the method _entered is called.
+    """
+
+    def __init__(self, journal: Journal) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *args: object) -> None: ...
+
+    def cancel(self) -> None:
+        """
+        Take everything back at the end of the block, although nothing was raised.
+        """
+
 class StoredMatrix:
     """A weight matrix [out, in] in its stored type, its memory borrowed."""
 
@@ -435,6 +525,16 @@ class LlamaChain:
     def apply_one(self, candidates: LlamaCandidates, index: int) -> None: ...
 
     def accept(self, token: int, generated: bool) -> None: ...
+
+    def accept_many(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], generated: bool) -> None: ...
+
+    def write_state(self, users: bool) -> bytes: ...
+
+    def read_state(self, state: bytes) -> None: ...
+
+    def adopt(self, other: LlamaChain) -> None: ...
+
+    def reset_perf(self) -> None: ...
 
     def reset(self) -> None: ...
 
@@ -573,6 +673,9 @@ class LlamaTypicalP(LlamaSampler):
 class LlamaUserSampler(LlamaSampler):
     def __init__(self, adapter: object) -> None: ...
 
+    @property
+    def adapter(self) -> object: ...
+
 class LlamaXTC(LlamaSampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int) -> None: ...
 
@@ -589,7 +692,7 @@ class ThreadPool:
 
 def store_rows(pool: ThreadPool, type: str, rotation: int, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
     """
-    data[cells[i]] = row i of x float32 [n, width], first turned by a Hadamard matrix in blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0'; data uint8 [n_cells, row bytes], cells int64 [n].  ValueError, with nothing changed, when sizes disagree or a cell is out of range.
+    data[cells[i]] = row i of x float32 [n, width], first turned by a Hadamard matrix in blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1' or 'IQ4_NL'; data uint8 [n_cells, row bytes], cells int64 [n].  ValueError, with nothing changed, when sizes disagree or a cell is out of range.
     """
 
 def load_rows(pool: ThreadPool, type: str, rotation: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
@@ -628,6 +731,9 @@ class AdaptiveP(Sampler):
     @property
     def average(self) -> float: ...
 
+class BadWords(Sampler):
+    def __init__(self, sequences: Sequence[Sequence[int]]) -> None: ...
+
 class Constrained:
     """A constraint as a chain holds it."""
 
@@ -653,8 +759,17 @@ class ConstraintSampler(Sampler):
 class Dist(Sampler):
     def __init__(self, seed: int, ordinal: int, draw: int) -> None: ...
 
+class TwisterDist(Sampler):
+    def __init__(self, seed: int) -> None: ...
+
 class DRY(Sampler):
     def __init__(self, dry_multiplier: float, dry_base: float, dry_allowed_length: int, dry_penalty_last_n: int, breakers: Sequence[Sequence[int]]) -> None: ...
+
+class EpsilonCutoff(Sampler):
+    def __init__(self, epsilon_cutoff: float, min_keep: int) -> None: ...
+
+class EtaCutoff(Sampler):
+    def __init__(self, eta_cutoff: float, min_keep: int) -> None: ...
 
 class Greedy(Sampler):
     def __init__(self) -> None: ...
@@ -671,6 +786,9 @@ class LogitBias(Sampler):
 class MinP(Sampler):
     def __init__(self, min_p: float, min_keep: int, full: bool) -> None: ...
 
+class MinTokens(Sampler):
+    def __init__(self, min_tokens: int, end_tokens: Sequence[int]) -> None: ...
+
 class Mirostat(Sampler):
     def __init__(self, mirostat_tau: float, mirostat_eta: float, mirostat_m: int, seed: int, ordinal: int) -> None: ...
 
@@ -683,8 +801,14 @@ class MirostatV2(Sampler):
     @property
     def mu(self) -> float: ...
 
+class NoRepeatNgram(Sampler):
+    def __init__(self, no_repeat_ngram_size: int) -> None: ...
+
 class Penalties(Sampler):
-    def __init__(self, penalty_last_n: int, repetition_penalty: float, frequency_penalty: float, presence_penalty: float, prompt_repeats: bool, prompt_counts: bool) -> None: ...
+    def __init__(self, penalty_last_n: int, repetition_penalty: float, frequency_penalty: float, presence_penalty: float, prompt_repeats: bool, prompt_counts: bool, per_occurrence: bool) -> None: ...
+
+class Smoothing(Sampler):
+    def __init__(self, square: float, cube: float) -> None: ...
 
 class Softmax(Sampler):
     def __init__(self) -> None: ...
@@ -704,6 +828,9 @@ class TopA(Sampler):
 class TopK(Sampler):
     def __init__(self, top_k: int) -> None: ...
 
+class LimitedTopK(Sampler):
+    def __init__(self, top_k: int, limit: int) -> None: ...
+
 class TopNSigma(Sampler):
     def __init__(self, top_n_sigma: float) -> None: ...
 
@@ -715,6 +842,9 @@ class TypicalP(Sampler):
 
 class UserSampler(Sampler):
     def __init__(self, adapter: object) -> None: ...
+
+    @property
+    def adapter(self) -> object: ...
 
 class XTC(Sampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int, ordinal: int) -> None: ...
@@ -746,6 +876,51 @@ class SSMStep:
         """
         T tokens: ids int64 [T] or embeddings float32 [T, n_embd], in runs: order [T] lists the tokens run by run, starts [runs + 1] where each begins, sources [runs] the row of states it starts from or -1, stores [T] the row that keeps the state after the token or -1 (int64); writes logits float32 [R, n_vocab] of out_rows. ValueError, with nothing changed, for an index out of range.
         """
+
+class States:
+    """
+    Whose states the rows of a recurrent pool hold.
+
+    A sequence's history is a tuple of (row, position), oldest first. Rows are free when no history has them, and none that an open frame would bring back.
+    """
+
+    def __init__(self, n_rows: int) -> None: ...
+
+    @property
+    def n_rows(self) -> int:
+        """Rows, free ones included."""
+
+    @property
+    def version(self) -> int:
+        """Changes with every change."""
+
+    def history(self, seq: int) -> tuple[tuple[int, int], ...]:
+        """A sequence's states, oldest first; () if it is empty."""
+
+    def newest(self, seq: int) -> tuple[int, int] | None:
+        """The last of them; None if it is empty."""
+
+    def book(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        """Every sequence that is not empty, with its history; a copy."""
+
+    def free_rows(self, n: int) -> list[int]:
+        """The lowest n free rows, or fewer; they stay free."""
+
+    def held(self, first: int) -> int:
+        """
+        How many rows sequences from first on hold, or would if the open frames were taken back.
+        """
+
+    def grow(self, n: int) -> None:
+        """Add so many rows, for good."""
+
+    def change(self, histories: dict[int, tuple[tuple[int, int], ...]]) -> None:
+        """
+        Replace histories, all or none. ValueError for a row that there is not.
+        """
+
+    def check(self) -> None:
+        """Raise RuntimeError if rows are lost or held twice."""
 
 class StoredRows:
     """What the cells of a cache store, in every layer."""

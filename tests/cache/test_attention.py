@@ -24,7 +24,8 @@ from aleator.models.layers.attention import attend
 from aleator.models.layers.native_step import NativeStep
 
 Row = tuple[int, int, Sequence[int]]
-KINDS = ("f32", "f16", "bf16", "q8_0", "q4_0")
+BLOCKS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+KINDS = ("f32", "f16", "bf16", *BLOCKS)
 
 
 @functools.cache
@@ -78,10 +79,12 @@ def test_native_and_torch_layers_agree(name: str, dim: int, kind: str, flash_att
     types: dict[str, Any] = {"type_k": kind, "type_v": kind, "flash_attn": flash_attn}
     decoder = decoder_of(name, dim)
     native, layers = context(decoder, True, **types), context(decoder, False, **types)
-    blocks = kind in ("q8_0", "q4_0")
+    blocks = kind in BLOCKS
     assert native.cache.values.by_channel == (not flash_attn and not blocks)
     # Rounding to the cache's type may go the other way where float32 sums differ in their last bit.
-    limit = {"f32": 1e-5, "f16": 5e-4, "bf16": 4e-3, "q8_0": 5e-3, "q4_0": 0.06}[kind]
+    limit = {"f32": 1e-5, "f16": 5e-4, "bf16": 4e-3, "q8_0": 5e-3, "q5_0": 0.03, "q5_1": 0.03}.get(
+        kind, 0.06
+    )
     for a, b in zip(edited(native), edited(layers), strict=True):
         assert apart(a, b) < limit
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -315,3 +316,29 @@ def test_a_failure_restores_kept_texts_that_were_evicted_for_it() -> None:
     pools.agrees()
     pools.decode({1: 30}, None)
     assert len(pools.seen()[2][0][1]) == 18
+
+
+@pytest.mark.parametrize(("window", "recurrent"), [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("changed", ["window", "recurrent", "both"])
+def test_a_checkpoint_of_other_pools_is_refused(
+    window: bool, recurrent: bool, changed: str
+) -> None:
+    class Some(Pools):
+        windowed, stateful, keeps = window, recurrent, False
+
+    class All(Pools):
+        keeps = False
+
+    pools, other = Some(), All()
+    for each in (pools, other):
+        each.decode({0: 3}, None)
+    mark, foreign = pools.cache.checkpoint(0), other.cache.checkpoint(0)
+    parts: dict[str, Any] = {}
+    for name in ("window", "recurrent"):
+        if changed in (name, "both"):  # what is there goes away, what is not there comes
+            parts[name] = None if getattr(mark, name) is not None else getattr(foreign, name)
+    pools.cache.seq_rm(0, 2, -1)
+    before = pools.seen()
+    with pytest.raises(ParameterError, match="of a cache with other pools"):
+        pools.cache.restore(0, replace(mark, **parts))
+    assert pools.seen() == before

@@ -217,7 +217,7 @@ def test_generations_of_each_kind_of_model(tmp_path: Path) -> None:
     for name, later in (("llama", [3, 3]), ("gemma3", [3, 3]), ("mamba", [25, 25])):
         spec = replace(SPECS[name], n_vocab=2048, context=512)
         path = write_model(tmp_path / f"{name}.gguf", spec, tokenizer_from=bundled_model())
-        model, forgetful = load(path, n_threads=1), load(path, n_threads=1, keep_texts=False)
+        model, forgetful = load(path, n_threads=1), load(path, n_threads=1, prompt_cache=False)
         computed = []
         for prompt in prompts:
             options: Any = {"max_tokens": 20, "temperature": 0.0, "ignore_eos": True}

@@ -34,12 +34,13 @@ def test_storage_is_what_bytes_for_says_and_zeroed(caplog: pytest.LogCaptureFixt
     assert "K (f32) 0.12 MiB, V (bf16) 0.05 MiB, sum 0.17 MiB" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["q5_0", "f64", "F16", ""])
+@pytest.mark.parametrize("name", ["q6_k", "f64", "F16", ""])
 @pytest.mark.parametrize("parameter", ["type_k", "type_v"])
 def test_other_types_are_refused(parameter: str, name: str) -> None:
     types: dict[str, Any] = {"type_k": "f16", "type_v": "f16", parameter: name}
     with pytest.raises(
-        ParameterError, match=f"{parameter} must be one of f32, f16, bf16, q8_0, q4_0"
+        ParameterError,
+        match=f"{parameter} must be one of f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0, iq4_nl",
     ):
         KVCache(SMALL, 16, **types)
     with pytest.raises(ParameterError, match=parameter):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from aleator.cache import Cells
+from aleator.cache.journal import Journal
 from aleator.cache.prefix import PrefixConfig, PrefixIndex
 from aleator.core.errors import ParameterError
 
@@ -20,7 +21,9 @@ class Pool:
 
     def __init__(self, size: int = 256, block: int = 4, texts: int = 8) -> None:
         self.cells = Cells(size, USERS + texts)
-        self.index = PrefixIndex(PrefixConfig(block, texts), self.cells, USERS)
+        self.journal = Journal()
+        self.journal.enlist(self.cells)
+        self.index = PrefixIndex(PrefixConfig(block, texts), self.journal, self.cells, USERS)
 
     def write(self, seq: int, tokens: list[int], start: int = 0) -> None:
         words = self.cells.owners.shape[1]
@@ -145,13 +148,13 @@ def test_evictions_are_taken_back() -> None:
     pool.run([7] * 6)
     matches = [pool.index.match(list(range(10))), pool.index.match([7] * 6)]
     picture = pool.cells.positions.tobytes(), pool.cells.owners.tobytes()
-    pool.cells.begin()
-    pool.index.begin()
-    while pool.index.evict_block():
-        pass
-    assert pool.cells.used == 0
-    pool.cells.rollback()
-    pool.index.rollback()
+
+    def evict() -> None:
+        while pool.index.evict_block():
+            pass
+        assert pool.cells.used == 0
+
+    pool.journal.attempt(evict)
     assert picture == (pool.cells.positions.tobytes(), pool.cells.owners.tobytes())
     assert all(map(pool.index.holds, matches))
     assert pool.index.match(list(range(10))).length == 9
@@ -207,9 +210,5 @@ def test_evictions_after_a_rollback_are_the_same() -> None:
             tables.append(sorted(text.seq for text in pool.index))
         return tables
 
-    pool.cells.begin()
-    pool.index.begin()
-    first_time = evicted()
-    pool.cells.rollback()
-    pool.index.rollback()
+    first_time = pool.journal.attempt(evicted)
     assert evicted() == first_time

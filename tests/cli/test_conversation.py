@@ -9,6 +9,7 @@ import pytest
 from aleator import ContextFull, FileFormatError, LanguageModel, ParameterError, load
 from aleator.cli import chat
 from aleator.cli.conversation import Conversation, shared
+from aleator.generate.options import GenerateOptions
 from aleator.text import ChatTemplate
 from tests.cli.conftest import Command
 
@@ -19,8 +20,9 @@ def conversation(model: LanguageModel, sampling: dict[str, Any], **options: Any)
     assert model.vocab.chat_template is not None
     template = ChatTemplate(model.vocab.chat_template, model.vocab)
     params = model.sampling_params(**sampling)
-    options = {"stop": model.vocab.chat_stop, "max_tokens": 30, **options}
-    return Conversation(model, template, params, **options)
+    own = {name: options.pop(name) for name in ("system", "progress") if name in options}
+    asked = GenerateOptions(**{"max_tokens": 30, **options})
+    return Conversation(model, template, params, options=asked, **own)
 
 
 def test_each_turn_reads_only_what_is_new(model: LanguageModel) -> None:
@@ -130,7 +132,7 @@ def test_a_full_context(model: LanguageModel) -> None:
     with pytest.raises(ContextFull, match="and the context 48 positions: /reset"):
         talk.ask("A long speech, much longer than there is room for. " * 3)
     assert talk.messages == messages
-    forgetful = conversation(small, GREEDY, max_tokens=12, forget=True, system="Hm.")
+    forgetful = conversation(small, GREEDY, max_tokens=12, context_shift=True, system="Hm.")
     for _ in range(10):
         assert forgetful.ask("Good morrow, good sir.").text
     assert forgetful.messages[0]["role"] == "system"

@@ -11,10 +11,10 @@ import pytest
 from make_models import SPECS, write_model
 
 from aleator import LanguageModel
-from aleator.cli.options import unescape
+from aleator.cli.declared import unescape
 from aleator.language_model import bundled_model
 from aleator.samplers import PARAMETERS, PRESETS, SamplingParams
-from aleator.samplers.chain import NUMERICS
+from aleator.samplers.candidates import NUMERICS
 from tests.cli.conftest import Command
 
 ROMEO = ("generate", "-t", "1", "-p", "ROMEO:", "--seed", "7")
@@ -49,7 +49,7 @@ def test_standard_error_tells_seed_parameters_chain_and_speed(
 def test_what_does_nothing_is_not_told(aleator: Command) -> None:
     err = aleator(*ROMEO, "-n", "1", "--preset", "vllm", "--numerics", "llama.cpp").err
     assert "parameters: numerics=llama.cpp (the others are neutral)\nchain: logits -> dist\n" in err
-    err = aleator(*ROMEO, "-n", "1", "--mirostat", "2", "--draw", "gumbel", "--ignore-eos").err
+    err = aleator(*ROMEO, "-n", "1", "--mirostat", "2", "--ignore-eos").err
     assert "parameters: mirostat=2 temperature=0.8 ignore_eos (" in err
     assert "chain: logits -> logit_bias -> temperature -> mirostat_v2\n" in err
 
@@ -159,12 +159,18 @@ def test_sampling_options(
 # A value for the flag of every parameter with which the text differs, and what else that takes.
 VALUES: dict[str, tuple[Any, str]] = {
     "mirostat": (1, ""),
+    "repetition_under_grammar": ("none", "--repeat-penalty 1000 --regex [a-z]+"),
+    "allowed_token_ids": ([40, 50, 199], ""),
+    "min_tokens": (3, "--logit-bias 0+1000"),
+    "bad_words": (["GRUMIO"], ""),
+    "no_repeat_ngram_size": (1, ""),
     "logit_bias": ([(199, -np.inf)], ""),
     "penalty_last_n": (2, "--repeat-penalty 1000"),
     "repetition_penalty": (1000.0, ""),
     "frequency_penalty": (100.0, ""),
     "presence_penalty": (100.0, ""),
     "penalty_scope": ("generated", "--repeat-penalty 1000"),
+    "repetition_per": ("occurrence", "--repeat-penalty 3 --repeat-last-n -1 --preset neutral"),
     "dry_multiplier": (1000.0, "--dry-allowed-length 1 --dry-sequence-breaker none"),
     "dry_base": (1e6, "--dry-allowed-length 0 --dry-multiplier 0.001 --dry-sequence-breaker none"),
     "dry_allowed_length": (0, "--dry-multiplier 1000"),
@@ -174,11 +180,16 @@ VALUES: dict[str, tuple[Any, str]] = {
     "dry_sequence_breakers": (["e", "a", "o"], "--dry-allowed-length 0 --dry-multiplier 1000"),
     "top_n_sigma": (0.1, ""),
     "top_k": (1, ""),
+    "top_k_limit": (1, "--top-k -1"),
     "typical_p": (0.1, ""),
     "min_keep": (30, "--top-p 0.1"),
     "top_p": (0.1, ""),
     "mass": ("full", "--preset akunu-creative --top-k 3 --top-p 0.4 --mass current"),
     "min_p": (0.9, ""),
+    "epsilon_cutoff": (1.0, "--samplers epsilon_cutoff;temperature"),
+    "eta_cutoff": (1.0, "--samplers eta_cutoff;temperature"),
+    "smoothing_factor": (9.0, "--temp 2 --samplers temperature;smoothing"),
+    "smoothing_curve": (3.0, "--temp 2 --samplers temperature;smoothing --smoothing-factor 0.05"),
     "seed": (8, ""),
     "xtc_probability": (1.0, "--xtc-threshold 0.02"),
     "xtc_threshold": (0.01, "--xtc-probability 1"),
@@ -200,8 +211,8 @@ def spelled(name: str, value: Any) -> list[str]:
     flag = PARAMETERS[name].flags[-1]
     if name == "logit_bias":
         return [word for token, bias in value for word in (flag, f"{token}{bias:+}")]
-    if name == "dry_sequence_breakers":
-        return [word for text in value for word in (flag, text.replace("\n", "\\n"))]
+    if PARAMETERS[name].type is tuple:
+        return [word for each in value for word in (flag, str(each).replace("\n", "\\n"))]
     return [flag, str(value)]
 
 
@@ -214,7 +225,8 @@ def test_every_sampling_flag(aleator: Command, model: LanguageModel, name: str) 
     flagged = json.loads(aleator(*words, *spelled(name, value)).out)
     changed = {k for k, v in flagged["params"].items() if v != without["params"][k]}
     assert changed == {name} | ({"top_k", "top_p", "min_p"} if name == "mirostat" else set())
-    params = SamplingParams(**{**flagged["params"], name: value})
+    grammar = {"regex": "[a-z]+"} if "--regex" in others else {}  # told by its kind, not its text
+    params = SamplingParams(**{**flagged["params"], **grammar, name: value})
     generation = model.generate("To be, or not to be", params=params, max_tokens=30)
     assert flagged["completions"][0]["text"] == generation.text
     assert generation.text != without["completions"][0]["text"]
@@ -236,7 +248,7 @@ def test_breakers(aleator: Command) -> None:
 @pytest.mark.parametrize("numerics", NUMERICS)
 def test_every_preset(aleator: Command, model: LanguageModel, preset: str, numerics: str) -> None:
     words = (*ROMEO, "-n", "12", "--preset", preset, "--numerics", numerics)
-    if numerics == "llama.cpp" and preset.startswith("akunu") and preset != "akunu-greedy":
+    if numerics == "llama.cpp" and preset.startswith("akunu"):
         result = aleator(*words)
         assert (result.code, result.out) == (2, "")
         assert "has no counterpart in llama.cpp" in result.err
@@ -283,10 +295,10 @@ def test_a_full_context_is_explained(aleator: Command) -> None:
     ("words", "stdin", "code", "message"),
     [
         (
-            ["-p", "x", "--temp", "-1"],
+            ["-p", "x", "--temp", "inf"],
             b"",
             2,
-            r"temperature=-1.0 is out of range: give a number in \[0",
+            r"temperature=inf is out of range: give a number in",
         ),
         (["-p", "x", "--top-k", "many"], b"", 2, "top_k='many' is not a whole number"),
         (["-p", "x", "--seed", "1.5"], b"", 2, "seed='1.5' is not a whole number"),

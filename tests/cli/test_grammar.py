@@ -33,8 +33,8 @@ def test_a_text_cut_off_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["generate", "-p", "ROMEO:", "-j", SCHEMA, "--seed", "1"]
     assert main([*words, "-n", "4"]) == 4
     assert "cut off before it was all that the grammar asks for" in capsys.readouterr().err
-    assert main([*words, "-n", "22", "--no-finish"]) == 4
-    assert "--no-finish" in capsys.readouterr().err
+    assert main([*words, "-n", "22", "--no-complete-grammar"]) == 4
+    assert "--no-complete-grammar" in capsys.readouterr().err
     assert main([*words, "-n", "22"]) == 0
     json.loads(capsys.readouterr().out)
     assert main([*words, "-n", "22", "--json", "--no-jump-forward"]) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from aleator import samplers as S
 from aleator.cli.samplers import neutral
-from aleator.cli.sampling import range_in_words
+from aleator.core.options import in_words
 from tests.cli.conftest import Command
 
 
@@ -24,7 +24,7 @@ def test_no_sampler_or_parameter_is_missing(aleator: Command) -> None:
         (place,) = (i for i, line in enumerate(lines) if line.startswith(start))
         places.append(place)
         for i, p in enumerate(cls.parameters(), place + 1):
-            shown = [p.name, range_in_words(p), neutral(p), ", ".join(p.flags)]
+            shown = [p.name, in_words(p), neutral(p), ", ".join(p.flags)]
             assert re.split("  +", lines[i].strip()) == [cell for cell in shown if cell]
     assert places == sorted(places)
     for p in S.PARAMETERS.values():
@@ -36,8 +36,9 @@ def test_no_sampler_or_parameter_is_missing(aleator: Command) -> None:
 def test_values_and_ranges(aleator: Command) -> None:
     out = aleator("samplers").out
     for row in (
-        "top_p +0 to 1 +1.0 +--top-p",
-        "top_k +0 or more +0 +--top-k",
+        "top_p +0 or more +1.0 +--top-p",
+        "top_k +0 +--top-k",
+        "xtc_threshold +0 to 1 +0.1 +--xtc-threshold",
         "mirostat_m +2 to 1048576 +100 +--mirostat-m",
         "penalty_scope +all or generated or mixed +all +--penalty-scope",
         "dry_sequence_breakers +'\\\\n' ':' '\"' '\\*' +--dry-sequence-breaker",
@@ -82,7 +83,7 @@ def test_json(aleator: Command) -> None:
     ("words", "message"),
     [
         (["topk_"], "no sampler 'topk_'; did you mean"),
-        (["z"], "the names are logit_bias, token_mask, penalties,"),
+        (["z"], "the names are logit_bias, token_mask, min_tokens,"),
         (["top_k", "--presets"], "both given: choose one"),
     ],
 )

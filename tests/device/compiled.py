@@ -22,8 +22,8 @@ def compiled(
 ) -> list[str]:
     """The instructions of a kernel for sm_90, as in a launch with rows that are a multiple of 16 long.
 
-    ``types``: of its arguments, by name; ``*i64`` where it says nothing.  ``exact``: nothing may be
-    contracted or approximated.
+    ``types``: of its arguments, by name, nested as they are; ``*i64`` where it says nothing.  ``exact``:
+    nothing may be contracted or approximated.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -35,12 +35,20 @@ def compiled(
         pytest.skip("this Triton comes without ptxas and cuobjdump")
     names = function.arg_names
     signature = {n: "constexpr" if n in constants else types.get(n, "*i64") for n in names}
-    attributes = {
-        (i,): [["tt.divisibility", 16]]
-        for i, n in enumerate(names)
-        if str(signature[n]).startswith("*")
-        or (n in ("stride", "q_stride", "n_vocab") and n not in constants)
-    }
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
+
+    def align(path: tuple[int, ...], name: str, given: Any) -> None:
+        if isinstance(given, tuple):
+            inner = getattr(given, "_fields", [name] * len(given))
+            for i, (field, each) in enumerate(zip(inner, given, strict=True)):
+                align((*path, i), field, each)
+        elif str(given).startswith("*") or (
+            name in ("stride", "q_stride", "n_vocab") and name not in constants
+        ):
+            attributes[path] = [["tt.divisibility", 16]]
+
+    for i, n in enumerate(names):
+        align((i,), n, signature[n])
     options: dict[str, Any] = {"num_warps": warps, "enable_fp_fusion": False}
     if registers:
         options["maxnreg"] = registers

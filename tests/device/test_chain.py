@@ -633,8 +633,8 @@ def test_views_in_any_layout(kernels: str) -> None:
 def test_parameters_out_of_range_name_row_and_parameter(kernels: str) -> None:
     device = DeviceChain(TEMPLATE, 4, 64, kernels=kernels)
     for name, make in (
-        ("top_k", lambda: S.TopK(top_k=-2)),
-        ("top_p", lambda: S.TopP(top_p=1.5)),
+        ("top_k", lambda: S.TopK(top_k=2**31)),
+        ("top_p", lambda: S.TopP(top_p=-0.5)),
         ("min_p", lambda: S.MinP(min_p=-0.1)),
         ("temperature", lambda: S.Temperature(temperature=float("nan"))),
     ):

@@ -19,9 +19,9 @@ from tests.device.compiled import compiled, spills
 
 HERE = Path(__file__).parent
 TRITON = "aleator.device.backends.triton."
-triton_chain, triton_places, triton_report, triton_rows, triton_sparse = (
+triton_chain, triton_layout, triton_places, triton_report, triton_rows, triton_sparse = (
     pytest.importorskip(TRITON + name, exc_type=ImportError)
-    for name in ("chain", "places", "report", "rows", "sparse")
+    for name in ("chain", "layout", "places", "report", "rows", "sparse")
 )
 RowPath = triton_chain.Path
 
@@ -131,12 +131,32 @@ def test_memory_is_known_beforehand() -> None:
 POINTERS = {
     torch.bool: "*i1", torch.int64: "*i64", torch.int32: "*i32", torch.float32: "*fp32", torch.float64: "*fp64"
 }  # fmt: skip
-TYPES = {
-    "maxima": "*fp32", "words": "*i32", "allowed": "*i32", "ids": "*i32", "values": "*fp32", "flags": "*i32",
-    "tops": "*fp32", "starts": "*i32", "sizes": "*i32", "scales": "*fp32", "wants": "*i32", "history": "*i32",
-    "generated": "*i1", "tiles": "*i32", "data": "*i32", "stride": "i32", "max_tokens": "i32", "n_vocab": "i32",
-    "n_tiles": "i32", "n_words": "i32", "n_groups": "i32", "max_batch": "i32", "listed": "*i64",
-}  # fmt: skip
+
+
+def type_of(given: Any) -> Any:
+    """How Triton writes the type of an argument; groups stay groups."""
+    if isinstance(given, torch.Tensor):
+        return POINTERS[given.dtype]
+    if isinstance(given, tuple):
+        kinds = [type_of(each) for each in given]
+        return type(given)(*kinds) if hasattr(given, "_fields") else tuple(kinds)
+    return "i32"
+
+
+def types_of(template: list[Any], dtype: str) -> dict[str, Any]:
+    """The types of the groups as a device chain would pass them."""
+    known = places(template or [S.Greedy()])
+    chain = triton_chain.TritonChain(known, 2, 1280, torch.device("meta"), 4096, report=True)
+    types = {
+        "wanted": chain._wanted, "work": chain._work, "sizes": chain._sizes,
+        "history": triton_layout.History(*(torch.empty(2, dtype=d, device="meta") for d in HISTORY)),
+        "places": chain._places,
+    }  # fmt: skip
+    own = {name: type_of(group) for name, group in types.items()}
+    return {**own, "logits": triton_layout.Logits(f"*{dtype}", "i32"), "allowed": "*i32"}
+
+
+HISTORY = (torch.int64, torch.int32, torch.bool, torch.int64)
 SHAPE = {"H": 512, "BIASES": 1024, "CAP": 2048, "BLOCK_T": 1024, "BLOCK_G": 128}
 
 
@@ -144,12 +164,7 @@ def built(
     module: Any, kernel: str, warps: int, template: Any = (), dtype: str = "fp32", **constants: Any
 ) -> list[str]:
     function = getattr(module, kernel)
-    tensors = [place.rows.values() for place in places(list(template))] if template else []
-    types = {
-        **TYPES,
-        "logits": f"*{dtype}",
-        "places": tuple(tuple(POINTERS[t.dtype] for t in rows) for rows in tensors),
-    }
+    types = types_of(list(template), dtype)
     constants |= {n: v for n, v in SHAPE.items() if n in function.arg_names}
     registers = triton_chain.MAX_REGISTERS if kernel in ("choose", "whole") else None
     return compiled(function, types, warps, registers, **constants)
@@ -220,9 +235,7 @@ def test_no_spills_elsewhere() -> None:
     ):
         assert spills(code) == 0
     types = {
-        **TYPES,
-        "logits": "*bf16",
-        "sums": "*fp64",
+        **types_of([], "bf16"),
         "logprobs": "*fp64",
         "top_logprobs": "*fp64",
         "n": "i32",

@@ -13,7 +13,8 @@ import torch
 from aleator.cache import KVCache, RecurrentCache, shift
 from aleator.core.errors import CacheFull, CannotRewind, InvalidBatch, ParameterError
 from aleator.generate import Batch, Context
-from aleator.models.decoder import Block, Decoder
+from aleator.models.block import Block
+from aleator.models.decoder import Decoder
 from aleator.models.layers.native_step import NativeStep
 
 F32: dict[str, Any] = {"type_k": "f32", "type_v": "f32"}
@@ -472,7 +473,7 @@ def test_without_causality_a_shared_token_sees_its_last_sequence(
         batch = Batch()
         for row in rows:
             batch.add(*row, logits=True)
-        return Context(llama, 64, n_seq_max=3, causal_attn=False, **F32).decode(batch)
+        return Context(llama, n_ctx=64, n_seq_max=3, causal_attn=False, **F32).decode(batch)
 
     rows = decode((1, 0, seqs), (2, 1, seqs), (3, 2, [third]))
     if third == seqs[-1]:

@@ -13,9 +13,9 @@ from aleator import samplers as S
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.generate import drawing
 from aleator.generate.drawing import DeviceDrawing, HostDrawing, Turn, make_drawing
-from aleator.generate.request import Generation
+from aleator.generate.generation import Generation
 from tests.generate.test_grammar import DIALOGUE, PERSON
-from tests.generate.test_loop import request
+from tests.generate.test_loop import slot
 
 PROMPTS = ["ROMEO:", "JULIET:\nWhat", "ROMEO:"]
 CHAINS: dict[str, dict[str, Any]] = {
@@ -33,13 +33,14 @@ CHAINS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def model() -> aleator.LanguageModel:
     """Keys kept from another batch differ in their last bits, so nothing is kept here."""
-    return aleator.load(n_threads=1, keep_texts=False)
+    return aleator.load(n_threads=1, prompt_cache=False)
 
 
 def both(model: aleator.LanguageModel, prompts: Any = PROMPTS, **options: Any) -> Any:
     """The same batch made twice; what comes of it must be equal."""
     made = [
-        model.generate_batch(prompts, sample_on=place, **options) for place in ("host", "device")
+        model.generate_batch(prompts, sampling_device=place, **options)
+        for place in ("host", "device")
     ]
     for one, other in zip(*made, strict=True):
         check_equal(one, other)
@@ -52,7 +53,7 @@ def check_equal(one: Generation, other: Generation) -> None:
     assert one.tokens == other.tokens
     assert (one.text, one.stop_reason) == (other.text, other.stop_reason)
     assert one.complete == other.complete
-    chains = one.request.chain, other.request.chain
+    chains = one.chain, other.chain
     assert chains[0].history == chains[1].history
     assert chains[0].position == chains[1].position
     if one.logprobs is not None:
@@ -74,17 +75,17 @@ def test_rows_end_at_different_times(model: aleator.LanguageModel) -> None:
     assert len({len(each.tokens) for each in one}) > 2
     both(model, max_tokens=1, seed=3, logprobs=0)
     host, device = (
-        model.generate("ROMEO:", max_tokens=9, seed=2, sample_on=place)
+        model.generate("ROMEO:", max_tokens=9, seed=2, sampling_device=place)
         for place in ("host", "device")
     )
     check_equal(host, device)
 
 
-@pytest.mark.parametrize("finish", [True, False])
+@pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("kind", ["json_schema", "grammar"])
-def test_grammars(kind: str, finish: bool, model: aleator.LanguageModel) -> None:
+def test_grammars(kind: str, complete: bool, model: aleator.LanguageModel) -> None:
     options: dict[str, Any] = {kind: PERSON if kind == "json_schema" else DIALOGUE}
-    options |= {"finish": finish, "temperature": 1.3, "logprobs": 2, "seed": 7}
+    options |= {"complete_grammar": complete, "temperature": 1.3, "logprobs": 2, "seed": 7}
     one, two = both(model, n=2, max_tokens=90, **options)
     assert one[0].stats.forced_tokens == two[0].stats.forced_tokens > 0
     for limit in (25, 40):  # the ending takes over
@@ -93,7 +94,7 @@ def test_grammars(kind: str, finish: bool, model: aleator.LanguageModel) -> None
 
 
 def test_tokens_beyond_the_context_need_no_memory(model: aleator.LanguageModel) -> None:
-    made = model.generate("ROMEO:", max_tokens=2**31 - 1, seed=2, sample_on="device")
+    made = model.generate("ROMEO:", max_tokens=2**31 - 1, seed=2, sampling_device="device")
     drawing_: Any = made._run._drawing  # type: ignore[attr-defined]
     assert isinstance(drawing_, DeviceDrawing)
     assert drawing_.chain.max_tokens == model.n_ctx + 1
@@ -110,24 +111,24 @@ def test_a_context_shift(model: aleator.LanguageModel) -> None:
     small = aleator.load(n_ctx=32)
     both(small, PROMPTS[:1], max_tokens=60, context_shift=True, seed=1, ignore_eos=True)
     with pytest.raises(ParameterError, match="there is no end"):
-        small.generate("ROMEO:", context_shift=True, sample_on="device")
+        small.generate("ROMEO:", context_shift=True, sampling_device="device")
 
 
 def test_a_session_goes_on(tmp_path: Path) -> None:
     model = aleator.load(n_threads=1)  # keeps the session's keys
     options: dict[str, Any] = {"seed": 4, "repetition_penalty": 1.3}
     whole = model.generate("ROMEO:", max_tokens=30, **options).tokens
-    first = model.generate("ROMEO:", max_tokens=12, **options, sample_on="device")
+    first = model.generate("ROMEO:", max_tokens=12, **options, sampling_device="device")
     assert first.stop_reason == "length"
     model.save_session(tmp_path / "s", first)
     session = model.load_session(tmp_path / "s")
-    second = model.generate(session, max_tokens=18, **options, sample_on="device")
+    second = model.generate(session, max_tokens=18, **options, sampling_device="device")
     assert first.tokens + second.tokens == whole
 
 
 def test_a_cancelled_one_does_not_disturb(model: aleator.LanguageModel) -> None:
     alone = [model.generate_batch(PROMPTS, max_tokens=20, seed=1)[2].tokens]
-    made = model.generate_batch(PROMPTS, max_tokens=20, seed=1, sample_on="device")
+    made = model.generate_batch(PROMPTS, max_tokens=20, seed=1, sampling_device="device")
     next(made[0])
     made[1].cancel()
     assert made[2].tokens == alone[0]
@@ -139,27 +140,30 @@ def test_refuses_what_only_the_host_can(
 ) -> None:
     for options, message in (
         ({"numerics": "llama.cpp"}, "numerics='llama.cpp' are made on the host only"),
-        ({"observe": lambda chain, row: None}, "observe looks at the host's chain"),
-        ({"logit_bias": dict.fromkeys(range(0), 0.0), "sample_on": "gpu"}, "choose auto, host"),
+        ({"on_logits": lambda chain, row: None}, "on_logits looks at the host's chain"),
+        (
+            {"logit_bias": dict.fromkeys(range(0), 0.0), "sampling_device": "gpu"},
+            "must be one of auto, host",
+        ),
     ):
         with pytest.raises(ParameterError, match=message) as caught:
-            model.generate("a", **{"sample_on": "device", **options})  # type: ignore[arg-type]
-        assert caught.value.parameter == "sample_on"
-    used = request()
+            model.generate("a", **{"sampling_device": "device", **options})  # type: ignore[arg-type]
+        assert caught.value.parameter == "sampling_device"
+    used = slot()
     used.chain.sample(torch.zeros(30))
     cpu = torch.device("cpu")
     with pytest.raises(ParameterError, match="drawn tokens before"):
         make_drawing([used], "device", cpu, 30, 64)
     assert isinstance(make_drawing([used], "auto", torch.device("meta"), 30, 64), HostDrawing)
-    assert isinstance(make_drawing([request()], "auto", cpu, 30, 64), HostDrawing)
+    assert isinstance(make_drawing([slot()], "auto", cpu, 30, 64), HostDrawing)
     made: list[Any] = []
     monkeypatch.setattr(drawing, "DeviceDrawing", lambda *given: made.append(given))
-    make_drawing([request()], "auto", torch.device("meta"), 30, 64)
+    make_drawing([slot()], "auto", torch.device("meta"), 30, 64)
     assert len(made) == 1
 
 
 def test_nothing_to_draw_is_an_error() -> None:
-    made = make_drawing([request(), request()], "device", torch.device("cpu"), 30, 64)
+    made = make_drawing([slot(), slot()], "device", torch.device("cpu"), 30, 64)
     z = torch.zeros(2, 30)
     z[1] = torch.nan
     with pytest.raises(LogitsError, match="sequence 1"):
@@ -167,11 +171,11 @@ def test_nothing_to_draw_is_an_error() -> None:
 
 
 def test_chains_that_do_not_fit_one_another() -> None:
-    one = request()
-    other = request()
+    one = slot()
+    other = slot()
     chain = S.SamplerChain([S.MinP(min_p=0.1), S.TopK(top_k=3), S.Dist()], seed=1)
-    for token in other.tokens:
+    for token in other.request.tokens:
         chain.accept(token)
-    object.__setattr__(other, "chain", chain)
+    other.chain = chain
     with pytest.raises(ParameterError, match=r"row 1: .* has no place here"):
         make_drawing([one, other], "device", torch.device("cpu"), 30, 64)

@@ -112,7 +112,7 @@ def test_the_text_is_complete_whatever_max_tokens_is(
     assert made.logprobs is not None
     assert len(made.logprobs) == len(made.tokens)
     cut = model.generate("ROMEO:", json_schema=PETS, max_tokens=max_tokens, seed=5, temperature=3.0,
-                         finish=False)  # fmt: skip
+                         complete_grammar=False)  # fmt: skip
     assert cut.complete is (cut.stop_reason == "grammar")
     shared = 0
     while (

@@ -42,7 +42,7 @@ def test_jumping_forward_changes_no_token(
         plain = model.generate("ROMEO:\n", jump_forward=False, **options)
         assert jumped.text == plain.text
         assert jumped.tokens == plain.tokens
-        assert jumped.request.chain.position == plain.request.chain.position == len(plain.tokens)
+        assert jumped.chain.position == plain.chain.position == len(plain.tokens)
         assert jumped.complete
         assert plain.stats.forced_tokens == 0
         assert jumped.stats.decode_tokens == plain.stats.decode_tokens
@@ -57,13 +57,13 @@ def test_jumping_forward_changes_no_token(
 
 
 @pytest.mark.parametrize("name", ["gemma3", "mamba"])
-@pytest.mark.parametrize("keep_texts", [True, False])
+@pytest.mark.parametrize("prompt_cache", [True, False])
 def test_models_with_windows_and_states_jump_too(
-    name: str, keep_texts: bool, tmp_path: Path
+    name: str, prompt_cache: bool, tmp_path: Path
 ) -> None:
     spec = replace(SPECS[name], n_vocab=2048, context=1024)
     path = write_model(tmp_path / "m.gguf", spec, tokenizer_from=bundled_model())
-    model = aleator.load(path, n_threads=1, n_ubatch=32, keep_texts=keep_texts)
+    model = aleator.load(path, n_threads=1, n_ubatch=32, prompt_cache=prompt_cache)
     prompt = [5 + i % 60 for i in range(300)]  # more than the window pool of 256 cells
     for seed in range(3):
         options: dict[str, Any] = {"seed": seed, "temperature": 1.3, "json_schema": PERSON}
@@ -97,7 +97,11 @@ def test_by_hand(model: aleator.LanguageModel) -> None:
 def test_stop_strings_and_limits_count(model: aleator.LanguageModel) -> None:
     plain = model.generate("A", grammar=DIALOGUE, seed=2)
     for jump_forward in (True, False):
-        options: dict[str, Any] = {"seed": 2, "jump_forward": jump_forward, "finish": False}
+        options: dict[str, Any] = {
+            "seed": 2,
+            "jump_forward": jump_forward,
+            "complete_grammar": False,
+        }
         stopped = model.generate("A", grammar=DIALOGUE, stop="Verona", **options)
         assert stopped.text == "The young lovers of "
         assert (stopped.stop_reason, stopped.complete) == ("stop", False)

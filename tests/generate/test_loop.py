@@ -10,7 +10,9 @@ import torch
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.batch import Batch
 from aleator.generate.loop import Run, cells_needed
+from aleator.generate.options import GenerateOptions
 from aleator.generate.request import Request, remaining
+from aleator.generate.slot import Slot
 from aleator.samplers import SamplingParams
 
 N_VOCAB = 30
@@ -20,6 +22,10 @@ BYTES = [bytes([0x61 + i]) for i in range(26)] + [b"<end>", b"\xc3", b"\xa9", b"
 
 class Detokenizer:
     eog = frozenset([EOG])
+    has_text = True
+
+    def require_text(self, what: str) -> None:
+        pass
 
     def __len__(self) -> int:
         return N_VOCAB
@@ -96,6 +102,7 @@ class FakeContext:
 
     def __init__(self, n_ubatch: int = 4) -> None:
         self.n_ubatch, self.cache = n_ubatch, Cache()
+        self.device = torch.device("cpu")
         self.most_used = self.decoded = 0
         self.fail_at: int | None = None
         self.script: list[int] = []
@@ -131,32 +138,34 @@ class FakeContext:
         return row
 
 
-def request(prompt: str = "romeo", completion: int = 0, **options: Any) -> Request:
+def slot(prompt: str = "romeo", completion: int = 0, **options: Any) -> Slot:
+    own = {name: options.pop(name) for name in ("n_keep", "echo") if name in options}
     tokens = tuple(letter - 0x61 for letter in prompt.encode())
     params = SamplingParams(temperature=0.9, seed=5)
     chain = params.chain(completion=completion)
     for token in tokens:
         chain.accept(token)
-    return Request(tokens=tokens, chain=chain, params=params, stream=Stream(), **options)
+    asked = Request(tokens, params, GenerateOptions(**options), completion, **own)
+    return Slot(asked, chain, Stream(), Detokenizer())
 
 
-def run(context: FakeContext, *requests: Request, n_ctx: int = 64, progress: Any = None) -> Run:
+def run(context: FakeContext, *slots: Slot, n_ctx: int = 64, progress: Any = None) -> Run:
     fake: Any = context
-    return Run(fake, requests, Detokenizer(), n_ctx, progress)
+    return Run(fake, slots, Detokenizer(), n_ctx, progress)
 
 
 def single(prompt: str = "romeo", completion: int = 0, n_ctx: int = 64, **options: Any) -> Any:
-    return run(FakeContext(), request(prompt, completion, **options), n_ctx=n_ctx).generations[0]
+    return run(FakeContext(), slot(prompt, completion, **options), n_ctx=n_ctx).generations[0]
 
 
 def scripted(script: list[int], n_ctx: int = 64, **options: Any) -> Any:
     context = FakeContext()
     context.script = list(script)
-    return run(context, request(**options), n_ctx=n_ctx).generations[0]
+    return run(context, slot(**options), n_ctx=n_ctx).generations[0]
 
 
 def test_equals_the_plain_loop() -> None:
-    tokens, chain = list(request().tokens), request().chain
+    tokens, chain = list(slot().request.tokens), slot().chain
     for _ in range(20):
         tokens.append(chain.sample(FakeContext().logits(tokens).astype(np.float32)))
     assert single(max_tokens=20).tokens == tokens[5:]
@@ -174,14 +183,14 @@ def test_a_larger_limit_begins_with_the_same_text() -> None:
 def test_a_batch_gives_what_each_gives_alone(n_ubatch: int) -> None:
     prompts = [("romeo", 0), ("romeo", 1), ("juliet", 0), ("a", 0), ("romeo", 2)]
     context = FakeContext(n_ubatch)
-    together = run(context, *(request(p, c, max_tokens=15) for p, c in prompts)).generations
+    together = run(context, *(slot(p, c, max_tokens=15) for p, c in prompts)).generations
     assert [g.text for g in together] == [single(p, c, max_tokens=15).text for p, c in prompts]
     assert together[0].text != together[1].text
 
 
 def test_equal_prompts_are_prefilled_once() -> None:
     context = FakeContext()
-    made = run(context, *(request(completion=c, max_tokens=3) for c in range(4)))
+    made = run(context, *(slot(completion=c, max_tokens=3) for c in range(4)))
     assert len(made.generations[0].text) == 3
     assert made.stats.prompt_tokens == 5
     assert context.cache.copies == 3
@@ -191,15 +200,15 @@ def test_equal_prompts_are_prefilled_once() -> None:
 
 @pytest.mark.parametrize("shift", [False, True])
 def test_there_are_enough_cells(shift: bool) -> None:
-    requests = [
-        request(p, c, max_tokens=n, context_shift=shift)
+    slots = [
+        slot(p, c, max_tokens=n, context_shift=shift)
         for p, c, n in [("romeo", 0, 9), ("romeo", 1, 30), ("juliet", 0, 2), ("juliet", 1, None)]
     ]
     context = FakeContext()
-    made = run(context, *requests, n_ctx=16)
+    made = run(context, *slots, n_ctx=16)
     while not made.done and made.stats.decode_tokens < 200:
         made.step()
-    assert context.most_used <= cells_needed(requests, 16) <= 4 * 16
+    assert context.most_used <= cells_needed([each.request for each in slots], 16) <= 4 * 16
 
 
 def test_ends_at_the_length() -> None:
@@ -273,7 +282,7 @@ def test_logprobs_come_with_every_token() -> None:
 
 def test_a_context_shift_keeps_the_beginning_and_the_newer_half() -> None:
     context = FakeContext()
-    made = run(context, request(max_tokens=40, context_shift=True, n_keep=2), n_ctx=12)
+    made = run(context, slot(max_tokens=40, context_shift=True, n_keep=2), n_ctx=12)
     made.step()
     while made.stats.context_shifts == 0:
         before = list(made.slots[0].tokens)
@@ -289,7 +298,7 @@ def test_a_context_shift_keeps_the_beginning_and_the_newer_half() -> None:
 def test_with_context_shift_completions_share_no_cells() -> None:
     context = FakeContext()
     options: dict[str, Any] = {"max_tokens": 30, "context_shift": True, "n_keep": 1}
-    made = run(context, request(**options), request(completion=1, **options), n_ctx=12)
+    made = run(context, slot(**options), slot(completion=1, **options), n_ctx=12)
     assert context.cache.copies == 0
     texts = [generation.text for generation in made.generations]
     assert texts == [single(completion=c, n_ctx=12, **options).text for c in range(2)]
@@ -308,7 +317,7 @@ def test_a_shift_must_have_something_to_forget(n_keep: int) -> None:
 
 def test_an_error_ends_all_completions() -> None:
     context = FakeContext()
-    made = run(context, request(max_tokens=30), request("b", max_tokens=30))
+    made = run(context, slot(max_tokens=30), slot("b", max_tokens=30))
     context.fail_at = 11
     broken = made.generations[0]
     with pytest.raises(RuntimeError, match="device is gone"):
@@ -321,22 +330,22 @@ def test_an_error_ends_all_completions() -> None:
 
 def test_only_what_is_not_kept_is_prefilled() -> None:
     context = FakeContext()
-    first = run(context, request("romeo", max_tokens=1))
+    first = run(context, slot("romeo", max_tokens=1))
     assert first.generations[0].tokens
-    second = run(context, request("romeobc", max_tokens=4))
+    second = run(context, slot("romeobc", max_tokens=4))
     assert second.generations[0].tokens == single("romeobc", max_tokens=4).tokens
     assert (second.stats.prompt_tokens, second.stats.reused_tokens) == (2, 5)
     drawn = second.generations[0].tokens
-    assert (*request("romeobc").tokens, *drawn[:-1]) in context.cache.kept
+    assert (*slot("romeobc").request.tokens, *drawn[:-1]) in context.cache.kept
     assert context.cache.seqs[0] == []
 
 
 def test_what_a_context_shift_left_is_kept_apart() -> None:
     context = FakeContext()
-    made = run(context, request("romeo", max_tokens=20, context_shift=True, n_keep=2), n_ctx=12)
+    made = run(context, slot("romeo", max_tokens=20, context_shift=True, n_keep=2), n_ctx=12)
     assert len(made.generations[0].tokens) == 20
     assert made.stats.context_shifts > 0
-    assert set(context.cache.kept) == {request("romeo").tokens, request("ro").tokens}
+    assert set(context.cache.kept) == {slot("romeo").request.tokens, slot("ro").request.tokens}
     generation = made.generations[0]
     whole = (*generation.request.tokens, *generation.tokens[:-1])
     assert context.cache.shifted == {
@@ -348,11 +357,11 @@ def test_what_a_context_shift_left_is_kept_apart() -> None:
 def test_progress_of_the_prefill_and_cancelling_it() -> None:
     seen: list[tuple[int, int]] = []
     context = FakeContext(n_ubatch=4)
-    made = run(context, request("abcdefghij"), progress=lambda *at: seen.append(at))
+    made = run(context, slot("abcdefghij"), progress=lambda *at: seen.append(at))
     made.step()
     assert seen == [(0, 10), (4, 10), (8, 10), (10, 10)]
     context = FakeContext(n_ubatch=4)
-    made = run(context, request("abcdefghij"), progress=lambda *at: made.generations[0].cancel())
+    made = run(context, slot("abcdefghij"), progress=lambda *at: made.generations[0].cancel())
     assert made.generations[0].tokens == []
     assert context.decoded == 0
     assert made.generations[0].stop_reason == "interrupted"

@@ -315,12 +315,12 @@ def test_texts_of_a_model(ahead: int, model: aleator.LanguageModel) -> None:
     for options in each:
         one = model.generate_batch(PROMPTS, **OPTIONS, **options)
         other = model.generate_batch(
-            PROMPTS, **OPTIONS, **options, sample_on="device", steps_ahead=ahead
+            PROMPTS, **OPTIONS, **options, sampling_device="device", multi_step=ahead
         )
         for a, b in zip(one, other, strict=True):
             assert a.tokens == b.tokens
             assert (a.text, a.stop_reason) == (b.text, b.stop_reason)
-            assert a.request.chain.history == b.request.chain.history
+            assert a.chain.history == b.chain.history
             assert a.logprobs is not None
             assert b.logprobs is not None
             for mine, its in zip(a.logprobs, b.logprobs, strict=True):
@@ -332,7 +332,7 @@ def test_a_full_context_and_a_shift() -> None:
     for shift in (False, True):
         options: dict[str, Any] = {"max_tokens": 70, "ignore_eos": True, "context_shift": shift}
         one = small.generate("ROMEO:", seed=2, **options)
-        other = small.generate("ROMEO:", seed=2, **options, sample_on="device", steps_ahead=9)
+        other = small.generate("ROMEO:", seed=2, **options, sampling_device="device", multi_step=9)
         check_equal(one, other)
     assert other.stats.context_shifts > 1
 
@@ -340,10 +340,10 @@ def test_a_full_context_and_a_shift() -> None:
 def test_a_grammar_goes_step_by_step(model: aleator.LanguageModel) -> None:
     options: dict[str, Any] = {"regex": "[a-z]{5,20}!", "seed": 3, "max_tokens": 30}
     one = model.generate("ROMEO:", **options)
-    check_equal(one, model.generate("ROMEO:", **options, sample_on="device", steps_ahead=4))
+    check_equal(one, model.generate("ROMEO:", **options, sampling_device="device", multi_step=4))
 
 
-def test_steps_ahead_need_the_device(model: aleator.LanguageModel) -> None:
+def test_multi_step_needs_the_device(model: aleator.LanguageModel) -> None:
     for value, place in ((4, "host"), (0, "device"), (2**20, "device")):
         with pytest.raises(ParameterError):
-            model.generate("ROMEO:", sample_on=place, steps_ahead=value)
+            model.generate("ROMEO:", sampling_device=place, multi_step=value)

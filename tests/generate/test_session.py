@@ -156,7 +156,7 @@ def test_after_a_context_shift_without_rows(tmp_path: Path) -> None:
         session = load(n_threads=1, n_ctx=32).load_session(tmp_path / "t")
         assert session.restored == 0
         assert "turned" in session.why_not
-    raw = Context(other, 32, k_storage="raw", prefix=PrefixConfig())
+    raw = Context(other, n_ctx=32, k_storage="raw", prefix=PrefixConfig())
     session = load_session(tmp_path / "s", raw, other.fingerprint)
     assert session.restored == 0
     assert "raw" in session.why_not
@@ -211,7 +211,7 @@ def test_another_model_is_refused(model: LanguageModel, path: Path, tmp_path: Pa
     files = [write_model(tmp_path / f"{name}.gguf", SPECS[name]) for name in ("llama", "qwen2")]
     prints = [open_weights(file).fingerprint() for file in files]
     assert len({*prints, model.fingerprint}) == 3
-    context = model.context(keep_texts=True)
+    context = model.context(prompt_cache=True)
     with pytest.raises(Incompatible, match=prints[0]):
         load_session(path, context, prints[0])
     assert context.cache.used == 0
@@ -262,7 +262,7 @@ def test_a_file_that_makes_no_sense_is_refused(
     else:
         header[name] = value
     write_state_file(path, header, sections)
-    context = model.context(keep_texts=True)
+    context = model.context(prompt_cache=True)
     with pytest.raises(FileFormatError):
         load_session(path, context, model.fingerprint)
     assert context.cache.used == 0
@@ -271,7 +271,7 @@ def test_a_file_that_makes_no_sense_is_refused(
 def test_rows_that_do_not_fit_the_tokens_are_not_used(model: LanguageModel, path: Path) -> None:
     state = read_state_file(path)
     rows = bytes(state.sections["rows"])
-    context = model.context(keep_texts=True)
+    context = model.context(prompt_cache=True)
     for damaged in (b"", rows[: len(rows) // 2], rows[:40] + b"\xff" * 40 + rows[80:]):
         sections = {"tokens": bytes(state.sections["tokens"]), "rows": damaged}
         write_state_file(path, state.header, sections)

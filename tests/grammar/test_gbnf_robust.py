@@ -251,3 +251,23 @@ def test_many_classes(vocabulary: Vocabulary) -> None:
     assert c.allows(ord("a"))
     assert bits(c)[ord("a")]
     assert time.perf_counter() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "reason"),
+    [
+        ("root ::= " + "(" * 500 + '"a"' + ")" * 500, ("(", ")"), "500 groups"),
+        ('root ::= "' + "a" * 1_000_000 + '"', ("", ' "a"'), "1000000 elements"),
+        ("root ::= " + " ".join(f'"{chr(0x4E00 + i)}"' for i in range(10_000)), ("", ' "é"'), "10000"),
+        ('root ::= ("a"{0,39}){50}', ("", "{2}"), "come to"),
+        ('root ::= "a"\n#' + " " * ((1 << 24) - 14), ("", " "), "16 MiB"),
+    ],
+    ids=["groups", "elements", "sets", "repetitions", "text"],
+)  # fmt: skip
+def test_what_is_just_allowed(
+    vocabulary: Vocabulary, text: str, more: tuple[str, str], reason: str
+) -> None:
+    compiled(text, vocabulary).mask()
+    before, after = more
+    with pytest.raises(GrammarError, match=reason):
+        compiled(text.replace("::= ", "::= " + before) + after, vocabulary)

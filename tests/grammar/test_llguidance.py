@@ -60,6 +60,8 @@ def test_schemas_that_are_refused(schema: Any, wanted: str) -> None:
         (S.Regex, "a(b", 1, 2, "unclosed group"),
         (S.Regex, "^a(b", 1, 3, "unclosed group"),
         (S.Regex, "(?=a)b", 1, 1, "look-around"),
+        (S.Regex, "\\d+\\", 1, 4, "escapes nothing"),
+        (S.Regex, "\\", 1, 1, "escapes nothing"),
         (S.Lark, 'start: "a" !!', 1, 13, "lexer error"),
         (S.Lark, 'start: "a"\n  | "b" !!', 2, 10, "lexer error"),
     ],
@@ -73,6 +75,10 @@ def test_the_place_of_a_mistake_is_shown(
     shown, caret = str(error.value).splitlines()[-2:]
     assert shown.strip() == text.splitlines()[line - 1].strip()
     assert len(caret) - 2 == column
+
+
+def test_an_escaped_backslash_or_dollar_may_end_an_expression() -> None:
+    assert [S.Regex(text).pattern for text in (r"a\\", r"a\$", r"a\\$")]
 
 
 def test_true_is_any_json() -> None:

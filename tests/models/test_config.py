@@ -7,20 +7,21 @@ from typing import Any
 import pytest
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
-from aleator.models.config import (
-    ModelConfig,
-    RopeConfig,
-    SSMConfig,
-    WindowConfig,
-    config_from_gguf,
-    config_from_json,
-    sampling_defaults,
-)
-from aleator.models.fields import Fields
-from aleator.models.gguf import GGUFFile
+from aleator.models import index
+from aleator.models.config import ModelConfig, RopeConfig, SSMConfig, WindowConfig
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
 from tests.models.builders import model_json, model_metadata, write_gguf
 
 FromGGUF = Callable[..., ModelConfig]
+
+
+def config_from_gguf(file: GGUFFile) -> ModelConfig:
+    return index.read_gguf(file)[1]
+
+
+def config_from_json(fields: Fields) -> ModelConfig:
+    return index.read_json(fields)[1]
 
 
 @pytest.fixture
@@ -320,18 +321,6 @@ def test_json_features_not_supported(changes: dict[str, Any]) -> None:
         from_json(**changes)
 
 
-def test_sampling_defaults(tmp_path: Path) -> None:
-    path = tmp_path / "m.gguf"
-    assert sampling_defaults(GGUFFile(write_gguf(path))) == {}
-    keys = {"sequence": "kpt", "top_k": 20, "temp": 0.5, "penalty_last_n": -1, "mirostat": 0}
-    named = {f"general.sampling.{key}": value for key, value in keys.items()}
-    assert sampling_defaults(GGUFFile(write_gguf(path, model_metadata() | named))) == keys
-    wrong = model_metadata() | {"general.sampling.top_k": "forty"}
-    with pytest.raises(FileFormatError, match="an integer, not 'forty'") as caught:
-        sampling_defaults(GGUFFile(write_gguf(path, wrong)))
-    assert caught.value.field == "general.sampling.top_k"
-
-
 MAMBA = {
     "mamba.block_count": 2,
     "mamba.context_length": 1 << 20,
@@ -493,3 +482,8 @@ def test_json_gemma3() -> None:
 def test_json_gemma3_is_checked(changes: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         gemma3_from_json(**changes)
+
+
+def test_an_architecture_that_only_gguf_files_have_says_so() -> None:
+    with pytest.raises(UnsupportedModel, match=r"'jamba' are read from GGUF files only.*convert"):
+        from_json(model_type="jamba")

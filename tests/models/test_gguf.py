@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from aleator.core.errors import AleatorError, FileFormatError, ModelNotFound, UnsupportedModel
-from aleator.models.gguf import GGUFFile
+from aleator.models.files.gguf import GGUFFile
 from aleator.models.weights import open_weights
 from tests.models.builders import (
     array,

@@ -96,7 +96,9 @@ def test_generation(tmp_path: Path) -> None:
     options: dict[str, Any] = {"max_tokens": 20, "temperature": 0.0, "ignore_eos": True}
     model = load(path, n_threads=1)
     first = model.generate("ROMEO: But soft, what light", **options)
-    assert first.text == load(path, keep_texts=False).generate(first.request.tokens, **options).text
+    assert (
+        first.text == load(path, prompt_cache=False).generate(first.request.tokens, **options).text
+    )
     shifted = load(path, n_threads=1, n_ctx=24).generate(
         first.request.tokens, context_shift=True, seed=1, max_tokens=40, ignore_eos=True
     )

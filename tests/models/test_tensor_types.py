@@ -10,7 +10,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from numpy.typing import NDArray
 
 from aleator import _native
-from aleator.models.tensor_types import TENSOR_TYPES, StoredTensor
+from aleator.models.files.tensor_types import TENSOR_TYPES, StoredTensor
 
 FLOATS = ("F32", "F16", "BF16")
 BLOCKS = [name for name in TENSOR_TYPES if name not in FLOATS]
@@ -49,7 +49,7 @@ def test_dequantises(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert out.shape == (4, 5, COLUMNS)
     np.testing.assert_array_equal(out.numpy().reshape(expected.shape), expected)
     # In parts that do not divide the rows, and in another type.
-    monkeypatch.setattr("aleator.models.tensor_types._DEQUANTISED_AT_ONCE", 3 * COLUMNS)
+    monkeypatch.setattr("aleator.models.files.tensor_types._DEQUANTISED_AT_ONCE", 3 * COLUMNS)
     half = stored.to_torch(torch.bfloat16)
     assert half.dtype == torch.bfloat16
     assert torch.equal(half.view(20, COLUMNS), torch.from_numpy(expected).bfloat16())

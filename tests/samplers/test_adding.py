@@ -51,7 +51,9 @@ for wrong in (-0.1, 1.1, float("nan"), "half"):
         raise AssertionError(wrong)
 parser = Parser("generate", "write text", "")
 add_sampling_options(parser)
-assert sampling_arguments(parser.parse(["--top-share", "0.5"])) == {"top_share": 0.5}
+arguments = parser.parse(["--top-share", "0.5"])
+arguments.no_escape = False  # of another group of options
+assert sampling_arguments(arguments) == {"top_share": 0.5}
 assert parser.parse(["--help"]) is None
 """
 BENCHMARK = f"""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,12 +194,72 @@ def run_after(n: int) -> list[int]:
     return run(chain, 3)
 
 
-@pytest.mark.parametrize("token", [-1, 2**24, 2**31 - 1])
-def test_accept_refuses_what_is_no_token(token: int) -> None:
-    chain = default_chain()
-    with pytest.raises(ParameterError, match="token"):
+@pytest.mark.parametrize("token", [-1, 2**24, 2**31 - 1, 2**31, 2**80, 4.0, "4", None, True])
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+def test_accept_refuses_what_is_no_token(token: Any, numerics: str) -> None:
+    chain = S.SamplerChain([S.Dist()], numerics)
+    with pytest.raises(ParameterError, match=f"token.*{token}"):
         chain.accept(token)
     assert chain.history == []
+    token = np.int64(4)
+    chain.accept(token)
+    assert chain.history == [4]
+
+
+@pytest.mark.parametrize("n", [1.0, "1", None, 2**70])
+def test_rollback_refuses_what_is_no_number(n: Any) -> None:
+    chain = default_chain()
+    chain.accept(1)
+    with pytest.raises(ParameterError, match=r"n=|cannot roll back"):
+        chain.rollback(n)
+    assert chain.history == [1]
+
+
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+def test_a_call_within_a_call_is_not_taken_for_another_thread(numerics: str) -> None:
+    class Nosy:
+        chain: S.SamplerChain
+        called = staticmethod(lambda chain: chain.accept(1))
+
+        def apply(self, candidates: S.Candidates) -> None:
+            self.called(self.chain)
+
+    user = Nosy()
+    chain = user.chain = S.SamplerChain([user, S.Greedy()], numerics)
+    for call in (
+        lambda chain: chain.accept(1),
+        lambda chain: chain.sample(ROW),
+        lambda chain: chain.accept_many([1]),
+        lambda chain: chain.reset(),
+        lambda chain: chain.clone(),
+        lambda chain: chain.rollback(0),
+        lambda chain: chain.reset_perf(),
+        lambda chain: chain.state_write(),
+    ):
+        user.called = call
+        with pytest.raises(LogitsError, match=r"in use by this thread.*clone"):
+            chain.sample(ROW)
+    assert chain.history == []
+
+
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+def test_performance_counters(numerics: str) -> None:
+    chain = S.SamplerChain([S.Dist()], numerics, seed=1)
+    assert (chain.perf.n_sampled, chain.perf.seconds, chain.perf.us_per_token) == (0, 0.0, 0.0)
+    run(chain, 5)
+    chain.apply(S.Candidates(ROW))
+    perf = chain.perf
+    assert (perf.n_sampled, perf.seconds) == (chain.n_sampled, chain.seconds)
+    assert perf.n_sampled == 5
+    assert perf.us_per_token == pytest.approx(1e6 * perf.seconds / 5)
+    chain.reset()
+    chain.state_read(chain.state_write())
+    assert chain.perf == perf  # of the object, not of the text
+    history = chain.history
+    chain.reset_perf()
+    assert chain.perf.n_sampled == chain.n_sampled == 0
+    assert chain.seconds == 0
+    assert chain.history == history
 
 
 def test_rollback_refuses_more_than_there_is() -> None:

@@ -86,6 +86,8 @@ CHAINS: dict[str, list[S.Sampler]] = {
     "greedy": [S.Greedy()],
     "dist": [S.Dist()],
     "top_k": [S.TopK(top_k=5), S.Dist()],
+    "top_k_limit": [S.TopK(top_k_limit=100), S.Dist()],
+    "top_k_limit_large": [S.TopK(top_k=130, top_k_limit=3), S.Dist()],
     "top_k_large": [S.TopK(top_k=700), S.Dist()],
     "top_p": [S.TopP(top_p=0.7), S.Dist()],
     "top_p_half": [S.TopP(top_p=0.5), S.Dist()],
@@ -95,10 +97,13 @@ CHAINS: dict[str, list[S.Sampler]] = {
     "top_p_min_keep": [S.TopP(top_p=0.01, min_keep=9), S.Dist()],
     "min_p": [S.MinP(min_p=0.1), S.Dist()],
     "min_p_one": [S.MinP(min_p=1.0), S.Dist()],
+    "min_p_above_one": [S.MinP(min_p=1.5), S.Dist()],
+    "min_p_above_one_min_keep": [S.TopK(top_k=90), S.MinP(min_p=2.0, min_keep=5), S.Dist()],
     "min_p_min_keep": [S.MinP(min_p=0.9, min_keep=200), S.Dist()],
     "hot": [S.Temperature(temperature=3.0), S.TopP(top_p=0.8), S.Dist()],
     "cold": [S.Temperature(temperature=0.05), S.MinP(min_p=0.02), S.Dist()],
     "zero": [S.Temperature(temperature=0.0), S.Dist()],
+    "below_zero": [S.Temperature(temperature=-1.0), S.Dist()],
     "tiny": [S.Temperature(temperature=1e-3), S.Temperature(temperature=5e-3), S.Dist()],
     "scorching": [S.Temperature(temperature=1e39), S.TopP(top_p=0.5), S.Dist()],
     "twice": [S.Temperature(temperature=0.7), S.TopK(top_k=50), S.Temperature(temperature=1.9),
@@ -109,6 +114,9 @@ CHAINS: dict[str, list[S.Sampler]] = {
     "force": [S.LogitBias({0: np.inf}), S.Dist()],
     "penalties": [S.Penalties(penalty_last_n=7, repetition_penalty=1.3, frequency_penalty=0.2,
                               presence_penalty=0.1), S.TopK(top_k=60), S.Dist()],
+    "penalties_each": [S.Penalties(penalty_last_n=-1, repetition_penalty=1.3, presence_penalty=0.1,
+                                   repetition_per="occurrence", penalty_scope="mixed"),
+                       S.TopK(top_k=60), S.Dist()],
     "penalties_late": [S.TopK(top_k=100), S.Temperature(temperature=0.6),
                        S.Penalties(penalty_last_n=-1, repetition_penalty=1.7,
                                    frequency_penalty=-0.5), S.TopP(top_p=0.9), S.Dist()],
@@ -120,6 +128,19 @@ CHAINS: dict[str, list[S.Sampler]] = {
                                     penalty_scope="mixed"), S.Dist()],
     "gumbel": [S.Temperature(temperature=1.4), S.Dist(draw="gumbel")],
     "gumbel_pcg": [S.TopK(top_k=300), S.Temperature(temperature=0.9), S.Dist(draw="gumbel-pcg")],
+    "epsilon": [S.EpsilonCutoff(epsilon_cutoff=0.01), S.Dist()],
+    "epsilon_late": [S.TopK(top_k=90), S.Temperature(temperature=1.7),
+                     S.EpsilonCutoff(epsilon_cutoff=0.02, min_keep=6), S.Dist()],
+    "epsilon_one": [S.EpsilonCutoff(epsilon_cutoff=1.0), S.Dist()],
+    "eta": [S.EtaCutoff(eta_cutoff=0.01), S.Dist()],
+    "eta_late": [S.TopK(top_k=90), S.Temperature(temperature=1.7), S.EtaCutoff(eta_cutoff=0.3, min_keep=6),
+                 S.Dist()],
+    "smoothing": [S.Temperature(temperature=0.7), S.Smoothing(smoothing_factor=0.3), S.Dist()],
+    "smoothing_curve": [S.TopK(top_k=200), S.Smoothing(smoothing_factor=0.9, smoothing_curve=4.7), S.Dist()],
+    "no_repeat": [S.NoRepeatNgram(no_repeat_ngram_size=2), S.Dist()],
+    "bad_words": [S.BadWords([[0, 0], [7, 0], [0, 0, 0]]), S.Dist()],
+    "min_tokens": [S.MinTokens(min_tokens=2, end_tokens=(0, 2, 126, 7000)), S.Dist()],
+    "twister": [S.TopK(top_k=300), S.Temperature(temperature=0.9), S.Dist(draw="mt19937")],
     "typical": [S.TypicalP(typical_p=0.5), S.Dist()],
     "typical_wide": [S.Temperature(temperature=2), S.TypicalP(typical_p=0.97), S.Dist()],
     "typical_min_keep": [S.TypicalP(typical_p=0.01, min_keep=7), S.Dist()],
@@ -210,8 +231,9 @@ def test_a_temperature_that_overflows_every_logit_is_an_error() -> None:
         ).materialise()
 
 
-STATEFUL = ("penalties", "penalties_late", "penalties_mixed", "dry", "dry_all", "mirostat",
-            "mirostat_low", "mirostat_v2", "adaptive_p", "xtc_half")  # fmt: skip
+STATEFUL = ("min_tokens", "bad_words", "no_repeat", "penalties", "penalties_each", "twister",
+            "penalties_late", "penalties_mixed", "dry", "dry_all",
+            "mirostat", "mirostat_low", "mirostat_v2", "adaptive_p", "xtc_half")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", STATEFUL)

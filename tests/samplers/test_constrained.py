@@ -11,7 +11,7 @@ import pytest
 import aleator
 from aleator import samplers as S
 from aleator.core.errors import ConstraintError, LogitsError, ParameterError
-from aleator.samplers.chain import ReferenceChain
+from aleator.samplers.reference import ReferenceChain
 
 SCHEMA = {
     "type": "object",
@@ -105,7 +105,7 @@ def test_a_portable_chain_masks_first_and_draws_once(name: str, constraints: Any
     reference = ReferenceChain(chain)
     parser = grammar.constraint.clone()
     for step, logits in enumerate(rows(12, 1)):
-        by_hand = S.SamplerChain([S.TokenMask(parser.mask()), *TAIL])
+        by_hand = S.SamplerChain([S.TokenMask.of_words(parser.mask()), *TAIL])
         by_hand.position = step
         row = reference.apply(logits)
         candidates = S.Candidates(logits)

@@ -86,3 +86,25 @@ def test_what_is_no_rule_is_refused() -> None:
     for draw in ("gumbel", "gumbel-pcg"):
         with pytest.raises(ParameterError, match="draw"):
             S.SamplerChain([S.Dist(1, draw=draw)], numerics="llama.cpp")
+
+
+def test_the_mersenne_twister_draws_as_akunu_does_on_the_cpu() -> None:
+    probabilities = [0.1, 0.4, 0.2, 0.3]  # in order: 1, 3, 2, 0
+    words = np.random.RandomState(7).randint(0, 2**32, 200, np.uint32)
+    r = words.astype(np.float32) / np.float32(2**32)
+    expected = [(1, 3, 2, 0)[int(np.searchsorted([0.4, 0.7, 0.9], x))] for x in r.tolist()]
+    assert draws(logs(probabilities), S.Dist(7, draw="mt19937"), n=200) == expected
+    assert len(set(expected)) == 4
+
+
+def test_the_mersenne_twister_goes_back_and_counts_completions() -> None:
+    row = f32(*[0.0] * 1000)
+    chain = S.SamplerChain([S.Dist(draw="mt19937")], seed=5, completion=2)
+    tokens = [chain.sample(row) for _ in range(700)]  # past the generator's first block
+    chain.rollback(650)
+    assert [chain.sample(row) for _ in range(650)] == tokens[50:]
+    assert [chain.clone().sample(row) for _ in range(2)] == [chain.sample(row)] * 2
+    assert draws(row, S.Dist(2**32 + 7, draw="mt19937"), n=9) == tokens[:9]
+    chain.position = 2**28
+    with pytest.raises(ParameterError, match="position"):
+        chain.sample(row)

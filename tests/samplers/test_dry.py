@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import weakref
 from typing import Any
 
@@ -179,3 +180,51 @@ def test_going_back_is_exact() -> None:
         candidates = S.Candidates(np.zeros(4, np.float32))
         chain.apply(candidates)
         assert candidates.logits.tolist() == expected
+
+
+def test_a_whole_history_is_searched_as_a_window_is() -> None:
+    """What is remembered between steps gives what looking through a window gives, there and back."""
+    rng = random.Random(5)
+    for _ in range(60):
+        n, allowed = rng.randint(1, 6), rng.randint(0, 4)
+        breakers = [
+            tuple(rng.choices(range(n), k=rng.randint(1, 3))) for _ in range(rng.randint(0, 2))
+        ]
+        windows = [S.DRY(1.0, 1.5, allowed, last, breakers) for last in (-1, 600, 512)]
+        for numerics in ("portable", "llama.cpp"):
+            chains = [S.SamplerChain([dry], numerics) for dry in windows]
+            for _ in range(40):
+                history = chains[0].history
+                back = rng.randint(0, min(6, len(history))) if rng.random() < 0.3 else 0
+                new = (
+                    history[-5:-2]
+                    if rng.random() < 0.3
+                    else rng.choices(range(n), k=rng.randint(0, 3))
+                )
+                for i, chain in enumerate(chains):
+                    chain.rollback(back)
+                    chain.accept_many(new)
+                    chains[i] = chain.clone() if rng.random() < 0.1 else chain
+                found = []
+                for chain in chains:
+                    candidates = S.Candidates(np.zeros(n, np.float32))
+                    chain.apply(candidates)
+                    found.append((candidates.ids.tolist(), candidates.logits.tobytes()))
+                assert found[0] == found[1] == found[2], (allowed, breakers, chains[0].history)
+            chains[0].reset()
+            assert logits_after(windows[0], f32(*[0] * n), []) == [0] * n
+
+
+def test_a_breaker_far_back_still_ends_a_repetition() -> None:
+    breaker = (1, 2, 3)
+    text = [7, 8, 9, 1, 2, 3, *[4, 5] * 300]
+    for at in (0, 50, 599):
+        history = [*text[: 6 + at], 1, 2]
+        chain = S.SamplerChain([S.DRY(1.0, 1.1, 2, -1, [breaker])])
+        reference = S.ReferenceChain(chain)
+        chain.accept_many(history)
+        for token in history:
+            reference.accept(token)
+        candidates = S.Candidates(np.zeros(10, np.float32))
+        chain.apply(candidates)
+        assert (candidates.logits == reference.apply(np.zeros(10, np.float32)).logits).all()

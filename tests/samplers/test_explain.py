@@ -11,6 +11,7 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import LogitsError, ParameterError
+from aleator.samplers.candidates import NUMERICS
 from aleator.samplers.explain import Explanation
 from aleator.samplers.explain_plot import plot_steps
 from aleator.samplers.explain_text import columns, sparkline, step_line, summary, to_ascii
@@ -88,7 +89,7 @@ def test_explains_what_sample_does_and_changes_nothing(name: str) -> None:
     assert chain.n_sampled == len(ROWS)
 
 
-@pytest.mark.parametrize("numerics", S.chain.NUMERICS)
+@pytest.mark.parametrize("numerics", NUMERICS)
 def test_figures(numerics: str) -> None:
     chain = S.SamplerChain(
         [S.TopK(2), S.Temperature(temperature=0.5), S.TopP(top_p=1.0), S.Greedy()], numerics
@@ -124,7 +125,7 @@ def test_figures(numerics: str) -> None:
     assert traces[0].probabilities == pytest.approx((0.125, 0, 0, 0, 0), abs=1e-6)
 
 
-@pytest.mark.parametrize("numerics", S.chain.NUMERICS)
+@pytest.mark.parametrize("numerics", NUMERICS)
 def test_masked_tokens_are_no_candidates(numerics: str) -> None:
     row = ROWS[0].copy()
     row[:100] = -np.inf
@@ -135,7 +136,7 @@ def test_masked_tokens_are_no_candidates(numerics: str) -> None:
     assert [r.token.id for r in e.stages[0].removed] == [101]
 
 
-@pytest.mark.parametrize("numerics", S.chain.NUMERICS)
+@pytest.mark.parametrize("numerics", NUMERICS)
 def test_state(numerics: str) -> None:
     chain = params(mirostat=2, mirostat_tau=3.0, temperature=1.0, numerics=numerics).chain()
     seen = []

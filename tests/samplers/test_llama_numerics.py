@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from aleator import samplers as S
 from aleator.core import host
-from aleator.samplers.params import SAMPLERS_BY_NAME
+from aleator.samplers.index import SAMPLERS_BY_NAME
 
 if TYPE_CHECKING:
     from aleator import LanguageModel

@@ -54,3 +54,40 @@ def test_what_cannot_be_is_refused() -> None:
     assert chain.history == []
     with pytest.raises(LogitsError, match="finite"):
         S.SamplerChain([S.LogitBias({0: -INF, 1: -INF}), S.Greedy()]).sample(f32(1, 2))
+
+
+class Words:
+    """A tokenizer of the words "a" to "j", which are tokens 0 to 9."""
+
+    vocab = None
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        assert not add_special
+        assert not parse_special
+        return [ord(word) - ord("a") for word in text.split()]
+
+
+def test_text_stands_for_its_tokens() -> None:
+    bias = S.LogitBias({"b d": 2.0, 5: -1.0, "d": 2.0}, tokenizer=Words())
+    assert bias.logit_bias == ((1, 2.0), (3, 2.0), (5, -1.0))
+    assert bias == S.LogitBias({1: 2, 3: 2, 5: -1})
+    params = S.SamplingParams(logit_bias={"c": -np.inf, 0: 1.0})
+    assert params.logit_bias == ((0, 1.0), ("c", -np.inf))
+    assert params.chain(Words())[0].logit_bias == ((0, 1.0), (2, -np.inf))
+    ignoring = params.replace(ignore_eos=True)
+    with pytest.raises(ParameterError, match="ignore_eos needs the vocabulary"):
+        ignoring.chain()
+
+
+def test_text_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ParameterError, match="needs a tokenizer"):
+        S.SamplingParams(logit_bias={"c": 1.0}).chain()
+    with pytest.raises(ParameterError, match=r"token 2 of 'c d' both 1\.0 and 2\.0"):
+        S.LogitBias({2: 1.0, "c d": 2.0}, tokenizer=Words())
+    for bad in ({"": 1.0}, [("c", 1.0), ("c", 1.0)], {"c": np.nan}):
+        with pytest.raises(ParameterError, match="logit_bias"):
+            S.SamplingParams(logit_bias=bad)
+    assert S.parse_bias('" the+1"-2') == (" the+1", -2.0)
+    for text in ('"a', '"a"', '"a"x', '"a"2'):
+        with pytest.raises(ParameterError, match="double quotes"):
+            S.parse_bias(text)

@@ -34,6 +34,13 @@ def test_one_keeps_what_ties_with_the_best() -> None:
     assert kept_by_llama(f32(1, 3, 2, 3), S.MinP(min_p=1.0)) == [1, 3]
 
 
+def test_above_one_keeps_the_most_likely_alone() -> None:
+    for p in (1.0001, 2.0, 1e30):
+        assert kept(f32(1, 3, 2, 3), S.MinP(min_p=p)) == [1]  # of ties the lower id
+        assert kept(f32(1, 3, 2, 3), S.MinP(min_p=p, min_keep=3)) == [1, 2, 3]
+        assert len(kept_by_llama(f32(1, 3, 2, 3), S.MinP(min_p=p))) == 1
+
+
 def test_min_keep_takes_the_first_of_the_order() -> None:
     assert kept(P, S.MinP(min_p=0.9, min_keep=2)) == [2, 3]
     assert kept(f32(2, 1, 1, 1), S.MinP(min_p=0.9, min_keep=3)) == [0, 1, 2]  # ties: lower ids

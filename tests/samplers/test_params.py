@@ -130,7 +130,11 @@ def test_bad_orders() -> None:
 def test_precedence_explicit_preset_metadata_default() -> None:
     metadata = {"top_k": 7, "temp": 0.3, "sequence": "kt"}
     resolved = S.SamplingParams.resolve({"temperature": 0.9}, metadata=metadata)
-    assert (resolved.temperature, resolved.top_k, resolved.top_p) == (0.9, 7, 0.95)
+    assert (resolved.temperature, resolved.top_k, resolved.top_p) == (
+        0.9,
+        7,
+        1.0,
+    )  # top_p is not in "kt"
     assert resolved.samplers == ("top_k", "temperature")
     named = S.SamplingParams.resolve({"top_k": 3}, preset="llama.cpp", metadata=metadata)
     assert (named.temperature, named.top_k, named.min_p) == (0.8, 3, 0.05)
@@ -187,7 +191,7 @@ def test_logit_bias_forms_and_errors() -> None:
     for text in ("", "15", "x+1", "15+", "15+y", "+1"):
         with pytest.raises(ParameterError, match="logit_bias"):
             S.parse_bias(text)
-    for bad in ({-1: 1.0}, {1: math.nan}, [(1, 2.0), (1, 3.0)], 5, {"a": 1}, {2**24: 0.0}):
+    for bad in ({-1: 1.0}, {1: math.nan}, [(1, 2.0), (1, 3.0)], 5, {"": 1}, {2**24: 0.0}):
         with pytest.raises(ParameterError, match="logit_bias"):
             S.SamplingParams(logit_bias=bad)
     with pytest.raises(ParameterError, match="token 7"):

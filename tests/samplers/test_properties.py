@@ -38,6 +38,9 @@ NARROW: dict[str, tuple[float, float]] = {
     "top_n_sigma": (-1, 4), "mirostat_tau": (0, 10), "mirostat_eta": (0, 1),
     "dry_multiplier": (-2, 2), "dry_base": (1, 3), "dry_allowed_length": (0, 4),
     "dry_penalty_last_n": (-1, 20), "xtc_threshold": (0, 0.5), "top_a": (0, 1),
+    "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1), "tfs_z": (0, 1), "top_k_limit": (0, 320),
+    "smoothing_factor": (0, 3), "smoothing_curve": (1, 5), "min_tokens": (0, 12),
+    "no_repeat_ngram_size": (0, 4),
 }  # fmt: skip
 SEEDS = st.integers(0, 2**64 - 1)
 TOKENS = st.integers(0, 299)
@@ -47,6 +50,9 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
         st.integers(0, 9), st.floats(-5, 5) | st.floats(allow_nan=False), max_size=3
     ),
     "allowed": st.none() | st.sets(TOKENS, min_size=1, max_size=200),
+    "bad_words": st.lists(
+        st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple), max_size=3
+    ),
     "mass": st.sampled_from(["current", "current", "current", "current", "full"]),
     "dry_sequence_breakers": st.lists(
         st.lists(TOKENS, min_size=1, max_size=3).map(tuple), max_size=3
@@ -97,6 +103,8 @@ def sampler_of(cls: type[S.Sampler]) -> st.SearchStrategy[Any]:
     fields = {p.name: values(p) for p in cls.parameters()}
     if cls.name == "infill":
         return st.just(cls(VOCABULARY))  # type: ignore[call-arg]
+    if cls is S.MinTokens:
+        fields["end_tokens"] = st.lists(TOKENS, max_size=4).map(tuple)
     return st.builds(cls, **fields)
 
 

@@ -12,7 +12,7 @@ import pytest
 from golden_rows import row
 
 from aleator import samplers as S
-from aleator.samplers.params import SAMPLERS_BY_NAME
+from aleator.samplers.index import SAMPLERS_BY_NAME
 from aleator.text import Tokenizer, Vocabulary
 
 ROOT = Path(__file__).parents[2]

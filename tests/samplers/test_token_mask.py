@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -13,13 +15,27 @@ ALLOWED = [0, 5, 31, 32, 40]
 def forms() -> list[object]:
     flags = np.zeros(50, np.bool_)
     flags[ALLOWED] = True
+    arrays = [np.array(ALLOWED, dtype) for dtype in (np.int64, np.int32, np.uint32, np.uint8)]
+    return [ALLOWED, set(ALLOWED), range(3, 6), flags, *arrays]
+
+
+@pytest.mark.parametrize("form", forms(), ids=range(8))
+def test_all_forms_name_tokens(form: object) -> None:
+    expected = [3, 4, 5] if isinstance(form, range) else ALLOWED
+    assert kept(np.zeros(60, np.float32), S.TokenMask(form)) == expected
+
+
+def test_words_are_asked_for_by_name() -> None:
     words = np.array([1 | 1 << 5 | 1 << 31, 1 | 1 << 8], np.uint32)
-    return [ALLOWED, set(ALLOWED), flags, words, words.view(np.int32), np.array(ALLOWED)]
-
-
-@pytest.mark.parametrize("form", forms(), ids=range(6))
-def test_all_forms_mean_the_same(form: object) -> None:
-    assert kept(np.zeros(60, np.float32), S.TokenMask(form)) == ALLOWED
+    for given in (words, words.view(np.int32)):
+        mask = S.TokenMask.of_words(given)
+        assert mask == S.TokenMask(ALLOWED) == dataclasses.replace(mask)
+        assert kept(np.zeros(60, np.float32), mask) == ALLOWED
+    with pytest.raises(ParameterError, match=r"TokenMask\.of_words"):
+        S.TokenMask(words)  # their numbers are no token ids
+    for bad in (words.astype(np.int64), words.reshape(2, 1), [0.5]):
+        with pytest.raises(ParameterError, match="words"):
+            S.TokenMask.of_words(bad)
 
 
 def test_tokens_past_the_end_of_the_mask_are_masked() -> None:
@@ -59,3 +75,20 @@ def test_nothing_left_is_an_error() -> None:
         with pytest.raises(LogitsError, match="mask"):
             chain.sample(row)
         assert chain.history == []
+
+
+def test_params_allow_tokens_by_id() -> None:
+    row = np.arange(9, dtype=np.float32)
+    params = S.SamplingParams(
+        allowed_token_ids=np.array([5, 1, 5]), temperature=0, logit_bias={8: INF}
+    )
+    assert params.allowed_token_ids == (1, 5)
+    chain = params.chain()
+    assert chain.describe().startswith("logits -> token_mask -> logit_bias -> ")
+    assert chain.sample(row) == 5
+    assert params.replace(allowed_token_ids=None).chain().sample(row) == 8
+    for bad in ([], [-1], "13", [0.5], 3, [2**24]):
+        with pytest.raises(ParameterError, match="allowed_token_ids"):
+            S.SamplingParams(allowed_token_ids=bad)
+    with pytest.raises(ParameterError, match=r"token_mask is not one of llama\.cpp"):
+        S.SamplingParams(allowed_token_ids=[1], numerics="llama.cpp", mirostat=2).chain()

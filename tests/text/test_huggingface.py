@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
-from aleator.text import TokenAttribute, Tokenizer, Vocabulary
+from aleator.text import TokenAttribute, Tokenizer, Vocabulary, huggingface
 from tests.text.vocabularies import byte_level, sentencepiece
 
 TEXTS = ["", "abc ab", " cab  é🦙\n", "<|im_end|>ab<u>c", "<s>ab</s> ab"]
@@ -233,3 +233,45 @@ def test_missing_files(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(FileFormatError, match="JSON"):
         Vocabulary.from_directory(tmp_path)
+
+
+def test_ids_and_sizes_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (huggingface._MAX_TOKENS, huggingface._MAX_TEMPLATE) == (1 << 24, 1 << 20)
+    monkeypatch.setattr(huggingface, "_MAX_TOKENS", 300)
+    directory = write(tmp_path, byte_level_backend(), config={"vocab_size": 300})
+    vocab = Vocabulary.from_directory(directory)
+    assert (len(vocab), vocab.attribute(299)) == (300, TokenAttribute.UNUSED)
+    (directory / "config.json").write_text(json.dumps({"vocab_size": 301}))
+    with pytest.raises(FileFormatError, match="vocab_size is 301; it must be between 0 and 300"):
+        Vocabulary.from_directory(directory)
+    (directory / "config.json").unlink()
+    for token_id, fits in ((299, True), (300, False), (-1, False)):
+        change(directory / "tokenizer.json", "model", "vocab", "abc", value=token_id)
+        if fits:
+            assert len(Vocabulary.from_directory(directory)) == 300
+            continue
+        with pytest.raises(FileFormatError, match=f"'abc' has the id {token_id}"):
+            Vocabulary.from_directory(directory)
+
+
+def test_the_length_of_a_template_has_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = write(tmp_path, byte_level_backend())
+    monkeypatch.setattr(huggingface, "_MAX_TEMPLATE", 5)
+    (directory / "chat_template.jinja").write_text("12345")
+    assert Vocabulary.from_directory(directory).chat_template == "12345"
+    (directory / "chat_template.jinja").write_text("123456")
+    with pytest.raises(FileFormatError, match="a chat template of more than 5 bytes"):
+        Vocabulary.from_directory(directory)
+
+
+def test_named_ids_are_within_the_vocabulary(tmp_path: Path) -> None:
+    directory = write(tmp_path, byte_level_backend())
+    for token_id, fits in ((0, True), (260, True), (261, False), (-1, False), (True, False)):
+        (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": token_id}))
+        if fits:
+            assert token_id in Vocabulary.from_directory(directory).eog
+            continue
+        with pytest.raises(FileFormatError, match=r"eos_token_id has .*; ids are 0 to 260"):
+            Vocabulary.from_directory(directory)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -214,3 +215,22 @@ def test_panics_of_the_backend_are_refusals(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(tok._encode_body.__self__, "backend", Backend())  # type: ignore[attr-defined]
     with pytest.raises(TokenizerError, match="cannot be encoded: retry limit over"):
         tok.encode("x")
+
+
+def test_a_character_without_a_token_is_refused_unless_sentencepiece_has_an_unknown_token() -> None:
+    metadata = byte_level(unknown_token_id=256)
+    metadata["tokenizer.ggml.tokens"][ord("q")] = "no q"
+    tok = Tokenizer(Vocabulary.from_metadata(metadata))
+    assert tok.encode("abc") == [257]
+    with pytest.raises(TokenizerError, match="no tokens for the character 'q'"):
+        tok.encode("aq")
+    metadata = sentencepiece()
+    for byte in range(256):
+        metadata["tokenizer.ggml.tokens"][3 + byte] = f"no {byte}"
+        metadata["tokenizer.ggml.token_type"][3 + byte] = 1
+    tok = Tokenizer(Vocabulary.from_metadata(metadata))
+    assert tok.encode("aq", add_special=False)[-1] == 0
+    vocab = replace(tok.vocab, special=replace(tok.vocab.special, unk=None))
+    assert Tokenizer(vocab).encode("ab", add_special=False) == [263]
+    with pytest.raises(TokenizerError, match="no tokens for the character 'q'"):
+        Tokenizer(vocab).encode("aq")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from aleator.core.errors import FileFormatError, ModelNotFound, TokenizerError, UnsupportedModel
-from aleator.models.gguf import GGUFFile
-from aleator.text import TokenAttribute, Tokenizer, Vocabulary
+from aleator.models.files.gguf import GGUFFile
+from aleator.text import SpecialTokens, TokenAttribute, Tokenizer, Vocabulary, vocabulary
 from tests.text import vocabularies
 from tests.text.vocabularies import byte_level, sentencepiece
 
@@ -218,3 +218,56 @@ def test_open_files_are_taken(tokenizer: Callable[[str], Tokenizer]) -> None:
     source = tokenizer("gpt-2").vocab.source
     assert source is not None
     assert len(Vocabulary.from_gguf(GGUFFile(source))) == 50257
+
+
+def test_characters_that_stand_for_no_byte_are_themselves() -> None:
+    texts = ("Ġ日x", "\x80", "é", "Ā")  # a space and a CJK letter; a control; the bytes E9 and 00
+    vocab = Vocabulary.from_metadata(byte_level(tuple(texts[:2]), vocabularies.NORMAL))
+    assert vocab.token_bytes(258) == b" " + "日x".encode()
+    assert vocab.token_bytes(259) == "\x80".encode()
+    assert [vocab.token_bytes(vocab.ids[text]) for text in texts[2:]] == [b"\xe9", b"\x00"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_byte"),
+    [("<0x00>", True), ("<0xfF>", True), ("<0xAB>", True), ("<0xaA>", True), ("<0xG0>", False),
+     ("<0x0>", False), ("<0x000>", False), ("(0x00>", False), ("<0x00)", False), ("<0X00>", False)],
+)  # fmt: skip
+def test_texts_of_byte_tokens(text: str, is_byte: bool) -> None:
+    assert vocabulary.is_byte_token(text) is is_byte
+    metadata = sentencepiece(added=((text, vocabularies.BYTE),), pieces=())
+    for token in range(3, 259):  # each byte once
+        metadata[GGML + "tokens"][token] = f"<{token}>"
+        metadata[GGML + "token_type"][token] = vocabularies.NORMAL
+    if is_byte:
+        assert Vocabulary.from_metadata(metadata).token_bytes(259) == bytes.fromhex(text[3:5])
+    else:
+        with pytest.raises(FileFormatError, match="is not <0xXX>"):
+            Vocabulary.from_metadata(metadata)
+
+
+def test_sentencepieces_own_numbers_need_three_tokens() -> None:
+    def of(n: int) -> Vocabulary:
+        tokens, scores = ["<unk>", "<s>", "</s>", "a"][:n], [0.0] * n
+        return Vocabulary.from_metadata(
+            {GGML + "model": "llama", GGML + "tokens": tokens, GGML + "scores": scores}
+        )
+
+    for n, expected in ((2, (None, None, None)), (3, (0, 1, 2)), (4, (0, 1, 2))):
+        vocab = of(n)
+        assert (vocab.unk, vocab.bos, vocab.eos) == expected
+
+
+def test_without_text() -> None:
+    vocab = Vocabulary.without_text(3, "model.gguf")
+    assert (len(vocab), vocab.has_text, vocab.special) == (3, False, SpecialTokens())
+    assert (vocab.add_bos, vocab.add_eos, vocab.add_space_prefix, len(vocab.eog)) == (0, 0, 0, 0)
+    assert vocab.attribute(2) == TokenAttribute.NORMAL
+    for method in (vocab.text, vocab.token_bytes):
+        with pytest.raises(TokenizerError, match=r"needs text, and model\.gguf has no vocabulary"):
+            method(2)
+    stream = Tokenizer(vocab).stream()
+    assert (stream.push(2), stream.flush()) == ("", "")
+    with pytest.raises(TokenizerError, match="outside the vocabulary"):
+        stream.push(3)
+    assert Vocabulary.from_metadata(byte_level()).has_text

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.errors import InvalidBatch
+from aleator.core.integers import exact, first_inexact
 
 _END = 2**31 - 1  # above every position
 
@@ -90,6 +91,8 @@ def _position(
     """The position of token ``i`` in sequence ``s``: the next, or within a batch the same again."""
     if isinstance(pos, tuple):
         raise InvalidBatch(i, f"position {pos}: this model has one number per position")
+    if pos is not None and type(pos) is not int and exact(pos) is None:
+        raise InvalidBatch(i, f"position {pos!r} is not an integer")
     in_batch = s in last
     before = last[s] if in_batch else cells.seq_pos_max(s)
     if pos is None:
@@ -168,6 +171,9 @@ def _check_sequences(
     """
     if not seqs:
         raise InvalidBatch(i, "the token belongs to no sequence")
+    wrong = first_inexact(list(seqs))
+    if wrong is not None:
+        raise InvalidBatch(i, f"sequence {seqs[wrong]!r} is not an integer")
     for s in seqs:
         if not 0 <= s < n_seq_max:
             raise InvalidBatch(
@@ -176,6 +182,8 @@ def _check_sequences(
                 "larger n_seq_max for more sequences",
             )
     group = frozenset(seqs)
+    if len(group) < len(seqs):
+        raise InvalidBatch(i, f"sequences {list(seqs)} name one twice")
     if len(group) > 1:
         if cells.n_streams > 1:
             raise InvalidBatch(

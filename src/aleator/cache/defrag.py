@@ -31,7 +31,7 @@ class Defragmented:
 
 
 def defragment(cache: KVCache, threshold: float | None, max_moves: int | None) -> Defragmented:
-    """See :meth:`KVCache.defrag`."""
+    """See :meth:`KVCache.defrag`; within a frame."""
     if max_moves is not None and max_moves < 0:
         raise ParameterError("max_moves", f"max_moves must not be negative, not {max_moves}")
     top, n = cache.cells.top, cache.n
@@ -40,9 +40,8 @@ def defragment(cache: KVCache, threshold: float | None, max_moves: int | None) -
     moves = cache.cells.defrag_plan(-1 if max_moves is None else max_moves)
     done = Defragmented(tuple(moves), top)
     if moves:
-        with cache.step() as step:
-            src, dst = done.cells()
-            cache.cells.move(moves)
-            step.keep_rows(dst)
-            cache.copy_rows(src, dst)
+        src, dst = done.cells()
+        cache.cells.move(moves)
+        cache.keep_rows(dst)
+        cache.copy_rows(src, dst)
     return done

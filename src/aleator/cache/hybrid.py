@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator.cache.cell_tensors import CellTensors
+from aleator.cache.journal import atomic
 from aleator.cache.kv_cache import KVCache, LayerShape
 from aleator.cache.plan import Part, Plan
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
 from aleator.cache.recurrent import RecurrentCache, RecurrentCheckpoint
 from aleator.cache.recurrent_step import RecurrentBatch
-from aleator.cache.step import MicroBatch, Step
+from aleator.cache.step import MicroBatch
 from aleator.cache.window import WindowBatch, WindowCache, WindowCheckpoint
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
 
@@ -77,60 +77,6 @@ class HybridBatch:
         return self.base.tensors()
 
 
-class HybridStep(Step):
-    """A change of all pools, taken back exactly in each if the block raises."""
-
-    def __init__(self, cache: HybridCache, plan: Plan | None = None) -> None:
-        super().__init__(cache, plan)
-        self._pools = cache
-        self._followers: list[Any] = []
-
-    def __enter__(self) -> HybridStep:
-        self._followers = [pool.step().__enter__() for pool in self._pools.followers]
-        try:
-            super().__enter__()
-            if self._plan is not None:
-                for step in self._followers:
-                    if isinstance(step, Step):
-                        step.apply_shifts()
-        except BaseException:
-            self._close_followers(keep=False)
-            raise
-        return self
-
-    def _close(self, keep: bool) -> None:
-        super()._close(keep)
-        self._close_followers(keep)
-
-    def _close_followers(self, keep: bool) -> None:
-        followers, self._followers = self._followers, []
-        for step in followers:
-            step._close(keep)
-
-    def __iter__(self) -> Iterator[Any]:
-        """The micro-batches, each a :class:`HybridBatch`."""
-        plan = self._plan
-        if plan is None:
-            return
-        for part in plan.parts:
-            yield self._everywhere(plan, part)
-
-    def _everywhere(self, plan: Plan, part: Part) -> HybridBatch:
-        base = self._apply(plan, part)
-        seqs, owners = plan.seqs[part.tokens], plan.owners[part.tokens]
-        window = recurrent = None
-        for pool, step in zip(self._pools.followers, self._followers, strict=True):
-            if isinstance(pool, WindowCache):
-                window = step.place(base.positions, seqs, owners, plan.causal)
-            else:
-                recurrent = step.place(base.positions, owners)
-        return HybridBatch(base, window, recurrent)
-
-    def follower(self, pool: object) -> Any:
-        """The step of one of the pools beside the first."""
-        return self._followers[self._pools.followers.index(pool)]
-
-
 class HybridCache(KVCache):
     """A KV cache and the pools that follow it, with the same verbs and handles.
 
@@ -166,8 +112,12 @@ class HybridCache(KVCache):
             raise ParameterError("n_pos_per_embd", "n_pos_per_embd=4 is for caches of one pool")
         super().__init__(layers, n_cells, prefix=prefix, **options)
         self.window, self.recurrent = window, recurrent
+        for pool in self.followers:
+            pool.join(self.journal)
         if prefix is not None:
-            self.prefix = PrefixIndex(prefix, _Owners(self), self.n_seq_max, self._serves)
+            self.prefix = PrefixIndex(
+                prefix, self.journal, _Owners(self), self.n_seq_max, self._serves
+            )
             if window is not None:
                 window.index = self.prefix
             if recurrent is not None:
@@ -175,9 +125,26 @@ class HybridCache(KVCache):
                     raise ParameterError("recurrent", "recurrent: make it with the same prefix")
                 recurrent.kept.index = self.prefix
 
-    def step(self, plan: Plan | None = None) -> HybridStep:
-        """A block that changes the cache, and changes nothing if it raises; see :class:`Step`."""
-        return HybridStep(self, plan)
+    def prepare(self, plan: Plan) -> None:
+        """As :meth:`KVCache.prepare`, in every pool."""
+        super().prepare(plan)
+        if self.window is not None:
+            self.window.apply_shifts()
+
+    def carried_out(self, plan: Plan) -> Iterator[HybridBatch]:
+        """As :meth:`KVCache.carried_out`, in every pool."""
+        for part in plan.parts:
+            yield self._everywhere(plan, part)
+
+    def _everywhere(self, plan: Plan, part: Part) -> HybridBatch:
+        base = self._apply(plan, part)
+        seqs, owners = plan.seqs[part.tokens], plan.owners[part.tokens]
+        window = recurrent = None
+        if self.window is not None:
+            window = self.window.place(base.positions, seqs, owners, plan.causal)
+        if self.recurrent is not None:
+            recurrent = self.recurrent.place(base.positions, owners)
+        return HybridBatch(base, window, recurrent)
 
     @property
     def rewindable(self) -> int:
@@ -194,6 +161,16 @@ class HybridCache(KVCache):
     def pools(self) -> list[Any]:
         """The pools whose states make up this one's."""
         return [self, *self.followers]
+
+    @property
+    def bytes_k(self) -> int:
+        """Bytes allocated for keys in every pool; see :attr:`RecurrentCache.bytes_k`."""
+        return super().bytes_k + sum(int(pool.bytes_k) for pool in self.followers)
+
+    @property
+    def bytes_v(self) -> int:
+        """Bytes allocated for values in every pool; see :attr:`RecurrentCache.bytes_v`."""
+        return super().bytes_v + sum(int(pool.bytes_v) for pool in self.followers)
 
     def require_complete(self) -> None:
         """Raise Corrupt, of a state that was read, unless every pool holds what the next tokens see."""
@@ -257,17 +234,14 @@ class HybridCache(KVCache):
             self.window.check_checkpoint(checkpoint.window)
 
         def change() -> None:
-            step = self.current_step
-            assert isinstance(step, HybridStep)  # noqa: S101  _all_or_none makes it
             self._cut(seq, checkpoint.length)
-            if self.window is not None:
-                step.follower(self.window).restore(seq, checkpoint.window)
+            if self.window is not None and checkpoint.window is not None:
+                self.window.restore_window(seq, checkpoint.window)
             if self.recurrent is not None and checkpoint.recurrent is not None:
                 self.recurrent.restore(seq, checkpoint.recurrent)
+            self._edited([seq], checkpoint.length)
 
-        with torch.inference_mode():
-            self._all_or_none(change)
-        self._edited([seq], checkpoint.length)
+        self._all_or_none(change)
 
     def rewind_to_followers(self, seq: int) -> None:
         """Within a step, cut a sequence where the pools beside the first end, whose states were read."""
@@ -275,7 +249,7 @@ class HybridCache(KVCache):
         self._cut(seq, length)
         for mark in self._marks:
             if mark.seq == seq and mark.length > length:
-                mark.valid_to = min(mark.valid_to, length)
+                self.journal.set(mark, "valid_to", min(mark.valid_to, length))
 
     def _cut(self, seq: int, length: int) -> None:
         """Leave the first pool a sequence's first ``length`` positions."""
@@ -370,6 +344,7 @@ class HybridCache(KVCache):
             shift=True,
         )
 
+    @atomic
     def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
         """Give a sequence copies of the cells in a range that others own too, in every pool.
 
@@ -378,43 +353,28 @@ class HybridCache(KVCache):
             CannotShift: its recurrent state is another sequence's too.
 
         """
-        with self.step():
-            super().unshare(seq, p0, p1)
-            if self.window is not None:
-                self.window.unshare(seq, p0, p1)
-            states = self.recurrent
-            if states is not None and self.cells.seq_cells(seq):
-                for other in range(self.n_seq_max):
-                    if other != seq and states.same_cells(seq, other):
-                        raise CannotShift(
-                            f"sequences {seq} and {other} share a recurrent state: decode one of them first"
-                        )
+        super().unshare(seq, p0, p1)
+        if self.window is not None:
+            self.window.unshare(seq, p0, p1)
+        states = self.recurrent
+        if states is not None and self.cells.seq_cells(seq):
+            for other in range(self.n_seq_max):
+                if other != seq and states.same_cells(seq, other):
+                    raise CannotShift(
+                        f"sequences {seq} and {other} share a recurrent state: decode one of them first"
+                    )
 
     def seq_pos_min(self, seq: int) -> int:
         """The lowest position that every pool holds, or -1 if the sequence is empty."""
         lowest = super().seq_pos_min(seq)
         return max([lowest, *(int(pool.seq_pos_min(seq)) for pool in self.followers)])
 
+    @atomic
     def clear(self, data: bool = True) -> None:
         """Free every cell; with ``data`` also zero what is stored."""
-        with self.step() as step:
-            nested = step.nested
-            super().clear(data and nested)
-            if self.window is not None:
-                self.window.clear(data and nested)
-            if self.recurrent is not None:
-                self.recurrent.clear(data)
-        for pool in (self, self.window):  # what was stored goes only when nothing can be taken back
-            if data and not nested and pool is not None:
-                pool.keys.zero()
-                pool.values.zero()
-
-    def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
-        """As :meth:`KVCache.keep`, in every pool."""
-        kept = super().keep(seq, tokens, namespace)
-        if self.recurrent is not None and self.recurrent.kept is not None:
-            self.recurrent.kept.trim()
-        return kept
+        super().clear(data)
+        for pool in self.followers:
+            pool.clear(data)
 
     def _serves(self, text: int, length: int) -> int:
         """The most of a kept text's first ``length`` tokens that every pool can go on from."""
@@ -428,17 +388,17 @@ class HybridCache(KVCache):
                 break
         return length
 
+    @atomic
     def adopt(self, seq: int, match: Match) -> None:
         """Let an empty sequence own what was found, at positions 0 to ``match.length`` - 1."""
-        with self.step():
-            super().adopt(seq, match)
-            if match.length and match.text is not None:
-                if self._serves(match.text.seq, match.length) != match.length:
-                    raise CacheError("what was matched is not kept any more: match again")
-                if self.window is not None:
-                    self.window.cells.seq_cp(match.text.seq, seq, 0, match.length)
-                if self.recurrent is not None and self.recurrent.kept is not None:
-                    self.recurrent.kept.adopt(match.text.seq, seq, match.length)
+        super().adopt(seq, match)
+        if match.length and match.text is not None:
+            if self._serves(match.text.seq, match.length) != match.length:
+                raise CacheError("what was matched is not kept any more: match again")
+            if self.window is not None:
+                self.window.cells.seq_cp(match.text.seq, seq, 0, match.length)
+            if self.recurrent is not None and self.recurrent.kept is not None:
+                self.recurrent.kept.adopt(match.text.seq, seq, match.length)
 
     def _all_or_none(
         self, *changes: Callable[[], object], shift: bool = False, source: int | None = None
@@ -447,18 +407,15 @@ class HybridCache(KVCache):
 
         ``source``: the sequence whose oldest position to report, if not the one that would miss something.
         """
-        marks = [(mark, mark.valid_to) for mark in self._marks]
         try:
-            with self.step():
-                for change in changes:
-                    change()
-                self._require_complete()
-        except BaseException as error:
-            for mark, valid_to in marks:
-                mark.valid_to = valid_to
-            if not isinstance(error, _Forgotten):
-                raise
+            self.journal.run(self._together, changes)
+        except _Forgotten as error:
             raise self._refused(error, shift, source) from None
+
+    def _together(self, changes: tuple[Callable[[], object], ...]) -> None:
+        for change in changes:
+            change()
+        self._require_complete()
 
     def _require_complete(self) -> None:
         for seq in range(self.n_seq_max):
@@ -512,6 +469,6 @@ class _Owners:
         """Let ``seq`` leave."""
         self._cache.cells.seq_rm(seq, p0, p1)
         if self._cache.window is not None:
-            self._cache.window.leave(seq, p0, p1)
+            self._cache.window.cells.seq_rm(seq, p0, p1)
         if self._cache.recurrent is not None and self._cache.recurrent.kept is not None:
             self._cache.recurrent.kept.seq_rm(seq, p0, p1)

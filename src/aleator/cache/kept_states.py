@@ -50,8 +50,8 @@ class KeptStates:
         self._cache, self.rows, self._spacing = cache, rows, config.spacing
         self.limit = rows - min(SPARE, rows // 2)
         self._first = cache.n_seq_max + config.texts
-        self._grown = False  # since the last trim
-        self.index = PrefixIndex(config, self, cache.n_seq_max, self.length)
+        self.grown = False  # since the last trim
+        self.index = PrefixIndex(config, cache.journal, self, cache.n_seq_max, self.length)
 
     def number(self, seq: int) -> int:
         """The number under which the states at boundaries of a sequence's text are kept."""
@@ -59,7 +59,7 @@ class KeptStates:
 
     def of(self, seq: int) -> History:
         """(row, position) of the states at boundaries of a sequence's text, ascending."""
-        return self._cache.states.get(self._first + seq, ())
+        return self._cache.history_of(self._first + seq)
 
     def take(self, run: Run) -> None:
         """Have a run leave its states at boundaries too."""
@@ -81,58 +81,59 @@ class KeptStates:
                 row = stores[index] = next(fresh)
             new.append((row, length - 1))
         run.stores[:] = sorted(stores.items())
-        self._grown = True
+        self._has_grown()
         cache.change({self.number(s): (*self._thinned(self.of(s), end), *new) for s in run.owners})
 
     def length(self, text: int, length: int) -> int:
         """The most of a text's first ``length`` tokens after which a state is kept."""
-        kept = self._cache.states.get(text, ())
+        kept = self._cache.history_of(text)
         return next((position + 1 for _, position in reversed(kept) if position < length), 0)
 
     def can_keep(self, seq: int, length: int) -> bool:
         """Whether a state of the sequence's first ``length`` tokens is held."""
-        newest = self._cache.states.get(seq, ())[-1:]
+        newest = self._cache.history_of(seq)[-1:]
         return any(position < length for _, position in self.of(seq)[:1]) or any(
             position == length - 1 for _, position in newest
         )
 
     def adopt(self, text: int, seq: int, length: int) -> None:
         """Let a sequence continue from a kept text's state after ``length`` tokens."""
-        kept = tuple(each for each in self._cache.states.get(text, ()) if each[1] < length)
+        kept = tuple(each for each in self._cache.history_of(text) if each[1] < length)
         self._cache.change({seq: kept[-1:], self.number(seq): kept})
 
     def held(self) -> int:
         """How many rows are held so, those that a step under way has given up included."""
-        first = self._cache.n_seq_max
-        books = [self._cache.states, *self._cache.before]
-        return len(
-            {row for book in books for s, kept in book.items() if s >= first for row, _ in kept}
-        )
+        return self._cache.rows.held(self._cache.n_seq_max)
 
-    def trim(self) -> None:
-        """Give up states until the spare rows are free again; not within a step."""
-        if not self._grown or self._cache.in_step:
-            return
-        self._grown = False
+    def _has_grown(self) -> None:
+        """See to it that states are given up when the step is over: within it they may be needed again."""
+        if not self.grown:
+            self._cache.journal.set(self, "grown", True)
+            self._cache.journal.after_commit(self._cache.journal.run, self._trim)
+
+    def _trim(self) -> None:
+        """Give up states until the spare rows are free again."""
+        self._cache.journal.set(self, "grown", False)
         states = self._cache.states
-        while self.held() > self.limit:
-            text = self._oldest()
+        while len(_rows(states, self._cache.n_seq_max)) > self.limit:
+            text = self._oldest(states)
             if text is not None:
-                self._cache.change({text: states[text][:-1]})
-                continue
-            each = max((s for s in states if s >= self._first), key=lambda s: len(states[s]))
-            self._cache.change({each: states[each][1::2]})
+                states[text] = states[text][:-1]
+            else:
+                text = max((s for s in states if s >= self._first), key=lambda s: len(states[s]))
+                states[text] = states[text][1::2]
+            self._cache.change({text: states[text]})
 
     # What the index needs of sequences
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
         """Keep the states of ``src`` at boundaries before ``p1``, and the one at it, as text ``dst``."""
         kept = [each for each in self.of(src) if each[1] < p1]
-        end = [each for each in self._cache.states.get(src, ()) if each[1] == p1 - 1]
+        end = [each for each in self._cache.history_of(src) if each[1] == p1 - 1]
         if end and end[0] not in kept and self.held() < self.rows:
             kept.append(end[0])
         later = [each for each in self.of(src) if each[1] >= p1]
-        self._grown = True
+        self._has_grown()
         self._cache.change({
             dst: self._thinned(kept, p1),
             self.number(src): self._thinned(kept, p1) + tuple(later),
@@ -140,7 +141,7 @@ class KeptStates:
 
     def seq_rm(self, seq: int, p0: int, p1: int) -> None:
         """Give up what stands for more than ``p0`` tokens."""
-        kept = self._cache.states.get(seq, ())
+        kept = self._cache.history_of(seq)
         self._cache.change({seq: kept[: bisect_left(kept, p0, key=lambda each: each[1])]})
 
     def _spacing_at(self, length: int) -> int:
@@ -156,12 +157,17 @@ class KeptStates:
         ends = [position for _, position in kept if (position + 1) % self._spacing][-ENDS:]
         return tuple(each for each in kept if (each[1] + 1) % spacing == 0 or each[1] in ends)
 
-    def _oldest(self) -> int | None:
+    def _oldest(self, states: dict[int, History]) -> int | None:
         """The text whose last state was not used for the longest time."""
-        block, states, oldest = self.index.config.block, self._cache.states, []
+        block, oldest = self.index.config.block, []
         for text in self.index:
             kept = states.get(text.seq, ())
             if kept and kept[-1][1] >= max(text.pins, default=0):
                 used = text.used[min(kept[-1][1] // block, len(text.used) - 1)]
                 oldest.append((used, text.seq))
         return min(oldest)[1] if oldest else None
+
+
+def _rows(states: dict[int, History], first: int) -> set[int]:
+    """The rows that sequences from ``first`` on have."""
+    return {row for seq, kept in states.items() if seq >= first for row, _ in kept}

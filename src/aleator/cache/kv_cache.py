@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet, ref
 
 import numpy as np
@@ -15,24 +15,37 @@ import numpy.typing as npt
 import torch
 
 from aleator._native import Cells, StoredRows
+from aleator.cache.arguments import (
+    END,
+    Uncopyable,
+    check_sequence,
+    check_sequence_or_all,
+    checked_delta,
+    checked_divisor,
+    position_range,
+)
 from aleator.cache.batch_rules import Tokens
 from aleator.cache.defrag import Defragmented, defragment
+from aleator.cache.devices import checked_device
 from aleator.cache.formats import llama
 from aleator.cache.formats.source import require_format
+from aleator.cache.journal import Journal, atomic
 from aleator.cache.options import check_options
-from aleator.cache.plan import Plan, make_plan
-from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
+from aleator.cache.plan import Part, Plan, full, make_plan
+from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex, checked_text, require_config
 from aleator.cache.sequence import Checkpoint
 from aleator.cache.sequence import Sequence as Sequence_
-from aleator.cache.shift import turned_keys
-from aleator.cache.step import Step
+from aleator.cache.shift import settle, turned_keys
+from aleator.cache.step import MicroBatch, Step
 from aleator.cache.storage import make_storage, side_bytes
 from aleator.cache.view import Frame, take_frame
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
+from aleator.core.integers import UNBOUNDED, integer_in
+
+if TYPE_CHECKING:
+    from aleator.cache.recurrent import RecurrentCache
 
 log = logging.getLogger(__name__)
-
-_END = 2**31 - 1  # above every position
 
 RotateKeys = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
 """``rotate(layer, keys, deltas)``: float32 keys [n, G, D] of any number of heads, which it may
@@ -52,7 +65,7 @@ class LayerShape:
     rope: int = 0
 
 
-class KVCache:
+class KVCache(Uncopyable):
     """Keys and values of ``n_cells`` tokens, shared by up to ``n_seq_max`` sequences.
 
     Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  Every method either
@@ -62,8 +75,8 @@ class KVCache:
         layers: what each layer stores.
         n_cells: capacity in tokens, over all sequences.
         n_seq_max: sequence ids lie in [0, n_seq_max).
-        type_k: the type keys are stored in: "f32", "f16", "bf16", "q8_0" or "q4_0"; the last two
-            need heads of a multiple of 32 elements.
+        type_k: the type keys are stored in: "f32", "f16", "bf16", or in blocks "q8_0", "q5_1", "q5_0",
+            "q4_1", "q4_0", "iq4_nl", which need heads of a multiple of 32 elements.
         type_v: the same for values.
         device: where they are stored; a list has one device per layer.
         rotate: turns keys to new positions; None where positions cannot be shifted.
@@ -84,11 +97,14 @@ class KVCache:
             none of that, and no memory for it.
 
     Attributes:
+        recurrent: the pool of recurrent states, if layers have any; None here.
         do_defrag: whether the next :meth:`update` or decode fills holes first.
         key_positions: int32 [n_cells], the position that a cell's stored key is turned to.  It is
             behind the cell's position after a shift, and attention makes up for the difference.
 
     """
+
+    recurrent: RecurrentCache | None = None
 
     def __init__(
         self,
@@ -110,6 +126,7 @@ class KVCache:
         architecture: str = "",
         n_pos_per_embd: int = 1,
     ) -> None:
+        require_config(prefix)
         check_options(
             n_cells,
             n_seq_max,
@@ -124,7 +141,7 @@ class KVCache:
         given = [device] * len(layers) if isinstance(device, (str, torch.device)) else list(device)
         if len(given) != len(layers):
             raise ParameterError("device", f"{len(given)} devices for {len(layers)} layers")
-        self.shapes, self.devices = list(layers), [torch.device(d) for d in given]
+        self.shapes, self.devices = list(layers), [checked_device("device", d) for d in given]
         self.rotate, self.architecture = rotate, architecture
         self.type_k, self.type_v = type_k, type_v
         self.v_layout, self.k_storage = v_layout, k_storage
@@ -165,12 +182,15 @@ class KVCache:
                 f"MiB for K ({type_k}) and {v_bytes / 2**20:,.0f} MiB for V ({type_v}) on "
                 f"{where}; use a smaller n_ctx",
             ) from error
-        self.prefix = PrefixIndex(prefix, self.cells, n_seq_max) if prefix else None
+        self.journal = Journal()
+        self.journal.enlist(self.cells)
+        self.prefix = PrefixIndex(prefix, self.journal, self.cells, n_seq_max) if prefix else None
         self.policy, self.compat, self.n_pos_per_embd = policy, compat, n_pos_per_embd
         self.contiguous = compat is not None
         self.pad = pad or (32 if compat else 256)
         self.do_defrag = False
-        self.current_step: Step | None = None  # the innermost one under way
+        # Cells whose rows the innermost frame has kept aside, and which frame that was.
+        self._aside, self._aside_in = np.zeros(0, np.bool_), 0
         self._marks: WeakSet[Checkpoint] = WeakSet()
         self._handles: dict[int, ref[Sequence_]] = {}
         log.info(
@@ -195,6 +215,21 @@ class KVCache:
             side_bytes("type_v", type_v, [(s.kv_heads, s.head_dim_v) for s in layers], n_cells),
         )
 
+    @property
+    def bytes_k(self) -> int:
+        """Bytes allocated for keys."""
+        return self.keys.nbytes
+
+    @property
+    def bytes_v(self) -> int:
+        """Bytes allocated for values."""
+        return self.values.nbytes
+
+    @property
+    def total_size(self) -> int:
+        """Bytes allocated for what layers store: :attr:`bytes_k` and :attr:`bytes_v`."""
+        return self.bytes_k + self.bytes_v
+
     def read_keys(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> torch.Tensor:
         """What a layer stores as keys of the cells, turned to their positions: float32 [n, G, D]."""
         return turned_keys(self, layer, np.asarray(cells, np.int64))
@@ -215,6 +250,16 @@ class KVCache:
         self.keys.copy(src, dst)
         self.values.copy(src, dst)
         self.key_positions[dst] = self.key_positions[src]
+
+    @property
+    def current_step(self) -> object | None:
+        """The innermost block ``with cache.step()`` that is under way; None: there is none."""
+        return self.journal.current
+
+    def join(self, journal: Journal) -> None:
+        """Become part of a cache: record changes with its others."""
+        journal.enlist(self.cells)
+        self.journal = journal
 
     def __repr__(self) -> str:
         c = self.cells
@@ -282,7 +327,7 @@ class KVCache:
     @property
     def rewindable(self) -> int:
         """Tokens by which a sequence can be rewound: any number."""
-        return _END
+        return END
 
     def can_shift(self) -> bool:
         """Whether ``seq_add`` and ``seq_div`` are allowed."""
@@ -330,10 +375,117 @@ class KVCache:
             causal=causal,
         )
 
+    def prepare(self, plan: Plan) -> None:
+        """Within a frame, make room for a plan and settle shifts; CacheError if it is void."""
+        if plan.version != self.cells.version:
+            raise CacheError("the cache has changed since the plan was made: plan again")
+        self.make_room(len(plan))
+        self.apply_shifts()
+
+    def carried_out(self, plan: Plan) -> Iterator[Any]:
+        """The micro-batches of a plan that was prepared, each placed when it is asked for."""
+        for part in plan.parts:
+            yield self._apply(plan, part)
+
+    def make_room(self, needed: int) -> None:
+        """See to it that so many cells are free: kept texts go first, then CacheFull is raised."""
+        if needed <= self.free:
+            return
+        free = self.free
+        while self.prefix is not None and self.prefix.evict_block():
+            if needed <= self.free:
+                return
+        raise CacheFull(needed, free, self.free - free)
+
+    def apply_shifts(self) -> None:
+        """Settle pending shifts: see :mod:`aleator.cache.shift`."""
+        if self.cells.has_shift:
+            settle(self)
+            self.cells.clear_shifts()
+
+    def find(
+        self,
+        positions: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        extras: npt.NDArray[np.int32] | None = None,
+    ) -> npt.NDArray[np.int64]:
+        """Within a frame, give T tokens cells and return them, int64 [T]; raises CacheFull.
+
+        ``extras``: int32 [T, 3], y, x and token id of each, if the cells keep them.
+        """
+        try:
+            return self.cells.place(positions, owners, self.contiguous, extras)
+        except ValueError:
+            raise full(self, len(positions), self.free) from None
+
+    def place(
+        self,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        causal: bool = True,
+    ) -> MicroBatch:
+        """Within a frame, give T tokens cells: ``seqs`` each one's first sequence, ``owners`` all, as bits.
+
+        ``causal``: a token sees its sequence's cells at positions not after its own, else all of them.
+        """
+        slots = self.find(positions, owners)
+        self.keep_rows(slots)
+        return MicroBatch(self, slots, positions, seqs, causal)
+
+    def _apply(self, plan: Plan, part: Part) -> MicroBatch:
+        positions, owners, seqs = plan.positions, plan.owners, plan.seqs
+        sections, extras = plan.sections, plan.extras
+        at = part.tokens
+        if len(part.slots) < len(plan) or not isinstance(at, slice):  # a part, or in another order
+            positions, owners, seqs = positions[at], owners[at], seqs[at]
+            if sections is not None and extras is not None:
+                sections, extras = sections[at], extras[at]
+        self.cells.put(part.slots, positions, owners, extras)
+        self.keep_rows(part.slots)
+        return MicroBatch(
+            self,
+            part.slots,
+            positions,
+            seqs,
+            plan.causal,
+            part.tokens,
+            part.wanted,
+            sections,
+        )
+
+    def keep_rows(self, slots: npt.NDArray[np.int64]) -> None:
+        """Keep aside what cells stored that were used before, as something else is about to be stored there.
+
+        Outside of frames there is nothing to keep it for.
+        """
+        cells = self.cells.used_before(slots)
+        if len(cells) == 0:
+            return
+        if self._aside_in != self.journal.frame:
+            self._aside = np.zeros(self.size, np.bool_)
+            self._aside_in = self.journal.frame
+        cells = cells[~self._aside[cells]]
+        if len(cells):
+            self.preserve(cells)
+            self._aside[cells] = True
+
+    def preserve(self, cells: npt.NDArray[np.int64]) -> None:
+        """Keep what these cells store now, for the case that the frame is taken back."""
+        undo, rows = self.journal.undo, self.stored_rows
+        undo(self.key_positions.__setitem__, cells, self.key_positions[cells])
+        if rows is not None:
+            undo(rows.put, cells, rows.take(cells))
+            return
+        for side in (self.keys, self.values):
+            for layer, device in enumerate(self.devices):
+                undo(*side.put_back(layer, torch.from_numpy(cells).to(device)))
+
     def step(self, plan: Plan | None = None) -> Step:
         """A block that changes the cache, and changes nothing if it raises; see :class:`Step`."""
         return Step(self, plan)
 
+    @atomic
     def sequence(self, id: int | None = None) -> Sequence_:
         """A handle on a sequence; see :class:`aleator.cache.Sequence`.
 
@@ -362,9 +514,10 @@ class KVCache:
         if handle is not None and handle() is not None:
             raise CacheError(f"sequence {id} has a handle already: use that, or close it")
         made = Sequence_(self, id)
-        self._handles[id] = ref(made)
+        self.journal.put(self._handles, id, ref(made))
         return made
 
+    @atomic
     def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
         """Give a sequence copies of those of its cells in a range that others own too.
 
@@ -375,24 +528,22 @@ class KVCache:
 
         """
         self._check("seq", seq)
-        p0, p1 = self._range(p0, p1)
-        with torch.inference_mode(), self.step():
-            self._leave_kept(seq, p0)
-            shared = self.cells.shared(seq, p0, p1)
-            if len(shared) == 0:
-                return
-            own = self.cells.find(len(shared))
-            if len(own) < len(shared):
-                raise CacheFull(
-                    len(shared),
-                    self.free,
-                    message=f"{len(shared)} of the cells are shared and {self.free} are free to copy them "
-                    "to: close a sequence, or create the context with a larger n_ctx",
-                )
-            if self.current_step is not None:
-                self.current_step.keep_rows(own)
-            self.copy_rows(shared, own)
-            self.cells.duplicate(shared, own, seq, True)
+        p0, p1 = position_range(p0, p1)
+        self._leave_kept(seq, p0)
+        shared = self.cells.shared(seq, p0, p1)
+        if len(shared) == 0:
+            return
+        own = self.cells.find(len(shared))
+        if len(own) < len(shared):
+            raise CacheFull(
+                len(shared),
+                self.free,
+                message=f"{len(shared)} of the cells are shared and {self.free} are free to copy them "
+                "to: close a sequence, or create the context with a larger n_ctx",
+            )
+        self.keep_rows(own)
+        self.copy_rows(shared, own)
+        self.cells.duplicate(shared, own, seq, True)
 
     def find_slot(
         self, n: int, *, contiguous: bool | None = None, seq: int = 0
@@ -406,21 +557,27 @@ class KVCache:
 
         """
         self._check("seq", seq)
-        if n < 1:
-            raise ParameterError("n", f"n must be 1 or more, not {n}")
+        n = integer_in("n", n, 1, UNBOUNDED)
         stream = seq if self.policy == "streams" else 0
         wanted = self.contiguous if contiguous is None else contiguous
         cells = self.cells.find(min(n, self.size + 1), wanted, stream)
         return cells if len(cells) else None
 
+    @atomic
     def update(self) -> bool:
         """Do pending work now instead of at the next decode; whether there was any."""
         pending = self.has_shift or self.do_defrag
-        with torch.inference_mode(), self.step() as step:
-            step.apply_shifts()
-            step.defrag_if_asked()
+        self.apply_shifts()
+        self.defrag_if_asked()
         return pending
 
+    def defrag_if_asked(self) -> None:
+        """Fill the holes if :attr:`do_defrag` says so."""
+        if self.do_defrag:
+            self.journal.set(self, "do_defrag", False)
+            self.defrag()
+
+    @atomic
     def defrag(self, threshold: float | None = None, max_moves: int | None = None) -> Defragmented:
         """Move the last cells into the holes before them, keys and values included.
 
@@ -489,6 +646,7 @@ class KVCache:
         """Parts of the cells that sequences have to themselves; 1: they share all."""
         return self.cells.n_streams
 
+    @atomic
     def state_write(self, seq: int = -1, *, format: str = "llama", partial: bool = False) -> bytes:
         """What the cache holds, as bytes for :meth:`state_read` here or in llama.cpp.
 
@@ -501,10 +659,12 @@ class KVCache:
 
         """
         require_format(format)
-        if seq != -1 or partial:
+        if partial:
             self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.write(self, seq, partial and bool(self.followers))
 
+    @atomic
     def state_read(
         self,
         blob: bytes | memoryview,
@@ -529,14 +689,16 @@ class KVCache:
 
         """
         require_format(format)
-        if seq != -1 or partial:
+        if partial:
             self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         partial = partial and bool(self.followers)
         cells = llama.read(self, blob, seq, partial)
         if not partial:
             self._edited(None if seq == -1 else [seq], 0)
         return cells
 
+    @atomic
     def session_write(
         self, tokens: Sequence[int], seq: int = -1, *, format: str = "llama"
     ) -> bytes:
@@ -545,29 +707,31 @@ class KVCache:
         As ``llama_state_save_file`` and ``llama_state_seq_save_file`` write them.
         """
         require_format(format)
-        if seq != -1:
-            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.write_session(self, tokens, seq)
 
+    @atomic
     def session_read(
         self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
     ) -> list[int]:
         """Restore a session file's bytes as :meth:`state_read` does; returns its tokens."""
         require_format(format)
-        if seq != -1:
-            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         tokens = llama.read_session(self, data, seq)[0]
         self._edited(None if seq == -1 else [seq], 0)
         return tokens
 
     # Kept texts; see aleator.cache.prefix
 
+    @atomic
     def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
         """Find the longest beginning of ``tokens`` that is kept, and why it is not longer."""
+        text = checked_text(tokens, namespace)
         if self.prefix is None:
             return Match(0, 0, ("this cache keeps no texts: create it with prefix",), namespace)
-        return self.prefix.match(tokens, namespace)
+        return self.prefix.match(text, namespace)
 
+    @atomic
     def adopt(self, seq: int, match: Match) -> None:
         """Let an empty sequence own what was found, at positions 0 to ``match.length`` - 1."""
         self._check("seq", seq)
@@ -579,12 +743,14 @@ class KVCache:
             raise CacheError("what was matched is not kept any more: match again")
         self.cells.seq_cp(match.text.seq, seq, 0, match.length)
 
+    @atomic
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
         """:meth:`match` and :meth:`adopt`; returns how many tokens need not be computed."""
         match = self.match(tokens, namespace)
         self.adopt(seq, match)
         return match.length
 
+    @atomic
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
         """Keep the text that a sequence holds, for later ones that begin like it.
 
@@ -601,14 +767,15 @@ class KVCache:
 
         """
         self._check("seq", seq)
-        if self.prefix is None or len(tokens) == 0:
+        text = checked_text(tokens, namespace)
+        if self.prefix is None or len(text) == 0:
             return False
-        last = len(tokens) - 1
+        last = len(text) - 1
         if self.cells.seq_pos_min(seq) != 0 or self.cells.seq_pos_max(seq) < last:
             raise ParameterError(
                 "tokens", f"sequence {seq} does not hold positions 0 to {last}, which tokens names"
             )
-        return self.prefix.keep(seq, tokens, namespace)
+        return self.prefix.keep(seq, text, namespace)
 
     def _leave_kept(self, seq: int, p0: int) -> None:
         """Make kept texts give up the cells from ``p0`` on that they share with a sequence."""
@@ -619,22 +786,22 @@ class KVCache:
 
     # llama.cpp's verbs
 
+    @atomic
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
         """Remove a sequence from the cells in a range (seq -1: every sequence); True.
 
         A cell left without a sequence is free.
         """
-        if seq != -1:
-            self._check("seq", seq)
-        p0, p1 = self._range(p0, p1)
-        with self.step():
-            if seq == -1 and self.prefix is not None:
-                for text in list(self.prefix):
-                    self.prefix.shorten(text.seq, p0)
-            self.cells.seq_rm(seq, p0, p1)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
+        p0, p1 = position_range(p0, p1)
+        if seq == -1 and self.prefix is not None:
+            for text in list(self.prefix):
+                self.prefix.shorten(text.seq, p0)
+        self.cells.seq_rm(seq, p0, p1)
         self._edited(None if seq == -1 else [seq], p0)
         return True
 
+    @atomic
     def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
         """Let ``dst`` own the cells of ``src`` in a range too; no data moves.
 
@@ -646,7 +813,7 @@ class KVCache:
         """
         self._check("src", src)
         self._check("dst", dst)
-        p0, p1 = self._range(p0, p1)
+        p0, p1 = position_range(p0, p1)
         if src == dst:
             return
         if self.policy == "unified":
@@ -662,23 +829,23 @@ class KVCache:
             )
         share = self.size // self.n_seq_max
         target = cells + (dst - src) * share
-        with torch.inference_mode(), self.step() as step:
-            self.cells.seq_rm(dst)
-            step.keep_rows(target)
-            self.copy_rows(cells, target)
-            self.cells.duplicate(cells, target, dst, False)
-            self.cells.follow_head(dst, src)
+        self.cells.seq_rm(dst)
+        self.keep_rows(target)
+        self.copy_rows(cells, target)
+        self.cells.duplicate(cells, target, dst, False)
+        self.cells.follow_head(dst, src)
         self._edited([dst], 0)
 
+    @atomic
     def seq_keep(self, seq: int) -> None:
         """Remove every other sequence, and what is kept."""
         self._check("seq", seq)
-        with self.step():
-            if self.prefix is not None:
-                self.prefix.clear()
-            self.cells.seq_keep(seq)
+        if self.prefix is not None:
+            self.prefix.clear()
+        self.cells.seq_keep(seq)
         self._edited([s for s in range(self.n_seq_max) if s != seq], 0)
 
+    @atomic
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
         """Add ``delta`` to the positions in a range; a cell moved below 0 is freed.
 
@@ -687,31 +854,28 @@ class KVCache:
         """
         self._check("seq", seq)
         self._require_shift()
-        p0, p1 = self._range(p0, p1)
-        if not -(2**31) < delta < 2**31:
-            raise ParameterError("delta", f"delta must lie in (-2^31, 2^31), not {delta}")
+        p0, p1 = position_range(p0, p1)
+        delta = checked_delta(delta)
         moved = [seq, *self.cells.sharers(seq, p0, p1)] if delta else []
         try:
-            with self.step():
-                if delta and p0 < p1:
-                    self._leave_kept(seq, p0)
-                self.cells.seq_add(seq, p0, p1, delta)
+            if delta and p0 < p1:
+                self._leave_kept(seq, p0)
+            self.cells.seq_add(seq, p0, p1, delta)
         except ValueError as error:
             raise ParameterError("delta", str(error)) from None
         self._edited(moved, min(p0, p0 + delta))
 
+    @atomic
     def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
         """Divide the positions in a range by ``divisor`` (1 or more), rounding down."""
         self._check("seq", seq)
         self._require_shift()
-        p0, p1 = self._range(p0, p1)
-        if not 1 <= divisor < 2**31:
-            raise ParameterError("divisor", f"divisor must lie in [1, 2^31), not {divisor}")
+        p0, p1 = position_range(p0, p1)
+        divisor = checked_divisor(divisor)
         moved = [seq, *self.cells.sharers(seq, p0, p1)] if divisor > 1 else []
-        with self.step():
-            if divisor > 1 and p0 < p1:
-                self._leave_kept(seq, p0)
-            self.cells.seq_div(seq, p0, p1, divisor)
+        if divisor > 1 and p0 < p1:
+            self._leave_kept(seq, p0)
+        self.cells.seq_div(seq, p0, p1, divisor)
         self._edited(moved, p0 // divisor)
 
     def seq_pos_min(self, seq: int) -> int:
@@ -724,38 +888,36 @@ class KVCache:
         self._check("seq", seq)
         return self.cells.seq_pos_max(seq)
 
+    @atomic
     def clear(self, data: bool = True) -> None:
         """Free every cell; with ``data`` also zero what is stored."""
-        with self.step() as step:
-            if self.prefix is not None:
-                self.prefix.clear()
-            self.cells.clear()
-            if data and step.nested:
-                step.keep_rows(np.arange(self.size))
-        self.do_defrag = False
+        if self.prefix is not None:
+            self.prefix.clear()
+        self.cells.clear()
+        self.journal.set(self, "do_defrag", False)
         self._edited(None, 0)
         if data:
+            self.journal.after_commit(self._zero_free)
+
+    def _zero_free(self) -> None:
+        """Zero what free cells store: all, unless more was done in the step that cleared them."""
+        if self.cells.used == 0:
             self.keys.zero()
             self.values.zero()
+            return
+        free = np.flatnonzero(self.cells.positions < 0)
+        for side in (self.keys, self.values):
+            for layer, device in enumerate(self.devices):
+                side.zero_cells(layer, torch.from_numpy(free).to(device))
 
     def _check(self, parameter: str, seq: int) -> None:
-        if not 0 <= seq < self.n_seq_max:
-            raise ParameterError(
-                parameter,
-                f"{parameter} must lie in [0, {self.n_seq_max}), not {seq}: create the context "
-                "with a larger n_seq_max for more sequences",
-            )
-
-    @staticmethod
-    def _range(p0: int, p1: int) -> tuple[int, int]:
-        """p0 < 0 is 0, p1 < 0 is infinity; numbers that no position reaches are as good as infinity."""
-        return min(max(p0, 0), _END), _END if p1 < 0 else min(p1, _END)
+        check_sequence(parameter, seq, self.n_seq_max)
 
     def _edited(self, seqs: Sequence[int] | None, p0: int) -> None:
         """Tell checkpoints that sequences (None: all) have changed from position ``p0`` on."""
         for mark in self._marks:
             if mark.length > p0 and (seqs is None or mark.seq in seqs):
-                mark.valid_to = min(mark.valid_to, p0)
+                self.journal.set(mark, "valid_to", min(mark.valid_to, p0))
 
     def _require_shift(self) -> None:
         if self.rotate is None:

@@ -1,8 +1,110 @@
-"""Which options of a cache are in range and go together."""
+"""What a cache is made of: its options, and which of them go together."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from aleator.core.errors import ParameterError
+from aleator.core.integers import integer_in
+from aleator.core.options import Options, option
+
+STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+"""Types that keys and values are stored in (cache/storage/types.py says how)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheOptions(Options):
+    """What a cache is made of."""
+
+    n_ctx: int = option(
+        "cells, shared by all sequences; 0: as many as the model was trained with",
+        0,
+        low=0,
+        high=2**31 - 1,
+    )
+    n_seq_max: int = option("sequence ids lie in [0, n_seq_max)", 1, low=1, high=4096)
+    n_ubatch: int = option(
+        "tokens computed at once; at most n_batch",
+        512,
+        low=1,
+        high=2**31 - 1,
+        flags=("-ub", "--ubatch-size"),
+        portable=False,
+    )
+    flash_attn: bool = option(
+        "fused attention for several tokens, which never holds the scores; values are laid out for it",
+        True,
+        flags=("-fa", "--flash-attn"),
+        valued=True,
+        portable=False,
+    )
+    type_k: str = option(
+        "type that keys are stored in",
+        "f16",
+        choices=STORAGE_TYPES,
+        flags=("-ctk", "--cache-type-k"),
+        portable=False,
+    )
+    type_v: str = option(
+        "type that values are stored in",
+        "f16",
+        choices=STORAGE_TYPES,
+        flags=("-ctv", "--cache-type-v"),
+        portable=False,
+    )
+    offload_kqv: bool = option(
+        "keep the cache on the device that computes, and do attention there; otherwise on the CPU",
+        True,
+        off_flags=("-nkvo", "--no-kv-offload"),
+        off_help="keep the cache in the host's memory",
+        portable=False,
+    )
+    v_layout: str | None = option(
+        "how values are laid out",
+        None,
+        choices=("token", "channel"),
+        portable=False,
+        shown="llama.cpp's choice: token with flash_attn and for types of blocks, else channel",
+    )
+    k_storage: str = option(
+        "raw: keys are rotated when they are read, which makes shifts exact for any type and costs time at "
+        "every token",
+        "rotated",
+        choices=("rotated", "raw"),
+        portable=False,
+    )
+    policy: str = option(
+        "unified: all sequences share one pool of cells; streams: each has an equal share",
+        "unified",
+        choices=("unified", "streams"),
+        portable=False,
+    )
+    compat: str | None = option(
+        "llama-2024: tokens of a micro-batch lie in a row, as in llama.cpp's cache of that year",
+        None,
+        choices=("llama-2024",),
+        portable=False,
+    )
+    swa_full: bool = option(
+        "window layers keep every position, so that any rewind and shift is possible; otherwise they have as "
+        "many cells as llama.cpp gives them, and use them again as it does",
+        False,
+        portable=False,
+    )
+    swa_sinks: int = option(
+        "first positions that window layers keep, and every token sees there too (attention sinks); only for "
+        "models with windows",
+        0,
+        low=0,
+        high=2**31 - 1,
+    )
+    n_rollback: int = option(
+        "tokens by which a sequence of a recurrent model can be rewound (others: any number)",
+        0,
+        low=0,
+        high=4096,
+        portable=False,
+    )
 
 
 def check_options(
@@ -21,10 +123,8 @@ def check_options(
 
     ``turns``: it can turn keys; ``keeps``: it keeps texts.
     """
-    if not 1 <= n_cells < 2**31:
-        raise ParameterError("n_ctx", f"n_ctx must lie in [1, 2^31), not {n_cells}")
-    if not 1 <= n_seq_max <= 4096:
-        raise ParameterError("n_seq_max", f"n_seq_max must lie in [1, 4096], not {n_seq_max}")
+    integer_in("n_ctx", n_cells, 1, 2**31 - 1)
+    integer_in("n_seq_max", n_seq_max, 1, 4096)
     if k_storage not in ("rotated", "raw"):
         raise ParameterError("k_storage", f"k_storage must be rotated or raw, not {k_storage!r}")
     if k_storage == "raw" and not turns:
@@ -48,5 +148,5 @@ def check_options(
         raise ParameterError(
             "n_pos_per_embd", "n_pos_per_embd=4 has neither prefix nor rotate: its cells stay"
         )
-    if pad is not None and not 1 <= pad <= 2**20:
-        raise ParameterError("pad", f"pad must lie in [1, 2^20], not {pad}")
+    if pad is not None:
+        integer_in("pad", pad, 1, 2**20)

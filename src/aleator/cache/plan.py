@@ -116,19 +116,22 @@ def make_plan(
             keep_tail=keep_tail,
         )
     ]
-    parts, order = [], []
-    with cache.step() as trial:  # taken back below
-        trial.make_room(n)
-        is_wanted = np.zeros(n, np.bool_)
-        is_wanted[wanted] = True
+    is_wanted = np.zeros(n, np.bool_)
+    is_wanted[wanted] = True
+
+    def trial() -> tuple[list[Part], list[npt.NDArray[np.int64]]]:
+        parts, order = [], []
+        cache.make_room(n)
         for members in tokens:
             index = np.array(members, np.int64)
-            slots = trial.find(
+            slots = cache.find(
                 positions[index], owners[index], None if extras is None else extras[index]
             )
             parts.append(Part(_as_slice(index), slots, np.flatnonzero(is_wanted[index])))
             order.append(index[is_wanted[index]])
-        trial.cancel()
+        return parts, order
+
+    parts, order = cache.journal.attempt(trial)  # nothing of it stays
     flat = np.concatenate(order)
     rows = None if bool((flat[1:] > flat[:-1]).all()) else np.argsort(flat)
     return Plan(positions, seqs, owners, tuple(parts), version, rows, causal, sections, extras)

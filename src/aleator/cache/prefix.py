@@ -13,7 +13,6 @@ block was not used for the longest time first; what is pinned stays.
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -21,12 +20,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from aleator.cache.journal import Journal, atomic
 from aleator.core.errors import ParameterError
+from aleator.core.integers import integer_in, token_ids
 
 Tokens = npt.NDArray[np.int32]
 
 REMEMBERED_EVICTIONS = 4096
-"""Digests of evicted blocks that are remembered, to say why a text was not found."""
+"""Digests of evicted blocks that are remembered at least, to say why a text was not found."""
 
 
 class Owners(Protocol):
@@ -65,8 +66,7 @@ class PrefixConfig:
             ("spacing", self.spacing, 1, 2**20),
             ("bytes", self.bytes, 0, 2**40),
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise ParameterError(name, f"{name} must lie in [{low}, {high}], not {value!r}")
+            integer_in(name, value, low, high)
 
 
 @dataclass(eq=False)
@@ -78,7 +78,7 @@ class Text:
     tokens: Tokens
     digests: list[bytes]  # of its full blocks
     used: list[int]  # of every block, the last of which may be shorter
-    pins: list[int] = field(default_factory=list)  # leading tokens that must stay
+    pins: tuple[int, ...] = ()  # leading tokens that must stay
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,7 @@ class PrefixIndex:
 
     Args:
         config: block size and number of texts.
+        journal: what the index's changes are recorded in, with those of the cells.
         owners: the cells.
         first: number of the first of ``config.texts`` sequences that keep texts.
         serves: ``serves(seq, n)`` is how many of the first ``n`` tokens of the text that ``seq`` keeps can be
@@ -116,18 +117,19 @@ class PrefixIndex:
     def __init__(
         self,
         config: PrefixConfig,
+        journal: Journal,
         owners: Owners,
         first: int,
         serves: Callable[[int, int], int] | None = None,
     ) -> None:
-        self.config = config
+        self.config, self.journal = config, journal
         self._owners, self._serves = owners, serves
-        self._free = list(range(first + config.texts - 1, first - 1, -1))
+        self._numbers = range(first, first + config.texts)
+        # Values are replaced, not changed, so that the journal can put the old ones back.
         self._texts: dict[int, Text] = {}
-        self._by_digest: dict[bytes, dict[int, Text]] = {}
-        self._evicted: OrderedDict[bytes, None] = OrderedDict()
+        self._by_digest: dict[bytes, tuple[Text, ...]] = {}
+        self._evicted: dict[bytes, int] = {}  # and when
         self._clock = 0
-        self._log: list[tuple[Text, Tokens, list[bytes], list[int]]] | None = None
 
     def __len__(self) -> int:
         """How many texts are kept."""
@@ -136,6 +138,7 @@ class PrefixIndex:
     def __iter__(self) -> Iterator[Text]:
         return iter(self._texts.values())
 
+    @atomic
     def match(self, tokens: Sequence[int] | Tokens, namespace: str = "") -> Match:
         """Find the longest kept beginning of ``tokens``; nothing is computed or changed but its age.
 
@@ -144,7 +147,7 @@ class PrefixIndex:
             namespace: texts of another namespace are never found.
 
         """
-        wanted = _as_tokens(tokens)
+        wanted = checked_text(tokens, namespace)
         limit = len(wanted) - 1
         if limit <= 0:
             return Match(0, 0, ("the only token is always computed",), namespace)
@@ -154,7 +157,7 @@ class PrefixIndex:
         while depth < len(digests) and digests[depth] in self._by_digest:
             depth += 1
         candidates = (
-            list(self._by_digest[digests[depth - 1]].values())
+            list(self._by_digest[digests[depth - 1]])
             if depth and self._serves is None
             else [t for t in self._texts.values() if t.namespace == namespace]
         )
@@ -183,6 +186,7 @@ class PrefixIndex:
             and len(text.tokens) >= match.length
         )
 
+    @atomic
     def keep(self, seq: int, tokens: Sequence[int] | Tokens, namespace: str = "") -> bool:
         """Keep the text that sequence ``seq`` holds at positions 0, 1, ...
 
@@ -192,7 +196,7 @@ class PrefixIndex:
             Whether it is kept: not if all texts are pinned.
 
         """
-        kept = _as_tokens(tokens).copy()
+        kept = checked_text(tokens, namespace)
         if len(kept) == 0:
             return False
         digests = list(_digests(kept, self.config.block, namespace))
@@ -207,7 +211,7 @@ class PrefixIndex:
                     covered.append(text)
         for text in covered:
             self._forget(text, 0)
-        if not self._free:
+        if len(self._texts) == self.config.texts:
             oldest = min(
                 (t for t in self._texts.values() if not t.pins),
                 key=lambda t: max(t.used),
@@ -216,28 +220,33 @@ class PrefixIndex:
             if oldest is None:
                 return False
             self._forget(oldest, 0)
-        self._clock += 1
+        clock = self._tick()
+        number = next(n for n in self._numbers if n not in self._texts)
         blocks = -(-len(kept) // self.config.block)
-        text = Text(self._free.pop(), namespace, kept, digests, [self._clock] * blocks)
-        self._owners.seq_cp(seq, text.seq, 0, len(kept))
-        self._texts[text.seq] = text
+        text = Text(number, namespace, kept, digests, [clock] * blocks)
+        self._owners.seq_cp(seq, number, 0, len(kept))
+        self.journal.set(self, "_texts", {**self._texts, number: text})
         for digest in digests:
-            self._by_digest.setdefault(digest, {})[text.seq] = text
-            self._evicted.pop(digest, None)
+            self.journal.put(self._by_digest, digest, (*self._by_digest.get(digest, ()), text))
+            self.journal.drop(self._evicted, digest)
         return True
 
+    @atomic
     def pin(self, match: Match) -> None:
         """Keep what was found from being evicted until :meth:`unpin`."""
         if match.text is None or not self.holds(match):
             raise ParameterError("match", "the match holds nothing any more: match again")
-        match.text.pins.append(match.length)
+        self.journal.set(match.text, "pins", (*match.text.pins, match.length))
 
+    @atomic
     def unpin(self, match: Match) -> None:
         """Take one :meth:`pin` of the same length back."""
         if match.text is None or match.length not in match.text.pins:
             raise ParameterError("match", f"no pin of {match.length} tokens is held on the text")
-        match.text.pins.remove(match.length)
+        at = match.text.pins.index(match.length)
+        self.journal.set(match.text, "pins", match.text.pins[:at] + match.text.pins[at + 1 :])
 
+    @atomic
     def evict_block(self) -> bool:
         """Give up the last block of the text whose last block was unused for longest.
 
@@ -257,69 +266,60 @@ class PrefixIndex:
         self._forget(oldest, (len(oldest.used) - 1) * block)
         return True
 
+    @atomic
     def shorten(self, seq: int, length: int) -> None:
         """Forget all but the first ``length`` tokens of the text that sequence ``seq`` keeps."""
         text = self._texts.get(seq)
         if text is not None and length < len(text.tokens):
             self._forget(text, length)
 
+    @atomic
     def clear(self) -> None:
         """Forget every text, pinned ones too."""
         for text in list(self._texts.values()):
-            text.pins.clear()
+            self.journal.set(text, "pins", ())
             self._forget(text, 0)
-
-    # A step that fails takes back what was evicted for it; the cells have a journal of their own.
-
-    def begin(self) -> None:
-        """From here on evictions can be taken back with :meth:`rollback`."""
-        self._log = []
-
-    def commit(self) -> None:
-        """Make the evictions since :meth:`begin` final."""
-        self._log = None
-
-    def rollback(self) -> None:
-        """Take the evictions since :meth:`begin` back; the cells' own journal restores the cells."""
-        log, self._log = self._log or [], None
-        for text, tokens, digests, used in reversed(log):
-            text.tokens, text.digests, text.used = tokens, digests, used
-            if text.seq not in self._texts:
-                self._free.remove(text.seq)
-                self._texts[text.seq] = text
-            for digest in digests:
-                self._by_digest.setdefault(digest, {})[text.seq] = text
 
     def _forget(self, text: Text, length: int) -> None:
         """Shorten a text to ``length`` tokens; without any it is gone."""
-        if self._log is not None:
-            self._log.append((text, text.tokens, text.digests, text.used))
-        block = self.config.block
+        journal, block = self.journal, self.config.block
         for digest in text.digests[length // block :]:
-            holders = self._by_digest[digest]
-            del holders[text.seq]
-            if not holders:
-                del self._by_digest[digest]
-                self._evicted[digest] = None
-        while len(self._evicted) > REMEMBERED_EVICTIONS:
-            self._evicted.popitem(last=False)
+            holders = tuple(t for t in self._by_digest[digest] if t is not text)
+            if holders:
+                journal.put(self._by_digest, digest, holders)
+            else:
+                journal.drop(self._by_digest, digest)
+                self._remember(digest)
         self._owners.seq_rm(text.seq, length, -1)
-        text.tokens = text.tokens[:length]
-        text.digests = text.digests[: length // block]
-        text.used = text.used[: -(-length // block)]
+        journal.set(text, "tokens", text.tokens[:length])
+        journal.set(text, "digests", text.digests[: length // block])
+        journal.set(text, "used", text.used[: -(-length // block)])
         if length == 0:
-            del self._texts[text.seq]
-            self._free.append(text.seq)
+            left = {number: t for number, t in self._texts.items() if t is not text}
+            journal.set(self, "_texts", left)
+
+    def _remember(self, digest: bytes) -> None:
+        """Note that a block was evicted; of many, the latest are remembered."""
+        self.journal.put(self._evicted, digest, self._tick())
+        if len(self._evicted) > 2 * REMEMBERED_EVICTIONS:
+            latest = sorted(self._evicted.items(), key=lambda each: each[1])
+            self.journal.set(self, "_evicted", dict(latest[-REMEMBERED_EVICTIONS:]))
+
+    def _tick(self) -> int:
+        """The next moment."""
+        self.journal.set(self, "_clock", self._clock + 1)
+        return self._clock
 
     def _touch(self, text: Text, length: int) -> None:
         """Note the use of a text's beginning, in every text that has it too."""
-        self._clock += 1
-        block = self.config.block
-        blocks = -(-length // block)
-        text.used[:blocks] = [self._clock] * blocks
+        clock = self._tick()
+        blocks = -(-length // self.config.block)
+        used = {text: [clock] * blocks + text.used[blocks:]}
         for i, digest in enumerate(text.digests[:blocks]):
-            for other in self._by_digest[digest].values():
-                other.used[i] = self._clock
+            for other in self._by_digest[digest]:
+                used.setdefault(other, list(other.used))[i] = clock
+        for each, moments in used.items():
+            self.journal.set(each, "used", moments)
 
     def _why_nothing(self, digests: list[bytes], namespace: str) -> str:
         if digests and digests[0] in self._evicted:
@@ -343,13 +343,17 @@ class PrefixIndex:
         return (f"token {length} is {wanted[length]} and in the kept text {text.tokens[length]}",)
 
 
-def _as_tokens(tokens: Sequence[int] | Tokens) -> Tokens:
-    array = np.asarray(tokens)
-    if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
-        raise ParameterError("tokens", "tokens must be a list of token ids")
-    if len(array) and not (array.min() >= 0 and array.max() < 2**31):
-        raise ParameterError("tokens", "token ids must lie in [0, 2^31)")
-    return array.astype(np.int32)
+def require_config(prefix: object) -> None:
+    """Raise ParameterError unless ``prefix`` is a PrefixConfig, or None."""
+    if not (prefix is None or isinstance(prefix, PrefixConfig)):
+        raise ParameterError("prefix", f"prefix must be a PrefixConfig or None, not {prefix!r}")
+
+
+def checked_text(tokens: Sequence[int] | Tokens, namespace: object) -> Tokens:
+    """Return a text's tokens, int32 [n]; ParameterError unless they are ids, and the namespace a str."""
+    if not isinstance(namespace, str):
+        raise ParameterError("namespace", f"namespace must be a str, not {namespace!r}")
+    return token_ids(tokens)
 
 
 def _digests(tokens: Tokens, block: int, namespace: str) -> Iterator[bytes]:

@@ -9,21 +9,35 @@ the old rows where they were.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet, ref
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from aleator._native import States
+from aleator.cache.arguments import (
+    END,
+    Uncopyable,
+    check_sequence,
+    check_sequence_or_all,
+    checked_delta,
+    checked_divisor,
+    position_range,
+)
 from aleator.cache.batch_rules import Tokens, checked_positions, owner_bits
+from aleator.cache.devices import checked_device
 from aleator.cache.formats.source import require_format
+from aleator.cache.journal import Journal, atomic
 from aleator.cache.kept_states import KeptStates, kept_rows
-from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex
-from aleator.cache.recurrent_step import RecurrentPlan, RecurrentStep
+from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex, checked_text, require_config
+from aleator.cache.recurrent_step import Placement, RecurrentBatch, RecurrentPlan, RecurrentStep
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, InvalidBatch, ParameterError
+from aleator.core.integers import integer_in
 
 if TYPE_CHECKING:
     from aleator.cache.recurrent_sequence import RecurrentSequence
@@ -33,7 +47,6 @@ log = logging.getLogger(__name__)
 
 History = tuple[tuple[int, int], ...]
 """(row, position) of a sequence's states, oldest first."""
-END = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,7 @@ class RecurrentCheckpoint:
         return sum(t.nbytes for t in self.conv + self.ssm)
 
 
-class RecurrentCache:
+class RecurrentCache(Uncopyable):
     """States of up to ``n_seq_max`` sequences, with the verbs of :class:`KVCache` but for those of cells.
 
     What is of cells is not there: ``find_slot``, ``update``, ``defrag``, ``unshare``, ``head``, ``n``,
@@ -80,7 +93,6 @@ class RecurrentCache:
 
     Attributes:
         kept: the states of kept texts; None without ``prefix``.
-        states: per sequence (row, position) of its states, oldest first; to change with :meth:`change` only.
 
     Args:
         layers: what each layer keeps.
@@ -104,40 +116,34 @@ class RecurrentCache:
         architecture: str = "",
         n_layers: int | None = None,
     ) -> None:
-        for name, value, low in (("n_seq_max", n_seq_max, 1), ("rollback", rollback, 0)):
-            if not isinstance(value, int) or not low <= value <= 4096:
-                raise ParameterError(
-                    name, f"{name} must be an integer in [{low}, 4096], not {value!r}"
-                )
-        self.device = torch.device(device)
+        require_config(prefix)
+        n_seq_max = integer_in("n_seq_max", n_seq_max, 1, 4096)
+        rollback = integer_in("rollback", rollback, 0, 4096)
+        self.device = checked_device("device", device)
         self.n_seq_max, self.rollback = n_seq_max, rollback
         own, kept, row = _rows(layers, n_seq_max, rollback, prefix)
-        self.n_rows, needed = own + kept, (own + kept) * row
+        n_rows, needed = own + kept, (own + kept) * row
         self.architecture = architecture
         self.n_layers = len(layers) if n_layers is None else n_layers
+        self.journal, self.rows = Journal(), States(n_rows)
+        self.journal.enlist(self.rows)
         self.kept = KeptStates(self, prefix, kept) if prefix else None
         try:
-            self.conv = [
-                torch.zeros(self.n_rows, s.channels, s.conv, device=self.device) for s in layers
-            ]
-            self.ssm = [
-                torch.zeros(self.n_rows, s.channels, s.state, device=self.device) for s in layers
-            ]
+            with torch.inference_mode(False):  # they are written in and outside of that mode
+                self.conv = [
+                    torch.zeros(n_rows, s.channels, s.conv, device=self.device) for s in layers
+                ]
+                self.ssm = [
+                    torch.zeros(n_rows, s.channels, s.state, device=self.device) for s in layers
+                ]
         except (RuntimeError, MemoryError) as error:
             raise ParameterError(
                 "n_seq_max",
                 f"the recurrent states do not fit: {n_seq_max} sequences with rollback {rollback} need "
                 f"{needed / 2**20:,.0f} MiB on {self.device}; use fewer sequences or a smaller n_rollback",
             ) from error
-        self.states: dict[int, History] = {}
-        self._holders = [0] * self.n_rows  # how many histories hold the row, a step's old ones too
-        self._free = dict.fromkeys(range(self.n_rows - 1, -1, -1))  # the next one last
-        # Of each step under way, innermost last: what the sequences that it changed held before.
-        self.before: list[dict[int, History]] = []
-        self.version = 0  # changes with every change
         self._handles: dict[int, ref[Any]] = {}
         self._marks: WeakSet[Checkpoint] = WeakSet()
-        self._wipe = False  # zero the free rows when the step under way ends
         log.info(
             "recurrent states: %d sequences, %d layers, %s: %.2f MiB",
             n_seq_max,
@@ -167,9 +173,31 @@ class RecurrentCache:
         return self.kept.index if self.kept is not None else None
 
     @property
-    def in_step(self) -> bool:
-        """Whether a step is under way."""
-        return bool(self.before)
+    def states(self) -> dict[int, History]:
+        """Per sequence that is not empty (row, position) of its states, oldest first; a copy."""
+        return self.rows.book()
+
+    @property
+    def n_rows(self) -> int:
+        """Rows, free ones included."""
+        return self.rows.n_rows
+
+    @property
+    def version(self) -> int:
+        """Changes with every change."""
+        return self.rows.version
+
+    @property
+    def current_step(self) -> object | None:
+        """The innermost block ``with cache.step()`` that is under way; None: there is none."""
+        return self.journal.current
+
+    def join(self, journal: Journal) -> None:
+        """Become part of a cache: record changes with its others."""
+        journal.enlist(self.rows)
+        self.journal = journal
+        if self.kept is not None:
+            self.kept.index.journal = journal
 
     @property
     def cells(self) -> RecurrentCache:
@@ -178,6 +206,9 @@ class RecurrentCache:
 
     do_defrag = False
     """Whether holes are to be filled: there are none."""
+
+    def defrag_if_asked(self) -> None:
+        """Nothing: there are no holes."""
 
     @property
     def n_streams(self) -> int:
@@ -202,7 +233,27 @@ class RecurrentCache:
     @property
     def used(self) -> int:
         """How many sequences are held."""
-        return sum(seq < self.n_seq_max for seq in self.states)
+        return sum(self.rows.newest(seq) is not None for seq in range(self.n_seq_max))
+
+    @property
+    def recurrent(self) -> RecurrentCache:
+        """The pool of recurrent states: this."""
+        return self
+
+    @property
+    def bytes_k(self) -> int:
+        """Bytes allocated for the convolutions' values, which take the place of keys."""
+        return sum(t.nbytes for t in self.conv)
+
+    @property
+    def bytes_v(self) -> int:
+        """Bytes allocated for the states, which take the place of values."""
+        return sum(t.nbytes for t in self.ssm)
+
+    @property
+    def total_size(self) -> int:
+        """Bytes allocated for what layers store: :attr:`bytes_k` and :attr:`bytes_v`."""
+        return self.bytes_k + self.bytes_v
 
     def addresses(self) -> list[int]:
         """Where each layer's convolution and then its state begin in memory.
@@ -250,6 +301,7 @@ class RecurrentCache:
         parts = tuple(slice(at, min(at + size, n)) for at in range(0, n, size))
         return RecurrentPlan(positions, owners, wanted, parts, self.version)
 
+    @atomic
     def sequence(self, id: int | None = None) -> RecurrentSequence:
         """A handle on a sequence; see :class:`RecurrentSequence`.
 
@@ -267,7 +319,11 @@ class RecurrentCache:
             return handle is not None and handle() is not None
 
         if id is None:
-            ids = (s for s in range(self.n_seq_max) if s not in self.states and not has_handle(s))
+            ids = (
+                s
+                for s in range(self.n_seq_max)
+                if self.rows.newest(s) is None and not has_handle(s)
+            )
             id = next(ids, None)
             if id is None:
                 raise CacheFull(
@@ -280,48 +336,69 @@ class RecurrentCache:
         if has_handle(id):
             raise CacheError(f"sequence {id} has a handle already: use that, or close it")
         made = RecurrentSequence(self, id)
-        self._handles[id] = ref(made)
+        self.journal.put(self._handles, id, ref(made))
         return made
 
     def history(self, seq: int) -> History:
         """(row, position) of the states that are held of a sequence, oldest first."""
         self._check("seq", seq)
-        return self.states.get(seq, ())
+        return self.rows.history(seq)
+
+    def history_of(self, number: int) -> History:
+        """The same of any number, those of kept texts included."""
+        return self.rows.history(number)
 
     def step(self, plan: RecurrentPlan | None = None) -> RecurrentStep:
         """A block that changes the states, and changes nothing if it raises."""
         return RecurrentStep(self, plan)
 
+    def prepare(self, plan: RecurrentPlan) -> None:
+        """Raise CacheError if a plan is void."""
+        if plan.version != self.version:
+            raise CacheError("the cache has changed since the plan was made: plan again")
+
+    def carried_out(self, plan: RecurrentPlan) -> Iterator[RecurrentBatch]:
+        """The micro-batches of a plan, each placed when it is asked for."""
+        for part in plan.parts:
+            low, high = np.searchsorted(plan.wanted, (part.start, part.stop))
+            wanted = plan.wanted[low:high] - part.start
+            positions = plan.positions[part]
+            runs = Placement(self).runs(positions, plan.owners[part])
+            yield RecurrentBatch(self, runs, positions, part, wanted)
+
+    def place(
+        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
+    ) -> RecurrentBatch:
+        """Within a frame, give T tokens rows to start from and rows to leave their states in.
+
+        ``owners`` [T, words]: the sequences of each token, as bits.
+        """
+        return RecurrentBatch(self, Placement(self).runs(positions, owners), positions)
+
     def check(self) -> None:
-        """Raise AssertionError if the bookkeeping contradicts itself."""
-        holders = [0] * self.n_rows
-        for history in [
-            *self.states.values(),
-            *(old for before in self.before for old in before.values()),
-        ]:
-            for row, _ in history:
-                holders[row] += 1
-        free = {row for row, count in enumerate(holders) if count == 0}
-        if holders != self._holders or free != set(self._free) or len(free) != len(self._free):
-            raise AssertionError("rows are lost or held twice")
+        """Raise AssertionError or RuntimeError if the bookkeeping contradicts itself."""
+        self.rows.check()
         for seq, history in self.states.items():
             if not history or (seq < self.n_seq_max and len(history) > self.rollback + 1):
                 raise AssertionError("a history is empty or too long")
-            if any(a[1] >= b[1] for a, b in pairwise(history)):
+            if history[0][1] < 0 or any(a[1] >= b[1] for a, b in pairwise(history)):
                 raise AssertionError("a history is not in order")
 
     # Kept texts; see aleator.cache.prefix and aleator.cache.kept_states
 
+    @atomic
     def match(self, tokens: Sequence[int], namespace: str = "") -> Match:
         """Find the longest beginning of ``tokens`` after which a state is kept, and why it is not longer."""
+        text = checked_text(tokens, namespace)
         if self.prefix is None:
             return Match(0, 0, ("this cache keeps no texts: create it with prefix",), namespace)
-        return self.prefix.match(tokens, namespace)
+        return self.prefix.match(text, namespace)
 
+    @atomic
     def adopt(self, seq: int, match: Match) -> None:
         """Let an empty sequence continue from what was found."""
         self._check("seq", seq)
-        if seq in self.states:
+        if self.rows.newest(seq) is not None:
             raise CacheError(f"sequence {seq} is not empty: remove it with seq_rm first")
         if match.length == 0:
             return
@@ -331,12 +408,14 @@ class RecurrentCache:
             raise CacheError("the state that was matched is not kept any more: match again")
         self.kept.adopt(match.text.seq, seq, match.length)
 
+    @atomic
     def reuse(self, seq: int, tokens: Sequence[int], namespace: str = "") -> int:
         """:meth:`match` and :meth:`adopt`; returns how many tokens need not be computed."""
         match = self.match(tokens, namespace)
         self.adopt(seq, match)
         return match.length
 
+    @atomic
     def keep(self, seq: int, tokens: Sequence[int], namespace: str = "") -> bool:
         """Keep the states that the sequence holds of a text, for later texts that begin like it.
 
@@ -350,11 +429,10 @@ class RecurrentCache:
 
         """
         self._check("seq", seq)
-        if self.kept is None or len(tokens) == 0 or not self.kept.can_keep(seq, len(tokens)):
+        text = checked_text(tokens, namespace)
+        if self.kept is None or len(text) == 0 or not self.kept.can_keep(seq, len(text)):
             return False
-        done = self.kept.index.keep(seq, tokens, namespace)
-        self.kept.trim()
-        return done
+        return self.kept.index.keep(seq, text, namespace)
 
     # State; see aleator.cache.formats
 
@@ -370,6 +448,7 @@ class RecurrentCache:
         """Whether a sequence is at position ``n`` - 1."""
         return self.seq_pos_max(seq) == n - 1
 
+    @atomic
     def state_write(self, seq: int = -1, *, format: str = "llama", partial: bool = False) -> bytes:
         """As :meth:`KVCache.state_write`: the newest state of everything (-1) or of one sequence.
 
@@ -378,10 +457,10 @@ class RecurrentCache:
         from aleator.cache.formats import llama
 
         require_format(format)
-        if seq != -1:
-            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.write(cast(Any, self), seq)
 
+    @atomic
     def state_read(
         self,
         blob: bytes | memoryview,
@@ -394,10 +473,10 @@ class RecurrentCache:
         from aleator.cache.formats import llama
 
         require_format(format)
-        if seq != -1:
-            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.read(cast(Any, self), blob, seq)
 
+    @atomic
     def session_write(
         self, tokens: Sequence[int], seq: int = -1, *, format: str = "llama"
     ) -> bytes:
@@ -405,10 +484,10 @@ class RecurrentCache:
         from aleator.cache.formats import llama
 
         require_format(format)
-        if seq != -1:
-            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.write_session(cast(Any, self), tokens, seq)
 
+    @atomic
     def session_read(
         self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
     ) -> list[int]:
@@ -416,12 +495,12 @@ class RecurrentCache:
         from aleator.cache.formats import llama
 
         require_format(format)
-        if seq != -1:
-            self._check("seq", seq)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
         return llama.read_session(cast(Any, self), data, seq)[0]
 
     # llama.cpp's verbs
 
+    @atomic
     def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
         """Remove positions [p0, p1) of a sequence (seq -1: of every sequence); True.
 
@@ -429,13 +508,11 @@ class RecurrentCache:
             CannotRewind: the state before ``p0`` is not held any more; names the oldest legal position.
 
         """
-        if seq != -1:
-            self._check("seq", seq)
-        p0, p1 = _range(p0, p1)
+        check_sequence_or_all("seq", seq, self.n_seq_max)
+        p0, p1 = position_range(p0, p1)
         changes: dict[int, History] = {}
-        numbered = [each for each in self.states if each < self.n_seq_max]
-        for each in [seq] if seq != -1 else numbered:
-            history = self.states.get(each, ())
+        for each in [seq] if seq != -1 else range(self.n_seq_max):
+            history = self.rows.history(each)
             if history and p0 <= history[-1][1] < p1:
                 changes[each] = self._rewound(each, history, p0)
                 if self.kept is not None:
@@ -447,9 +524,10 @@ class RecurrentCache:
     def oldest_rewind(self, seq: int) -> int:
         """The lowest position, but 0, from which ``seq_rm(seq, position, -1)`` is exact."""
         self._check("seq", seq)
-        history = self.states.get(seq, ())
+        history = self.rows.history(seq)
         return history[0][1] + 1 if history else 0
 
+    @atomic
     def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
         """Let ``dst`` continue from the state of ``src``, instead of its own; no data moves.
 
@@ -459,8 +537,8 @@ class RecurrentCache:
         """
         self._check("src", src)
         self._check("dst", dst)
-        p0, p1 = _range(p0, p1)
-        history = self.states.get(src, ())
+        p0, p1 = position_range(p0, p1)
+        history = self.rows.history(src)
         if history and (p0 > 0 or p1 <= history[-1][1]):
             raise ParameterError(
                 "p1" if p0 == 0 else "p0",
@@ -470,6 +548,7 @@ class RecurrentCache:
         if src != dst:
             self.change({dst: history} | self._at_boundaries(dst, src))
 
+    @atomic
     def seq_keep(self, seq: int) -> None:
         """Remove every other sequence."""
         self._check("seq", seq)
@@ -478,16 +557,16 @@ class RecurrentCache:
         own = (seq, self.kept.number(seq) if self.kept is not None else seq)
         self.change({each: () for each in self.states if each not in own})
 
+    @atomic
     def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
         """Add ``delta`` to the newest position if it is in the range, for all that share the state."""
-        if not -(2**31) < delta < 2**31:
-            raise ParameterError("delta", f"delta must lie in (-2^31, 2^31), not {delta}")
+        delta = checked_delta(delta)
         self._relabel("delta", seq, p0, p1, lambda position: position + delta)
 
+    @atomic
     def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
         """Divide the newest position if it is in the range by ``divisor`` (1 or more), rounding down."""
-        if not 1 <= divisor < 2**31:
-            raise ParameterError("divisor", f"divisor must lie in [1, 2^31), not {divisor}")
+        divisor = checked_divisor(divisor)
         self._relabel("divisor", seq, p0, p1, lambda position: position // divisor)
 
     def seq_pos_min(self, seq: int) -> int:
@@ -497,23 +576,29 @@ class RecurrentCache:
     def seq_pos_max(self, seq: int) -> int:
         """The sequence's newest position, or -1 if it is empty."""
         self._check("seq", seq)
-        history = self.states.get(seq, ())
-        return history[-1][1] if history else -1
+        newest = self.rows.newest(seq)
+        return newest[1] if newest else -1
 
+    @atomic
     def clear(self, data: bool = True) -> None:
         """Drop every sequence; with ``data`` also zero what is stored, when the outermost step ends."""
-        with self.step():
-            if self.prefix is not None:
-                self.prefix.clear()
-            self.change(dict.fromkeys(self.states, ()))
-            self._wipe |= data
+        if self.prefix is not None:
+            self.prefix.clear()
+        self.change(dict.fromkeys(self.states, ()))
+        if data:
+            self.journal.after_commit(self._zero_free)
+
+    def _zero_free(self) -> None:
+        rows = torch.tensor(self.rows.free_rows(self.n_rows), device=self.device)
+        for t in self.conv + self.ssm:
+            t.index_fill_(0, rows, 0)
 
     # Checkpoints
 
     def checkpoint(self, seq: int) -> RecurrentCheckpoint:
         """A copy of the sequence's state; ParameterError if it is empty."""
         self._check("seq", seq)
-        history = self.states.get(seq, ())
+        history = self.rows.history(seq)
         if not history:
             raise ParameterError("seq", f"sequence {seq} is empty: there is no state to keep")
         row, position = history[-1]
@@ -523,6 +608,7 @@ class RecurrentCache:
             tuple(t[row].clone() for t in self.ssm),
         )
 
+    @atomic
     def restore(self, seq: int, checkpoint: RecurrentCheckpoint) -> None:
         """Let the sequence continue from a checkpoint, of this cache or one of equal layers."""
         self._check("seq", seq)
@@ -534,6 +620,7 @@ class RecurrentCache:
             raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
         self.put((seq,), checkpoint.position, checkpoint.conv, checkpoint.ssm)
 
+    @atomic
     def put(
         self,
         seqs: Sequence[int],
@@ -542,7 +629,7 @@ class RecurrentCache:
         ssm: Sequence[torch.Tensor],
     ) -> None:
         """Let sequences share a state that is given: per layer [channels, conv] and [channels, state]."""
-        if not self._free:  # a step that has changed everything; its old rows are kept
+        if not self.rows.free_rows(1):  # a step that has changed everything; its old rows are kept
             self.change(dict.fromkeys(seqs, ()))
         (row,) = self.free_rows(1)
         for tensors, values in ((self.conv, conv), (self.ssm, ssm)):
@@ -557,17 +644,16 @@ class RecurrentCache:
 
     def newest(self, seq: int) -> tuple[int, int] | None:
         """(row, position) of the state that a sequence continues from; None if it is empty."""
-        history = self.states.get(seq, ())
-        return history[-1] if history else None
+        return self.rows.newest(seq)
 
     def newest_row(self, seq: int) -> int:
         """The row that a sequence continues from, or -1."""
-        history = self.states.get(seq, ())
-        return history[-1][0] if history else -1
+        newest = self.rows.newest(seq)
+        return newest[0] if newest else -1
 
     def _rewound(self, seq: int, history: History, p0: int) -> History:
         kept = history
-        while kept and kept[-1][1] >= p0:
+        while kept and (kept[-1][1] >= p0 or p0 == 0):
             kept = kept[:-1]
         if not kept and p0 > 0:
             oldest = history[0][1] + 1
@@ -588,26 +674,34 @@ class RecurrentCache:
             CacheFull: there is no memory for them.
 
         """
-        if len(self._free) < n:
-            self._grow(n - len(self._free))
-        return list(islice(reversed(self._free), n))
+        rows = self.rows.free_rows(n)
+        if len(rows) < n:
+            self._grow(n - len(rows), len(rows))
+            rows = self.rows.free_rows(n)
+        return rows
 
-    def _grow(self, n: int) -> None:
-        grown: list[list[torch.Tensor]] = []
+    def _grow(self, n: int, free: int) -> None:
+        size = self.n_rows + n
         try:
             with torch.inference_mode(False):
-                for side in (self.conv, self.ssm):
-                    grown.append([torch.cat((t, t.new_zeros(n, *t.shape[1:]))) for t in side])
+                # Of what an interrupt left half done, some have their rows already.
+                grown = [
+                    [
+                        t
+                        if len(t) >= size
+                        else torch.cat((t, t.new_zeros(size - len(t), *t.shape[1:])))
+                        for t in side
+                    ]
+                    for side in (self.conv, self.ssm)
+                ]
         except (RuntimeError, MemoryError) as error:
             message = (
                 f"no memory for {n} more recurrent states, which a step within a step needs: end the "
                 "outer step first, or create the context with a smaller n_rollback or n_seq_max"
             )
-            raise CacheFull(n, len(self._free), message=message) from error
+            raise CacheFull(n, free, message=message) from error
         self.conv[:], self.ssm[:] = grown  # in place: micro-batches have the lists
-        self._holders += [0] * n
-        self._free |= dict.fromkeys(range(self.n_rows, self.n_rows + n))
-        self.n_rows += n
+        self.rows.grow(n)
 
     def _at_boundaries(self, seq: int, like: int | None = None) -> dict[int, History]:
         """The change that gives a sequence the kept states at boundaries of another's text, or none."""
@@ -615,6 +709,7 @@ class RecurrentCache:
             return {}
         return {self.kept.number(seq): () if like is None else self.kept.of(like)}
 
+    @atomic
     def relabel(self, seq: int, p0: int, p1: int, delta: int) -> None:
         """``seq_add`` for one sequence alone, whoever shares its state."""
         self._relabel("delta", seq, p0, p1, lambda position: position + delta, alone=True)
@@ -629,13 +724,14 @@ class RecurrentCache:
         alone: bool = False,
     ) -> None:
         self._check("seq", seq)
-        p0, p1 = _range(p0, p1)
+        p0, p1 = position_range(p0, p1)
         row = self.newest_row(seq)
         if row < 0 or not p0 <= self.seq_pos_max(seq) < p1:
             return
         changes: dict[int, History] = {}
-        for each, history in self.states.items():
-            if history[-1][0] != row or each >= self.n_seq_max or (alone and each != seq):
+        for each in [seq] if alone else range(self.n_seq_max):
+            history = self.rows.history(each)
+            if not history or history[-1][0] != row:
                 continue
             if not 0 <= move(history[-1][1]) < END:
                 raise ParameterError(
@@ -644,70 +740,23 @@ class RecurrentCache:
                     f"{move(history[-1][1])}; it must lie in [0, 2^31 - 1)",
                 )
             moved: list[tuple[int, int]] = []
-            for held, position in reversed(history):  # older states whose position stays below
-                if p0 <= position < p1 and (not moved or move(position) < moved[-1][1]):
-                    moved.append((held, move(position)))
-                else:
+            for held, position in reversed(
+                history
+            ):  # older states whose position stays below, and not below 0
+                to = move(position)
+                if not (p0 <= position < p1 and to >= 0 and (not moved or to < moved[-1][1])):
                     break
+                moved.append((held, to))
             changes[each] = tuple(reversed(moved))
             changes |= self._at_boundaries(each)
         self.change(changes)
 
     def change(self, changes: dict[int, History]) -> None:
-        """Replace histories; inside a step the old ones are kept until it ends."""
-        for seq, new in changes.items():
-            old = self.states.get(seq, ())
-            for row, _ in new:
-                if self._holders[row] == 0:
-                    del self._free[row]
-                self._holders[row] += 1
-            if new:
-                self.states[seq] = new
-            else:
-                self.states.pop(seq, None)
-            if self.before and seq not in self.before[-1]:
-                self.before[-1][seq] = old
-            else:
-                self._drop(old)
-        self.version += bool(changes)
-
-    def _drop(self, history: History) -> None:
-        for row, _ in history:
-            self._holders[row] -= 1
-            if self._holders[row] == 0:
-                self._free[row] = None
-
-    def begin(self) -> None:
-        """From here on changes can be taken back; may stand within one another."""
-        self.before.append({})
-
-    def end(self, keep: bool) -> None:
-        """Keep what has changed since the last :meth:`begin`, or take it back."""
-        before = self.before.pop()
-        outer = self.before[-1] if self.before else None
-        for seq, old in before.items():
-            if not keep:
-                self._drop(self.states.pop(seq, ()))
-                if old:
-                    self.states[seq] = old
-                self.version += 1
-            elif outer is not None and seq not in outer:
-                outer[seq] = old
-            else:
-                self._drop(old)
-        if outer is None and self._wipe:
-            self._wipe = False
-            rows = torch.tensor(list(self._free), dtype=torch.int64, device=self.device)
-            for t in self.conv + self.ssm:
-                t[rows] = 0
+        """Replace histories; within a frame the old ones are kept until the outermost one ends."""
+        self.rows.change(changes)
 
     def _check(self, parameter: str, seq: int) -> None:
-        if not 0 <= seq < self.n_seq_max:
-            raise ParameterError(
-                parameter,
-                f"{parameter} must lie in [0, {self.n_seq_max}), not {seq}: create the context "
-                "with a larger n_seq_max for more sequences",
-            )
+        check_sequence(parameter, seq, self.n_seq_max)
 
 
 def _rows(
@@ -720,7 +769,3 @@ def _rows(
     """
     row = sum(4 * s.channels * (s.conv + s.state) for s in layers)
     return 2 * n_seq_max * (rollback + 1), kept_rows(prefix, n_seq_max, row), row
-
-
-def _range(p0: int, p1: int) -> tuple[int, int]:
-    return max(p0, 0), END if p1 < 0 else p1

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from aleator.cache.arguments import checked_delta, checked_divisor
+from aleator.cache.journal import atomic
 from aleator.cache.sequence import Checkpoint, Sequence, Slid
-from aleator.core.errors import CannotRewind, CannotShift, ParameterError
+from aleator.core.errors import CannotRewind, CannotShift
+from aleator.core.integers import UNBOUNDED, integer_in
 
 if TYPE_CHECKING:
     from aleator.cache.recurrent import RecurrentCache
@@ -51,6 +54,7 @@ class RecurrentSequence(Sequence):
         """The rows of these states, int64."""
         return np.array([row for row, _ in self._states.history(self.id)], dtype=np.int64)
 
+    @atomic
     def fork(self, upto: int | None = None) -> Sequence:
         """A new sequence with the same state, or that before ``upto``; nothing is copied.
 
@@ -59,16 +63,12 @@ class RecurrentSequence(Sequence):
             CannotRewind: the state before ``upto`` is not held.
 
         """
-        if upto is not None and upto < 0:
-            raise ParameterError("upto", f"upto must be 0 or more, not {upto}")
+        if upto is not None:
+            upto = integer_in("upto", upto, 0, UNBOUNDED)
         other = self._states.sequence()
-        try:
-            self._states.seq_cp(self.id, other.id)
-            if upto is not None:
-                other.truncate(upto)
-        except BaseException:
-            other.close()
-            raise
+        self._states.seq_cp(self.id, other.id)
+        if upto is not None:
+            other.truncate(upto)
         return other
 
     def checkpoint(self) -> Checkpoint:
@@ -78,6 +78,7 @@ class RecurrentSequence(Sequence):
         self._states._marks.add(mark)
         return mark
 
+    @atomic
     def restore(self, mark: Checkpoint) -> None:
         """Go back to a checkpoint of this sequence, whatever has happened since.
 
@@ -106,13 +107,12 @@ class RecurrentSequence(Sequence):
     def shift(self, start: int, stop: int, delta: int) -> None:
         """Add ``delta`` to its newest position if that is in the range, for this sequence only."""
         self._check_range(start, stop)
-        self._states.relabel(self.id, start, stop, delta)
+        self._states.relabel(self.id, start, stop, checked_delta(delta))
 
     def divide(self, start: int, stop: int, divisor: int) -> None:
         """Divide its newest position if that is in the range, for this sequence only."""
         self._check_range(start, stop)
-        if divisor < 1:
-            raise ParameterError("divisor", f"divisor must be 1 or more, not {divisor}")
+        divisor = checked_divisor(divisor)
         newest = self.next - 1
         self._states.relabel(self.id, start, stop, newest // divisor - newest)
 

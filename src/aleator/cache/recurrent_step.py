@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from aleator.core.errors import CacheError
+from aleator.cache.journal import Transaction
 
 if TYPE_CHECKING:
     from aleator.cache.recurrent import RecurrentCache
@@ -111,80 +110,60 @@ class RecurrentPlan:
         return len(self.positions)
 
 
-class RecurrentStep:
+class RecurrentStep(Transaction):
     """A change that is taken back, exactly, if the block under ``with`` raises anything at all.
 
     With a plan, iterating gives its micro-batches one after the other.
     """
 
     def __init__(self, cache: RecurrentCache, plan: RecurrentPlan | None = None) -> None:
+        super().__init__(cache.journal)
         self._cache, self._plan = cache, plan
-        self._outermost = False
 
-    def __enter__(self) -> RecurrentStep:
-        if self._plan is not None and self._plan.version != self._cache.version:
-            raise CacheError("the cache has changed since the plan was made: plan again")
-        self._outermost = not self._cache.in_step
-        if self._outermost and self._cache.prefix is not None:
-            self._cache.prefix.begin()
-        self._cache.begin()
-        return self
+    def _entered(self) -> None:
+        if self._plan is not None:
+            self._cache.prepare(self._plan)
 
     def __iter__(self) -> Iterator[RecurrentBatch]:
-        plan = self._plan
-        if plan is None:
-            return
-        for part in plan.parts:
-            low, high = np.searchsorted(plan.wanted, (part.start, part.stop))
-            wanted = plan.wanted[low:high] - part.start
-            yield self.place(plan.positions[part], plan.owners[part], part, wanted)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._close(keep=kind is None)
-
-    def _close(self, keep: bool) -> None:
-        cache = self._cache
-        cache.end(keep)
-        if self._outermost and cache.kept is not None:
-            if keep:
-                cache.kept.index.commit()
-                cache.kept.trim()
-            else:
-                cache.kept.index.rollback()
+        if self._plan is None:
+            return iter(())
+        return self._cache.carried_out(self._plan)
 
     def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        tokens: slice = slice(None),
-        wanted: npt.NDArray[np.int64] | None = None,
+        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
     ) -> RecurrentBatch:
         """Give T tokens rows to start from and rows to leave their states in.
 
-        ``owners`` [T, words]: the sequences of each token, as bits; the rest as in RecurrentBatch.
+        ``owners`` [T, words]: the sequences of each token, as bits.
         """
-        runs: list[Run] = []
-        open_runs: dict[int, Run] = {}  # by sequence
+        return self._cache.place(positions, owners)
+
+
+class Placement:
+    """Makes the runs of one micro-batch, and the changes that its states are."""
+
+    def __init__(self, cache: RecurrentCache) -> None:
+        self._cache = cache
+        self._runs: list[Run] = []
+        self._open: dict[int, Run] = {}  # by sequence
+
+    def runs(self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]) -> list[Run]:
+        """Those of T tokens, ``owners`` [T, words]: the sequences of each as bits."""
         for token, (position, group) in enumerate(
             zip(positions.tolist(), _owner_sets(owners), strict=True)
         ):
-            run = open_runs.get(group[0])
+            run = self._open.get(group[0])
             if run is None or run.owners != group:
                 # What these sequences have read so far in this micro-batch ends here.
-                self._finish([r for s in group if (r := open_runs.get(s))], open_runs, runs)
+                self._finish([r for s in group if (r := self._open.get(s))])
                 run = Run(self._cache.newest_row(group[0]), group, [], [], [])
-                open_runs.update(dict.fromkeys(group, run))
+                self._open.update(dict.fromkeys(group, run))
             run.tokens.append(token)
             run.positions.append(position)
-        self._finish(list(open_runs.values()), open_runs, runs)
-        return RecurrentBatch(self._cache, runs, positions, tokens, wanted)
+        self._finish(list(self._open.values()))
+        return self._runs
 
-    def _finish(self, ended: list[Run], open_runs: dict[int, Run], runs: list[Run]) -> None:
+    def _finish(self, ended: list[Run]) -> None:
         """Keep the states after the runs' last tokens, in rows that no history needs.
 
         A row that is free now is one that only runs closed before have read, so in the order of closing
@@ -193,9 +172,9 @@ class RecurrentStep:
         cache, depth = self._cache, self._cache.rollback + 1
         for run in {id(run): run for run in ended}.values():
             for seq in run.owners:
-                del open_runs[seq]
+                del self._open[seq]
             kept = min(depth, len(run.tokens))
-            histories = {seq: cache.states.get(seq, ()) for seq in run.owners}
+            histories = {seq: cache.history_of(seq) for seq in run.owners}
             histories = {s: h[max(0, len(h) + kept - depth) :] for s, h in histories.items()}
             cache.change(histories)
             first = len(run.tokens) - kept
@@ -205,7 +184,7 @@ class RecurrentStep:
             run.stores.extend((first + i, row) for i, row in enumerate(rows))
             if cache.kept is not None:
                 cache.kept.take(run)
-            runs.append(run)
+            self._runs.append(run)
 
 
 def _owner_sets(owners: npt.NDArray[np.uint64]) -> list[tuple[int, ...]]:

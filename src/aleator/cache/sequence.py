@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from aleator.cache.arguments import Uncopyable, checked_delta, checked_divisor
 from aleator.cache.formats.sequence_file import Restored, load_sequence, save_sequence
+from aleator.cache.journal import Journal, atomic
 from aleator.core.errors import CacheError, CannotRewind, ParameterError
+from aleator.core.integers import UNBOUNDED, integer_in
 
 if TYPE_CHECKING:
     from aleator.cache.formats.state_file import Buffer
@@ -49,7 +51,7 @@ class Checkpoint:
         return 0 if self.copy is None else int(self.copy.nbytes)
 
 
-class Sequence:
+class Sequence(Uncopyable):
     """One sequence of a :class:`KVCache`, made by :meth:`KVCache.sequence` or :meth:`fork`.
 
     As a context manager it gives up its cells and its id at the end.  Unlike llama.cpp's verbs it never
@@ -86,9 +88,17 @@ class Sequence:
     def close(self) -> None:
         """Give up the sequence's cells and its id; a second time does nothing."""
         if self._cache is not None:
-            self._cache.seq_rm(self.id)
-            self._cache._handles.pop(self.id, None)
-            self._cache = None
+            self._cache.journal.run(self._close, self._cache)
+
+    def _close(self, cache: KVCache) -> None:
+        cache.seq_rm(self.id)
+        cache.journal.drop(cache._handles, self.id)
+        cache.journal.set(self, "_cache", None)
+
+    @property
+    def journal(self) -> Journal:
+        """That of the cache."""
+        return self.cache.journal
 
     def __repr__(self) -> str:
         if self._cache is None:
@@ -125,6 +135,7 @@ class Sequence:
         cells = self.cache.cells.seq_cell_list(self.id)
         return cells[np.argsort(self.cache.cells.positions[cells], kind="stable")]
 
+    @atomic
     def fork(self, upto: int | None = None) -> Sequence:
         """A new sequence with the same text, or its positions below ``upto``; cells are shared.
 
@@ -132,14 +143,10 @@ class Sequence:
             CacheFull: no sequence id is free.
 
         """
-        if upto is not None and upto < 0:
-            raise ParameterError("upto", f"upto must be 0 or more, not {upto}")
+        if upto is not None:
+            upto = integer_in("upto", upto, 0, UNBOUNDED)
         other = self.cache.sequence()
-        try:
-            self.cache.seq_cp(self.id, other.id, 0, -1 if upto is None else upto)
-        except BaseException:
-            other.close()
-            raise
+        self.cache.seq_cp(self.id, other.id, 0, -1 if upto is None else upto)
         return other
 
     # Going back
@@ -160,8 +167,7 @@ class Sequence:
             CannotRewind: a layer with a window or a state has forgotten what came before ``n``.
 
         """
-        if n < 0:
-            raise ParameterError("n", f"n must be 0 or more, not {n}")
+        n = integer_in("n", n, 0, UNBOUNDED)
         self.cache.seq_rm(self.id, n, -1)
 
     def checkpoint(self) -> Checkpoint:
@@ -175,6 +181,7 @@ class Sequence:
         self.cache._marks.add(mark)
         return mark
 
+    @atomic
     def restore(self, mark: Checkpoint) -> None:
         """Go back to a checkpoint.
 
@@ -225,6 +232,7 @@ class Sequence:
         """
         return save_sequence(self.cache, self.id, path, tokens, model)
 
+    @atomic
     def load(self, source: str | os.PathLike[str] | Buffer, *, model: str = "") -> Restored:
         """Become what :meth:`save` wrote, and say how much that is.
 
@@ -247,6 +255,7 @@ class Sequence:
         self._check_range(start, stop)
         self.cache.seq_rm(self.id, start, stop)
 
+    @atomic
     def shift(self, start: int, stop: int, delta: int) -> None:
         """Add ``delta`` to positions [start, stop), for this sequence only.
 
@@ -257,16 +266,17 @@ class Sequence:
 
         """
         self._check_range(start, stop)
+        delta = checked_delta(delta)
         self.cache._require_shift()
         first = self.cache.cells.seq_runs(self.id, start, stop)[:1]
         if first and first[0][0] + delta < 0:
             raise ParameterError(
                 "delta", f"delta {delta} moves position {first[0][0]} below 0: drop() it first"
             )
-        with torch.inference_mode(), self.cache.step():
-            self.cache.unshare(self.id, start, stop)
-            self.cache.seq_add(self.id, start, stop, delta)
+        self.cache.unshare(self.id, start, stop)
+        self.cache.seq_add(self.id, start, stop, delta)
 
+    @atomic
     def divide(self, start: int, stop: int, divisor: int) -> None:
         """Divide positions [start, stop) by ``divisor``, rounding down, for this sequence only.
 
@@ -277,11 +287,12 @@ class Sequence:
 
         """
         self._check_range(start, stop)
+        divisor = checked_divisor(divisor)
         self.cache._require_shift()
-        with torch.inference_mode(), self.cache.step():
-            self.cache.unshare(self.id, start, stop)
-            self.cache.seq_div(self.id, start, stop, divisor)
+        self.cache.unshare(self.id, start, stop)
+        self.cache.seq_div(self.id, start, stop, divisor)
 
+    @atomic
     def slide(self, keep: int = 4, discard: int | None = None) -> Slid:
         """Forget positions after the first ``keep`` and move up what follows: a context shift.
 
@@ -297,22 +308,20 @@ class Sequence:
             CacheFull: no cells for copies of shared ones.
 
         """
-        for name, value in (("keep", keep), ("discard", 0 if discard is None else discard)):
-            if value < 0:
-                raise ParameterError(name, f"{name} must be 0 or more, not {value}")
+        keep = integer_in("keep", keep, 0, UNBOUNDED)
+        if discard is not None:
+            discard = integer_in("discard", discard, 0, UNBOUNDED)
         self.cache._require_shift()
         end = self.next
         left = max(0, end - keep)
         removed = min(left // 2 if discard is None else discard, max(0, left - 1))
         if removed == 0:
             return Slid(0, end)
-        with torch.inference_mode(), self.cache.step():
-            self.cache.seq_rm(self.id, keep, keep + removed)
-            self.cache.unshare(self.id, keep + removed, end)
-            self.cache.seq_add(self.id, keep + removed, end, -removed)
+        self.cache.seq_rm(self.id, keep, keep + removed)
+        self.cache.unshare(self.id, keep + removed, end)
+        self.cache.seq_add(self.id, keep + removed, end, -removed)
         return Slid(removed, self.next)
 
     def _check_range(self, start: int, stop: int) -> None:
-        for name, value in (("start", start), ("stop", stop)):
-            if value < 0:
-                raise ParameterError(name, f"{name} must be 0 or more, not {value}")
+        integer_in("start", start, 0, UNBOUNDED)
+        integer_in("stop", stop, 0, UNBOUNDED)

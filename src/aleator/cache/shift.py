@@ -12,7 +12,7 @@ from float32, each once, by the whole d.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +29,6 @@ CHUNK_BYTES = 1 << 26
 """About how much float32 is turned at once."""
 
 Cells = npt.NDArray[np.int64]
-Undo = Callable[[], None]
 
 
 def behind(cache: KVCache) -> Cells:
@@ -39,35 +38,25 @@ def behind(cache: KVCache) -> Cells:
     return np.flatnonzero((positions >= 0) & (positions != cache.key_positions[:top]))
 
 
-def settle(cache: KVCache) -> Undo | None:
-    """Do what must be done about shifts before decoding; how to take it back, if anything."""
+def settle(cache: KVCache) -> None:
+    """Within a frame, do what must be done about shifts before decoding."""
     if cache.k_storage == "raw":
-        return None
+        return
     cells = behind(cache)
     distances = cache.cells.positions[cells] - cache.key_positions[cells]
-    return rewrite(cache, cells) if len(np.unique(distances)) > MAX_DISTANCES else None
+    if len(np.unique(distances)) > MAX_DISTANCES:
+        rewrite(cache, cells)
 
 
-def rewrite(cache: KVCache, cells: Cells) -> Undo:
-    """Turn the stored keys of these cells to their positions; returns how to take it back."""
-    old: list[tuple[int, torch.Tensor, torch.Tensor]] = []
-    old_positions = cache.key_positions[cells]
-
-    def undo() -> None:
-        for layer, index, rows in old:
-            cache.keys.put(layer, index, rows)
-        cache.key_positions[cells] = old_positions
-
-    try:
-        for layers, index, turned in _turned(cache, cells):
-            for i, layer in enumerate(layers):
-                old.append((layer, index, cache.keys.take(layer, index)))
-                cache.keys.write(layer, index, turned[:, i])
-        cache.key_positions[cells] = cache.cells.positions[cells]
-    except BaseException:
-        undo()
-        raise
-    return undo
+def rewrite(cache: KVCache, cells: Cells) -> None:
+    """Within a frame, turn the stored keys of these cells to their positions."""
+    undo, positions = cache.journal.undo, cache.key_positions
+    undo(positions.__setitem__, cells, positions[cells])
+    for layers, index, turned in _turned(cache, cells):
+        for i, layer in enumerate(layers):
+            undo(*cache.keys.put_back(layer, index))
+            cache.keys.write(layer, index, turned[:, i])
+    positions[cells] = cache.cells.positions[cells]
 
 
 def turned_keys(cache: KVCache, layer: int, cells: Cells) -> torch.Tensor:

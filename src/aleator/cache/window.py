@@ -17,10 +17,12 @@ import torch
 
 from aleator._native import before_window
 from aleator.cache.cell_tensors import CellTensors
+from aleator.cache.journal import atomic
 from aleator.cache.kv_cache import KVCache, LayerShape
 from aleator.cache.prefix import PrefixIndex
-from aleator.cache.step import MicroBatch, Step
+from aleator.cache.step import MicroBatch
 from aleator.core.errors import CacheFull, ParameterError
+from aleator.core.integers import integer_in
 
 _PAD = 256
 _AHEAD = 64  # cells that are freed at once where texts are kept
@@ -78,27 +80,23 @@ class WindowCache(KVCache):
         expendable: int | None = None,
         **options: Any,
     ) -> None:
-        for name, value, low in (("window", window, 1), ("sinks", sinks, 0)):
-            if not low <= value < 2**31:
-                raise ParameterError(name, f"{name} must lie in [{low}, 2^31), not {value}")
+        window = integer_in("window", window, 1, 2**31 - 1)
+        sinks = integer_in("sinks", sinks, 0, 2**31 - 1)
         super().__init__(layers, capacity, **options)
         self.window, self.sinks, self.ring = window, sinks, ring
         self.index: PrefixIndex | None = None  # of the kept texts, if cells beyond the windows stay
         if expendable is not None:  # beyond those that are numbered
             self.n_seq_max = expendable
 
-    def step(self, plan: Any = None) -> WindowStep:
-        """A block that changes the cache, and changes nothing if it raises."""
-        return WindowStep(self, plan)
-
+    @atomic
     def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
         """As :meth:`KVCache.unshare`; without room for copies of all, what has left the windows goes first."""
-        with self.step() as step:
-            needed = len(self.cells.shared(seq, p0, p1))
-            if needed > self.cells.size - self.cells.used:
-                step.forget(seq)
-                step.make_fit(len(self.cells.shared(seq, p0, p1)))
-            super().unshare(seq, p0, p1)
+        needed = len(self.cells.shared(seq, p0, p1))
+        if needed > self.cells.size - self.cells.used:
+            for start, n in self._left(seq, {}):
+                self.cells.seq_rm(seq, start, start + n)
+            self.make_fit(len(self.cells.shared(seq, p0, p1)))
+        super().unshare(seq, p0, p1)
 
     def in_state(self, seq: int, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         """Which positions a sequence's state holds: those that its last token sees."""
@@ -134,14 +132,6 @@ class WindowCache(KVCache):
             length = missing
         return length
 
-    def leave(self, seq: int, p0: int, p1: int) -> None:
-        """Let a sequence leave its cells, whose rows a step under way may need if it fails."""
-        step = self.current_step
-        if isinstance(step, WindowStep):
-            step.free(seq, p0, p1)
-        else:
-            self.cells.seq_rm(seq, p0, p1)
-
     def checkpoint(self, seq: int) -> WindowCheckpoint:
         """A copy of what a sequence's last token sees."""
         low = self.seen_from(self.cells.seq_pos_max(seq))
@@ -169,6 +159,184 @@ class WindowCache(KVCache):
             raise ParameterError(
                 "checkpoint", "checkpoint: it is of a cache of another shape or type"
             )
+
+    # Within a frame: cells that were freed still hold what they held, and are kept aside when they are filled
+
+    def place(
+        self,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        causal: bool = True,
+    ) -> WindowBatch:
+        """Within a frame, give T tokens cells, of which those that the windows have left are freed for them."""
+        if not causal:
+            raise ParameterError("causal_attn", "causal_attn=False: windows are of earlier tokens")
+        slots = self.find(positions, owners)
+        self.keep_rows(slots)
+        return WindowBatch(self, slots, positions, seqs)
+
+    def make_room(self, needed: int) -> None:
+        """Nothing: :meth:`find` does."""
+
+    def find(
+        self,
+        positions: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        extras: npt.NDArray[np.int32] | None = None,
+    ) -> Cells:
+        """Give T tokens cells and return them, int64 [T]; what the windows have left makes room."""
+        n = len(positions)
+        if self.n_streams > 1:
+            slots = self._find_in_shares(positions, owners)
+        else:
+            slots = self._take(n, 0)
+            if len(slots) < n:
+                self.make_fit(n, _following(positions, owners))
+        if len(slots) < n:
+            return super().find(positions, owners, extras)
+        self.cells.put(slots, positions, owners, extras)
+        return slots
+
+    def _find_in_shares(
+        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
+    ) -> Cells:
+        """The same where every sequence has a share to itself; fewer cells if some remain to be found."""
+        slots, found = np.empty(len(positions), np.int64), True
+        for seq, position in _following(positions, owners).items():
+            own = (owners[:, seq // 64] >> np.uint64(seq % 64) & np.uint64(1)) > 0
+            n = int(own.sum())
+            cells = self._take(n, seq)
+            if len(cells) == n:
+                slots[own] = cells
+            else:
+                self._make_share_fit(seq, n, {seq: position})
+                found = False
+        return slots if found else slots[:0]
+
+    def _take(self, n: int, stream: int) -> Cells:
+        """The next cells in the ring, if there is one, freed for tokens to come; else none."""
+        if not self.ring:
+            return np.empty(0, np.int64)
+        cells: Cells = self.cells.take_in_ring(n, self.window, self.sinks, stream)
+        return cells
+
+    def restore_window(self, seq: int, checkpoint: WindowCheckpoint) -> None:
+        """Give a sequence the cells of a checkpoint instead of its own."""
+        n = len(checkpoint.positions)
+        self.cells.seq_rm(seq, 0, -1)
+        if n == 0:
+            return
+        owners = np.zeros((n, self.cells.words), np.uint64)
+        owners[:, seq // 64] = np.uint64(1 << seq % 64)
+        slots = self.find(checkpoint.positions, owners)
+        self.preserve(slots)
+        self.key_positions[slots] = checkpoint.key_positions
+        for layer, device in enumerate(self.devices):
+            index = torch.from_numpy(slots).to(device)
+            self.keys.put(layer, index, checkpoint.keys[layer].to(device))
+            self.values.put(layer, index, checkpoint.values[layer].to(device))
+
+    def make_fit(self, needed: int, following: dict[int, int] | None = None) -> None:
+        """Free cells that have left every window until ``needed`` are free.
+
+        ``following``: sequence -> the position of its next token; others go on after their highest.
+        """
+        cells, following = self.cells, following or {}
+        target = cells.size - needed  # cells that may stay in use
+        if cells.used <= target:
+            return
+        if self.index is not None:
+            lower, every = target - min(_AHEAD, target // 4), 2 * self.window
+            self._forget_left(lower, following, every)
+            self._shorten_texts(self.index, lower)
+            highest = int(cells.positions.max())
+            while cells.used > lower and every <= highest:
+                every *= 2
+                self._forget_left(lower, following, every)
+        self._forget_left(target, following)
+        for seq in range(self.n_seq_max, self.cells.n_seq_max):
+            if cells.used <= target:
+                return
+            self.cells.seq_rm(seq, 0, -1)
+        if cells.used > target:
+            free = cells.size - cells.used
+            raise CacheFull(
+                needed,
+                free,
+                message=f"{needed} tokens and the sequences' windows need more than the {cells.size} cells of "
+                f"window layers, of which {free} can be freed: decode fewer tokens at once, or create the "
+                "context with a larger n_seq_max or n_ubatch",
+            )
+
+    def _make_share_fit(self, seq: int, needed: int, following: dict[int, int]) -> None:
+        """The same for a sequence that has a share of the cells to itself."""
+        cells = self.cells
+        excess = cells.seq_cells(seq) + needed - cells.size // cells.n_streams
+        if excess > 0:
+            self._forget(seq, self._left(seq, following), excess)
+
+    def _forget(self, seq: int, runs: list[tuple[int, int]], n: int) -> None:
+        """Free the first ``n`` of a sequence's cells in runs of positions."""
+        for start, length in runs:
+            self.cells.seq_rm(seq, start, start + min(length, n))
+            n -= min(length, n)
+            if n == 0:
+                break
+
+    def _forget_left(self, target: int, following: dict[int, int], every: int = 0) -> None:
+        """Free what has left the windows until ``target`` cells are in use, most of the longest first.
+
+        ``every``: leave the window before each multiple of so many positions, and kept texts as they are.
+        """
+        cells = self.cells
+        while (excess := cells.used - target) > 0:
+            runs: list[tuple[int, int]] = []
+            most, longest = -1, 0
+            for seq in range(self.n_seq_max if every else cells.n_seq_max):
+                if cells.seq_cells(seq) > longest:
+                    left = self._left(seq, following, every)
+                    n = sum(length for _, length in left)
+                    if n > longest:
+                        most, longest, runs = seq, n, left
+            if most < 0:
+                return
+            self._forget(most, runs, excess)
+
+    def _shorten_texts(self, index: PrefixIndex, target: int) -> None:
+        """Free cells of kept texts from their ends, those unused for longest first, until ``target`` are used.
+
+        So a text's beginnings stay of use, and the text itself stays kept.
+        """
+        cells, block = self.cells, index.config.block
+        texts = [t for t in index if cells.seq_cells(t.seq)]
+        while cells.used > target and texts:
+            last = {t.seq: cells.seq_pos_max(t.seq) for t in texts}
+            text = min(
+                texts, key=lambda t: (t.used[min(last[t.seq] // block, len(t.used) - 1)], t.seq)
+            )
+            start = max(last[text.seq] // block * block, max(text.pins, default=0))
+            self.cells.seq_rm(text.seq, start, -1)
+            if cells.seq_pos_max(text.seq) in (-1, last[text.seq]):
+                texts.remove(text)
+
+    def _left(self, seq: int, following: dict[int, int], every: int = 0) -> list[tuple[int, int]]:
+        """(position, length) of the sequence's cells that have left its window; ``every`` as above."""
+        position = following.get(seq)
+        if position is None:
+            position = self.cells.seq_pos_max(seq) + 1
+        low = self.seen_from(position)
+        if low <= self.sinks:
+            return []
+        if every == 0:
+            return [(start, n) for start, _, n in self.cells.seq_runs(seq, self.sinks, low)]
+        left = every - self.window + 1  # of each so many, what no window needs
+        return [
+            (start, n)
+            for at in range(0, low, every)
+            if max(at, self.sinks) < min(at + left, low)
+            for start, _, n in self.cells.seq_runs(seq, max(at, self.sinks), min(at + left, low))
+        ]
 
 
 def _positions(cache: KVCache, seq: int, p0: int, p1: int = -1) -> npt.NDArray[np.int64]:
@@ -230,207 +398,6 @@ class WindowTensors(CellTensors):
             if self._triangle:
                 mask.fill_(-torch.inf).triu_(1)
         return mask.masked_fill_(self._far.to(device), -torch.inf)
-
-
-class WindowStep(Step):
-    """A change of a window pool that is taken back exactly if it fails.
-
-    Cells that the step freed still hold what they held before it, and are kept aside when they are filled.
-    """
-
-    def __init__(self, cache: WindowCache, plan: Any = None) -> None:
-        super().__init__(cache, plan)
-        self._pool = cache
-
-    def __enter__(self) -> WindowStep:
-        super().__enter__()
-        return self
-
-    def place(
-        self,
-        positions: npt.NDArray[np.int32],
-        seqs: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        causal: bool = True,
-    ) -> WindowBatch:
-        """Give T tokens cells, of which those that the windows have left are freed for them."""
-        if not causal:
-            raise ParameterError("causal_attn", "causal_attn=False: windows are of earlier tokens")
-        slots = self.find(positions, owners)
-        self.keep_rows(slots)
-        return WindowBatch(self._pool, slots, positions, seqs)
-
-    def make_room(self, needed: int) -> None:
-        """Nothing: :meth:`find` does."""
-
-    def find(
-        self,
-        positions: npt.NDArray[np.int32],
-        owners: npt.NDArray[np.uint64],
-        extras: npt.NDArray[np.int32] | None = None,
-    ) -> Cells:
-        """Give T tokens cells and return them, int64 [T]; what the windows have left makes room."""
-        pool, n = self._pool, len(positions)
-        if pool.n_streams > 1:
-            slots = self._find_in_shares(positions, owners)
-        else:
-            slots = self._take(n, 0)
-            if len(slots) < n:
-                self.make_fit(n, _following(positions, owners))
-        if len(slots) < n:
-            return super().find(positions, owners, extras)
-        pool.cells.put(slots, positions, owners, extras)
-        return slots
-
-    def _find_in_shares(
-        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
-    ) -> Cells:
-        """The same where every sequence has a share to itself; fewer cells if some remain to be found."""
-        slots, found = np.empty(len(positions), np.int64), True
-        for seq, position in _following(positions, owners).items():
-            own = (owners[:, seq // 64] >> np.uint64(seq % 64) & np.uint64(1)) > 0
-            n = int(own.sum())
-            cells = self._take(n, seq)
-            if len(cells) == n:
-                slots[own] = cells
-            else:
-                self._make_share_fit(seq, n, {seq: position})
-                found = False
-        return slots if found else slots[:0]
-
-    def _take(self, n: int, stream: int) -> Cells:
-        """The next cells in the ring, if there is one, freed for tokens to come; else none."""
-        pool = self._pool
-        if not pool.ring:
-            return np.empty(0, np.int64)
-        cells: Cells = pool.cells.take_in_ring(n, pool.window, pool.sinks, stream)
-        return cells
-
-    def forget(self, seq: int) -> None:
-        """Take from a sequence what has left its window."""
-        for start, n in self._left(seq, {}):
-            self.free(seq, start, start + n)
-
-    def restore(self, seq: int, checkpoint: WindowCheckpoint) -> None:
-        """Give a sequence the cells of a checkpoint instead of its own."""
-        pool, n = self._pool, len(checkpoint.positions)
-        self.free(seq, 0, -1)
-        if n == 0:
-            return
-        owners = np.zeros((n, pool.cells.words), np.uint64)
-        owners[:, seq // 64] = np.uint64(1 << seq % 64)
-        slots = self.find(checkpoint.positions, owners)
-        self.preserve(slots)
-        pool.key_positions[slots] = checkpoint.key_positions
-        for layer, device in enumerate(pool.devices):
-            index = torch.from_numpy(slots).to(device)
-            pool.keys.put(layer, index, checkpoint.keys[layer].to(device))
-            pool.values.put(layer, index, checkpoint.values[layer].to(device))
-
-    def make_fit(self, needed: int, following: dict[int, int] | None = None) -> None:
-        """Free cells that have left every window until ``needed`` are free.
-
-        ``following``: sequence -> the position of its next token; others go on after their highest.
-        """
-        pool, cells, following = self._pool, self._pool.cells, following or {}
-        target = cells.size - needed  # cells that may stay in use
-        if cells.used <= target:
-            return
-        if pool.index is not None:
-            lower, every = target - min(_AHEAD, target // 4), 2 * pool.window
-            self._forget_left(lower, following, every)
-            self._shorten_texts(pool.index, lower)
-            highest = int(cells.positions.max())
-            while cells.used > lower and every <= highest:
-                every *= 2
-                self._forget_left(lower, following, every)
-        self._forget_left(target, following)
-        for seq in range(pool.n_seq_max, pool.cells.n_seq_max):
-            if cells.used <= target:
-                return
-            self.free(seq, 0, -1)
-        if cells.used > target:
-            free = cells.size - cells.used
-            raise CacheFull(
-                needed,
-                free,
-                message=f"{needed} tokens and the sequences' windows need more than the {cells.size} cells of "
-                f"window layers, of which {free} can be freed: decode fewer tokens at once, or create the "
-                "context with a larger n_seq_max or n_ubatch",
-            )
-
-    def _make_share_fit(self, seq: int, needed: int, following: dict[int, int]) -> None:
-        """The same for a sequence that has a share of the cells to itself."""
-        cells = self._pool.cells
-        excess = cells.seq_cells(seq) + needed - cells.size // cells.n_streams
-        if excess > 0:
-            self._forget(seq, self._left(seq, following), excess)
-
-    def _forget(self, seq: int, runs: list[tuple[int, int]], n: int) -> None:
-        """Free the first ``n`` of a sequence's cells in runs of positions."""
-        for start, length in runs:
-            self.free(seq, start, start + min(length, n))
-            n -= min(length, n)
-            if n == 0:
-                break
-
-    def _forget_left(self, target: int, following: dict[int, int], every: int = 0) -> None:
-        """Free what has left the windows until ``target`` cells are in use, most of the longest first.
-
-        ``every``: leave the window before each multiple of so many positions, and kept texts as they are.
-        """
-        pool, cells = self._pool, self._pool.cells
-        while (excess := cells.used - target) > 0:
-            runs: list[tuple[int, int]] = []
-            most, longest = -1, 0
-            for seq in range(pool.n_seq_max if every else cells.n_seq_max):
-                if cells.seq_cells(seq) > longest:
-                    left = self._left(seq, following, every)
-                    n = sum(length for _, length in left)
-                    if n > longest:
-                        most, longest, runs = seq, n, left
-            if most < 0:
-                return
-            self._forget(most, runs, excess)
-
-    def _shorten_texts(self, index: PrefixIndex, target: int) -> None:
-        """Free cells of kept texts from their ends, those unused for longest first, until ``target`` are used.
-
-        So a text's beginnings stay of use, and the text itself stays kept.
-        """
-        cells, block = self._pool.cells, index.config.block
-        texts = [t for t in index if cells.seq_cells(t.seq)]
-        while cells.used > target and texts:
-            last = {t.seq: cells.seq_pos_max(t.seq) for t in texts}
-            text = min(
-                texts, key=lambda t: (t.used[min(last[t.seq] // block, len(t.used) - 1)], t.seq)
-            )
-            start = max(last[text.seq] // block * block, max(text.pins, default=0))
-            self.free(text.seq, start, -1)
-            if cells.seq_pos_max(text.seq) in (-1, last[text.seq]):
-                texts.remove(text)
-
-    def _left(self, seq: int, following: dict[int, int], every: int = 0) -> list[tuple[int, int]]:
-        """(position, length) of the sequence's cells that have left its window; ``every`` as above."""
-        pool, position = self._pool, following.get(seq)
-        if position is None:
-            position = pool.cells.seq_pos_max(seq) + 1
-        low = pool.seen_from(position)
-        if low <= pool.sinks:
-            return []
-        if every == 0:
-            return [(start, n) for start, _, n in pool.cells.seq_runs(seq, pool.sinks, low)]
-        left = every - pool.window + 1  # of each so many, what no window needs
-        return [
-            (start, n)
-            for at in range(0, low, every)
-            if max(at, pool.sinks) < min(at + left, low)
-            for start, _, n in pool.cells.seq_runs(seq, max(at, pool.sinks), min(at + left, low))
-        ]
-
-    def free(self, seq: int, p0: int, p1: int) -> None:
-        """Let a sequence leave its cells in a range."""
-        self._pool.cells.seq_rm(seq, p0, p1)
 
 
 def _following(positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]) -> dict[int, int]:

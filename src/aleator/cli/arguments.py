@@ -55,13 +55,14 @@ class Parser:
         )
         self._positional: argparse.Action | None = None
         self._options: dict[str, argparse.Action] = {}
+        self._former: dict[str, str] = {}
         self._options["-h"] = self._options["--help"] = self._parser.add_argument(
             "-h", "--help", action="help", help="show this and leave"
         )
 
     def group(self, title: str) -> Group:
         """A titled group of options in --help."""
-        return Group(self._parser.add_argument_group(title), self._options)
+        return Group(self._parser.add_argument_group(title), self._options, self._former)
 
     def positional(self, name: str, help: str) -> None:
         """A word that is not an option; optional."""
@@ -86,7 +87,10 @@ class Parser:
         while words:
             word = words.pop(0)
             name, equals, value = word.partition("=")
-            if name.startswith("--") and name.replace("_", "-") in self._options:
+            if name.startswith("--") and name.replace("_", "-") in {
+                **self._options,
+                **self._former,
+            }:
                 name = name.replace("_", "-")
                 word = name + equals + value
             if word == "--":
@@ -103,6 +107,9 @@ class Parser:
                 joined.append(word)
             elif word[:2] in self._options and word[2:3].isdigit():
                 joined.append(f"{word[:2]}={word[2:]}")
+            elif name in self._former:
+                now = self._former[name]
+                raise ParameterError(name, f"{name} is called {now} now: write {now}")
             elif word.startswith("-") and word != "-":
                 raise ParameterError(
                     name,
@@ -120,13 +127,19 @@ class Parser:
 class Group:
     """Options under one title."""
 
-    def __init__(self, group: Any, options: dict[str, argparse.Action]) -> None:
-        self._group, self._options = group, options
+    def __init__(
+        self, group: Any, options: dict[str, argparse.Action], former: dict[str, str]
+    ) -> None:
+        self._group, self._options, self._former = group, options, former
 
     def option(self, *flags: str, **settings: Any) -> None:
         """Add an option; ``settings`` are those of ``argparse.add_argument``."""
         action = self._group.add_argument(*flags, **settings)
         self._options.update(dict.fromkeys(flags, action))
+
+    def refuse(self, former: str, present: str) -> None:
+        """Refuse a former flag, with the present one."""
+        self._former[former] = present
 
 
 def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:

@@ -9,7 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from aleator.cli.arguments import Parser, integer
-from aleator.cli.options import add_model_options, load_model, unescape
+from aleator.cli.declared import unescape
+from aleator.cli.options import add_model_options, load_model
 from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
 
@@ -76,10 +77,10 @@ def run(arguments: argparse.Namespace) -> int:
     operations = [x.split() for x in arguments.script.split(";") if x.strip()]
     for words in operations:
         _check(words)
-    if arguments.ctx_size is None:
-        arguments.ctx_size = 80
+    if arguments.n_ctx is None:
+        arguments.n_ctx = "80"
     model = load_model(arguments)
-    context = model.context(n_ctx=arguments.ctx_size, n_seq_max=arguments.sequences)
+    context = model.context(n_ctx=model.n_ctx, n_seq_max=arguments.sequences)
     script = Script(model, context, unescape(arguments.prompt), arguments.seed)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
     frames: list[Frame] = []

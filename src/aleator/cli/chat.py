@@ -9,13 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
+from aleator.cli.declared import add_declared
 from aleator.cli.options import (
     add_model_options,
     announce_session,
     decode,
+    generation_options,
     load_model,
-    stop_strings,
+    pick,
 )
 from aleator.cli.sampling import (
     add_grammar_options,
@@ -25,10 +27,11 @@ from aleator.cli.sampling import (
 )
 from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
 from aleator.core.errors import ContextFull
+from aleator.generate.options import GenerateOptions
 
 if TYPE_CHECKING:
     from aleator.cli.conversation import Conversation
-    from aleator.generate.request import Generation
+    from aleator.generate.generation import Generation
     from aleator.language_model import LanguageModel
     from aleator.text import ChatTemplate
 
@@ -46,6 +49,9 @@ examples:
 """
 
 
+TEXT = ("max_tokens", "stop", "context_shift")
+
+
 def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     group = parser.group("conversation")
@@ -58,33 +64,11 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="Jinja template that writes messages as text (default: the model's)",
     )
-    group.option(
-        "-n",
-        "--n-predict",
-        "--predict",
-        type=integer(-1),
-        default=-1,
-        metavar="N",
-        help="tokens of one answer at most; -1: until the model ends (default: -1)",
-    )
-    group.option(
-        "-r",
-        "--stop",
-        "--reverse-prompt",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="end an answer before this text; may be given several times",
-    )
+    add_declared(group, pick(TEXT))
     group.option(
         "--no-escape",
         action="store_true",
         help=r"take \n, \t and \r in --stop and --dry-sequence-breaker literally",
-    )
-    group.option(
-        "--context-shift",
-        action="store_true",
-        help="when the context is full, forget the oldest exchanges instead of ending",
     )
     group.option(
         "--session",
@@ -102,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     from aleator.generate.session import read_session
 
     sampling = sampling_arguments(arguments)
+    options = generation_options(arguments, TEXT)
     model = load_model(arguments)
     session = arguments.session
     resumed = session is not None and Path(session).exists()
@@ -113,9 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
             template(model, arguments.chat_template),
             model.sampling_params(**sampling),
             system=arguments.system,
-            stop=[*model.vocab.chat_stop, *stop_strings(arguments)],
-            max_tokens=None if arguments.n_predict == -1 else arguments.n_predict,
-            forget=arguments.context_shift,
+            options=GenerateOptions(**options),
             progress=bar,
         )
         if resumed:

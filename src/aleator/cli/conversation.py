@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from aleator.core.errors import ContextFull, FileFormatError, ParameterError
+from aleator.generate.generation import Generation
 from aleator.generate.loop import Run
-from aleator.generate.request import Generation, Request
+from aleator.generate.options import GenerateOptions
+from aleator.generate.request import Request
 from aleator.generate.session import Session, load_session, save_session
 
 if TYPE_CHECKING:
@@ -25,9 +27,8 @@ class Conversation:
         params: sampling parameters; one chain draws all answers, so its randomness goes on from answer to
             answer.
         system: a first message that is never forgotten.
-        stop: strings that end an answer.
-        max_tokens: tokens of one answer; None: no limit.
-        forget: when the context is full, forget the oldest exchanges instead of raising.
+        options: ``max_tokens`` and ``stop`` of one answer, beside what ends turns in the template;
+            ``context_shift``: when the context is full, forget the oldest exchanges instead of raising.
         progress: called with (done, total) prompt tokens.
     """
 
@@ -38,16 +39,15 @@ class Conversation:
         params: SamplingParams,
         *,
         system: str | None = None,
-        stop: Sequence[str] = (),
-        max_tokens: int | None = None,
-        forget: bool = False,
+        options: GenerateOptions | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._model, self._template, self.params = model, template, params
         self._system = [{"role": "system", "content": system}] if system else []
-        self._stop, self._max_tokens, self._forget = tuple(stop), max_tokens, forget
+        options = options or GenerateOptions()
+        self._options = options.replace(stop=(*model.vocab.chat_stop, *options.stop))
         self._progress = progress
-        self._context = model.context(keep_texts=True)
+        self._context = model.context(prompt_cache=True)
         self.chain = params.chain(model.tokenizer)
         self._run: Run | None = None
         self._resumed: list[int] = []  # the tokens of a conversation from a file
@@ -132,7 +132,7 @@ class Conversation:
         tokens = self._tokens(messages, known)
         while len(tokens) >= model.n_ctx:
             oldest = len(self._system)
-            if not self._forget or len(messages) <= oldest + 1:
+            if not self._options.context_shift or len(messages) <= oldest + 1:
                 raise ContextFull(
                     f"the conversation has {len(tokens)} tokens and the context {model.n_ctx} "
                     "positions: /reset starts anew; -c makes the context larger, and --context-shift "
@@ -145,17 +145,12 @@ class Conversation:
         self.chain.restart()
         request = Request(
             tokens=tuple(tokens),
-            chain=self.chain,
             params=self.params,
-            stream=model.stream(tokens),
-            max_tokens=self._max_tokens,
-            stop=self._stop,
-            context_shift=self._forget,
+            options=self._options,
             n_keep=int(tokens[0] == model.vocab.bos),
-            spell=model.spelling(self.chain),
-            ending=model.ending(self.chain, self.params),
         )
-        self._run = Run(self._context, [request], model.vocab, model.n_ctx, self._progress)
+        slot = model.slot(request, self.chain)
+        self._run = Run(self._context, [slot], model.vocab, model.n_ctx, self._progress)
         self.messages = messages
         return self._run.generations[0]
 
@@ -166,10 +161,9 @@ class Conversation:
         is compared, and only what follows is tokenized.
         """
         vocab, tokenizer = self._model.vocab, self._model.tokenizer
-        text = self._template.render(messages, add_generation_prompt=True)
-        whole = list(self._model.prompt_tokens(text))
-        if vocab.bos is not None and whole[:2] == [vocab.bos, vocab.bos]:
-            del whole[0]  # the template writes it too
+        rendered = self._template.rendered(messages, add_generation_prompt=True)
+        whole = rendered.as_prompt(tokenizer)
+        text = rendered.text
         data, count = text.encode(), 0
         if known and known[0] == vocab.bos and not data.startswith(vocab.token_bytes(known[0])):
             count = 1
@@ -179,9 +173,12 @@ class Conversation:
                 break
             data, count = data[len(piece) :], count + 1
         try:
-            rest = tokenizer.encode(data.decode(), add_special=False, parse_special=True)
+            new = rendered.after(len(text) - len(data.decode()))
         except UnicodeDecodeError:  # the known tokens end within a character
             return whole
+        if new is None:  # or within the name of a control token, which is text here
+            return whole
+        rest = new.encode(tokenizer)
         if b"".join(map(vocab.token_bytes, rest)) != data:  # a tokenizer that inserts a space
             return whole
         exact = [*known[:count], *rest]
@@ -192,8 +189,7 @@ class Conversation:
         history = self.chain.history
         known = shared(history, tokens)
         self.chain.rollback(len(history) - known, replay=False)
-        for token in tokens[known:]:
-            self.chain.accept(token)
+        self.chain.accept_many(tokens[known:])
 
 
 def shared(a: list[int], b: list[int]) -> int:

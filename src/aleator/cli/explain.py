@@ -19,7 +19,7 @@ from aleator.cli.sampling import (
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
 
 if TYPE_CHECKING:
-    from aleator.generate.request import Generation
+    from aleator.generate.generation import Generation
     from aleator.samplers import SamplerChain
     from aleator.samplers.explain import Explanation
 
@@ -83,16 +83,16 @@ def run(arguments: argparse.Namespace) -> int:
     model = load_model(arguments)
     steps: list[Explanation] = []
 
-    def observe(chain: SamplerChain, logits: Any) -> None:
+    def look(chain: SamplerChain, logits: Any) -> None:
         steps.append(chain.explain(logits, model.vocab, top))
         if not arguments.json:
             show(steps[-1], many)
 
     with ProgressBar("prompt", "tokens") as bar:
         generation = model.generate(
-            prompt, max_tokens=arguments.steps, observe=observe, progress=bar, **sampling
+            prompt, max_tokens=arguments.steps, on_logits=look, progress=bar, **sampling
         )
-        announce(generation.request.params, generation.request.chain)
+        announce(generation.request.params, generation.chain)
         with on_interrupt(generation.cancel):
             reason = generation.stop_reason
     if arguments.json:
@@ -141,7 +141,7 @@ def as_json(generation: Generation, steps: list[Explanation]) -> dict[str, Any]:
     return {
         "prompt_tokens": list(generation.request.tokens),
         "seed": generation.seed,
-        "chain": generation.request.chain.describe(),
+        "chain": generation.chain.describe(),
         "text": generation.text,
         "stop_reason": generation.stop_reason,
         "steps": [step.to_dict() for step in steps],

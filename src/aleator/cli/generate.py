@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser, integer
+from aleator.cli.declared import add_declared
 from aleator.cli.options import (
     add_model_options,
     add_text_options,
     announce_session,
+    generation_options,
     load_model,
+    pick,
     read_text,
-    stop_strings,
 )
 from aleator.cli.sampling import (
     add_grammar_options,
@@ -30,7 +32,7 @@ from aleator.core.errors import ParameterError
 from aleator.samplers import ConstraintSampler
 
 if TYPE_CHECKING:
-    from aleator.generate.request import Generation
+    from aleator.generate.generation import Generation
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel
 
@@ -62,6 +64,11 @@ examples:
 """
 
 
+TEXT = ("max_tokens", "stop", "logprobs", "echo", "parse_special", "context_shift", "n_keep")
+GRAMMAR = ("complete_grammar", "jump_forward")
+DRAWING = ("sampling_device", "multi_step")
+
+
 def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     add_text_options(
@@ -70,15 +77,7 @@ def add_arguments(parser: Parser) -> None:
         "the text to continue, which may be empty if the model has a token for the beginning of a text",
     )
     text = parser.group("what to write")
-    text.option(
-        "-n",
-        "--n-predict",
-        "--predict",
-        type=integer(-1),
-        default=-1,
-        metavar="N",
-        help="tokens to write at most; -1: until the model ends or the context is full (default: -1)",
-    )
+    add_declared(text, pick(TEXT))
     text.option(
         "--num",
         type=integer(1),
@@ -87,37 +86,9 @@ def add_arguments(parser: Parser) -> None:
         help="completions to write, in one batch; each has its own random numbers (default: 1)",
     )
     text.option(
-        "-r",
-        "--stop",
-        "--reverse-prompt",
-        action="append",
-        default=[],
-        metavar="TEXT",
-        help="end before this text; may be given several times",
-    )
-    text.option("--echo", action="store_true", help="write the prompt too")
-    text.option(
-        "--logprobs",
-        type=integer(0),
-        metavar="N",
-        help="for each token also its natural-log probability and those of the N most probable ones, "
-        "before sampling",
-    )
-    text.option(
         "--json",
         action="store_true",
         help="write one JSON object when all is done, instead of text as it is made",
-    )
-    text.option(
-        "--context-shift",
-        action="store_true",
-        help="when the context is full, forget the older half and go on",
-    )
-    text.option(
-        "--keep",
-        type=integer(-1),
-        metavar="N",
-        help="prompt tokens that --context-shift never forgets; -1: all (default: the BOS token if any)",
     )
     text.option(
         "--session",
@@ -128,17 +99,8 @@ def add_arguments(parser: Parser) -> None:
     )
     add_sampling_options(parser)
     add_grammar_options(parser)
-    grammar = parser.group("how a grammar is obeyed")
-    grammar.option(
-        "--no-finish",
-        action="store_true",
-        help="let -n or the context cut the text off; otherwise it is brought to its end before that",
-    )
-    grammar.option(
-        "--no-jump-forward",
-        action="store_true",
-        help="decode tokens one by one even where the grammar forces them: the same text, slower",
-    )
+    add_declared(parser.group("how a grammar is obeyed"), pick(GRAMMAR))
+    add_declared(parser.group("where tokens are drawn"), pick(DRAWING))
     add_model_options(parser)
 
 
@@ -150,6 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     goes_on = resumed and arguments.prompt is None and arguments.file is None
     prompt: str | Session = "" if goes_on else read_text(arguments)
     sampling = sampling_arguments(arguments)
+    options = generation_options(arguments, (*TEXT, *GRAMMAR, *DRAWING))
     model = load_model(arguments)
     if resumed:
         session = model.load_session(arguments.session)
@@ -159,18 +122,11 @@ def run(arguments: argparse.Namespace) -> int:
         generations = model.generate_batch(
             [prompt],
             n=arguments.num,
-            max_tokens=arguments.n_predict,
-            stop=stop_strings(arguments),
-            logprobs=arguments.logprobs,
-            echo=arguments.echo,
-            context_shift=arguments.context_shift,
-            n_keep=arguments.keep,
-            finish=False if arguments.no_finish else None,
-            jump_forward=not arguments.no_jump_forward,
             progress=bar,
+            **options,
             **sampling,
         )
-        announce(generations[0].request.params, generations[0].request.chain)
+        announce(generations[0].request.params, generations[0].chain)
         with on_interrupt(*(generation.cancel for generation in generations)):
             if arguments.json:
                 print_json(model, prompt, generations)
@@ -180,7 +136,7 @@ def run(arguments: argparse.Namespace) -> int:
             held = model.save_session(arguments.session, generations[0])
             note(f"session: keys and values of {held} tokens are in {arguments.session}")
     report(generations)
-    return exit_code(model, generations, arguments.n_predict)
+    return exit_code(model, generations)
 
 
 def stream(generations: Sequence[Generation]) -> None:
@@ -211,7 +167,7 @@ def print_json(
         "prompt_tokens": list(generations[0].request.tokens),
         "seed": generations[0].seed,
         "params": finite(generations[0].request.params.values()),
-        "chain": generations[0].request.chain.describe(),
+        "chain": generations[0].chain.describe(),
         "completions": [generation.as_json() for generation in generations],
         "stats": generations[0].stats.as_json(),
     }
@@ -242,18 +198,17 @@ def report(generations: Sequence[Generation]) -> None:
     )
 
 
-def exit_code(model: LanguageModel, generations: Sequence[Generation], n_predict: int) -> int:
+def exit_code(model: LanguageModel, generations: Sequence[Generation]) -> int:
     """0, 130 after Ctrl-C, or 4 with an explanation where the context was too small."""
     reasons = {generation.stop_reason for generation in generations}
     if "interrupted" in reasons:
         return 130
     cut = [g for g in generations if g.stop_reason in ("length", "context") and not g.complete]
     if any(generation.complete is False for generation in cut):
-        finished = (
-            ""
-            if cut[0].request.ending
-            else " (portable numerics finish it in time, unless --no-finish)"
-        )
+        wanted = cut[0].request.options.complete_grammar
+        if wanted is None:
+            wanted = cut[0].chain.numerics == "portable"
+        finished = "" if wanted else " (portable numerics do so, unless --no-complete-grammar)"
         complain(
             "the text was cut off before it was all that the grammar asks for: give a larger -n or -c"
             f"{finished}"
@@ -267,7 +222,7 @@ def exit_code(model: LanguageModel, generations: Sequence[Generation], n_predict
         f"(the model was trained with {model.weights.config.context_length}), or --context-shift to "
         "forget the older half and go on"
     )
-    if n_predict < 0:
+    if generations[0].request.options.max_tokens is None:
         note(f"aleator: {message}")
         return 0
     complain(message)

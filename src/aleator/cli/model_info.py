@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from aleator.cache.options import STORAGE_TYPES
 from aleator.cli.arguments import Parser, integer
-from aleator.cli.options import CACHE_TYPES
 from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
 
@@ -41,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
         group.option(
             f"-ct{letter}",
             f"--cache-type-{letter}",
-            choices=CACHE_TYPES,
+            choices=STORAGE_TYPES,
             default="f16",
             help="type in the cache to compute its size for (default: f16)",
         )

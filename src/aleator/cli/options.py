@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Parser, integer
+from aleator.cli.arguments import Parser
+from aleator.cli.declared import add_declared, given, unescape
 from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
+from aleator.core.options import Option, declarations
+from aleator.generate.options import LOADED, GenerateOptions, ModelOptions
 
 if TYPE_CHECKING:
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel
 
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
+MODEL_OPTIONS = tuple(declarations(ModelOptions).values())
 
 
 def add_model_options(parser: Parser) -> None:
@@ -28,98 +31,17 @@ def add_model_options(parser: Parser) -> None:
         metavar="PATH",
         help="a GGUF file or a Hugging Face directory (default: the bundled model)",
     )
-    model.option(
-        "--device",
-        metavar="NAME",
-        help="cpu, cuda, cuda:1 ... (default: cuda where there is one, else cpu)",
-    )
-    model.option(
-        "--dtype",
-        choices=("float32", "float16", "bfloat16"),
-        help="type to compute in (default: float32 on the CPU, bfloat16 on CUDA)",
-    )
-    context = parser.group("context")
-    context.option(
-        "-c",
-        "--ctx-size",
-        type=integer(0),
-        metavar="N",
-        help="positions of one sequence: prompt and text together; 0: as many as the model was trained "
-        "with (default: that, but at most 4096)",
-    )
-    context.option(
-        "-b",
-        "--batch-size",
-        type=integer(1),
-        default=2048,
-        metavar="N",
-        help="tokens of one prefill call (default: 2048)",
-    )
-    context.option(
-        "-ub",
-        "--ubatch-size",
-        type=integer(1),
-        default=512,
-        metavar="N",
-        help="tokens computed at once within it (default: 512)",
-    )
-    context.option(
-        "-t",
-        "--threads",
-        type=integer(1),
-        metavar="N",
-        help="threads for decoding (default: all cores)",
-    )
-    context.option(
-        "-tb",
-        "--threads-batch",
-        type=integer(1),
-        metavar="N",
-        help="threads for prefill (default: like -t)",
-    )
-    for letter, what in (("k", "keys"), ("v", "values")):
-        context.option(
-            f"-ct{letter}",
-            f"--cache-type-{letter}",
-            choices=CACHE_TYPES,
-            default="f16",
-            help=f"type of the {what} in the cache (default: f16)",
-        )
-    context.option(
-        "-nkvo",
-        "--no-kv-offload",
-        action="store_true",
-        help="keep the cache in the host's memory",
-    )
-    context.option(
-        "-fa",
-        "--flash-attn",
-        choices=("on", "off"),
-        default="on",
-        help="fused attention (default: on)",
-    )
+    add_declared(model, MODEL_OPTIONS)
+    add_declared(parser.group("context"), LOADED)
 
 
 def load_model(arguments: argparse.Namespace) -> LanguageModel:
     """Load the model that the options name, with a progress bar on a terminal."""
+    options: dict[str, Any] = given(arguments, (*MODEL_OPTIONS, *LOADED))
     from aleator.language_model import load
 
     with ProgressBar("loading", "layers") as bar:
-        return load(
-            arguments.model,
-            device=arguments.device,
-            dtype=arguments.dtype,
-            n_ctx=arguments.ctx_size,
-            n_batch=arguments.batch_size,
-            n_ubatch=min(arguments.ubatch_size, arguments.batch_size),
-            n_threads=arguments.threads,
-            n_threads_batch=arguments.threads_batch,
-            flash_attn=arguments.flash_attn == "on",
-            type_k=arguments.cache_type_k,
-            type_v=arguments.cache_type_v,
-            offload_kqv=not arguments.no_kv_offload,
-            progress=bar,
-        )
+        return load(arguments.model, progress=bar, **options)
 
 
 def announce_session(path: str, session: Session) -> None:
@@ -184,13 +106,11 @@ def decode(data: bytes, name: str) -> str:
         ) from None
 
 
-def unescape(text: str) -> str:
-    r"""Read ``\n``, ``\t``, ``\r`` and ``\\`` as the characters they stand for."""
-    marks = {r"\n": "\n", r"\t": "\t", r"\r": "\r", r"\\": "\\"}
-    return re.sub(r"\\[ntr\\]", lambda mark: marks[mark[0]], text)
+def generation_options(arguments: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """What was given for the named options of a generation, as keyword arguments of ``generate``."""
+    return given(arguments, pick(names), arguments.no_escape)
 
 
-def stop_strings(arguments: argparse.Namespace) -> list[str]:
-    """The values of ``--stop``."""
-    stops: list[str] = arguments.stop
-    return stops if arguments.no_escape else [unescape(stop) for stop in stops]
+def pick(names: Iterable[str]) -> list[Option]:
+    """Declarations of options of a generation."""
+    return [declarations(GenerateOptions)[name] for name in names]

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from aleator.cli.arguments import Parser, did_you_mean
-from aleator.cli.sampling import range_in_words
 from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
+from aleator.core.options import in_words
 from aleator.core.parameter import Parameter
 from aleator.samplers import DEFAULT_PRESET, PARAMETERS, PRESETS, SAMPLERS, Sampler
-from aleator.samplers.params import MIROSTAT
+from aleator.samplers.params import OF_ALL
 
 EXAMPLES = """\
 examples:
@@ -73,7 +73,7 @@ def summary(cls: type[Sampler]) -> str:
 def table() -> str:
     """Every sampler with its letter, and its parameters below it."""
     below = {cls: [parameter_row(p) for p in cls.parameters()] for cls in SAMPLERS}
-    chain = [parameter_row(MIROSTAT)]
+    chain = [parameter_row(p) for p in OF_ALL]
     head = ("parameter", "range", "off", "flags")
     rows = [head, *chain, *(row for rows in below.values() for row in rows)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -91,12 +91,12 @@ def table() -> str:
 
 def parameter_row(p: Parameter) -> tuple[str, ...]:
     """Name, range, neutral value and flags."""
-    return p.name, range_in_words(p), neutral(p), ", ".join(p.flags)
+    return p.name, in_words(p), neutral(p), ", ".join(p.flags)
 
 
 def neutral(p: Parameter) -> str:
     """The value that does nothing."""
-    if p.type is tuple:
+    if isinstance(p.neutral, tuple):
         return " ".join(map(repr, p.neutral)) or "none"
     return "none" if p.neutral is None else str(p.neutral)
 
@@ -115,7 +115,7 @@ def contract(cls: type[Sampler]) -> str:
         lines += [
             ", ".join([p.name, *p.aliases]),
             f"    {p.help}",
-            *([f"    range: {range_in_words(p)}"] if range_in_words(p) else []),
+            *([f"    range: {in_words(p)}"] if in_words(p) else []),
             f"    off: {neutral(p)}",
             *([f"    flags: {', '.join(p.flags)}"] if p.flags else []),
         ]

@@ -8,23 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from aleator.cli.arguments import Parser
-from aleator.cli.options import decode, unescape
+from aleator.cli.declared import add_declared, given
+from aleator.cli.options import decode
 from aleator.cli.terminal import note
 from aleator.core.errors import GrammarError, ParameterError
-from aleator.core.parameter import Parameter
 from aleator.samplers import (
     DEFAULT_PRESET,
     PARAMETERS,
     PRESETS,
     SamplerChain,
     SamplingParams,
-    parse_bias,
 )
-from aleator.samplers.chain import NUMERICS
-from aleator.samplers.index import BY_LETTER
+from aleator.samplers.params import CHAIN_OPTIONS, SAMPLER_SEQ
 
 DEFAULTS = PRESETS[DEFAULT_PRESET]
-_UNBOUNDED = 1e9
+CHAIN = tuple(p for p in (*CHAIN_OPTIONS.values(), SAMPLER_SEQ) if p.flags)
 
 
 def add_sampling_options(parser: Parser) -> None:
@@ -36,35 +34,8 @@ def add_sampling_options(parser: Parser) -> None:
         help=f"named set of parameters: {', '.join(PRESETS)} (default: what the model file says, on top "
         f"of {DEFAULT_PRESET})",
     )
-    group.option(
-        "--samplers",
-        metavar="NAMES",
-        help=f'samplers in order, separated by ";" (default: {";".join(DEFAULTS["samplers"])})',
-    )
-    group.option(
-        "--sampler-seq",
-        "--sampling-seq",
-        dest="sampler_seq",
-        metavar="LETTERS",
-        help=f"the same, one letter each: {', '.join(f'{k} {v}' for k, v in BY_LETTER.items())}",
-    )
-    group.option(
-        "--numerics",
-        choices=NUMERICS,
-        help="portable: the same token on every machine; llama.cpp: llama.cpp's own tokens (default: "
-        "portable)",
-    )
-    group.option("--ignore-eos", action="store_true", help="never draw a token that ends the text")
-    for parameter in PARAMETERS.values():
-        own = f"--{parameter.name.replace('_', '-')}"
-        group.option(
-            *parameter.flags,
-            *([] if own in parameter.flags else [own]),
-            dest=parameter.name,
-            action="append" if parameter.type is tuple else "store",
-            metavar=_metavar(parameter),
-            help=_help(parameter).replace("%", "%%"),
-        )
+    add_declared(group, CHAIN)
+    add_declared(group, PARAMETERS.values(), DEFAULTS, names=True)
 
 
 def add_grammar_options(parser: Parser) -> None:
@@ -122,18 +93,12 @@ def grammar_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def sampling_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was given, as keyword arguments of ``LanguageModel.generate``."""
-    given: dict[str, Any] = {}
-    if arguments.ignore_eos:
-        given["ignore_eos"] = True
-    for name in ("preset", "samplers", "sampler_seq", "numerics", *PARAMETERS):
-        value = getattr(arguments, name)
-        if name == "dry_sequence_breakers" and value is not None:
-            given[name] = _breakers(value, arguments.no_escape)
-        elif value is not None:
-            given[name] = _convert(name, value)
+    values = given(arguments, (*CHAIN, *PARAMETERS.values()), arguments.no_escape)
+    if arguments.preset is not None:
+        values["preset"] = arguments.preset
     if hasattr(arguments, "grammar"):
-        given |= grammar_arguments(arguments)
-    return given
+        values |= grammar_arguments(arguments)
+    return values
 
 
 def announce(params: SamplingParams, chain: SamplerChain) -> None:
@@ -153,56 +118,3 @@ def announce(params: SamplingParams, chain: SamplerChain) -> None:
         f"seed: {chain.seed}\nparameters: {' '.join(shown) or 'none'} (the others are neutral)\n"
         f"chain: {' -> '.join(['logits', *(sampler.name for sampler in active)])}\n"
     )
-
-
-def range_in_words(parameter: Parameter) -> str:
-    """The range or the choices; bounds that nobody reaches go without saying."""
-    if parameter.choices:
-        return " or ".join(parameter.choices)
-    low, high = (
-        None if bound is None or abs(bound) >= _UNBOUNDED else f"{bound:.10g}"
-        for bound in (parameter.low, parameter.high)
-    )
-    if low is None:
-        return "" if high is None else f"up to {high}"
-    return f"{low} or more" if high is None else f"{low} to {high}"
-
-
-def _metavar(parameter: Parameter) -> str:
-    if parameter.choices:
-        return "NAME"
-    return {
-        "logit_bias": "ID+BIAS",
-        "dry_sequence_breakers": "TEXT",
-    }.get(parameter.name, "X" if parameter.type is float else "N")
-
-
-def _help(parameter: Parameter) -> str:
-    if parameter.type not in (int, float):
-        return parameter.help
-    default = DEFAULTS.get(parameter.name, parameter.neutral)
-    bounds = range_in_words(parameter)
-    return f"{parameter.help} ({bounds}{'; ' if bounds else ''}default: {default})"
-
-
-def _breakers(given: list[str], no_escape: bool) -> list[str]:
-    """The values of ``--dry-sequence-breaker``: "none" forgets those before it."""
-    breakers: list[str] = []
-    for text in given:
-        if text == "none":
-            breakers.clear()
-        else:
-            breakers.append(text if no_escape else unescape(text))
-    return breakers
-
-
-def _convert(name: str, value: Any) -> Any:
-    if name == "logit_bias":
-        return [parse_bias(each) for each in value]
-    parameter = PARAMETERS.get(name)
-    kind = int if name == "seed" else parameter.type if parameter else str
-    try:
-        return kind(value)
-    except ValueError:
-        wanted = "a whole number" if kind is int else "a number"
-        raise ParameterError(name, f"{name}={value!r} is not {wanted}") from None

@@ -36,9 +36,9 @@ def add_arguments(parser: Parser) -> None:
         help="leave out the tokens put around every text (BOS, EOS)",
     )
     group.option(
-        "--no-parse-special",
+        "--parse-special",
         action="store_true",
-        help="read names of special tokens, such as </s>, as plain text",
+        help="read the names of control tokens, such as </s>, as those tokens (default: off)",
     )
 
 
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     vocab = load_vocabulary(open_weights(arguments.model or bundled_model()))
     tokenizer = Tokenizer(vocab)
     tokens = tokenizer.encode(
-        text, add_special=not arguments.no_bos, parse_special=not arguments.no_parse_special
+        text, add_special=not arguments.no_bos, parse_special=arguments.parse_special
     )
     pieces = [vocab.token_bytes(token) for token in tokens]
     if arguments.ids:

@@ -43,6 +43,10 @@ class LogitsError(AleatorError, ValueError):
     """Logits of the wrong shape, type or length, or with nothing finite in them."""
 
 
+class StateError(AleatorError, ValueError):
+    """A chain's state that is damaged, hostile, or of another chain; the chain is as before."""
+
+
 class FileFormatError(AleatorError, ValueError):
     """A file is not what it should be: truncated, damaged, hostile, or of another kind.
 
@@ -108,6 +112,17 @@ class CacheFull(CacheError):
         self.needed, self.free, self.evictable = needed, free, evictable
 
 
+class CacheBusy(CacheError):
+    """Another thread has used the cache for longer than ``timeout``, the seconds to wait."""
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(
+            f"the cache is in use by another thread, which has not ended within lock_timeout={timeout:g} s: "
+            "wait longer, or give each thread a context of its own"
+        )
+        self.timeout = timeout
+
+
 class InvalidBatch(CacheError, ValueError):
     """A batch that breaks a rule; ``index`` is the offending token's index in the batch, or -1."""
 
@@ -126,6 +141,17 @@ class Aborted(CacheError):
     def __init__(self, done: int) -> None:
         super().__init__(f"the decode was aborted after {done} micro-batches")
         self.done = done
+
+
+class NotCopyable(CacheError, TypeError):
+    """Something that holds a cache's memory was to be copied or pickled; ``kind`` is its class."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(
+            f"a {kind} can be neither copied nor pickled: write its state with state_write(), and read it "
+            "into another of the same kind with state_read()"
+        )
+        self.kind = kind
 
 
 class CannotShift(CacheError):

@@ -8,7 +8,7 @@ NumPy integers, so that any machine can reproduce it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -107,6 +107,11 @@ class Row:
             pairs = zip(self.ids, self.logits, strict=True)
             self.logits = np.array([change(int(i), z) for i, z in pairs], np.float32)
         self.settle()
+
+    def mask(self, tokens: Collection[int]) -> None:
+        """Mask tokens; those that are no candidates do no harm.  Without any nothing is written."""
+        if tokens:
+            self.edit(lambda token, z: np.float32(-np.inf) if token in tokens else z)
 
     def weights(self) -> NDArray[np.uint64]:
         """Q40 weights of the candidates."""

@@ -1,49 +1,56 @@
-"""Sampling parameters, each declared once.
+"""Parameters and options, each declared once.
 
-A declaration holds the name, type, range, neutral value, other spellings, command-line flags and help of a
-parameter.  ``SamplingParams``, the command line, the documentation tables and the range tests are all
-made from it.
+A declaration holds the name, type, range, default, other spellings, command-line flags and help of a
+parameter, and how it is read from text or JSON.  ``SamplingParams``, the options of models, contexts and
+generations (core/options.py), signatures, the command line, the documentation tables and the range tests are
+all made from it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from aleator.core.errors import ParameterError
 
+_TRUE, _FALSE = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
+_JSON_TYPES: dict[type, str] = {int: "integer", float: "number", bool: "boolean", str: "string"}
+
 
 @dataclass(frozen=True)
 class Parameter:
-    """The declaration of one parameter.
+    r"""The declaration of one parameter.
 
-    Parameters
-    ----------
-    name
-        The word that Python, JSON and documentation use.
-    type
-        ``int`` or ``float`` for numbers; anything else is checked by its sampler.
-    neutral
-        The value that does nothing; also the library's default.
-    choices
-        For text: the words that are allowed.
-    low, high
-        Bounds, inclusive unless ``open_low`` or ``open_high`` is set; ``None`` is unbounded.
-    aliases
-        Other spellings that keyword arguments accept.
-    flags
-        Command-line flags, the first one shown in help.
-    metadata
-        Key under ``general.sampling.`` in a GGUF file, if it has one.
-    help
-        One sentence for ``--help`` and the documentation.
-
+    Attributes:
+        name: the word that Python, JSON and documentation use.
+        type: ``int``, ``float``, ``bool`` or ``str``; anything else is checked by ``checker``, or by its
+            sampler.
+        neutral: the default: of a sampling parameter the value that does nothing.
+        help: one sentence for ``--help`` and the documentation.
+        choices: for text: the words that are allowed.
+        low: lower bound of a number, inclusive unless ``open_low``; None: unbounded.
+        high: upper bound of a number, inclusive unless ``open_high``; None: unbounded.
+        open_low: the lower bound itself is not allowed.
+        open_high: the upper bound itself is not allowed.
+        aliases: other spellings that keyword arguments accept.
+        flags: command-line flags, the first one shown in help.
+        metadata: key under ``general.sampling.`` in a GGUF file, if it has one.
+        optional: None is a value too.
+        checker: turns a value that has the declared type into the one that is kept, or raises ParameterError.
+        reader: turns a word of the command line into a value, or where ``type`` is ``tuple`` a list of words;
+            None: by ``type``.
+        escapes: on the command line ``\n``, ``\t`` and ``\r`` stand for a line break, a tab and a return.
+        annotation: the types that are accepted, as signatures show them; "": made from ``type``.
+        metavar: what stands for the value in ``--help``; "": made from ``type``.
+        schema: JSON schema of the value; None: made from ``type``, ``choices`` and bounds.
     """
 
     name: str
@@ -58,6 +65,13 @@ class Parameter:
     aliases: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     metadata: str | None = None
+    optional: bool = False
+    checker: Callable[[Any], Any] | None = None
+    reader: Callable[[Any], Any] | None = None
+    escapes: bool = False
+    annotation: str = ""
+    metavar: str = ""
+    schema: Mapping[str, Any] | None = None
 
     @property
     def interval(self) -> str:
@@ -66,17 +80,91 @@ class Parameter:
         high = "inf)" if self.high is None else f"{self.high:g}{')' if self.open_high else ']'}"
         return f"{low}, {high}"
 
+    @property
+    def typing(self) -> str:
+        """The types that are accepted, in the notation of annotations."""
+        return self.annotation or self.type.__name__ + (" | None" if self.optional else "")
+
+    @property
+    def single(self) -> bool:
+        """Whether a value is one number, word or switch, so that a list can only mean several values."""
+        words = {word.strip() for word in self.typing.split("|")}
+        return words <= {"int", "float", "bool", "str", "None"}
+
     def check(self, value: Any) -> Any:
-        """Return ``value`` as this parameter's type, or raise :class:`ParameterError`.
+        """Check a value.
 
         Integers are accepted for floats and integral floats for integers; booleans for neither.
+
+        Returns:
+            The value as this parameter keeps it.
+
+        Raises:
+            ParameterError: it has another type or is out of range.
         """
-        if self.choices and value not in self.choices:
+        if value is None and self.optional:
+            return None
+        if self.choices and not (isinstance(value, str) and value in self.choices):
             raise ParameterError(
-                self.name, f"{self.name}={value!r} must be one of {', '.join(self.choices)}"
+                self.name, f"{self.name}={value!r:.80} must be one of {', '.join(self.choices)}"
             )
-        if self.type not in (int, float):
-            return value
+        if self.type in (int, float):
+            value = self._number(value)
+        elif self.type is bool and not isinstance(value, bool | np.bool_):
+            raise ParameterError(
+                self.name, f"{self.name}={value!r:.80} is not a switch: give True or False"
+            )
+        elif self.type is str and not isinstance(value, str):
+            raise ParameterError(self.name, f"{self.name}={value!r:.80} is not text")
+        return value if self.checker is None else self.checker(value)
+
+    def parse(self, text: str | list[str]) -> Any:
+        """Read a value from the command line.
+
+        Args:
+            text: a word; where ``type`` is ``tuple`` all the words that were given.
+
+        Raises:
+            ParameterError: it cannot be read, or is out of range.
+        """
+        if self.reader is not None:
+            return self.check(self.reader(text))
+        if isinstance(text, list):
+            return self.check(text)
+        if self.type is bool:
+            if text.lower() not in _TRUE + _FALSE:
+                raise ParameterError(self.name, f"{self.name}={text!r} must be on or off")
+            return self.check(text.lower() in _TRUE)
+        if self.type in (int, float):
+            return self.check(read_number(self.name, self.type, text))
+        return self.check(text)
+
+    def as_json_schema(self) -> dict[str, Any]:
+        """A JSON schema of the values, with the help and the default."""
+        made: dict[str, Any] = dict(self.schema or {})
+        if self.schema is None and self.type in _JSON_TYPES:
+            kind = _JSON_TYPES[self.type]
+            made["type"] = [kind, "null"] if self.optional else kind
+            if self.choices:
+                made["enum"] = [*self.choices, *([None] if self.optional else [])]
+            for bound, exclusive, key in (
+                (self.low, self.open_low, "inimum"),
+                (self.high, self.open_high, "aximum"),
+            ):
+                if bound is not None:
+                    first = "m" if not exclusive else "exclusiveM"
+                    made[first + key] = bound
+        made["description"] = self.help
+        made["default"] = list(self.neutral) if isinstance(self.neutral, tuple) else self.neutral
+        return made
+
+    @property
+    def _allowed(self) -> str:
+        """What to give instead."""
+        kind = "a whole number" if self.type is int else "a number"
+        return f"give {kind} in {self.interval} ({self.neutral!r} turns it off)"
+
+    def _number(self, value: Any) -> Any:
         if isinstance(value, (bool, np.bool_)) or not isinstance(value, (numbers.Real, np.generic)):
             self._refuse(value, f"is of type {type(value).__name__}, not a number")
         number = float(value)
@@ -95,12 +183,17 @@ class Parameter:
         return int(value) if self.type is int else number
 
     def _refuse(self, value: Any, reason: str) -> None:
-        kind = "a whole number" if self.type is int else "a number"
-        raise ParameterError(
-            self.name,
-            f"{self.name}={value!r} {reason}: give {kind} in {self.interval} "
-            f"({self.neutral!r} turns it off)",
-        )
+        raise ParameterError(self.name, f"{self.name}={value!r:.80} {reason}: {self._allowed}")
+
+
+def read_number(name: str, kind: type, text: str) -> float:
+    """Read an ``int`` or ``float`` from text; the error names the parameter."""
+    try:
+        number: float = kind(text)
+    except ValueError:
+        wanted = "a whole number" if kind is int else "a number"
+        raise ParameterError(name, f"{name}={text!r} is not {wanted}") from None
+    return number
 
 
 def single(value: float) -> float:
@@ -129,15 +222,17 @@ def unique(parameters: Iterable[Parameter]) -> dict[str, Parameter]:
     return index
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What to write in place of an unknown word: the closest known ones, or all of them."""
+    words = list(known)
+    close = difflib.get_close_matches(word, words, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(words)}"
+
+
 # Declarations that several samplers share.
 MIN_KEEP = Parameter(
     "min_keep", int, 0, "let truncating samplers keep at least this many tokens",
     low=0, high=2**31 - 1, flags=("--min-keep",),
-)  # fmt: skip
-SEED = Parameter(
-    "seed", object, None,
-    "seed of the random draws, 64 bits; -1 or none draws one from the system and reports it",
-    flags=("-s", "--seed"),
 )  # fmt: skip
 
 
@@ -155,3 +250,12 @@ def check_seed(seed: int | None) -> int | None:
             "seed", f"seed={seed} is out of range: give 0 to 18446744073709551615, or -1 for random"
         )
     return seed
+
+
+SEED = Parameter(
+    "seed", object, None,
+    "seed of the random draws, 64 bits; -1 or none draws one from the system and reports it",
+    flags=("-s", "--seed"), checker=check_seed, reader=partial(read_number, "seed", int),
+    annotation="int | None",
+    schema={"type": ["integer", "null"], "minimum": -1, "maximum": 2**64 - 1},
+)  # fmt: skip

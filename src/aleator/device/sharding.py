@@ -139,7 +139,7 @@ class ShardedChain(DeviceChain):
         """How many candidates each rank must send so that all rows' top-k are exact; 0: more than allowed."""
         ks = []
         for state in self._rows[:batch]:
-            found = [s.top_k for s in state.slots if isinstance(s, TopK)]
+            found = [s.most for s in state.slots if isinstance(s, TopK)]
             ks.append(found[0] if found else self.n_vocab)
         return max(ks) if max(ks) <= self.max_top_k else 0
 

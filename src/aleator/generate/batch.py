@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.errors import InvalidBatch
+from aleator.core.integers import exact, first_inexact
 
 
 class Batch:
@@ -39,9 +40,21 @@ class Batch:
             seq: sequence id.
             logits: True or False for every token; None wants only the last one's.
 
+        Raises:
+            InvalidBatch: a token, the position or the sequence is not an integer.
+
         """
         batch = cls()
-        batch.tokens = [int(t) for t in tokens]
+        if not isinstance(tokens, Iterable):
+            raise InvalidBatch(-1, f"tokens must be a list of token ids, not {tokens!r}")
+        given = list(tokens)
+        wrong = first_inexact(given)
+        if wrong is not None:
+            raise InvalidBatch(wrong, f"token {given[wrong]!r} is not an integer")
+        batch.tokens = list(map(int, given))
+        if pos is not None:
+            pos = _integer(0, "position", pos)
+        seq = _integer(0, "sequence", seq)
         n = len(batch.tokens)
         batch.positions = [None] * n if pos is None else list(range(pos, pos + n))
         batch.sequences = [(seq,)] * n
@@ -55,9 +68,15 @@ class Batch:
         seqs: Sequence[int] = (0,),
         logits: bool | None = None,
     ) -> None:
-        """Append one token that all of ``seqs`` share."""
-        self.tokens.append(int(token))
+        """Append one token that all of ``seqs`` share.
+
+        Raises:
+            InvalidBatch: the token, a position or a sequence is not an integer, or a sequence is named twice.
+
+        """
+        number = _integer(len(self), "token", token)
         self._append(pos, seqs, logits)
+        self.tokens.append(number)
 
     def add_embedding(
         self,
@@ -70,20 +89,31 @@ class Batch:
 
         ``pos``: (t, y, x, z) where the cache keeps four positions per token (M-RoPE).
         """
-        vector = np.asarray(embedding, dtype=np.float32)
+        try:
+            vector = np.asarray(embedding, dtype=np.float32)
+        except (ValueError, TypeError):
+            raise InvalidBatch(len(self), "an embedding is a list of numbers, [n_embd]") from None
         if vector.ndim != 1:
             raise InvalidBatch(len(self), f"an embedding is [n_embd], not {list(vector.shape)}")
-        self.embeddings.append(vector)
         self._append(pos, seqs, logits)
+        self.embeddings.append(vector)
 
     def _append(
         self, pos: int | Sequence[int] | None, seqs: Sequence[int], logits: bool | None
     ) -> None:
+        i = len(self)
+        if not isinstance(seqs, Iterable):
+            raise InvalidBatch(i, f"sequences must be a list of ids, not {seqs!r}")
+        ids = tuple(_integer(i, "sequence", s) for s in seqs)
+        if len(set(ids)) < len(ids):
+            raise InvalidBatch(i, f"sequences {list(ids)} name one twice")
+        place: int | tuple[int, ...] | None = None
         if isinstance(pos, Sequence):
-            self.positions.append(tuple(int(p) for p in pos))
-        else:
-            self.positions.append(None if pos is None else int(pos))
-        self.sequences.append(tuple(seqs))
+            place = tuple(_integer(i, "position", p) for p in pos)
+        elif pos is not None:
+            place = _integer(i, "position", pos)
+        self.positions.append(place)
+        self.sequences.append(ids)
         self.logits.append(logits)
 
     def __len__(self) -> int:
@@ -94,6 +124,14 @@ class Batch:
         if all(flag is None for flag in self.logits):
             return [len(self) - 1] if len(self) else []
         return [i for i, flag in enumerate(self.logits) if flag]
+
+
+def _integer(i: int, what: str, value: object) -> int:
+    """``value`` of token ``i`` as an int; InvalidBatch if it is none."""
+    number = exact(value)
+    if number is None:
+        raise InvalidBatch(i, f"{what} {value!r} is not an integer")
+    return number
 
 
 def checked_inputs(
@@ -110,6 +148,9 @@ def checked_inputs(
         raise InvalidBatch(-1, "a batch holds either tokens or embeddings, not both")
     if batch.embeddings:
         return _checked_embeddings(batch.embeddings, n_embd)
+    wrong = first_inexact(batch.tokens)
+    if wrong is not None:
+        raise InvalidBatch(wrong, f"token {batch.tokens[wrong]!r} is not an integer")
     for i, token in enumerate(batch.tokens):
         if not 0 <= token < n_vocab:
             raise InvalidBatch(i, f"token {token} is outside the vocabulary [0, {n_vocab})")

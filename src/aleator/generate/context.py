@@ -4,71 +4,47 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.arguments import Uncopyable
+from aleator.cache.devices import checked_device
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import KVCache
-from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix import PrefixConfig, require_config
 from aleator.cache.recurrent import RecurrentCache
-from aleator.cache.split import RULES
 from aleator.cache.storage import storage_type
 from aleator.cache.window import WindowCache, window_capacity
-from aleator.core.errors import Aborted, ParameterError
+from aleator.core.errors import Aborted, InvalidBatch, ParameterError
+from aleator.core.options import declarations, takes
 from aleator.generate.batch import Batch, checked_inputs
+from aleator.generate.options import ContextOptions
 from aleator.models.decoder import Decoder
 from aleator.models.layers.native_ssm import NativeSSM
 from aleator.models.layers.native_step import NativeStep
 
+if TYPE_CHECKING:
+    from aleator.keywords import ContextKeywords
+
 log = logging.getLogger(__name__)
 
 
-class Context:
+@takes(declarations(ContextOptions).values())
+class Context(Uncopyable):
     """A decoder, a KV cache of ``n_ctx`` cells, and how to run batches through them.
 
     Args:
         model: a Decoder, or anything with an attribute ``decoder``.
-        n_ctx: cells, shared by all sequences; 0 is the model's own context length.
-        n_batch: batches are cut into pieces of at most this many tokens, and
-        n_ubatch: those into micro-batches of at most this many, computed at once.
-        n_seq_max: sequence ids lie in [0, n_seq_max).
-        n_threads: torch's CPU threads while decoding one token; None leaves torch's setting.  The
-            setting is the process's, and stays.
-        n_threads_batch: the same for more than one token; None is ``n_threads``.
-        flash_attn: use torch's fused attention for several tokens, which never holds the scores.
-        type_k: type keys are stored in: "f32", "f16", "bf16", "q8_0" or "q4_0".
-        type_v: the same for values.
-        offload_kqv: keep the cache and do attention on the decoder's device; otherwise on the CPU.
-        device: where logits are returned; None is the decoder's device.
-        v_layout: "token" or "channel", how values are laid out; None is llama.cpp's choice, "token" with
-            ``flash_attn`` and for q8_0 and q4_0, else "channel".
-        k_storage: "rotated", or "raw": keys are turned when they are read, which makes shifts exact for
-            any type and costs time at every token.
-        causal_attn: a token sees only those before it; otherwise every token of its sequence, and a
-            batch must fit ``n_ubatch`` (not for models with windows or states).
         prefix: keep texts, so that others which begin like them need not compute the beginning again
             (``cache.keep``, ``cache.reuse``); None: do not.
-        swa_full: window layers keep every position, so that any rewind and shift is possible; otherwise they
-            have as many cells as llama.cpp gives them, and use them again as it does.
-        swa_sinks: first positions that window layers keep, and every token sees there too (attention sinks);
-            only for models with windows.  Such layers then compute with torch.
-        n_rollback: tokens, 0 to 4096, by which a sequence of a recurrent model can be rewound (others: any
-            number).
-        policy: "unified" or "streams": see :class:`KVCache`.
-        compat: None or "llama-2024": see :class:`KVCache`; ``cache.n`` is then padded to 32, or with
-            ``flash_attn`` to 256.
-        split: how batches are cut: "simple", "equal" or "sequence"; see aleator.cache.split.  None
-            is llama.cpp's choice: "equal" with ``policy="streams"``, and for models with attention and
-            states; else "simple".
         abort_callback: called before each micro-batch; if it returns True the decode raises Aborted.
+        options: fields of :class:`aleator.generate.options.ContextOptions`.
 
     Attributes:
         cache: a KVCache, or of a model with states only a RecurrentCache, which has not all of its verbs.
-        rows: logits of the last decode, float32 [rows, n_vocab].
 
     Raises:
         ParameterError: a value out of range.
@@ -78,64 +54,46 @@ class Context:
     def __init__(
         self,
         model: Any,
-        n_ctx: int = 0,
-        n_batch: int = 2048,
-        n_ubatch: int = 512,
-        n_seq_max: int = 1,
-        n_threads: int | None = None,
-        n_threads_batch: int | None = None,
-        flash_attn: bool = True,
-        type_k: str = "f16",
-        type_v: str = "f16",
-        offload_kqv: bool = True,
-        device: torch.device | str | None = None,
-        v_layout: str | None = None,
-        k_storage: str = "rotated",
-        causal_attn: bool = True,
+        *,
         prefix: PrefixConfig | None = None,
-        n_rollback: int = 0,
-        swa_full: bool = False,
-        swa_sinks: int = 0,
-        policy: str = "unified",
-        compat: str | None = None,
-        split: str | None = None,
         abort_callback: Callable[[], bool] | None = None,
+        **options: Unpack[ContextKeywords],
     ) -> None:
+        chosen = ContextOptions.of(options)
+        n_ctx, n_seq_max, flash_attn = chosen.n_ctx, chosen.n_seq_max, chosen.flash_attn
+        policy, n_rollback, causal_attn = chosen.policy, chosen.n_rollback, chosen.causal_attn
         decoder = model if isinstance(model, Decoder) else getattr(model, "decoder", None)
         if not isinstance(decoder, Decoder):
             raise ParameterError("model", f"model must be a Decoder or have one, not {model!r}")
         self.decoder = decoder
         trained = decoder.config.context_length
-        _at_least("n_seq_max", n_seq_max, 1, 4096)
-        n_ctx = _at_least("n_ctx", n_ctx, 0) or trained
+        n_ctx = n_ctx or trained
         if n_ctx > trained * n_seq_max:
             log.warning("n_ctx %d is more than the %d the model was made for", n_ctx, trained)
         self.n_ctx = n_ctx
-        self.n_batch = min(_at_least("n_batch", n_batch, 1), n_ctx)
-        self.n_ubatch = min(_at_least("n_ubatch", n_ubatch, 1), self.n_batch)
+        self.n_batch = min(chosen.n_batch, n_ctx)
+        self.n_ubatch = min(chosen.n_ubatch, self.n_batch)
         self.n_seq_max = n_seq_max
-        _at_least("n_rollback", n_rollback, 0, 4096)
         if not causal_attn and (decoder.recurrent or decoder.config.window is not None):
             why = "a state knows" if decoder.recurrent else "windows know"
             raise ParameterError(
                 "causal_attn", f"causal_attn=False: {why} no later tokens; use causal_attn=True"
             )
         self.n_vocab = decoder.config.n_vocab
-        if n_threads is not None:
-            _at_least("n_threads", n_threads, 1)
-        if n_threads_batch is not None:
-            _at_least("n_threads_batch", n_threads_batch, 1)
+        require_config(prefix)
+        n_threads, n_threads_batch = chosen.n_threads, chosen.n_threads_batch
+        swa_full, swa_sinks = chosen.swa_full, chosen.swa_sinks
         if swa_sinks and decoder.config.window is None:
             raise ParameterError("swa_sinks", f"swa_sinks={swa_sinks}: this model has no windows")
         self.n_threads = n_threads
         self.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
         self.flash_attn, self.causal_attn = flash_attn, causal_attn
         mixed = bool(decoder.recurrent and decoder.blocks)
-        self.split = split or ("equal" if policy == "streams" or mixed else "simple")
-        if self.split not in RULES:
-            raise ParameterError("split", f"split must be one of {', '.join(RULES)}, not {split!r}")
+        self.split = chosen.split or ("equal" if policy == "streams" or mixed else "simple")
         self.abort_callback = abort_callback
-        self.device = decoder.device if device is None else torch.device(device)
+        self.device = (
+            decoder.device if chosen.device is None else checked_device("device", chosen.device)
+        )
         self._native: Any = None
         self.cache: KVCache
         states: RecurrentCache | None = None
@@ -154,31 +112,32 @@ class Context:
                 self._native = NativeSSM(decoder, states)
             self.cache = cast(Any, states)  # with the same verbs, but for those of cells
         else:
-            by_token = flash_attn or storage_type("type_v", type_v).block > 1
-            options: dict[str, Any] = {
+            by_token = flash_attn or storage_type("type_v", chosen.type_v).block > 1
+            made: dict[str, Any] = {
                 "n_seq_max": n_seq_max,
-                "type_k": type_k,
-                "type_v": type_v,
-                "device": decoder.device if offload_kqv else "cpu",
+                "type_k": chosen.type_k,
+                "type_v": chosen.type_v,
+                "device": decoder.device if chosen.offload_kqv else "cpu",
                 "rotate": decoder.shift_keys,
-                "v_layout": v_layout or ("token" if by_token else "channel"),
-                "k_storage": k_storage,
+                "v_layout": chosen.v_layout or ("token" if by_token else "channel"),
+                "k_storage": chosen.k_storage,
                 "policy": policy,
-                "compat": compat,
-                "pad": 256 if flash_attn or compat is None else 32,
+                "compat": chosen.compat,
+                "pad": 256 if flash_attn or chosen.compat is None else 32,
                 "architecture": decoder.config.architecture,
             }
             shapes = decoder.cache_shapes
             if states is not None:
-                self.cache = HybridCache(shapes, n_ctx, recurrent=states, prefix=prefix, **options)
+                self.cache = HybridCache(shapes, n_ctx, recurrent=states, prefix=prefix, **made)
             elif decoder.config.window is None:
-                self.cache = KVCache(shapes, n_ctx, prefix=prefix, **options)
+                self.cache = KVCache(shapes, n_ctx, prefix=prefix, **made)
             else:
-                self.cache = self._hybrid(decoder, prefix, swa_full, swa_sinks, options)
+                self.cache = self._hybrid(decoder, prefix, swa_full, swa_sinks, made)
             if NativeStep.supports(decoder, self.cache):
                 self._native = NativeStep(decoder, self.cache)
-        self.rows: torch.Tensor | None = None  # also for SamplerChain.sample(ctx)
-        self._wanted: list[int] = []  # batch indices of the rows
+        self.cache.journal.lock_timeout = chosen.lock_timeout
+        # The last decode's logits and their tokens' batch indices.
+        self._last: tuple[torch.Tensor | None, list[int]] = (None, [])
 
     def _hybrid(
         self,
@@ -237,16 +196,19 @@ class Context:
             InvalidBatch: a rule is broken; names the token.
             CacheFull: not enough free cells.
             Aborted: ``abort_callback`` said so.
+            CacheBusy: another thread has used the cache for longer than ``lock_timeout``.
 
         """
-        with torch.inference_mode(), ExitStack() as stack:
-            if self.cache.do_defrag:
-                stack.enter_context(self.cache.step()).defrag_if_asked()
-            return self._decode(batch)
+        if not isinstance(batch, Batch):
+            raise InvalidBatch(-1, f"decode takes a Batch, not {batch!r}")
+        logits: torch.Tensor = self.cache.journal.run(self._decode, batch)
+        return logits
 
+    @torch.inference_mode()
     def _decode(self, batch: Batch) -> torch.Tensor:
-        config = self.decoder.config
-        plan = self.cache.plan(
+        cache, config = self.cache, self.decoder.config
+        cache.defrag_if_asked()
+        plan = cache.plan(
             batch,
             n_ubatch=self.n_ubatch,
             n_batch=self.n_batch,
@@ -256,16 +218,22 @@ class Context:
         inputs = checked_inputs(batch, config.n_vocab, config.n_embd)
         self._set_threads(len(plan))
         rows: list[torch.Tensor] = []
-        with self.cache.step(plan) as step:
-            for part in step:
-                if self.abort_callback is not None and self.abort_callback():
-                    raise Aborted(len(rows))
-                rows.append(self._compute(inputs[part.tokens], part))
-            out = rows[0] if len(rows) == 1 else torch.cat(rows)
-            if plan.rows is not None:
-                out = out[torch.from_numpy(plan.rows).to(out.device)]
-            self.rows, self._wanted = out.to(self.device), batch.wanted()
-            return self.rows
+        cache.prepare(plan)
+        for part in cache.carried_out(plan):
+            if self.abort_callback is not None and self.abort_callback():
+                raise Aborted(len(rows))
+            rows.append(self._compute(inputs[part.tokens], part))
+        out = rows[0] if len(rows) == 1 else torch.cat(rows)
+        if plan.rows is not None:
+            out = out[torch.from_numpy(plan.rows).to(out.device)]
+        out = out.to(self.device)
+        cache.journal.set(self, "_last", (out, batch.wanted()))
+        return out
+
+    @property
+    def rows(self) -> torch.Tensor | None:
+        """Logits of the last decode, float32 [rows, n_vocab]; None before the first."""
+        return self._last[0]
 
     def logits(self, i: int) -> torch.Tensor:
         """Logits of one token of the last decoded batch, float32 [n_vocab].
@@ -277,17 +245,18 @@ class Context:
             IndexError: there is no such token, or it wanted none.
 
         """
-        if self.rows is None:
+        rows, wanted = self._last
+        if rows is None:
             raise IndexError("nothing has been decoded yet")
-        n = len(self._wanted)
+        n = len(wanted)
         if i < 0 and -i <= n:
-            return self.rows[i]
-        if i < 0 or i not in self._wanted:
+            return rows[i]
+        if i < 0 or i not in wanted:
             raise IndexError(
                 f"token {i} of the last batch has no logits: {n} have, with the batch indices "
-                f"{', '.join(map(str, self._wanted[:8]))}{', ...' if n > 8 else ''}"
+                f"{', '.join(map(str, wanted[:8]))}{', ...' if n > 8 else ''}"
             )
-        return self.rows[self._wanted.index(i)]
+        return rows[wanted.index(i)]
 
     def rewindable(self, n_sequences: int) -> int:
         """Tokens by which each of so many sequences can be rewound after a decode that advances them together.
@@ -320,11 +289,3 @@ class Context:
         wanted = self.n_threads if n_tokens == 1 else self.n_threads_batch
         if wanted is not None and wanted != torch.get_num_threads():
             torch.set_num_threads(wanted)
-
-
-def _at_least(name: str, value: int, low: int, high: int | None = None) -> int:
-    most = 2**31 - 1 if high is None else high
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= most:
-        allowed = f"[{low}, 2^31)" if high is None else f"[{low}, {high}]"
-        raise ParameterError(name, f"{name} must be an integer in {allowed}, not {value!r}")
-    return value

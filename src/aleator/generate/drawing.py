@@ -1,26 +1,20 @@
-"""Who draws the tokens of a run: every request's chain on the host, or one device chain for all of them."""
+"""Who draws the tokens of a run: every slot's chain on the host, or one device chain for all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 import torch
 
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.device.candidates import NOTHING
 from aleator.device.chain import DeviceChain
-from aleator.generate.logprobs import Logprobs, reported_logprobs, top_logprobs
-
-if TYPE_CHECKING:
-    from aleator.generate.request import Request
-
-PLACES = ("auto", "host", "device")
-
-LogprobsOf = Callable[[int, int, Callable[[int], bytes]], Logprobs]
-"""``(token, top, token_bytes)``: what the model thought of a token, and of so many others."""
+from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs, top_logprobs
+from aleator.generate.request import Request
+from aleator.generate.slot import Slot
 
 
 @dataclass(frozen=True)
@@ -28,7 +22,7 @@ class Turn:
     """A token to draw.
 
     Attributes:
-        index: of the request among those of the run.
+        index: of the slot among those of the run.
         row: of the logits that it is drawn from.
         left: tokens that may still come, this one included; None: as many as one likes.
 
@@ -41,49 +35,49 @@ class Turn:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What came of a turn: the token, accepted by the request's chain; None: the text is complete without."""
+    """What came of a turn: the token, accepted by the slot's chain; None: the text is complete without."""
 
     token: int | None
     logprobs: LogprobsOf
 
 
 class Drawing(Protocol):
-    """Draws tokens for requests, from logits [n, V]."""
+    """Draws tokens for slots, from logits [n, V]."""
 
     def draw(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Drawn]:
-        """One token each; a request has one turn at most."""
+        """One token each; a slot has one turn at most."""
         ...
 
 
 class HostDrawing:
-    """Every request's own chain, on the CPU."""
+    """Every slot's own chain, on the CPU."""
 
-    def __init__(self, requests: Sequence[Request]) -> None:
-        self._requests = list(requests)
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self._slots = list(slots)
 
     def draw(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Drawn]:
         """See :class:`Drawing`."""
         rows, drawn = logits.cpu().numpy(), []
         for turn in turns:
-            request, row = self._requests[turn.index], rows[turn.row]
-            if request.observe is not None:
-                request.observe(request.chain, row)
+            slot, row = self._slots[turn.index], rows[turn.row]
+            if slot.on_logits is not None:
+                slot.on_logits(slot.chain, row)
             token: int | None
-            if request.ending is None or turn.left is None:
-                token = request.chain.sample(row)
+            if slot.ending is None or turn.left is None:
+                token = slot.chain.sample(row)
             else:
-                token = request.ending.draw(row, turn.left)
+                token = slot.ending.draw(row, turn.left)
             drawn.append(Drawn(token, partial(top_logprobs, row)))
         return drawn
 
 
 class DeviceDrawing:
-    """A device chain with a row per request; only tokens, masks of grammars and log-probabilities cross.
+    """A device chain with a row per slot; only tokens, masks and log-probabilities are transferred to the host.
 
-    The requests' chains accept the tokens too, so that they can be looked at as after sampling on the host.
+    The slots' chains accept the tokens too, so that they can be looked at as after sampling on the host.
 
     Args:
-        requests: see :func:`why_not_on_device`.
+        slots: see :func:`why_not_on_device`.
         device: where logits come from.
         n_vocab: tokens of a row of logits.
         n_ctx: positions of a sequence.
@@ -94,23 +88,23 @@ class DeviceDrawing:
     """
 
     def __init__(
-        self, requests: Sequence[Request], device: torch.device, n_vocab: int, n_ctx: int
+        self, slots: Sequence[Slot], device: torch.device, n_vocab: int, n_ctx: int
     ) -> None:
-        self._requests = list(requests)
-        asked = [r.logprobs for r in requests if r.logprobs is not None]
-        template = requests[0].chain.clone()
+        self._slots = list(slots)
+        asked = [n for slot in slots if (n := slot.request.options.logprobs) is not None]
+        template = slots[0].chain.clone()
         template.reset()
         self.chain = DeviceChain(
             template,
-            len(requests),
+            len(slots),
             n_vocab,
             device=device,
-            max_tokens=max(_longest(request, n_ctx) for request in requests),
+            max_tokens=max(_longest(slot.request, n_ctx) for slot in slots),
             kernels="torch" if device.type == "cpu" else "auto",
             logprobs=max(asked) if asked else None,
         )
-        for row, request in enumerate(requests):
-            fresh = request.chain.clone()
+        for row, slot in enumerate(slots):
+            fresh, request = slot.chain.clone(), slot.request
             fresh.reset()
             self.chain.set_row(row, fresh)
             start = len(request.tokens) - request.drawn
@@ -126,9 +120,9 @@ class DeviceDrawing:
         values = [each.tolist() for each in (report.logprobs, report.top_ids, report.top_logprobs)]
         made: list[Drawn] = []
         for turn in turns:
-            request, row = self._requests[turn.index], turn.index
+            slot, row = self._slots[turn.index], turn.index
             token: int | None
-            ending = request.ending
+            ending = slot.ending
             if ending is not None and row in closing:
                 token = ending.close()
                 if token is not None:
@@ -138,9 +132,9 @@ class DeviceDrawing:
             drawn = token = tokens[row]
             if drawn == NOTHING:
                 raise LogitsError(f"sequence {row}: no token that may be drawn has a finite logit")
-            request.chain.accept(drawn, generated=True)
+            slot.chain.accept(drawn, generated=True)
             logprobs: LogprobsOf = partial(_of_row, logits, turn.row)
-            if request.logprobs is not None:
+            if slot.request.options.logprobs is not None:
                 logprobs = partial(reported_logprobs, *(each[row] for each in values))
             if ending is not None and turn.left is not None:
                 token = ending.after(drawn, turn.left)
@@ -153,11 +147,11 @@ class DeviceDrawing:
         return made
 
     def _closes(self, turn: Turn) -> bool:
-        ending = self._requests[turn.index].ending
+        ending = self._slots[turn.index].ending
         return ending is not None and turn.left is not None and ending.closing
 
     def _sample(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[int]:
-        """Tokens by request; -1 where it has no turn."""
+        """Tokens by slot; -1 where it has no turn."""
         batch = self.chain.max_batch
         order = [0] * batch
         for turn in turns:
@@ -182,20 +176,21 @@ def _longest(request: Request, n_ctx: int) -> int:
     """Tokens that a request's chain may come to hold."""
     prompt = len(request.tokens)
     whole = max(prompt, n_ctx) + 1
-    if request.max_tokens is None:
+    options = request.options
+    if options.max_tokens is None:
         return whole
-    wanted = prompt + max(1, request.max_tokens)
-    return wanted if request.context_shift else min(wanted, whole)
+    wanted = prompt + max(1, options.max_tokens)
+    return wanted if options.context_shift else min(wanted, whole)
 
 
-def why_not_on_device(request: Request) -> str:
-    """Why a request's tokens must be drawn on the host; "" if they need not."""
-    chain = request.chain
+def why_not_on_device(slot: Slot) -> str:
+    """Why a slot's tokens must be drawn on the host; "" if they need not."""
+    chain, request = slot.chain, slot.request
     if chain.numerics != "portable":
         return "numerics='llama.cpp' are made on the host only"
-    if request.observe is not None:
-        return "observe looks at the host's chain"
-    if request.context_shift and request.max_tokens is None:
+    if slot.on_logits is not None:
+        return "on_logits looks at the host's chain"
+    if request.options.context_shift and request.options.max_tokens is None:
         return (
             "without max_tokens and with context_shift there is no end to what a device must hold"
         )
@@ -205,32 +200,33 @@ def why_not_on_device(request: Request) -> str:
 
 
 def make_drawing(
-    requests: Sequence[Request], where: str, device: torch.device, n_vocab: int, n_ctx: int
-) -> Any:
-    """A :class:`Drawing` for some requests.
+    slots: Sequence[Slot], where: str, device: torch.device, n_vocab: int, n_ctx: int
+) -> HostDrawing | DeviceDrawing:
+    """What draws for some slots.
 
     Args:
-        requests: what to draw for.
-        where: "host"; "device": with PyTorch's operations, on the CPU too; "auto": on the device if that is not
-            the CPU and all requests can, else on the host.
+        slots: what to draw for.
+        where: "host"; "device": with PyTorch's operations, on the CPU too; "auto": on the device if that is
+            not the CPU and all slots can, else on the host.
         device: where logits come from.
         n_vocab: tokens of a row of logits.
         n_ctx: positions of a sequence.
 
     Raises:
-        ParameterError: ``sample_on`` is neither of these, or "device" where that cannot be.
+        ParameterError: "device" where that cannot be.
 
     """
-    if where not in PLACES:
-        raise ParameterError("sample_on", f"sample_on={where!r}: choose {', '.join(PLACES)}")
     if where == "host" or (where == "auto" and device.type == "cpu"):
-        return HostDrawing(requests)
-    why = next((why for request in requests if (why := why_not_on_device(request))), "")
+        return HostDrawing(slots)
+    why = next((why for slot in slots if (why := why_not_on_device(slot))), "")
     if not why:
         try:
-            return DeviceDrawing(requests, device, n_vocab, n_ctx)
+            return DeviceDrawing(slots, device, n_vocab, n_ctx)
         except ParameterError as error:
             why = str(error)
     if where == "device":
-        raise ParameterError("sample_on", f"sample_on='device' cannot be here: {why}")
-    return HostDrawing(requests)
+        raise ParameterError(
+            "sampling_device",
+            f"sampling_device='device' cannot be here: {why}; give 'auto' or 'host'",
+        )
+    return HostDrawing(slots)

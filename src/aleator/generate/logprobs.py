@@ -42,6 +42,10 @@ class Logprobs:
         return {**self.chosen.as_json(), "top": [entry.as_json() for entry in self.top]}
 
 
+LogprobsOf = Callable[[int, int, Callable[[int], bytes]], Logprobs]
+"""``(token, top, token_bytes)``: what the model thought of a token, and of so many others."""
+
+
 def log_softmax(logits: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Natural-log probabilities of ``logits`` [V], in float64.
 

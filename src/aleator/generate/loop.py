@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 
 import torch
 
-from aleator.core.errors import ContextFull, ParameterError
+from aleator.core.errors import ParameterError
 from aleator.generate.batch import Batch
+from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
-from aleator.generate.drawing import DeviceDrawing, Drawing, LogprobsOf, Turn, make_drawing
+from aleator.generate.drawing import DeviceDrawing, Turn, make_drawing
+from aleator.generate.generation import Generation
+from aleator.generate.logprobs import LogprobsOf
+from aleator.generate.prefixes import Prefixes
 from aleator.generate.replay import DecodeLoop, Feed
-from aleator.generate.request import (
-    Completion,
-    Detokenizer,
-    Generation,
-    Request,
-    Stats,
-    StopReason,
-)
+from aleator.generate.request import Request
+from aleator.generate.slot import Slot
 
 MOST_GUESSED = 64
 """Forced tokens that are decoded together at most."""
@@ -32,86 +29,65 @@ Progress = Callable[[int, int], None]
 """Called with (prompt tokens done, prompt tokens to do in all) during prefill."""
 
 
-@dataclass(eq=False)
-class Slot:
-    """One completion's place in the cache.
-
-    ``tokens`` are exactly those that the cache holds as sequence ``seq``, at positions 0, 1, ...;
-    ``drawn`` is the token drawn last, which the next step decodes.  The first ``exact`` of the tokens were
-    computed from all tokens before them; others, after a context shift, from some that are forgotten.
-    """
-
-    completion: Completion
-    seq: int
-    tokens: list[int]
-    drawn: int = -1
-    exact: int | None = None  # all of them
-    released: bool = False
-    guess: int = 16  # forced tokens to decode ahead
-
-    @property
-    def constrained(self) -> bool:
-        """Whether its text must obey a grammar."""
-        return self.completion.request.chain.grammar is not None
-
-
 class Run:
     """Makes completions together: prefill at the first :meth:`step`, then one token each per step.
 
-    Requests with the same prompt are prefilled once and share its cells, except where a context shift
+    Slots with the same prompt are prefilled once and share its cells, except where a context shift
     would move cells that another completion sees.
 
     Args:
-        context: has a sequence for every request, which are empty, and cells as :func:`cells_needed` says.
-            If its cache keeps texts, prompts are computed only from where they
-            part from a kept one, and what was computed is kept when its completion ends.
-        requests: what to make; request i becomes sequence i.
-        detokenizer: bytes of tokens and which of them end a generation.
+        context: has a sequence for every slot, which are empty, and cells as :func:`cells_needed` says.
+        slots: what to make; slot i becomes sequence i.
+        detokenizer: the vocabulary: how many tokens there are, and which of them end a generation.
         n_ctx: positions that one sequence may use.
         progress: told of the prefill.
-        sample_on: where tokens are drawn, "host", "device" or "auto": see :func:`make_drawing`.
-        steps_ahead: tokens of each completion that the device decodes and draws before the host hears of
-            them (:class:`DecodeLoop`), where it draws; pieces of text come in bunches then, and what was
+        sampling_device: where tokens are drawn, "host", "device" or "auto": see :func:`make_drawing`.
+        multi_step: tokens of each completion that the device decodes and draws before the host hears of
+            them (:class:`DecodeLoop`), where it draws; pieces of text come in runs then, and what was
             drawn after a stop string is taken back.
+        prefixes: prompts are computed only from where they diverge from one of these, and what was
+            computed is kept among them when its completion ends.  None: those of the context's cache.
 
     Raises:
         ContextFull: a prompt longer than ``n_ctx``.
-        ParameterError: an ``n_keep`` which leaves nothing to forget; ``sample_on`` or ``steps_ahead`` that the
-            requests or the model do not allow.
+        ParameterError: an ``n_keep`` which leaves nothing to forget; ``sampling_device`` or ``multi_step`` that
+            the requests or the model do not allow.
     """
 
     def __init__(
         self,
         context: Context,
-        requests: Sequence[Request],
+        slots: Sequence[Slot],
         detokenizer: Detokenizer,
         n_ctx: int,
         progress: Progress | None = None,
-        sample_on: str = "host",
-        steps_ahead: int = 1,
+        *,
+        sampling_device: str = "host",
+        multi_step: int = 1,
+        prefixes: Prefixes | None = None,
     ) -> None:
-        for request in requests:
-            _check_fits(request, n_ctx)
+        for seq, slot in enumerate(slots):
+            slot.check_fits(n_ctx)
+            slot.seq = seq
         self.stats = Stats()
-        self.slots = [
-            Slot(Completion(request, detokenizer), seq, [], exact=_exact(request))
-            for seq, request in enumerate(requests)
-        ]
+        self.slots = list(slots)
         self._context, self._n_ctx, self._progress = context, n_ctx, progress
+        self._prefixes: Prefixes = context.cache if prefixes is None else prefixes
         self._prefilled = False
         self._n_tokens = len(detokenizer)
-        device = getattr(context, "device", torch.device("cpu"))
-        self._drawing: Drawing = make_drawing(requests, sample_on, device, self._n_tokens, n_ctx)
+        self._drawing = make_drawing(slots, sampling_device, context.device, self._n_tokens, n_ctx)
         self._loop: DecodeLoop | None = None
-        if steps_ahead != 1 or isinstance(steps_ahead, bool):
+        if multi_step != 1:
             if not isinstance(self._drawing, DeviceDrawing):
                 raise ParameterError(
-                    "steps_ahead", "steps ahead are drawn on the device: give sample_on='device'"
+                    "multi_step",
+                    f"multi_step={multi_step}: several steps are drawn on the device: give "
+                    "sampling_device='device'",
                 )
             self._loop = DecodeLoop(
                 context,
                 self._drawing.chain,
-                steps_ahead,
+                multi_step,
                 n_vocab=self._n_tokens,
                 ends=(token for token in detokenizer.eog if token < self._n_tokens),
             )
@@ -162,9 +138,8 @@ class Run:
         work: list[tuple[int, int, Slot, bool]] = []
         followers = self._share_prompts()
         for slot in followers:
-            request = slot.completion.request
-            prompt = request.remaining
-            reused = self._context.cache.reuse(slot.seq, prompt, request.namespace)
+            prompt = slot.request.remaining
+            reused = self._prefixes.reuse(slot.seq, prompt, slot.request.where)
             slot.tokens = list(prompt[:reused])
             self.stats.reused_tokens += reused
             last = len(prompt) - 1
@@ -187,8 +162,7 @@ class Run:
                 slot.tokens.append(token)
             turns: list[tuple[Slot, int]] = []
             for row, slot in enumerate(slot for *_, slot, wanted in chunk if wanted):
-                namespace = slot.completion.namespace
-                self._context.cache.keep(slot.seq, slot.tokens, namespace)
+                self._prefixes.keep(slot.seq, slot.tokens, slot.request.where)
                 for follower in followers[slot]:
                     self._context.cache.seq_cp(slot.seq, follower.seq, 0, -1)
                     follower.tokens = list(slot.tokens)
@@ -202,10 +176,9 @@ class Run:
         leaders: dict[object, Slot] = {}
         followers: dict[Slot, list[Slot]] = {}
         for slot in self.slots:
-            request = slot.completion.request
             key: object = slot.seq
-            if not request.context_shift:
-                key = (request.remaining, request.namespace)
+            if not slot.request.options.context_shift:
+                key = (slot.request.remaining, slot.request.where)
             leader = leaders.setdefault(key, slot)
             if leader is slot:
                 followers[slot] = []
@@ -215,8 +188,8 @@ class Run:
 
     def _decode(self) -> None:
         going = [s for s in self.slots if not s.completion.done and self._make_room(s)]
-        if self._loop is not None and all(map(self._runs_ahead, self.slots)):
-            self._decode_ahead(self._loop, going)
+        if self._loop is not None and all(map(self._runs_on_device, self.slots)):
+            self._decode_steps(self._loop, going)
             return
         batch = Batch()
         active: list[tuple[Slot, list[int]]] = []
@@ -229,28 +202,26 @@ class Run:
             return
         self._draw_after(active, self._logits(batch))
 
-    def _runs_ahead(self, slot: Slot) -> bool:
+    def _runs_on_device(self, slot: Slot) -> bool:
         """Whether its tokens need no look of the host: no constraint, and all samplers on the device."""
-        request = slot.completion.request
         drawing = self._drawing
         return (
-            request.ending is None
-            and not request.chain.constraints
+            slot.ending is None
+            and not slot.chain.constraints
             and isinstance(drawing, DeviceDrawing)
             and not drawing.chain.runs_on_host(slot.seq)
         )
 
-    def _decode_ahead(self, loop: DecodeLoop, slots: Sequence[Slot]) -> None:
+    def _decode_steps(self, loop: DecodeLoop, slots: Sequence[Slot]) -> None:
         """Several tokens of each slot, drawn before any of them is looked at."""
         feeds = []
         for slot in slots:
-            request, limit = slot.completion.request, self._n_ctx - len(slot.tokens)
-            if request.max_tokens is not None:
-                limit = min(limit, request.max_tokens - len(slot.completion.tokens))
-            heeds = not request.params.ignore_eos
+            limit, wanted = self._n_ctx - len(slot.tokens), slot.request.options.max_tokens
+            if wanted is not None:
+                limit = min(limit, wanted - len(slot.completion.tokens))
+            heeds = not slot.request.params.ignore_eos
             feeds.append(Feed(slot.seq, slot.seq, slot.drawn, len(slot.tokens), limit, heeds))
         for slot, drawn in zip(slots, loop.run(feeds), strict=True):
-            request = slot.completion.request
             for i, token in enumerate(drawn.tokens):
                 if slot.completion.done:  # by a stop string
                     loop.chain.rollback(slot.seq, len(drawn.tokens) - i)
@@ -258,19 +229,19 @@ class Run:
                     break
                 slot.tokens.append(slot.drawn)
                 self.stats.decode_tokens += 1
-                request.chain.accept(token, generated=True)
+                slot.chain.accept(token, generated=True)
                 self._feed(slot, token, drawn.logprobs_of(i))
 
     def _forced(self, slot: Slot) -> list[int]:
         """Tokens that are likely to be drawn next, since a constraint forces their text."""
-        request = slot.completion.request
-        if request.spell is None:
+        wanted = slot.request.options.max_tokens
+        if slot.spell is None:
             return []
         room = self._n_ctx - 1 - len(slot.tokens)
-        if request.max_tokens is not None:
-            room = min(room, request.max_tokens - len(slot.completion.tokens) - 1)
+        if wanted is not None:
+            room = min(room, wanted - len(slot.completion.tokens) - 1)
         room = min(room, self._context.rewindable(len(self.slots)))
-        return request.spell(request.chain.jump_forward())[: max(0, min(room, slot.guess))]
+        return slot.spell(slot.chain.jump_forward())[: max(0, min(room, slot.guess))]
 
     def _draw_after(self, active: list[tuple[Slot, list[int]]], logits: torch.Tensor) -> None:
         """Draw after each token that was decoded, for as long as what is drawn is what was decoded next.
@@ -308,11 +279,10 @@ class Run:
         """See to it that the slot has a position left; without one its completion ends here."""
         if len(slot.tokens) < self._n_ctx:
             return True
-        request = slot.completion.request
-        if not request.context_shift:
+        if not slot.request.options.context_shift:
             slot.completion.out_of_context()
             return False
-        keep, used = request.n_keep, len(slot.tokens)
+        keep, used = slot.request.n_keep, len(slot.tokens)
         forget = (used - keep) // 2
         self._context.cache.seq_rm(slot.seq, keep, keep + forget)
         self._context.cache.seq_add(slot.seq, keep + forget, used, -forget)
@@ -330,7 +300,7 @@ class Run:
     def _draw(self, pairs: Iterable[tuple[Slot, int]], logits: torch.Tensor) -> None:
         """Draw a token each for some slots, from the given rows of the logits."""
         slots = [(slot, row) for slot, row in pairs if not slot.completion.done]
-        ends = [self._left(slot) for slot, _ in slots]
+        ends = [slot.limits(self._n_ctx) for slot, _ in slots]
         turns = [
             Turn(slot.seq, row, left) for (slot, row), (left, _) in zip(slots, ends, strict=True)
         ]
@@ -347,30 +317,19 @@ class Run:
         slot.drawn = token
         self.stats.sampled_tokens += 1
         slot.completion.feed(token, logprobs)
-        chain = slot.completion.request.chain
-        if not slot.completion.done and slot.constrained and chain.finished:
+        if not slot.completion.done and slot.constrained and slot.chain.finished:
             slot.completion.grammar_over("grammar")
 
-    def _left(self, slot: Slot) -> tuple[int | None, StopReason]:
-        """Tokens that may still be drawn, and what ends the text after them; None: as many as one likes."""
-        request = slot.completion.request
-        room = None if request.context_shift else self._n_ctx - len(slot.tokens) + 1
-        if request.max_tokens is not None:
-            more = request.max_tokens - len(slot.completion.tokens)
-            if room is None or more <= room:
-                return more, "length"
-        return room, "context"
-
     def _release_ended(self) -> None:
-        """Give up the sequences of ended completions; if the cache keeps texts, theirs stay."""
-        cache = self._context.cache
+        """Give up the sequences of ended completions; the prompt cache keeps what they held."""
         for slot in self.slots:
             if slot.completion.done and not slot.released:
                 slot.released = True
                 if slot.completion.namespace:  # for a session; the beginning is of more use
-                    cache.keep(slot.seq, slot.tokens, slot.completion.namespace)
-                cache.keep(slot.seq, slot.tokens[: slot.exact])
-                cache.seq_rm(slot.seq, -1, -1)
+                    self._prefixes.keep(slot.seq, slot.tokens, slot.completion.namespace)
+                exact = slot.tokens[: slot.exact]
+                self._prefixes.keep(slot.seq, exact, slot.request.options.namespace)
+                self._context.cache.seq_rm(slot.seq, -1, -1)
 
     def _report(self, done: int, total: int) -> None:
         if self._progress is not None:
@@ -383,30 +342,10 @@ def cells_needed(requests: Sequence[Request], n_ctx: int) -> int:
     cells = 0
     for request in requests:
         prompt = len(request.remaining)
-        whole = n_ctx
-        if request.max_tokens is not None:
-            whole = min(n_ctx, prompt + request.max_tokens)
-        shared = request.remaining in prompts and not request.context_shift
+        whole, options = n_ctx, request.options
+        if options.max_tokens is not None:
+            whole = min(n_ctx, prompt + options.max_tokens)
+        shared = request.remaining in prompts and not options.context_shift
         cells += whole - prompt if shared else whole
         prompts.add(request.remaining)
     return cells
-
-
-def _exact(request: Request) -> int | None:
-    """How many of a request's tokens have rows computed from all before them; None: all."""
-    return min(at for at, _ in request.forgotten) if request.namespace else None
-
-
-def _check_fits(request: Request, n_ctx: int) -> None:
-    # A generation whose context is full shifts before it decodes the token drawn last: so does who goes on.
-    more = int(request.context_shift and request.drawn > 0)
-    if len(request.remaining) > n_ctx + more:
-        raise ContextFull(
-            f"the prompt has {len(request.remaining)} tokens and the context {n_ctx} positions: shorten the "
-            "prompt, or load the model with a larger n_ctx (command line: -c)"
-        )
-    if request.context_shift and not 0 <= request.n_keep <= n_ctx - 2:
-        raise ParameterError(
-            "n_keep",
-            f"n_keep={request.n_keep}: a context shift in {n_ctx} positions can keep 0 to {n_ctx - 2}",
-        )

@@ -18,9 +18,8 @@ from aleator.core.errors import LogitsError, ParameterError
 from aleator.device.chain import DeviceChain
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
-from aleator.generate.drawing import LogprobsOf
-from aleator.generate.logprobs import Logprobs, reported_logprobs
-from aleator.models.decoder import Pass
+from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs
+from aleator.models.layers.layer import Pass
 
 BUCKET = 256
 """Cells that attention reads are padded to a multiple of this, so that few shapes occur."""

@@ -206,7 +206,7 @@ def _turn(cache: Any, turned: bytes | memoryview) -> None:
     pools = _cells(cache)
     n = sum(len(cells) for _, cells in pools)
     positions = np.frombuffer(turned, "<i4") if len(turned) == 4 * n else np.empty(0, "<i4")
-    if len(positions) != n or positions.min() < 0:
+    if n == 0 or len(positions) != n or positions.min() < 0:
         raise CacheError("what its keys are turned to does not fit its rows")
     if any(pool.k_storage == "raw" for pool, _ in pools):
         raise CacheError("its keys are turned, and k_storage='raw' has those of position 0")

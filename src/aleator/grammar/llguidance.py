@@ -109,7 +109,15 @@ def regex_grammar(pattern: str) -> str:
         raise GrammarError(f"a regular expression is text, not {type(pattern).__name__}")
     module = load()
     body = pattern.removeprefix("^")
-    if body.endswith("$") and (len(body) - len(body[:-1].rstrip("\\"))) % 2:
+    if _backslashes(body) % 2:  # llguidance would read it as if it were not there
+        raise located(
+            "the regular expression is wrong",
+            "a backslash escapes nothing",
+            pattern,
+            1,
+            len(pattern),
+        )
+    if body.endswith("$") and _backslashes(body[:-1]) % 2 == 0:
         body = body[:-1]
     grammar: str = module.LLMatcher.grammar_from_regex(body)
     message = _complaint(module, grammar)
@@ -125,6 +133,11 @@ def regex_grammar(pattern: str) -> str:
             column,
         )
     return grammar
+
+
+def _backslashes(text: str) -> int:
+    """How many there are at its end."""
+    return len(text) - len(text.rstrip("\\"))
 
 
 def lark_grammar(text: str) -> str:

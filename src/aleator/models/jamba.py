@@ -6,7 +6,21 @@ B and C are normalised with weights.  Mixtures of experts are refused.
 
 from __future__ import annotations
 
-from aleator.models.decoder import Architecture
-from aleator.models.mamba import MambaLayer
+from dataclasses import replace
 
-ARCHITECTURE = Architecture("jamba", layer=MambaLayer, rotary=False, state_norm=True)
+from aleator.models.architecture import Architecture
+from aleator.models.config import ModelConfig
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.gguf_config import read_state_space, transformer
+from aleator.models.mamba import layer
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file; layers without KV heads keep a state."""
+    config = transformer(gguf, architecture, least_kv_heads=0)
+    return replace(config, ssm=read_state_space(gguf.fields, architecture.name))
+
+
+JAMBA = Architecture(
+    "jamba", rope_style="none", read_gguf=read_gguf, recurrent=layer, state_norm=True
+)

@@ -1,133 +1,135 @@
-"""mamba: a selective state space in every layer, no attention (Gu and Dao 2023, arXiv:2312.00752)."""
+"""mamba: a selective state space in every layer, no attention (Gu and Dao 2023, arXiv:2312.00752).
+
+Falcon-Mamba is the same with normalised time step, B and C.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import torch
-import torch.nn.functional as F
-
-from aleator.cache.recurrent import RecurrentShape
-from aleator.cache.recurrent_step import RecurrentBatch
-from aleator.core.errors import UnsupportedModel
-from aleator.models.decoder import Architecture, Decoder, Pass, feed_forward
-from aleator.models.layers.linear import linear
-from aleator.models.layers.parameters import parameter
-from aleator.models.layers.rms_norm import RMSNorm
-from aleator.models.layers.selective_scan import selective_scan
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.config import (
+    MAX_CONV,
+    MAX_LENGTH,
+    MAX_STATE,
+    MAX_WIDTH,
+    ModelConfig,
+    SSMConfig,
+    unsupported,
+    without_attention,
+)
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.tensor_types import StoredTensor
 
 if TYPE_CHECKING:
-    from aleator.models.weights import Weights
+    from aleator.models.layers.layer import LayerWeights, RecurrentLayer
+
+# What GGUF files of these models say; the state itself has no length.
+CONTEXT_LENGTH = 1 << 20
 
 
-class MambaLayer:
-    """One layer: projection, convolution over time, selective scan, gate, projection; added to its input.
-
-    Where the model has them, a feed-forward part follows.
-    """
-
-    def __init__(self, decoder: Decoder, weights: Weights, layer: int) -> None:
-        config, device, dtype = decoder.config, decoder.device, decoder.dtype
-        ssm = config.ssm
-        if ssm is None:
-            raise UnsupportedModel(f"{weights.path}: a layer of a model without a state space")
-        self.layer, self.ssm = len(decoder.recurrent), ssm  # counted apart: the states' layer
-        inner, rank, state = ssm.d_inner, ssm.dt_rank, ssm.d_state
-        at = f"blk.{layer}."
-
-        def values(name: str, *shape: int) -> torch.Tensor:
-            """Parameters of the convolution and the scan, which are computed in float32."""
-            return parameter(weights, at + name, shape, device, torch.float32)
-
-        self.norm = RMSNorm(
-            parameter(weights, at + "attn_norm.weight", (config.n_embd,), device, dtype),
-            config.rms_eps,
-        )
-        self.project = linear(weights, [at + "ssm_in"], config.n_embd, [2 * inner], device, dtype)
-        self.conv_weight = values("ssm_conv1d.weight", inner, ssm.d_conv)
-        self.conv_bias = (
-            values("ssm_conv1d.bias", inner)
-            if at + "ssm_conv1d.bias" in weights
-            else torch.zeros(inner, device=device)
-        )
-        self.select = linear(weights, [at + "ssm_x"], inner, [rank + 2 * state], device, dtype)
-        self.time_step = linear(weights, [at + "ssm_dt"], rank, [inner], device, dtype, bias=True)
-        self.a = values("ssm_a", inner, state)
-        self.d = values("ssm_d", inner)
-        self.output = linear(weights, [at + "ssm_out"], inner, [config.n_embd], device, dtype)
-        self.norms: list[RMSNorm] | None = None
-        if decoder.architecture.state_norm:
-            self.norms = [
-                RMSNorm(values(f"ssm_{name}_norm.weight", n), config.rms_eps)
-                for name, n in (("dt", rank), ("b", state), ("c", state))
-            ]
-        self.ffn: Any = None
-        if config.n_ff:
-            ffn_norm = parameter(weights, at + "ffn_norm.weight", (config.n_embd,), device, dtype)
-            self.ffn_norm = RMSNorm(ffn_norm, config.rms_eps)
-            self.ffn = feed_forward(decoder, weights, layer)
-
-    @property
-    def shape(self) -> RecurrentShape:
-        """What the layer keeps of a sequence."""
-        return RecurrentShape(self.ssm.d_inner, self.ssm.d_conv - 1, self.ssm.d_state)
-
-    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
-        """X [T, n_embd] -> [T, n_embd], or only ``rows`` of it; leaves the states of all T tokens."""
-        states = batch.states
-        inner, n = self.ssm.d_inner, self.ssm.d_state
-        projected = self.project(self.norm(x))
-        u, gate = projected[:, :inner].float(), projected[:, inner:]
-        u = self._convolve(u, states)
-        selected = self.select(u.to(x)).float()
-        parts = torch.split(selected, [self.ssm.dt_rank, n, n], dim=1)
-        eps = self.ssm.norm_eps
-        if eps is not None:
-            parts = tuple(F.rms_norm(part, part.shape[1:], None, eps) for part in parts)
-        if self.norms is not None:
-            parts = tuple(norm(part) for norm, part in zip(self.norms, parts, strict=True))
-        step, b, c = parts
-        y = self._scan(u, F.softplus(self.time_step(step.to(x)).float()), b, c, states)
-        if rows is not None:
-            x, y, u, gate = (each.index_select(0, rows) for each in (x, y, u, gate))
-        y = (y + self.d * u) * F.silu(gate.float())
-        x = x + self.output(y.to(x))
-        return x if self.ffn is None else x + self.ffn(self.ffn_norm(x))
-
-    def _convolve(self, u: torch.Tensor, states: RecurrentBatch) -> torch.Tensor:
-        """Each channel's latest values, weighted: [T, inner]; keeps them for the tokens to come."""
-        kept, width, out = states.conv[self.layer], self.ssm.d_conv, torch.empty_like(u)
-        for run in states.runs:
-            tokens = torch.tensor(run.tokens, device=u.device)
-            fresh = run.source < 0
-            before = u.new_zeros(width - 1, u.shape[1]) if fresh else kept[run.source].T
-            values = torch.cat((before, u.index_select(0, tokens)))
-            t = len(run.tokens)
-            sums = sum(values[k : k + t] * self.conv_weight[:, k] for k in range(width))
-            out[tokens] = F.silu(sums + self.conv_bias)
-            for index, row in run.stores:
-                kept[row] = values[index + 1 : index + width].T
-        return out
-
-    def _scan(
-        self,
-        u: torch.Tensor,
-        dt: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor,
-        states: RecurrentBatch,
-    ) -> torch.Tensor:
-        kept, out = states.ssm[self.layer], torch.empty_like(u)
-        for run in states.runs:
-            at = torch.tensor(run.tokens, device=u.device)
-            state = torch.zeros_like(kept[0]) if run.source < 0 else kept[run.source]
-            y, after = selective_scan(
-                u[at], dt[at], self.a, b[at], c[at], state, [index for index, _ in run.stores]
-            )
-            out[at] = y
-            for (_, row), new in zip(run.stores, after, strict=True):
-                kept[row] = new
-        return out
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    fields, name = gguf.fields, architecture.name
+    gguf_config.refuse_features(fields, name)
+    n_layers, n_embd = gguf_config.read_size(fields, name)
+    eps = fields.number(f"{name}.attention.layer_norm_rms_epsilon", 0.0, 1.0)
+    return without_attention(
+        name,
+        name=fields.get("general.name", ""),
+        n_vocab=gguf_config.read_n_vocab(gguf, name),
+        n_layers=n_layers,
+        n_embd=n_embd,
+        rms_eps=eps,
+        context_length=fields.integer(f"{name}.context_length", 1, MAX_LENGTH),
+        tied="output.weight" not in gguf.tensors,
+        ssm=replace(
+            gguf_config.read_state_space(fields, name),
+            norm_eps=eps if fields.get(f"{name}.ssm.dt_b_c_rms", False) else None,
+        ),
+    )
 
 
-ARCHITECTURE = Architecture("mamba", layer=MambaLayer)
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    json_config.refuse_features(fields)
+    n_layers, n_embd = json_config.read_size(fields)
+    if fields.get("use_bias", False):
+        raise unsupported(fields.path, "biases of the projections (use_bias)")
+    rank = -(-n_embd // 16)
+    if fields.get("time_step_rank") not in (None, "auto"):
+        rank = fields.integer("time_step_rank", 1, MAX_WIDTH)
+    inner = int(fields.number("expand", 0.0, 1e3, 2.0) * n_embd)
+    if fields.get("intermediate_size") is not None:  # then transformers does not look at expand
+        inner = fields.integer("intermediate_size", 1, MAX_WIDTH)
+    if not 1 <= inner <= MAX_WIDTH:
+        raise fields.error("expand", f"{inner} inner channels; they must be 1 to {MAX_WIDTH}")
+    norm_eps = None
+    if fields.get("model_type") == "falcon_mamba":
+        norm_eps = fields.number("mixer_rms_eps", 0.0, 1.0, 1e-6)
+    return without_attention(
+        architecture.name,
+        name=fields.get("_name_or_path", ""),
+        n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH),
+        n_layers=n_layers,
+        n_embd=n_embd,
+        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
+        context_length=fields.integer("max_position_embeddings", 1, MAX_LENGTH, CONTEXT_LENGTH),
+        tied=fields.get("tie_word_embeddings", True),
+        ssm=SSMConfig(
+            d_inner=inner,
+            d_conv=fields.integer("conv_kernel", 2, MAX_CONV, 4),
+            d_state=fields.integer("state_size", 1, MAX_STATE, 16),
+            dt_rank=rank,
+            norm_eps=norm_eps,
+        ),
+    )
+
+
+def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
+    """A tensor as GGUF files hold it: A itself, not log(-A); the convolution without its middle dimension."""
+    import torch
+
+    if name.endswith("ssm_a"):
+        return StoredTensor.of(-torch.exp(tensor.to_torch(torch.float32)))
+    if name.endswith("ssm_conv1d.weight") and len(tensor.shape) == 3 and tensor.shape[1] == 1:
+        return replace(tensor, shape=(tensor.shape[0], tensor.shape[2]))
+    return tensor
+
+
+def layer(weights: LayerWeights, index: int) -> RecurrentLayer:
+    """A layer that keeps a state; torch loads with the first."""
+    from aleator.models.layers.mamba import MambaLayer
+
+    return MambaLayer(weights, index)
+
+
+MAMBA = Architecture(
+    "mamba",
+    rope_style="none",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("mamba", "falcon_mamba"),
+        read_json,
+        stack="backbone",
+        outer={
+            "backbone.embeddings": "token_embd",
+            "backbone.norm_f": "output_norm",
+            "lm_head": "output",
+        },
+        layer={
+            "norm": "attn_norm",
+            "mixer.in_proj": "ssm_in",
+            "mixer.conv1d": "ssm_conv1d",
+            "mixer.x_proj": "ssm_x",
+            "mixer.dt_proj": "ssm_dt",
+            "mixer.out_proj": "ssm_out",
+        },
+        bare={"mixer.A_log": "ssm_a", "mixer.D": "ssm_d"},
+        convert=as_gguf,
+    ),
+    recurrent=layer,
+)

@@ -1,7 +1,10 @@
-"""qwen2: llama with a bias on query, key and value, and the "neox" rotary layout."""
+"""qwen2: llama with a bias on query, key and value, and the "neox" rotary layout.
+
+Its config.json has a window's size even where windows are off.
+"""
 
 from __future__ import annotations
 
-from aleator.models.decoder import Architecture
+from aleator.models.architecture import Architecture, HuggingFace
 
-ARCHITECTURE = Architecture("qwen2", qkv_bias=True)
+QWEN2 = Architecture("qwen2", qkv_bias=True, hugging_face=HuggingFace(("qwen2",)))

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
-from aleator.models.decoder import Architecture
+from functools import partial
 
-ARCHITECTURE = Architecture("qwen3", head_norm=True)
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.json_config import full_attention
+
+# transformers' configuration has a head size of its own, whatever the width.
+HEAD_DIM = 128
+HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+
+QWEN3 = Architecture(
+    "qwen3",
+    head_norm=True,
+    hugging_face=HuggingFace(
+        ("qwen3",), partial(full_attention, head_dim=HEAD_DIM), layer=TRANSFORMER | HEAD_NORMS
+    ),
+)

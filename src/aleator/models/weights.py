@@ -6,13 +6,19 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError, UnsupportedModel
-from aleator.models.config import ModelConfig, config_from_gguf, config_from_json
-from aleator.models.gguf import GGUFFile
-from aleator.models.safetensors import read_json, stored_tensors
-from aleator.models.tensor_types import StoredTensor
+from aleator.models import sampling
+from aleator.models.architecture import Architecture
+from aleator.models.config import ModelConfig
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.json_object import read_json
+from aleator.models.files.safetensors import read_directory
+from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.index import read_gguf
+from aleator.models.index import read_json as read_config
 
 if TYPE_CHECKING:
     import torch
@@ -28,16 +34,26 @@ class Weights:
 
     Names are GGUF's: ``token_embd.weight``, ``blk.0.attn_q.weight``, ``output_norm.weight``; a
     matrix is ``[out, in]``, as PyTorch has it.
+
+    Attributes:
+        path: the file, or the Hugging Face directory.
+        architecture: what its file in :mod:`aleator.models` says.
+        config: the model's dimensions.
+        gguf: the open file; None for a directory.
+        kind: "gguf" or "safetensors".
+        size_bytes: bytes of all tensors as they are stored.
+        n_parameters: numbers in them.
     """
 
     def __init__(
         self,
         path: Path,
+        architecture: Architecture,
         config: ModelConfig,
         tensors: Mapping[str, StoredTensor],
         gguf: GGUFFile | None = None,
     ) -> None:
-        self.path, self.config, self.gguf = path, config, gguf
+        self.path, self.architecture, self.config, self.gguf = path, architecture, config, gguf
         self.kind = "safetensors" if gguf is None else "gguf"
         self._tensors = tensors
         self.size_bytes = sum(tensor.data.size for tensor in tensors.values())
@@ -53,7 +69,11 @@ class Weights:
         return name in self._tensors
 
     def stored(self, name: str) -> StoredTensor:
-        """The tensor as the file stores it, unread; FileFormatError if there is none."""
+        """The tensor as the file stores it, unread.
+
+        Raises:
+            FileFormatError: there is none of that name.
+        """
         if name not in self._tensors:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
         return self._tensors[name]
@@ -71,10 +91,36 @@ class Weights:
             digest.update(tensor.data[:_SAMPLED].tobytes() + tensor.data[-_SAMPLED:].tobytes())
         return digest.hexdigest()
 
-    def tensor(self, name: str, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """A copy of the tensor, dequantised to ``dtype`` (float32 by default), on the CPU.
+    def recommended_sampling(self) -> dict[str, Any]:
+        """The sampling parameters that the model's files recommend.
 
-        Raises FileFormatError if there is none of that name, or it holds NaN or an infinity.
+        Those of ``general.sampling.*`` in a GGUF file's metadata, or of ``generation_config.json`` beside
+        config.json.
+
+        Returns:
+            Values as :meth:`SamplingParams.resolve <aleator.samplers.SamplingParams.resolve>` takes them
+            as ``metadata``.
+
+        Raises:
+            FileFormatError: generation_config.json is damaged, or a value is of the wrong type.
+            ParameterError: it asks for a way to choose tokens that is not supported.
+        """
+        if self.gguf is not None:
+            return sampling.from_gguf(self.gguf.fields)
+        path = self.path / "generation_config.json"
+        fields = read_json(path) if path.is_file() else Fields(path, {})
+        return sampling.from_generation_config(fields)
+
+    def tensor(self, name: str, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """A copy of a tensor on the CPU, dequantised.
+
+        Args:
+            name: of the tensor.
+            dtype: of the copy; None: float32.
+
+        Raises:
+            FileFormatError: there is none of that name, or it holds NaN or an infinity.
+            ParameterError: a number is beyond float16's range.
         """
         import torch
 
@@ -114,9 +160,15 @@ class Weights:
 def open_weights(path: str | os.PathLike[str]) -> Weights:
     """Open a GGUF file, or a Hugging Face directory (config.json and safetensors).
 
-    Tensor data stay on disk until a tensor is asked for.  Raises ModelNotFound; FileFormatError,
-    naming field and offset, for what is not a model, cut short or damaged; UnsupportedModel for an
-    architecture, tensor type or feature that is not supported.
+    Tensor data stay on disk until a tensor is asked for.
+
+    Args:
+        path: the file or the directory.
+
+    Raises:
+        ModelNotFound: nothing is there.
+        FileFormatError: it is not a model, is cut short or damaged; names field and offset.
+        UnsupportedModel: an architecture, tensor type or feature that is not supported.
     """
     path = Path(path)
     if path.is_dir():
@@ -127,8 +179,9 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
             "together with config.json"
         )
     gguf = GGUFFile(path)
-    config = config_from_gguf(gguf)
-    return Weights(path, config, {name: gguf.stored(name) for name in gguf.tensors}, gguf)
+    architecture, config = read_gguf(gguf)
+    tensors = {name: gguf.stored(name) for name in gguf.tensors}
+    return Weights(path, architecture, config, tensors, gguf)
 
 
 def _open_directory(path: Path) -> Weights:
@@ -138,5 +191,29 @@ def _open_directory(path: Path) -> Weights:
         raise FileFormatError(
             path, "the directory has no config.json; give a GGUF file, or a Hugging Face model"
         ) from None
-    config = config_from_json(fields)
-    return Weights(path, config, stored_tensors(path, config))
+    architecture, config = read_config(fields)
+    return Weights(path, architecture, config, _tensors_of_directory(path, architecture, config))
+
+
+def _tensors_of_directory(
+    directory: Path, architecture: Architecture, config: ModelConfig
+) -> dict[str, StoredTensor]:
+    """The directory's tensors by GGUF name, still on disk but for those that are stored otherwise there."""
+    files = architecture.hugging_face
+    if files is None:
+        raise UnsupportedModel(f"{directory}: {architecture.name!r} is read from GGUF files only")
+    names = files.names(config.n_layers)
+    tensors: dict[str, StoredTensor] = {}
+    for file, name, tensor in read_directory(directory):
+        if name.endswith("rotary_emb.inv_freq"):
+            continue  # saved by old versions of transformers; computed from the configuration
+        theirs = files.ours(name)
+        if not theirs or (config.tied and theirs == "lm_head.weight"):
+            continue
+        if theirs not in names:
+            raise UnsupportedModel(
+                f"{file}: the tensor {theirs!r} is not part of the architecture "
+                f"{architecture.name!r} with {config.n_layers} layers"
+            )
+        tensors[names[theirs]] = files.convert(names[theirs], tensor)
+    return tensors

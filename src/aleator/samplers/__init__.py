@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from aleator.samplers.base import Sampler as Sampler
 from aleator.samplers.batch import sample_batch as sample_batch
-from aleator.samplers.chain import Candidates as Candidates
-from aleator.samplers.chain import ReferenceChain as ReferenceChain
+from aleator.samplers.candidates import Candidates as Candidates
 from aleator.samplers.chain import SamplerChain as SamplerChain
 from aleator.samplers.constrained import ConstraintSampler as ConstraintSampler
 from aleator.samplers.grammar import Grammar as Grammar
@@ -14,10 +13,11 @@ from aleator.samplers.json_schema import JSONSchema as JSONSchema
 from aleator.samplers.lark import Lark as Lark
 from aleator.samplers.logit_bias import parse_bias as parse_bias
 from aleator.samplers.matcher_grammar import MatcherGrammar as MatcherGrammar
+from aleator.samplers.order import parse_letters as parse_letters
+from aleator.samplers.order import parse_names as parse_names
 from aleator.samplers.params import PARAMETERS as PARAMETERS
 from aleator.samplers.params import SamplingParams as SamplingParams
-from aleator.samplers.params import parse_letters as parse_letters
-from aleator.samplers.params import parse_names as parse_names
 from aleator.samplers.presets import DEFAULT_PRESET as DEFAULT_PRESET
 from aleator.samplers.presets import PRESETS as PRESETS
+from aleator.samplers.reference import ReferenceChain as ReferenceChain
 from aleator.samplers.regex import Regex as Regex

@@ -11,7 +11,7 @@ Elsewhere  llama.cpp agrees but for float32 softmax, and its clone forgets the g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,11 @@ class AdaptiveP(SeededSampler):
     selects = True
     adaptive_target: float = declare(ADAPTIVE_TARGET)
     adaptive_decay: float = declare(ADAPTIVE_DECAY)
+
+    @classmethod
+    def asked_for(cls, values: Mapping[str, Any]) -> bool:
+        """Whether there is a target."""
+        return bool(values["adaptive_target"] >= 0)
 
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
         """The average of past probabilities."""

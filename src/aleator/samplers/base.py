@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
 from abc import ABC, abstractmethod
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from aleator.core import host
-from aleator.core.errors import ParameterError
+from aleator.core.errors import ParameterError, StateError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, parameters_of
 
@@ -92,11 +93,49 @@ class Sampler(ABC):
                 checked = field.metadata["parameter"].check(getattr(self, field.name))
                 object.__setattr__(self, field.name, checked)
 
+    def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
+        """All that makes it what it is, for comparing chains: its class, parameters and seed in use.
+
+        Tokenizers, vocabularies and other fields that do not take part in comparisons are left out.
+        """
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        values = {f.name: getattr(self, f.name) for f in fields if f.compare}
+        random = (None,) if numerics == "portable" else (None, MAX_LLAMA_SEED + 1)
+        if "seed" in values and values["seed"] in random:
+            values["seed"] = place.seed
+        return (type(self).__module__, type(self).__qualname__, values)
+
+    def __copy__(self) -> Sampler:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Sampler:
+        return self
+
+    @classmethod
+    def asked_for(cls, values: Mapping[str, Any]) -> bool:
+        """Whether these parameters, all there are by name, make this sampler do something."""
+        made = object.__new__(cls)  # without the checks, for which text may need a tokenizer
+        for p in cls.parameters():
+            object.__setattr__(made, p.name, values.get(p.name, p.neutral))
+        return bool(cls.parameters()) and not made.neutral
+
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Sampler:
         """Make the sampler from a mapping that holds its fields among others."""
         names = (f.name for f in dataclasses.fields(cls) if f.init)  # type: ignore[arg-type]
         return cls(**{name: values[name] for name in names})
+
+
+class Compiled(Sampler):
+    """A sampler that compiles something from its fields; a pickle holds the fields, and it is made again."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = dataclasses.fields(self)  # type: ignore[arg-type]
+        return _made_again, (type(self), {f.name: getattr(self, f.name) for f in fields if f.init})
+
+
+def _made_again(cls: type[Sampler], values: dict[str, Any]) -> Sampler:
+    return cls(**values)
 
 
 class _Interpreted:
@@ -146,6 +185,40 @@ class _Interpreted:
     def reset(self) -> None:
         self.step, self.states = Step(completion=self.place.completion), []
 
+    def write_state(self, users: bool) -> bytes:
+        """What the reference remembers, as Python's literals."""
+        kept = (self.step.state, self.step.pending, self.states if any(self.states) else None)
+        text = repr(kept)
+        try:
+            same = ast.literal_eval(text) == kept
+        except (ValueError, SyntaxError):
+            same = False
+        if not same:
+            raise ParameterError(
+                "samplers",
+                f"{self.sampler.name} remembers what Python's literals cannot hold, so a state cannot "
+                "be written: let it keep numbers, texts and tuples of these",
+            )
+        return text.encode()
+
+    def read_state(self, state: bytes, tokens: list[int], generated: list[int]) -> None:
+        """Take over what :meth:`write_state` gave."""
+        try:
+            present, pending, states = ast.literal_eval(state.decode())
+            kept = [{} for _ in tokens] if states is None else list(states)
+            sound = len(kept) == len(tokens) and all(
+                isinstance(s, dict) for s in (present, pending, *kept)
+            )
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            sound = False
+        if not sound:
+            raise StateError(
+                f"not a sound state of a chain: {self.sampler.name} cannot read its own"
+            )
+        for token, by_chain in zip(tokens, generated, strict=True):
+            self.step.accept(token, bool(by_chain))
+        self.step.state, self.step.pending, self.states = present, pending, kept
+
     def clone(self) -> _Interpreted:
         made = _Interpreted(self.sampler, self.place)
         made.step, made.states = copy.deepcopy((self.step, self.states))
@@ -183,7 +256,7 @@ def check_llama_seed(seed: int) -> int:
     return seed
 
 
-def only_portable(parameter: str, value: str, allowed: str) -> ParameterError:
+def only_portable(parameter: str, value: str | int, allowed: str | int) -> ParameterError:
     """The error for a value that llama.cpp has no counterpart of."""
     return ParameterError(
         parameter,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +14,7 @@ from numpy.typing import NDArray
 
 from aleator.core import host
 from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
-from aleator.core.errors import LogitsError, ParameterError
-from aleator.core.numerics import Row, Step
+from aleator.core.errors import AleatorError, ConstraintError, ParameterError, StateError
 from aleator.core.parameter import check_seed
 from aleator.samplers.base import (
     MAX_LLAMA_SEED,
@@ -22,112 +23,36 @@ from aleator.samplers.base import (
     check_llama_seed,
     check_selects,
 )
+from aleator.samplers.candidates import NUMERICS, Candidates, is_row, wrong_logits
+from aleator.samplers.chain_state import Configuration, pack, unpack
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.plan import Plan, make_plan
-from aleator.samplers.user import UserSampler
+from aleator.samplers.user import Adapter, UserSampler
 
 if TYPE_CHECKING:
     from aleator.samplers.explain import Explanation
 
-NUMERICS = ("portable", "llama.cpp")
+MAX_TOKEN = 2**24 - 1
 
 
-class Candidates:
-    """The candidates of one step: token ids and logits.
+@dataclass(frozen=True)
+class Perf:
+    """What a chain has done and how long it took, as llama.cpp's ``perf``.
 
-    A portable chain leaves masked tokens out and keeps ids ascending; one with ``numerics="llama.cpp"`` leaves
-    llama.cpp's array in llama.cpp's order, masked tokens with a logit of -inf in it.  The first chain
-    that is applied decides.
-
-    Parameters
-    ----------
-    logits
-        One row, shape ``[V]``, float32, float16 or bfloat16, on the CPU; it is copied.
+    Attributes:
+        n_sampled: calls of :meth:`SamplerChain.sample` that gave a token.
+        seconds: time spent in them.
 
     """
 
-    def __init__(self, logits: Any) -> None:
-        self._native: host.Candidates | host.LlamaCandidates
-        self._numerics: str | None = None
-        try:
-            self._native = host.Candidates(logits)
-        except TypeError:
-            raise _wrong_logits(logits) from None
-
-    @classmethod
-    def of(cls, native: host.Candidates | host.LlamaCandidates) -> Candidates:
-        """The candidates of a step under way, for a user's sampler."""
-        candidates = object.__new__(cls)
-        candidates._native = native
-        candidates._numerics = NUMERICS[isinstance(native, host.LlamaCandidates)]
-        return candidates
-
-    def _native_for(self, numerics: str) -> Any:
-        if self._numerics is None:
-            self._numerics = numerics
-            if isinstance(self._native, host.Candidates) and numerics == "llama.cpp":
-                self._native = host.LlamaCandidates(self._native)
-        elif self._numerics != numerics:
-            raise ParameterError(
-                "candidates",
-                f"a chain with numerics={self._numerics!r} was applied to these candidates, so one with "
-                f"numerics={numerics!r} cannot be: make new Candidates",
-            )
-        return self._native
-
-    def __len__(self) -> int:
-        return len(self._native)
+    n_sampled: int
+    seconds: float
 
     @property
-    def n_vocab(self) -> int:
-        """Length of the row of logits."""
-        return self._native.n_vocab
-
-    @property
-    def ids(self) -> NDArray[np.int32]:
-        """Token ids of the candidates."""
-        return self._native.ids
-
-    @property
-    def logits(self) -> NDArray[np.float32]:
-        """Their logits; a pending temperature is applied first.
-
-        Can be assigned, float32 of the same length; NaN and -inf mask.
-        """
-        return self._native.logits
-
-    @logits.setter
-    def logits(self, logits: NDArray[np.float32]) -> None:
-        self._native.logits = np.ascontiguousarray(logits, np.float32)
-
-    def keep(self, ids: Iterable[int]) -> None:
-        """Keep these tokens; the others are no candidates any more."""
-        self._native.keep([int(i) for i in ids])
-
-    @property
-    def probs(self) -> NDArray[np.float32]:
-        """Their probabilities: weight over total weight, rounded to float32."""
-        if isinstance(self._native, host.LlamaCandidates):
-            return self._native.probs
-        weights = self._native.weights
-        return (weights / np.float64(weights.sum(dtype=np.uint64))).astype(np.float32)
-
-    @property
-    def selected(self) -> int | None:
-        """The token that was chosen, or ``None``; can be assigned one of the candidates."""
-        return self._native.selected
-
-    @selected.setter
-    def selected(self, token: int | None) -> None:
-        self._native.selected = token
-
-    @property
-    def sorted(self) -> bool:
-        """Whether the candidates are known to stand by descending logit."""
-        if isinstance(self._native, host.LlamaCandidates):
-            return self._native.sorted
-        return len(self) <= 1  # their order is by id
+    def us_per_token(self) -> float:
+        """Microseconds per token; 0 where nothing was sampled."""
+        return 1e6 * self.seconds / self.n_sampled if self.n_sampled else 0.0
 
 
 class SamplerChain(Sequence[Any]):
@@ -137,24 +62,24 @@ class SamplerChain(Sequence[Any]):
     machine (docs/numerics.md); with ``numerics="llama.cpp"`` it gives llama.cpp's (docs/llama-cpp.md).  One
     chain serves one sequence, and one thread at a time.
 
-    Parameters
-    ----------
-    samplers
-        Built-in samplers, chains (their samplers stand there as if they were listed), and objects with
-        ``apply(candidates)`` (see :mod:`aleator.samplers.user`).  To be sampled from, the chain must end with
-        one that selects, such as ``Dist`` or ``Greedy``.
-    numerics
-        ``"portable"`` or ``"llama.cpp"``.
-    seed
-        For samplers that have none of their own, 64 bits, or 32 with llama.cpp's numbers; ``None`` or -1 draws
-        one from the system.
-    completion
-        Index among completions of one prompt, 0 to 1,048,575: equal chains with different indices draw
-        independently.  llama.cpp adds it to the seed.
-    grammar
-        A sampler with a constraint, such as ``Grammar`` or ``JSONSchema``: it masks before all others.  With
-        llama.cpp's numbers the token drawn is tested first, and only where it is refused the row is masked and
-        the whole chain applied again, as llama.cpp's common layer does.
+    ``copy.copy``, ``copy.deepcopy`` and :meth:`clone` all give a copy with a state of its own.  A chain can be
+    pickled, with its state, if its samplers can; :meth:`state_write` gives the state alone.
+
+    Args:
+        samplers: built-in samplers, chains (their samplers stand there as if they were listed), and objects
+            with ``apply(candidates)`` (see :mod:`aleator.samplers.user`).  To be sampled from, the chain must
+            end with one that selects, such as ``Dist`` or ``Greedy``.
+        numerics: "portable" or "llama.cpp".
+        seed: for samplers that have none of their own, 64 bits, or 32 with llama.cpp's numbers; None or -1
+            draws one from the system.
+        completion: index among completions of one prompt, 0 to 1,048,575: equal chains with different indices
+            draw independently.  llama.cpp adds it to the seed.
+        grammar: a sampler with a constraint, such as ``Grammar`` or ``JSONSchema``: it masks before all others.
+            With llama.cpp's numbers the token drawn is tested first, and only where it is refused the row is
+            masked and the whole chain applied again, as llama.cpp's common layer does.
+
+    Raises:
+        ParameterError: an argument is out of range, or the order cannot be sampled from.
     """
 
     name = "chain"
@@ -328,13 +253,22 @@ class SamplerChain(Sequence[Any]):
 
     @property
     def seconds(self) -> float:
-        """Time spent in :meth:`sample`."""
+        """Time spent in :meth:`sample` since the last :meth:`reset_perf`."""
         return self._native.seconds
 
     @property
     def n_sampled(self) -> int:
-        """Calls of :meth:`sample`."""
+        """Calls of :meth:`sample` since the last :meth:`reset_perf`."""
         return self._native.n_sampled
+
+    @property
+    def perf(self) -> Perf:
+        """How many tokens were sampled since the last :meth:`reset_perf`, and in what time."""
+        return Perf(self._native.n_sampled, self._native.seconds)
+
+    def reset_perf(self) -> None:
+        """Set the counters of :attr:`perf` to 0; :meth:`reset` and :meth:`state_read` leave them."""
+        self._native.reset_perf()
 
     def describe(self) -> str:
         """The chain on one line; ``?`` marks samplers whose parameters make them do nothing."""
@@ -347,11 +281,8 @@ class SamplerChain(Sequence[Any]):
 
         Neutral samplers are left out.
 
-        Parameters
-        ----------
-        device
-            Such as ``"cuda"`` or a ``torch.device``.
-
+        Args:
+            device: such as ``"cuda"`` or a ``torch.device``.
         """
         return make_plan(
             [sampler for sampler in self._samplers if not sampler.neutral],
@@ -363,27 +294,25 @@ class SamplerChain(Sequence[Any]):
     def sample(self, logits: Any, row: int = -1) -> int:
         """Apply the chain to a row of logits, choose a token and accept it.
 
-        Parameters
-        ----------
-        row
-            With a context instead of logits: which row of its last decode.
-        logits
-            Shape ``[V]``, float32, float16 or bfloat16, contiguous, on the CPU (NumPy, torch, or anything
-            with DLPack).  Not copied, not changed.
+        Args:
+            logits: shape ``[V]``, float32, float16 or bfloat16, contiguous, on the CPU (NumPy, torch, or
+                anything with DLPack).  Not copied, not changed.
+            row: with a context instead of logits: which row of its last decode.
 
-        Raises
-        ------
-        LogitsError
-            For another shape or type, for an empty row, and if nothing is finite; the chain is as before.
+        Returns:
+            The token.
 
+        Raises:
+            LogitsError: for another shape or type, for an empty row, and if nothing is finite; the chain is as
+                before.
         """
         logits = _row_of(logits, row)
         try:
             return self._native.sample(logits)
         except TypeError:
-            if _is_row(logits):
+            if is_row(logits):
                 raise  # from a user's sampler
-            raise _wrong_logits(logits) from None
+            raise wrong_logits(logits) from None
 
     def apply(self, candidates: Candidates) -> None:
         """Apply the samplers to candidates; accepts nothing.
@@ -399,22 +328,15 @@ class SamplerChain(Sequence[Any]):
 
         The chain stays as it is: a copy of it is applied.  ``print`` the result, or see its methods.
 
-        Parameters
-        ----------
-        logits, row
-            As for :meth:`sample`.
-        vocab
-            A tokenizer or a vocabulary, for the tokens' texts.
-        top
-            Tokens to show, 0 or more.
+        Args:
+            logits: as for :meth:`sample`.
+            vocab: a tokenizer or a vocabulary, for the tokens' texts.
+            top: tokens to show, 0 or more.
+            row: as for :meth:`sample`.
 
-        Raises
-        ------
-        LogitsError
-            As for :meth:`sample`.
-        ParameterError
-            ``top`` is negative.
-
+        Raises:
+            LogitsError: as for :meth:`sample`.
+            ParameterError: ``top`` is negative.
         """
         from aleator.samplers.explain import explain
 
@@ -425,26 +347,44 @@ class SamplerChain(Sequence[Any]):
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history.
 
-        ``generated`` says whether it advances the position, and is part of the text that a constraint looks at:
-        prompt tokens are not.
+        Args:
+            token: its id, 0 to 16,777,215.
+            generated: whether it advances the position, and is part of the text that a constraint looks at:
+                prompt tokens are not.
 
-        Raises
-        ------
-        ConstraintError
-            A constraint does not allow the token; the chain is as before.
-
+        Raises:
+            ParameterError: ``token`` is no id.
+            ConstraintError: a constraint does not allow the token; the chain is as before.
         """
-        self._native.accept(token, generated)
+        self._native.accept(_token(token), generated)
+
+    def accept_many(self, tokens: Iterable[int], generated: bool = False) -> None:
+        """Append tokens to the history, as :meth:`accept` does one by one, in one call.
+
+        Args:
+            tokens: their ids, one-dimensional; a prompt.
+            generated: as for :meth:`accept`, of all of them.
+
+        Raises:
+            ParameterError: one of them is no id; the chain is as before.
+            ConstraintError: a constraint does not allow one of them; the chain is as before.
+        """
+        self._native.accept_many(_tokens(tokens), generated)
 
     def rollback(self, n: int, replay: bool = True) -> None:
         """Take back the last ``n`` accepted tokens, exactly.
 
-        With ``replay`` what is drawn next is what was drawn then.  Without it the randomness goes on: the
-        position stays, and llama.cpp's generators stay where they are.
+        Args:
+            n: how many, 0 or more.
+            replay: what is drawn next is what was drawn then.  Without it the randomness goes on: the position
+                stays, and llama.cpp's generators stay where they are.
 
-        Refused, with nothing changed, if a user's sampler in the chain has no ``rollback``, or, with
-        ``replay``, if it would go back behind a :meth:`restart`; without it constraints begin anew there.
+        Raises:
+            ParameterError: ``n`` is more than there are; a user's sampler in the chain has no ``rollback``; or,
+                with ``replay``, it would go back behind a :meth:`restart` (without it constraints begin anew
+                there).  Nothing has changed.
         """
+        n = max(-1, min(_index("n", n, "tokens to take back"), 2**62))
         text = len(self.history) - self._text_start
         if replay and n > text and self._text_start and self.constraints:
             raise ParameterError(
@@ -477,36 +417,156 @@ class SamplerChain(Sequence[Any]):
         self._text_start = len(self.history)
 
     def clone(self) -> SamplerChain:
-        """Copy the chain with its state and seed."""
+        """Copy the chain with its state and seed; users' samplers are copied too."""
         copy = object.__new__(SamplerChain)
         copy.__dict__.update(self.__dict__)
-        copy._samplers = list(self._samplers)
         copy._native = self._native.clone()
+        adapters = iter(_adapters_of(copy._native))
+        copy._samplers = [
+            UserSampler(next(adapters).user, Candidates.of) if isinstance(s, UserSampler) else s
+            for s in self._samplers
+        ]
         return copy
 
+    def __copy__(self) -> SamplerChain:
+        return self.clone()
 
-class ReferenceChain:
-    """The same chain computed by the samplers' NumPy references: slow, and independent of the kernels."""
+    def __deepcopy__(self, memo: dict[int, Any]) -> SamplerChain:
+        return self.clone()
 
-    def __init__(self, chain: SamplerChain) -> None:
-        if chain.numerics != "portable":
-            raise ParameterError("numerics", "references exist for numerics='portable' only")
-        self._pairs = list(zip(chain._samplers, chain._places(), strict=True))
-        if chain.grammar is not None:
-            self._pairs.insert(0, (chain.grammar, Place(chain.seed, 0, chain.completion)))
-        self.step = Step(completion=chain.completion)
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = list(self), self.numerics, self._chain_seed, self.completion, self._grammar
+        return _from_pickle, (*made, self._write(users=False))
 
-    def apply(self, logits: NDArray[np.floating]) -> Row:
-        """The row after all samplers."""
-        row = Row.load(logits)
-        self.step.n_vocab = len(logits)
-        for sampler, place in self._pairs:
-            sampler.reference(row, self.step, place)
-        return row
+    def state_write(self) -> bytes:
+        """What the chain remembers, to go on later with :meth:`state_read` in an equal chain.
 
-    def accept(self, token: int, generated: bool = False) -> None:
-        """Append a token to the history."""
-        self.step.accept(token, generated)
+        Tokens accepted, windows, mu of mirostat, the average of adaptive-p, generators, positions, the place in
+        a grammar, and what is needed to roll back; of users' samplers, what their ``state_write`` gives.
+
+        Raises:
+            ParameterError: a sampler written in Python has no state methods; names it.
+        """
+        return self._write(users=True)
+
+    def state_read(self, state: bytes) -> None:
+        """Take over a state: what follows is what would have followed where it was written.
+
+        Args:
+            state: what :meth:`state_write` gave; it may come from anywhere, and is checked.
+
+        Raises:
+            ParameterError: it is not bytes, or a sampler written in Python has no state methods.
+            StateError: it is damaged, of a later version, or of a chain with other samplers, parameters or
+                seeds; says which.  The chain is as before.
+        """
+        configuration, text_start, native = unpack(state)
+        self._configuration().require(configuration)
+        fresh = self._compile()
+        try:
+            fresh.read_state(native)
+        except (ConstraintError, ParameterError) as error:  # a token that the grammar cannot take
+            raise StateError(f"not a sound state of a chain: {error}") from None
+        if not 0 <= text_start <= len(fresh.history):
+            raise StateError("not a sound state of a chain: the constraints begin behind its end")
+        _restore_users(_adapters_of(fresh))
+        self._native.adopt(fresh)  # type: ignore[arg-type]  # both are of this chain's numerics
+        self._text_start = text_start
+
+    def _write(self, users: bool) -> bytes:
+        return pack(self._configuration(), self._text_start, self._native.write_state(users))
+
+    def _configuration(self) -> Configuration:
+        placed = list(zip(self._samplers, self._places(), strict=True))
+        first = Place(self._chain_seed, 0, self.completion)
+        grammar = [] if self._grammar is None else [(self._grammar, first)]
+        return Configuration.of(self.numerics, self.completion, [*grammar, *placed])
+
+
+def _from_pickle(
+    samplers: list[Any],
+    numerics: str,
+    seed: int,
+    completion: int,
+    grammar: ConstraintSampler | None,
+    state: bytes,
+) -> SamplerChain:
+    chain = SamplerChain(samplers, numerics, seed, completion, grammar)
+    chain.state_read(state)
+    return chain
+
+
+def _adapters_of(native: host.Chain | host.LlamaChain) -> list[Adapter]:
+    """What stands between a native chain and users' samplers, in order."""
+    kernels: list[Any] = list(native.samplers)
+    adapters = (
+        k.adapter for k in kernels if isinstance(k, host.UserSampler | host.LlamaUserSampler)
+    )
+    return [adapter for adapter in adapters if isinstance(adapter, Adapter)]
+
+
+def _restore_users(adapters: Iterable[Adapter]) -> None:
+    """Hand users' samplers what was read for them; after an error all are as before."""
+    done: list[tuple[Adapter, bytes]] = []
+    try:
+        for adapter in adapters:
+            if adapter.pending is not None:
+                done.append((adapter, adapter.written()))
+                adapter.restore(adapter.pending)
+    except BaseException as error:
+        for changed, before in reversed(done):
+            changed.restore(before)
+        if isinstance(error, AleatorError) or not isinstance(error, Exception):
+            raise
+        raise StateError(f"{adapter.name} cannot read its state: {error}") from error
+
+
+def _index(name: str, value: Any, what: str) -> int:
+    """A whole number, as Python's own indices are checked; bools are none."""
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise ParameterError(
+            name, f"{name}={value!r:.60} is not a number of {what}: give an integer"
+        ) from None
+
+
+def _token(token: Any) -> int:
+    checked = _index("token", token, "a token")
+    if not 0 <= checked <= MAX_TOKEN:
+        raise _no_token(checked)
+    return checked
+
+
+def _tokens(tokens: Any) -> NDArray[np.int32]:
+    """Ids as the native chain takes them."""
+    if not isinstance(tokens, Sequence) and not hasattr(tokens, "__array__"):
+        if not isinstance(tokens, Iterable):
+            raise ParameterError("tokens", f"tokens={tokens!r:.60} must be a sequence of token ids")
+        tokens = list(tokens)
+    try:
+        ids = np.asarray(tokens)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise ParameterError("tokens", f"tokens must be a sequence of token ids: {error}") from None
+    if ids.size == 0 and ids.ndim == 1:
+        return np.empty(0, np.int32)
+    if ids.ndim != 1:
+        raise ParameterError("tokens", f"tokens has shape {ids.shape}: give one dimension of ids")
+    if ids.dtype.kind not in "iu":
+        for token in ids.tolist():
+            _token(token)
+        raise ParameterError("tokens", f"tokens are of type {ids.dtype}: give integers")
+    if ids.min() < 0 or ids.max() > MAX_TOKEN:
+        raise _no_token(int(ids[(ids < 0) | (ids > MAX_TOKEN)][0]))
+    return np.ascontiguousarray(ids, np.int32)
+
+
+def _no_token(token: int) -> ParameterError:
+    return ParameterError(
+        "token", f"token {token} cannot be accepted: ids run from 0 to {MAX_TOKEN:,}"
+    )
 
 
 def _check_order(samplers: list[Sampler], numerics: str) -> None:
@@ -538,14 +598,6 @@ def _row_of(logits: Any, row: int) -> Any:
     return logits if rows is None else rows[row]
 
 
-def _is_row(logits: Any) -> bool:
-    try:
-        host.Candidates(logits)
-    except (TypeError, LogitsError):
-        return False
-    return True
-
-
 def _effective_seed(seed: int | None, numerics: str) -> int:
     checked = check_seed(seed)
     if numerics == "portable":
@@ -553,12 +605,3 @@ def _effective_seed(seed: int | None, numerics: str) -> int:
     if checked is None or checked == MAX_LLAMA_SEED + 1:
         return secrets.randbelow(MAX_LLAMA_SEED + 1)
     return check_llama_seed(checked)
-
-
-def _wrong_logits(logits: Any) -> LogitsError:
-    shape = getattr(logits, "shape", None)
-    dtype = getattr(logits, "dtype", type(logits).__name__)
-    described = f"shape {tuple(shape)}, {dtype}" if shape is not None else str(dtype)
-    return LogitsError(
-        f"logits ({described}) must be one contiguous row [V] of float32, float16 or bfloat16 on the CPU"
-    )

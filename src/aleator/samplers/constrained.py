@@ -25,10 +25,10 @@ import numpy as np
 from aleator.core import host
 from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Compiled, Place
 
 
-class ConstraintSampler(Sampler):
+class ConstraintSampler(Compiled):
     """A sampler with a constraint: ``Grammar``, ``JSONSchema``, ``Regex``, ``Lark`` or ``MatcherGrammar``.
 
     ``vocabulary`` is a tokenizer or a vocabulary: with ``len``, ``token_bytes(id)`` and ``eog``; or

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aleator.samplers.dist import Dist
+from aleator.samplers.penalties import Penalties
 from aleator.samplers.user import UserSampler
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ NAMES = frozenset(
         "token_mask", "top_k", "top_n_sigma", "top_p", "typical_p", "xtc",
     }
 )  # fmt: skip
-"""Samplers whose every setting has a device form."""
+"""Samplers that have a device form, but for the settings that `has_device_form` names."""
 DRAWS = ("inverse", "gumbel")
 """The draws of ``dist`` that have one."""
 
@@ -27,4 +28,6 @@ def has_device_form(sampler: Sampler) -> bool:
         return callable(getattr(sampler.user, "apply_device", None))
     if isinstance(sampler, Dist):
         return sampler.draw in DRAWS
+    if isinstance(sampler, Penalties) and sampler.repetition_per != "token":
+        return False
     return sampler.name in NAMES

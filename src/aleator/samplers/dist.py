@@ -9,6 +9,9 @@ gumbel     a race: each token has its own uniform u(id); the smallest E / w wins
 gumbel-pcg Akunu's kernel, to compare with and for nothing else: u from a 32-bit PCG hash of (position + seed) *
            2654435761 + id, clamped to [1e-7, 1 - 1e-7]; the largest half(z + T * -ln(-ln u)) wins.  Its
            streams overlap between positions, and its rounding makes ties.
+mt19937    Akunu's draw on the CPU: r = fl32(word) / 2^32, at most 1 - 2^-24, where word is number ``position``
+           of an MT19937 with seed (seed + completion) mod 2^32; the token is the first of the order (logit
+           descending, then id) whose cumulative mass is at least ceil(r * Z).  Positions below 2^28.
 Key        seed, position, the sampler's ordinal among the chain's Dists, and the completion index.
 Masked     never selected; nor is a token whose weight rounds to zero (below 2^-41 of the largest).
 Elsewhere  llama.cpp draws from mt19937, in the order that the candidates happen to have, with float32
@@ -19,12 +22,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from aleator.core import host
 from aleator.core.contract import Purpose
-from aleator.core.numerics import Row, Step, draw, ints, log2_double, log2_q32
+from aleator.core.numerics import (
+    Row,
+    Step,
+    draw,
+    exact,
+    ints,
+    log2_double,
+    log2_q32,
+    prefix_of_mass,
+)
 from aleator.core.parameter import SEED, Parameter, check_seed, declare
 from aleator.core.philox import MASK32, stream, uniform64
 from aleator.samplers.base import Place, Sampler, llama_seed, only_portable
@@ -32,8 +45,8 @@ from aleator.samplers.base import Place, Sampler, llama_seed, only_portable
 LN2 = 0.6931471805599453
 DRAW = Parameter(
     "draw", str, "inverse",
-    "how the token is drawn: by inverse cumulative mass, by a race, or by Akunu's hash to compare with it",
-    choices=("inverse", "gumbel", "gumbel-pcg"), flags=("--draw",),
+    "how the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or the CPU",
+    choices=("inverse", "gumbel", "gumbel-pcg", "mt19937"), flags=("--draw",),
 )  # fmt: skip
 
 
@@ -46,7 +59,7 @@ class Dist(Sampler):
     seed
         64 bits.  ``None`` and -1 take the chain's.
     draw
-        ``"inverse"``, ``"gumbel"`` or ``"gumbel-pcg"``.
+        ``"inverse"``, ``"gumbel"``, ``"gumbel-pcg"`` or ``"mt19937"``.
 
     """
 
@@ -66,6 +79,8 @@ class Dist(Sampler):
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/dist.cpp."""
+        if self.draw == "mt19937":
+            return host.TwisterDist(self._seed(place))
         return host.Dist(self._seed(place), place.ordinal, DRAW.choices.index(self.draw))
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
@@ -82,6 +97,8 @@ class Dist(Sampler):
             row.selected = draw(row, seed, step.position, word)
         elif self.draw == "gumbel":
             self._race(row, step, place)
+        elif self.draw == "mt19937":
+            self._twister(row, step.position, seed + step.completion & MASK32)
         else:
             self._perturb(row, step.position + seed)
 
@@ -94,6 +111,15 @@ class Dist(Sampler):
             e = (64 << 32) - log2_q32(max(u, 1))
             if w and (best is None or e * best[1] < best[0] * w):
                 best, row.selected = (e, w), token
+
+    @staticmethod
+    def _twister(row: Row, position: int, seed: int) -> None:
+        words = np.random.RandomState(seed).randint(0, 2**32, position + 1, np.uint32)
+        r = min(exact(float(np.float32(words[position]))) / 2**32, 1 - Fraction(1, 2**24))
+        order = row.order()
+        ranked = ints(row.weights()[order])
+        last = prefix_of_mass(ranked, math.ceil(r * sum(ranked)))
+        row.selected = int(row.ids[order[last - 1]])
 
     @staticmethod
     def _perturb(row: Row, offset: int) -> None:

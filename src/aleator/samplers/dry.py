@@ -44,12 +44,6 @@ DRY_PENALTY_LAST_N = Parameter(
     "dry_penalty_last_n", int, 64, "window in which repetitions are sought; 0 is off, -1 is all",
     low=-1, high=2**31 - 1, flags=("--dry-penalty-last-n",),
 )  # fmt: skip
-DRY_SEQUENCE_BREAKERS = Parameter(
-    "dry_sequence_breakers", tuple, ("\n", ":", '"', "*"),
-    "text at which a repetition ends; may be repeated, 'none' for no breakers",
-    flags=("--dry-sequence-breaker",),
-)  # fmt: skip
-
 MAX_BREAKER_BYTES = 40
 MAX_TAIL_TOKENS = 20
 MAX_PREPARED = 64  # lists of breakers remembered per tokenizer
@@ -136,6 +130,46 @@ def _prepare(
     return tuple(found)
 
 
+def check_breakers(value: Any) -> tuple[str | tuple[int, ...], ...]:
+    """Return breakers as texts and token sequences."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ParameterError(
+            "dry_sequence_breakers",
+            f"dry_sequence_breakers={value!r} must be a sequence of texts or of token sequences",
+        )
+    checked: list[str | tuple[int, ...]] = []
+    for item in value:
+        if isinstance(item, str):
+            checked.append(item)
+            continue
+        try:
+            tokens = tuple(int(t) for t in item)
+        except (TypeError, ValueError):
+            tokens = ()
+        if not tokens or min(tokens) < 0 or max(tokens) >= 1 << 24:
+            raise ParameterError(
+                "dry_sequence_breakers",
+                f"dry_sequence_breakers: {item!r} is neither text nor a sequence of token ids",
+            )
+        checked.append(tokens)
+    return tuple(checked)
+
+
+def _read_breakers(words: list[str]) -> list[str]:
+    """The values of ``--dry-sequence-breaker``: "none" forgets those before it."""
+    last = max((i for i, word in enumerate(words) if word == "none"), default=-1)
+    return words[last + 1 :]
+
+
+DRY_SEQUENCE_BREAKERS = Parameter(
+    "dry_sequence_breakers", tuple, ("\n", ":", '"', "*"),
+    "text at which a repetition ends; may be repeated, 'none' for no breakers",
+    flags=("--dry-sequence-breaker",), checker=check_breakers, reader=_read_breakers, escapes=True,
+    metavar="TEXT", annotation="Sequence[str | Sequence[int]]",
+    schema={"type": "array", "items": {"type": ["string", "array"], "items": {"type": "integer"}}},
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class DRY(Sampler):
     """Penalise tokens that would continue a repeated sequence.
@@ -184,6 +218,10 @@ class DRY(Sampler):
     def neutral(self) -> bool:
         """True at multiplier 0 or without a window."""
         return self.dry_multiplier == 0 or self.dry_penalty_last_n == 0
+
+    def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
+        """With the breakers as the tokenizer spells them."""
+        return (*super().configured(place, numerics), self.breakers)
 
     def state(self, kernel: Any, history: Sequence[int]) -> dict[str, float]:
         """Tokens in the window."""
@@ -259,28 +297,3 @@ class DRY(Sampler):
                 power = min(power * square, 1e300)
             square, e = min(square * square, 1e300), e >> 1
         return np.float32(min(max(self.dry_multiplier * power, -3e38), 3e38))
-
-
-def check_breakers(value: Any) -> tuple[str | tuple[int, ...], ...]:
-    """Return breakers as texts and token sequences."""
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ParameterError(
-            "dry_sequence_breakers",
-            f"dry_sequence_breakers={value!r} must be a sequence of texts or of token sequences",
-        )
-    checked: list[str | tuple[int, ...]] = []
-    for item in value:
-        if isinstance(item, str):
-            checked.append(item)
-            continue
-        try:
-            tokens = tuple(int(t) for t in item)
-        except (TypeError, ValueError):
-            tokens = ()
-        if not tokens or min(tokens) < 0 or max(tokens) >= 1 << 24:
-            raise ParameterError(
-                "dry_sequence_breakers",
-                f"dry_sequence_breakers: {item!r} is neither text nor a sequence of token ids",
-            )
-        checked.append(tokens)
-    return tuple(checked)

@@ -233,7 +233,7 @@ class Explanation:
 
 def explain(chain: SamplerChain, row: Any, vocab: Any, top: int) -> Explanation:
     """Apply a copy of the chain sampler by sampler to a row of logits, and note what happens."""
-    from aleator.samplers.chain import Candidates
+    from aleator.samplers.candidates import Candidates
 
     copy = chain.clone()
     candidates = Candidates(row)
@@ -303,7 +303,7 @@ def _apply_grammar(
 
     Returns also the chain to go on with: one that has drawn already, if so.
     """
-    from aleator.samplers.chain import Candidates
+    from aleator.samplers.candidates import Candidates
 
     sampler, native = chain.grammar, copy._native
     assert sampler is not None  # noqa: S101

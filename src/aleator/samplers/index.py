@@ -1,6 +1,8 @@
-"""The index of samplers: one line each.  The first ten are llama.cpp's default chain, in its order.
+"""The index of samplers: one line each, in the order in which a chain is best made of them.
 
-``aleator.samplers`` exports what is imported here, and ``SAMPLERS`` holds it in this order.
+That order is llama.cpp's default chain, with top-a and tail-free where llama.cpp and KoboldCpp had them.  It
+decides where samplers/order.py puts what an order does not name.  ``aleator.samplers`` exports what is imported
+here, and ``SAMPLERS`` holds it in this order.
 """
 
 # ruff: noqa: I001
@@ -10,17 +12,23 @@ from aleator.samplers.base import Sampler
 
 from aleator.samplers.logit_bias import LogitBias as LogitBias
 from aleator.samplers.token_mask import TokenMask as TokenMask
+from aleator.samplers.min_tokens import MinTokens as MinTokens
+from aleator.samplers.bad_words import BadWords as BadWords
+from aleator.samplers.no_repeat_ngram import NoRepeatNgram as NoRepeatNgram
 from aleator.samplers.penalties import Penalties as Penalties
 from aleator.samplers.dry import DRY as DRY
 from aleator.samplers.top_n_sigma import TopNSigma as TopNSigma
 from aleator.samplers.top_k import TopK as TopK
+from aleator.samplers.top_a import TopA as TopA
+from aleator.samplers.tail_free import TailFree as TailFree
 from aleator.samplers.typical_p import TypicalP as TypicalP
 from aleator.samplers.top_p import TopP as TopP
 from aleator.samplers.min_p import MinP as MinP
+from aleator.samplers.epsilon_cutoff import EpsilonCutoff as EpsilonCutoff
+from aleator.samplers.eta_cutoff import EtaCutoff as EtaCutoff
 from aleator.samplers.xtc import XTC as XTC
 from aleator.samplers.temperature import Temperature as Temperature
-from aleator.samplers.tail_free import TailFree as TailFree
-from aleator.samplers.top_a import TopA as TopA
+from aleator.samplers.smoothing import Smoothing as Smoothing
 from aleator.samplers.infill import Infill as Infill
 from aleator.samplers.softmax import Softmax as Softmax
 from aleator.samplers.mirostat import Mirostat as Mirostat
@@ -34,12 +42,14 @@ SAMPLERS: tuple[type[Sampler], ...] = tuple(
     for value in list(globals().values())
     if isinstance(value, type) and issubclass(value, Sampler) and value is not Sampler
 )
+SAMPLERS_BY_NAME = {cls.name: cls for cls in SAMPLERS}
 
-# What an order may name: not the samplers that select, which end a chain by themselves, nor those that
-# SamplingParams places itself or that take arrays.  adaptive_p replaces the final draw, wherever it is named.
-_ALL = {cls.name: cls for cls in SAMPLERS if not cls.selects or cls is AdaptiveP}
-for _cls in (LogitBias, TokenMask):
-    del _ALL[_cls.name]
-ORDERED = tuple(_ALL)
-BY_NAME = {spelling: name for name, cls in _ALL.items() for spelling in (name, *cls.aliases)}
-BY_LETTER = {cls.letter: name for name, cls in _ALL.items() if cls.letter}
+# What SamplingParams puts before the order, one after the other: masks, then biases.
+FIRST: tuple[type[Sampler], ...] = (TokenMask, MinTokens, BadWords, NoRepeatNgram, LogitBias)
+# What an order may name: not these, nor the samplers that select, which end a chain by themselves.  adaptive_p
+# replaces the final draw, wherever it is named.
+ORDERED: dict[str, type[Sampler]] = {
+    cls.name: cls for cls in SAMPLERS if cls is AdaptiveP or not (cls.selects or cls in FIRST)
+}
+BY_NAME = {spelling: name for name, cls in ORDERED.items() for spelling in (name, *cls.aliases)}
+BY_LETTER = {cls.letter: name for name, cls in ORDERED.items() if cls.letter}

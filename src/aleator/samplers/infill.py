@@ -22,13 +22,13 @@ import numpy as np
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import Row, Step, ints
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Compiled, Place
 
 MOST_CANDIDATES = 4096
 
 
 @dataclass(frozen=True)
-class Infill(Sampler):
+class Infill(Compiled):
     """Keep clear continuations, or end the text.
 
     Parameters

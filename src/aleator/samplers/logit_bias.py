@@ -3,16 +3,18 @@
 Effect     z + bias, rounded to float32 once; -inf masks the token, +inf leaves only the tokens so biased.
 Order      first in a chain that SamplingParams builds; a pending temperature is materialised first.
 Masked     stay masked, whatever the bias.
+Text       stands for every token that the tokenizer makes of it, as in llama.cpp's server.
 Errors     a token outside the vocabulary is refused when logits arrive.
 Elsewhere  llama.cpp ignores unknown tokens, and counts duplicates only before anything was sorted; here a
-           token given twice is refused.
+           token given twice is refused, unless text names it again with the same bias.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,68 +24,111 @@ from aleator.core.errors import ParameterError
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
 from aleator.samplers.base import Place, Sampler
-
-LOGIT_BIAS = Parameter(
-    "logit_bias", tuple, (),
-    "add BIAS to the logit of token ID, as in 15+1.5 or 15-inf; may be repeated",
-    flags=("-l", "--logit-bias"),
-)  # fmt: skip
-
-MAX_TOKEN = (1 << 24) - 1
+from aleator.samplers.spelled import MAX_TOKEN, Tokenizer, require_tokenizer
 
 
-def parse_bias(text: str) -> tuple[int, float]:
-    """Read ``ID+BIAS`` or ``ID-BIAS``, as llama.cpp's command line has it."""
-    digits = len(text) - len(text.lstrip("0123456789"))
+def parse_bias(text: str) -> tuple[int | str, float]:
+    """Read ``ID+BIAS`` or ``ID-BIAS``, as llama.cpp's command line has it, or ``"TEXT"+BIAS`` with quotes."""
     try:
-        if not digits or text[digits] not in "+-":
+        token: int | str
+        if text.startswith('"'):
+            token, end = json.JSONDecoder().raw_decode(text)
+        else:
+            end = len(text) - len(text.lstrip("0123456789"))
+            token = int(text[:end])
+        if text[end] not in "+-":
             raise ValueError
-        return int(text[:digits]), float(text[digits:])
+        return token, float(text[end:])
     except (ValueError, IndexError):
         raise ParameterError(
-            "logit_bias", f"logit_bias {text!r} is not ID+BIAS or ID-BIAS, such as 15+1.5 or 15-inf"
+            "logit_bias",
+            f"logit_bias {text!r} is not ID+BIAS, ID-BIAS or the same with text in double quotes, such as "
+            "15+1.5, 15-inf or '\" the\"-2'",
         ) from None
 
 
-def check_biases(value: Any) -> tuple[tuple[int, float], ...]:
-    """Return (token, bias) pairs by ascending token from a mapping or pairs."""
+def check_biases(value: Any) -> tuple[tuple[int | str, float], ...]:
+    """Return (token, bias) pairs from a mapping or pairs: by ascending token, then those of texts."""
     try:
         pairs: Iterable[Any] = value.items() if isinstance(value, Mapping) else value
-        biases = [(int(token), float(bias)) for token, bias in pairs]
+        biases = [(t if isinstance(t, str) else int(t), float(bias)) for t, bias in pairs]
     except (TypeError, ValueError):
         raise ParameterError(
-            "logit_bias", f"logit_bias={value!r} must map token ids to numbers, as in {{15: -1.5}}"
+            "logit_bias",
+            f"logit_bias={value!r:.80} must map token ids or texts to numbers, as in {{15: -1.5}}",
         ) from None
-    seen: set[int] = set()
+    seen: set[int | str] = set()
     for token, bias in biases:
-        if not 0 <= token <= MAX_TOKEN:
+        if token == "":
+            raise ParameterError("logit_bias", "logit_bias: an empty text names no token")
+        if isinstance(token, int) and not 0 <= token <= MAX_TOKEN:
             raise ParameterError("logit_bias", f"logit_bias: token {token} is not a token id")
         if math.isnan(bias):
             raise ParameterError("logit_bias", f"logit_bias: the bias of token {token} is NaN")
         if token in seen:
-            raise ParameterError("logit_bias", f"logit_bias gives token {token} twice")
+            raise ParameterError("logit_bias", f"logit_bias gives token {token!r} twice")
         seen.add(token)
-    return tuple(sorted(biases))
+    ids = sorted((t, bias) for t, bias in biases if isinstance(t, int))
+    return (*ids, *((t, bias) for t, bias in biases if isinstance(t, str)))
+
+
+def biases_of_ids(
+    biases: Iterable[tuple[int | str, float]], tokenizer: Tokenizer | None
+) -> tuple[tuple[int, float], ...]:
+    """Biases by token id, with the tokens of texts.
+
+    Raises:
+        ParameterError: There is no tokenizer for a text, or two biases differ of one token.
+    """
+    made: dict[int, float] = {}
+    for token, bias in biases:
+        if isinstance(token, int):
+            ids = [token]
+        else:
+            encode = require_tokenizer("logit_bias", tokenizer).encode
+            ids = encode(token, add_special=False, parse_special=False)
+        for each in ids:
+            if made.setdefault(each, bias) != bias:
+                raise ParameterError(
+                    "logit_bias",
+                    f"logit_bias gives token {each} of {token!r} both {made[each]} and {bias}: give its bias "
+                    "by id",
+                )
+    return tuple(sorted(made.items()))
+
+
+LOGIT_BIAS = Parameter(
+    "logit_bias", tuple, (),
+    "add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in "
+    "'\" the\"-2'; may be repeated",
+    flags=("-l", "--logit-bias"), checker=check_biases,
+    reader=lambda words: [parse_bias(word) for word in words], metavar="ID+BIAS",
+    annotation="Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]",
+    schema={
+        "type": "array", 
+        "items": {"type": "array", "prefixItems": [{"type": ["integer", "string"]}, {"type": "number"}]},
+    },
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class LogitBias(Sampler):
     """Add biases to logits.
 
-    Parameters
-    ----------
-    logit_bias
-        Token ids and biases: a mapping or pairs.
-
+    Attributes:
+        logit_bias: Token ids, or texts, and biases: a mapping or pairs.  Kept by token id.
+        tokenizer: With ``encode``; None where there are no texts.
     """
 
     name = "logit_bias"
     writes = True
     logit_bias: Any = declare(LOGIT_BIAS)
+    tokenizer: Any = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check tokens and biases."""
-        object.__setattr__(self, "logit_bias", check_biases(self.logit_bias))
+        """Check tokens and biases, and turn texts into tokens."""
+        biases = biases_of_ids(check_biases(self.logit_bias), self.tokenizer)
+        object.__setattr__(self, "logit_bias", biases)
 
     @property
     def neutral(self) -> bool:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.core.parameter import Parameter, check_seed, unique
+from aleator.core.parameter import Parameter, nearest, read_number, unique
 from aleator.samplers.adaptive_p import AdaptiveP
 from aleator.samplers.base import Sampler
-from aleator.samplers.chain import NUMERICS, SamplerChain
+from aleator.samplers.candidates import NUMERICS
+from aleator.samplers.chain import SamplerChain
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.dist import Dist
-from aleator.samplers.dry import check_breakers
 from aleator.samplers.grammar import Grammar
-from aleator.samplers.index import BY_LETTER, BY_NAME, ORDERED, SAMPLERS
+from aleator.samplers.index import BY_LETTER, FIRST, ORDERED, SAMPLERS
 from aleator.samplers.json_schema import JSONSchema
-from aleator.samplers.logit_bias import LogitBias, check_biases
 from aleator.samplers.mirostat import Mirostat
 from aleator.samplers.mirostat_v2 import MirostatV2
+from aleator.samplers.order import completed, missing, parse_letters, parse_names
 from aleator.samplers.presets import DEFAULT_PRESET, PRESETS
 from aleator.samplers.regex import Regex
+from aleator.samplers.spelled import check_ids
 from aleator.samplers.temperature import Temperature
 from aleator.samplers.token_mask import TokenMask
 
@@ -30,74 +32,21 @@ MIROSTAT = Parameter(
     "mirostat", int, 0, "choose tokens by mirostat 1 or 2 in place of the plain draw; 0 is off",
     low=0, high=2, flags=("--mirostat",), metadata="mirostat",
 )  # fmt: skip
-
-# Every parameter of every sampler, by name.  Flags, tables and tests are made from these.
-PARAMETERS: dict[str, Parameter] = unique(
-    [MIROSTAT, *(p for cls in SAMPLERS if cls is not TokenMask for p in cls.parameters())]
-)
-# What mirostat does in another way: a preset's values of these give way to it.
-_TRUNCATION = ("top_k", "top_p", "min_p", "typical_p", "top_n_sigma", "tfs_z", "top_a")
-
-_ALIASES = {alias: p.name for p in PARAMETERS.values() for alias in p.aliases}
-_OPTIONS: dict[str, Any] = {
-    "samplers": PRESETS[DEFAULT_PRESET]["samplers"],
-    "ignore_eos": False,
-    "numerics": "portable",
-    "grammar": None,
-    "json_schema": None,
-    "regex": None,
-}
-CONSTRAINTS = ("grammar", "json_schema", "regex")
+REPETITION_UNDER_GRAMMAR = Parameter(
+    "repetition_under_grammar", str, "apply",
+    "whether the repetition penalty applies where a grammar constrains the text: apply, or none as Akunu does",
+    choices=("apply", "none"), flags=("--repetition-under-grammar",),
+)  # fmt: skip
 
 
-def parse_names(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Read sampler names, as ``"top_k;top_p;temperature"`` or as a sequence, in any spelling."""
-    given = names.split(";") if isinstance(names, str) else list(names)
-    order = []
-    for name in given:
-        key = str(name).strip().lower()
-        if not key:
-            continue
-        if key not in BY_NAME:
-            raise ParameterError(
-                "samplers",
-                f"samplers: there is no sampler {name!r}; the names are {', '.join(ORDERED)}",
-            )
-        order.append(BY_NAME[key])
-    return tuple(order)
-
-
-def parse_letters(letters: str) -> tuple[str, ...]:
-    """Read llama.cpp's ``--sampler-seq``, such as ``"edskypmxt"``."""
-    for letter in letters:
-        if letter not in BY_LETTER:
-            known = ", ".join(f"{k} {v}" for k, v in BY_LETTER.items())
-            raise ParameterError(
-                "sampler_seq", f"sampler_seq: there is no sampler {letter!r}; known are {known}"
-            )
-    return tuple(BY_LETTER[letter] for letter in letters)
-
-
-def _check(name: str, value: Any) -> Any:
-    if name in CONSTRAINTS:
-        return None if value is None else _constraint(name, value)
-    if name == "samplers":
-        return parse_names(value)
-    if name == "ignore_eos":
-        if not isinstance(value, bool):
-            raise ParameterError(name, f"ignore_eos={value!r} must be True or False")
-        return value
-    if name == "numerics":
-        if value not in NUMERICS:
-            raise ParameterError(name, f"numerics={value!r} must be one of {', '.join(NUMERICS)}")
-        return value
-    if name == "seed":
-        return check_seed(value)
-    if name == "logit_bias":
-        return check_biases(value)
-    if name == "dry_sequence_breakers":
-        return check_breakers(value)
-    return PARAMETERS[name].check(value)
+def _allowed(value: Any) -> tuple[int, ...]:
+    ids = check_ids("allowed_token_ids", value)
+    if not ids:
+        raise ParameterError(
+            "allowed_token_ids",
+            "allowed_token_ids is empty: name one token at least, or None for all",
+        )
+    return ids
 
 
 def _constraint(name: str, value: Any) -> ConstraintSampler:
@@ -115,28 +64,113 @@ def _constraint(name: str, value: Any) -> ConstraintSampler:
     return JSONSchema(value) if name == "json_schema" else Regex(value)
 
 
+ALLOWED_TOKEN_IDS = Parameter(
+    "allowed_token_ids", tuple, None, "draw only these tokens; may be repeated", optional=True,
+    flags=("--allowed-token-id",), checker=lambda value: _allowed(value), metavar="ID",
+    reader=lambda words: [read_number("allowed_token_ids", int, word) for word in words],
+    annotation="Iterable[int] | None", schema={"type": ["array", "null"], "items": {"type": "integer"}},
+)  # fmt: skip
+OF_ALL = (MIROSTAT, REPETITION_UNDER_GRAMMAR, ALLOWED_TOKEN_IDS)
+"""Parameters of the whole chain rather than of a sampler."""
+
+# Every parameter of every sampler, by name.  Flags, tables and tests are made from these.
+PARAMETERS: dict[str, Parameter] = unique(
+    [
+        *OF_ALL,
+        *(p for cls in SAMPLERS if cls is not TokenMask for p in cls.parameters()),
+    ]
+)
+# What mirostat does in another way: a preset's values of these give way to it.
+_TRUNCATION = (
+    "top_k", "top_k_limit", "top_p", "min_p", "mass", "typical_p", "top_n_sigma", "tfs_z", "top_a", "draw",
+)  # fmt: skip
+
+_CONSTRAINT = "str | ConstraintSampler | None"
+# Of the whole chain: its order, its numerics, and what the text must obey.
+CHAIN_OPTIONS: dict[str, Parameter] = unique(
+    [
+        Parameter(
+            "samplers", tuple, PRESETS[DEFAULT_PRESET]["samplers"],
+            f'samplers in order, separated by ";" (default: {";".join(PRESETS[DEFAULT_PRESET]["samplers"])})',
+            flags=("--samplers",), checker=parse_names,
+            annotation="str | Iterable[str]", metavar="NAMES", schema={"type": ["string", "array"]},
+        ),
+        Parameter(
+            "ignore_eos", bool, False, "never draw a token that ends the text", flags=("--ignore-eos",)
+        ),
+        Parameter(
+            "numerics", str, "portable",
+            "portable: the same token on every machine; llama.cpp: llama.cpp's own tokens",
+            choices=NUMERICS, flags=("--numerics",),
+        ),
+        Parameter(
+            "grammar", object, None, "a grammar that the text obeys: GBNF text, or a sampler such as Lark",
+            optional=True, checker=partial(_constraint, "grammar"), annotation=_CONSTRAINT,
+            schema={"type": ["string", "null"]},
+        ),
+        Parameter(
+            "json_schema", object, None, "a JSON schema that the text obeys: mapping or JSON text",
+            optional=True, checker=partial(_constraint, "json_schema"),
+            annotation="Mapping[str, Any] | bool | " + _CONSTRAINT, schema={},
+        ),
+        Parameter(
+            "regex", object, None, "a regular expression that the whole text matches",
+            optional=True, checker=partial(_constraint, "regex"), annotation=_CONSTRAINT,
+            schema={"type": ["string", "null"]},
+        ),
+    ]
+)  # fmt: skip
+SAMPLER_SEQ = Parameter(
+    "sampler_seq", str, "",
+    f"samplers in order, one letter each: {', '.join(f'{k} {v}' for k, v in BY_LETTER.items())}",
+    flags=("--sampler-seq", "--sampling-seq"), metavar="LETTERS",
+)  # fmt: skip
+"""Another way to write ``samplers``."""
+ALL: dict[str, Parameter] = {**PARAMETERS, **CHAIN_OPTIONS}
+_NEUTRAL = {name: p.neutral for name, p in ALL.items()}
+_ALIASES = {alias: p.name for p in PARAMETERS.values() for alias in p.aliases}
+CONSTRAINTS = ("grammar", "json_schema", "regex")
+
+
 class _Methods:
     """What ``SamplingParams`` can do; its fields are made from the declarations."""
 
     def __init__(self, **values: Any) -> None:
-        checked: dict[str, Any] = {}
-        if "sampler_seq" in values:
-            if "samplers" in values:
-                raise ParameterError("sampler_seq", "give samplers or sampler_seq, not both")
-            values["samplers"] = parse_letters(values.pop("sampler_seq"))
-        for given, value in values.items():
-            name = _ALIASES.get(given, given)
-            if name not in PARAMETERS and name not in _OPTIONS:
-                raise _unknown(given)
-            if name in checked:
-                raise ParameterError(name, f"{name} is given twice, once as {given}")
-            checked[name] = _check(name, value)
-        constraints = [name for name in CONSTRAINTS if checked.get(name) is not None]
+        self._settle(values, {})
+
+    def _settle(self, given: Mapping[str, Any], base: Mapping[str, Any]) -> None:
+        """Set all fields: to what is given, else to ``base``, which has been checked, else to what is neutral.
+
+        What is given has an effect: a sampler that it asks for is put into the order, unless the order is
+        given too, which then must name it.
+        """
+        checked = _checked(given)
+        values = {**_NEUTRAL, **base, **checked}
+        order = values["samplers"]
+        if "samplers" in checked:
+            for name in missing(order, {**_NEUTRAL, **checked}):
+                raise _without_effect(name, order, checked)
+            for name in missing(order, values):
+                values |= {
+                    p.name: p.neutral for p in ORDERED[name].parameters() if p.name not in checked
+                }
+        else:
+            values["samplers"] = completed(order, missing(order, values))
+        draws = next((n for n in ("mirostat", "adaptive_target") if _chooses(n, values)), None)
+        if draws and values["draw"] != "inverse":
+            if "draw" in checked:
+                raise ParameterError(
+                    "draw",
+                    f"draw={values['draw']!r} would have no effect: {draws}={values[draws]!r} draws the token "
+                    "in its own way; leave one of them out",
+                )
+            values["draw"] = "inverse"
+        constraints = [name for name in CONSTRAINTS if values[name] is not None]
         if len(constraints) > 1:
             both = " and ".join(constraints)
             raise ParameterError(constraints[1], f"{both} are both given: choose one")
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            object.__setattr__(self, field.name, checked.get(field.name, field.default))
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Any:
@@ -167,25 +201,21 @@ class _Methods:
             raise ParameterError(
                 "preset", f"there is no preset {preset!r}; the names are {', '.join(PRESETS)}"
             )
-        values = dict(PRESETS[preset or DEFAULT_PRESET])
+        made = cls(**PRESETS[preset or DEFAULT_PRESET])
         if preset is None and metadata:
-            values.update(_from_metadata(metadata))
-        if "sampler_seq" in explicit:
-            values.pop("samplers", None)
+            made = made.replace(**_from_metadata(metadata))
         if explicit.get("mirostat"):
-            for name in _TRUNCATION:
-                values.pop(name, None)
-        for given in explicit:
-            values.pop(_ALIASES.get(given, given), None)
-        return cls(**values, **explicit)
+            made = made.replace(**{name: _NEUTRAL[name] for name in _TRUNCATION})
+        return made.replace(**explicit)
 
     def replace(self, **changes: Any) -> Any:
-        """A copy with other values."""
-        changed = {_ALIASES.get(name, name) for name in changes}
-        if "sampler_seq" in changes:
-            changed.add("samplers")
-        kept = {k: v for k, v in self.values().items() if k not in changed}
-        return type(self)(**kept, **changes)
+        """A copy with other values.
+
+        With another order, the parameters of samplers that it leaves out become neutral.
+        """
+        made = object.__new__(type(self))
+        made._settle(changes, self.values())
+        return made
 
     def values(self) -> dict[str, Any]:
         """All parameters by name."""
@@ -196,12 +226,26 @@ class _Methods:
         """The sampler of ``grammar``, ``json_schema`` or ``regex``, if one is given."""
         return next((c for n in CONSTRAINTS if (c := getattr(self, n)) is not None), None)
 
-    def list(self, tokenizer: Any = None) -> list[Sampler]:
-        """The samplers, in order: biases first, what chooses the token last."""
-        values = {**self.values(), "tokenizer": tokenizer}
-        chain = [SAMPLERS_BY_NAME[name].from_values(values) for name in values["samplers"]]
-        if values["logit_bias"]:
-            chain.insert(0, LogitBias(values["logit_bias"]))
+    def list(self, vocab: Any = None) -> list[Sampler]:
+        """The samplers, in order: masks and biases first, what chooses the token last.
+
+        Args:
+            vocab: As for :meth:`chain`.
+        """
+        values = {**self.values(), "tokenizer": vocab if hasattr(vocab, "vocab") else None}
+        if self.constraint and values["repetition_under_grammar"] == "none":
+            values["repetition_penalty"] = 1.0
+        if values["ignore_eos"]:
+            biases = dict(values["logit_bias"]) | dict.fromkeys(
+                _ends("ignore_eos", vocab), -math.inf
+            )
+            values["logit_bias"] = tuple(biases.items())
+        if values["min_tokens"]:
+            values["end_tokens"] = _ends("min_tokens", vocab)
+        values["allowed"] = values["allowed_token_ids"]
+        first = [cls for cls in FIRST if cls.asked_for(values)]
+        chain = [cls.from_values(values) for cls in first]
+        chain += [ORDERED[name].from_values(values) for name in values["samplers"]]
         adaptive = any(isinstance(sampler, AdaptiveP) for sampler in chain)
         if adaptive and values["mirostat"]:
             raise ParameterError(
@@ -217,41 +261,65 @@ class _Methods:
     def chain(self, vocab: Any = None, completion: int = 0) -> SamplerChain:
         """Build the chain.
 
-        Parameters
-        ----------
-        vocab
-            A tokenizer, or a vocabulary.  ``ignore_eos`` and grammars need either; DRY's breakers given as
-            text need a tokenizer.
-        completion
-            Index among completions of one prompt.
-
+        Args:
+            vocab: A tokenizer, or a vocabulary.  ``ignore_eos``, ``min_tokens`` and grammars need either; what
+                is given as text (DRY's breakers, ``bad_words``, ``logit_bias``) needs a tokenizer.
+            completion: Index among completions of one prompt.
         """
-        values = self.values()
-        params: Any = self
-        tokenizer = vocab if hasattr(vocab, "vocab") else None
-        if values["ignore_eos"]:
-            if vocab is None:
-                raise ParameterError(
-                    "ignore_eos", "ignore_eos needs the vocabulary: chain(vocab=...)"
-                )
-            eog = (vocab.vocab if tokenizer else vocab).eog
-            biases = {**dict(values["logit_bias"]), **dict.fromkeys(eog, float("-inf"))}
-            params = self.replace(logit_bias=biases, ignore_eos=False)
         return SamplerChain(
-            params.list(tokenizer),
-            values["numerics"],
+            self.list(vocab),
+            self.values()["numerics"],
             completion=completion,
             grammar=self.constraint and self.constraint.bound(vocab),
         )
 
 
-SAMPLERS_BY_NAME = {cls.name: cls for cls in SAMPLERS}
+def _ends(parameter: str, vocab: Any) -> tuple[int, ...]:
+    """The tokens that end a generation."""
+    if vocab is None:
+        raise ParameterError(parameter, f"{parameter} needs the vocabulary: chain(vocab=...)")
+    return tuple(sorted(getattr(vocab, "vocab", vocab).eog))
+
+
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given by our names, each value checked."""
+    values, checked = dict(given), dict[str, Any]()
+    if "sampler_seq" in values:
+        if "samplers" in values:
+            raise ParameterError("sampler_seq", "give samplers or sampler_seq, not both")
+        values["samplers"] = parse_letters(values.pop("sampler_seq"))
+    for spelling, value in values.items():
+        name = _ALIASES.get(spelling, spelling)
+        if name not in _NEUTRAL:
+            raise _unknown(spelling)
+        if name in checked:
+            raise ParameterError(name, f"{name} is given twice, once as {spelling}")
+        checked[name] = ALL[name].check(value)
+    return checked
+
+
+def _chooses(name: str, values: Mapping[str, Any]) -> bool:
+    """Whether the parameter ``name`` replaces the plain draw."""
+    return bool(values["mirostat"] if name == "mirostat" else "adaptive_p" in values["samplers"])
+
+
+def _without_effect(
+    name: str, order: tuple[str, ...], checked: Mapping[str, Any]
+) -> ParameterError:
+    own = [p for p in ORDERED[name].parameters() if checked.get(p.name, p.neutral) != p.neutral]
+    return ParameterError(
+        own[0].name,
+        f"{own[0].name}={checked[own[0].name]!r} would have no effect: the order that is given, "
+        f"{';'.join(order) or 'none'}, leaves {name} out; name it there, or leave {own[0].name} out",
+    )
 
 
 def _before_llama_mirostat(chain: list[Sampler], values: Mapping[str, Any]) -> list[Sampler]:
     """llama.cpp's list with mirostat: biases and a plain temperature.  What it would drop is refused."""
-    kept = [s for s in chain if isinstance(s, LogitBias)]
-    lost = [s.name for s in chain if not s.neutral and not isinstance(s, LogitBias | Temperature)]
+    kept = [
+        s for s in chain if isinstance(s, FIRST)
+    ]  # of these it has biases only: the chain refuses the others
+    lost = [s.name for s in chain if not s.neutral and not isinstance(s, (*FIRST, Temperature))]
     if values["dynatemp_range"]:
         lost.append("dynatemp_range")
     if lost:
@@ -264,15 +332,13 @@ def _before_llama_mirostat(chain: list[Sampler], values: Mapping[str, Any]) -> l
 
 
 def _unknown(name: str) -> ParameterError:
-    known = [*PARAMETERS, *_OPTIONS, "sampler_seq"]
-    close = difflib.get_close_matches(name, [*known, *_ALIASES], n=3)
-    remedy = f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(known)}"
-    return ParameterError(name, f"there is no sampling parameter {name!r}: {remedy}")
+    known = nearest(name, [*ALL, SAMPLER_SEQ.name, *_ALIASES])
+    return ParameterError(name, f"there is no sampling parameter {name!r}: {known}")
 
 
 def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Values of ``general.sampling.*`` by our names; an unknown key is refused."""
-    by_key = {p.metadata: p.name for p in PARAMETERS.values() if p.metadata}
+    by_key = {p.metadata or p.name: p.name for p in PARAMETERS.values()}
     values: dict[str, Any] = {}
     for key, value in metadata.items():
         if key == "sequence":
@@ -289,12 +355,7 @@ def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields() -> list[tuple[str, Any, Any]]:
-    fields = [(p.name, p.type, dataclasses.field(default=p.neutral)) for p in PARAMETERS.values()]
-    fields += [
-        (n, object if v is None else type(v), dataclasses.field(default=v))
-        for n, v in _OPTIONS.items()
-    ]
-    return fields
+    return [(p.name, p.type, dataclasses.field(default=p.neutral)) for p in ALL.values()]
 
 
 def _document() -> str:

@@ -3,6 +3,8 @@
 Effect     for a token seen c > 0 times in the last ``penalty_last_n`` accepted tokens (prompt included;
            -1: all of them): first the repetition penalty, z > 0 ? z / r : z * r, then
            z - (c * frequency_penalty + presence_penalty).  Each operation is rounded to float32 once.
+Per        ``repetition_per="occurrence"`` repeats the repetition penalty c times, one after the other, as Akunu
+           does.
 Scope      "all": every token of the window counts, as in llama.cpp.  "generated": prompt tokens do not, as with
            OpenAI.  "mixed": they count for repetition only, as in vLLM.
 Order      a pending temperature is materialised first: z / T is what is penalised.
@@ -47,6 +49,12 @@ PENALTY_SCOPE = Parameter(
     choices=("all", "generated", "mixed"), flags=("--penalty-scope",),
 )  # fmt: skip
 
+REPETITION_PER = Parameter(
+    "repetition_per", str, "token",
+    "apply the repetition penalty once per token, or once for each time it is in the window as Akunu does",
+    choices=("token", "occurrence"), flags=("--repetition-per",),
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Penalties(Sampler):
@@ -60,6 +68,7 @@ class Penalties(Sampler):
     frequency_penalty: float = declare(FREQUENCY_PENALTY)
     presence_penalty: float = declare(PRESENCE_PENALTY)
     penalty_scope: str = declare(PENALTY_SCOPE)
+    repetition_per: str = declare(REPETITION_PER)
 
     @property
     def neutral(self) -> bool:
@@ -85,12 +94,15 @@ class Penalties(Sampler):
             self.presence_penalty,
             self.penalty_scope != "generated",
             self.penalty_scope == "all",
+            self.repetition_per == "occurrence",
         )
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
         """llama.cpp's numbers: native/llama/penalties.cpp."""
         if self.penalty_scope != "all":
             raise only_portable("penalty_scope", self.penalty_scope, "all")
+        if self.repetition_per != "token":
+            raise only_portable("repetition_per", self.repetition_per, "token")
         return host.LlamaPenalties(
             self.penalty_last_n,
             self.repetition_penalty,
@@ -113,9 +125,10 @@ class Penalties(Sampler):
         repetition = np.float32(self.repetition_penalty)
         frequency = np.float32(self.frequency_penalty)
         presence = np.float32(self.presence_penalty)
+        each = self.repetition_per == "occurrence"
 
         def penalise(token: int, z: np.float32) -> np.float32:
-            if repeated[token]:
+            for _ in range(repeated[token] if each else min(repeated[token], 1)):
                 z = z / repetition if z > 0 else z * repetition
             if counted[token]:
                 z = np.float32(z - (np.float32(counted[token]) * frequency + presence))

@@ -81,5 +81,5 @@ def make_plan(
 
 def bound(samplers: Sequence[Sampler]) -> int:
     """How many candidates these leave at most; 0: all."""
-    ks = [s.top_k for s in samplers if isinstance(s, TopK) and not s.neutral]
+    ks = [s.most for s in samplers if isinstance(s, TopK) and not s.neutral]
     return min(ks, default=0)

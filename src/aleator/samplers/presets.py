@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-# Akunu notes the mass before top-k, so that min-p and top-p act on un-renormalised probabilities; top_k 0
-# means 256 there.
+# Akunu's path on the CPU.  It notes the mass before top-k, so that min-p and top-p act on un-renormalised
+# probabilities; keeps 256 where top_k is off or not less than the vocabulary; penalises a token once for each
+# time it occurred, and not at all under a grammar; and draws from a Mersenne Twister.
 _AKUNU = {
     "samplers": ("penalties", "temperature", "softmax", "top_k", "min_p", "top_p"),
     "penalty_last_n": -1,
+    "repetition_per": "occurrence",
+    "repetition_under_grammar": "none",
     "mass": "full",
+    "top_k_limit": 256,
+    "draw": "mt19937",
 }
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -35,7 +40,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # generate(do_sample=True)
     "transformers": {
-        "samplers": ("penalties", "temperature", "top_k", "top_p", "min_p", "typical_p"),
+        "samplers": (
+            "penalties", "temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff",
+        ),
         "penalty_last_n": -1,
         "top_k": 50,
     },
@@ -45,10 +52,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "penalty_last_n": -1,
         "penalty_scope": "generated",
     },
-    "akunu-greedy": {**_AKUNU, "temperature": 0.0, "top_k": 256},
+    "akunu-greedy": {**_AKUNU, "temperature": 0.0},
     "akunu-balanced": {**_AKUNU, "temperature": 0.7, "top_k": 40, "top_p": 0.95, "min_p": 0.05},
-    "akunu-creative": {**_AKUNU, "temperature": 1.0, "top_k": 256, "top_p": 0.9},
-    "akunu-very-creative": {**_AKUNU, "temperature": 1.2, "top_k": 256, "top_p": 0.95},
+    "akunu-creative": {**_AKUNU, "temperature": 1.0, "top_p": 0.9},
+    "akunu-very-creative": {**_AKUNU, "temperature": 1.2, "top_p": 0.95},
     "akunu-code": {**_AKUNU, "temperature": 0.2, "top_k": 40, "top_p": 0.95, "min_p": 0.1},
     # always the most likely token
     "greedy": {"samplers": ("penalties", "temperature"), "temperature": 0.0},

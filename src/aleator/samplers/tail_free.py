@@ -20,8 +20,8 @@ from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
 from aleator.samplers.base import Place, Sampler
 
 TFS_Z = Parameter(
-    "tfs_z", float, 1.0, "cut the tail where the curve of probabilities flattens; 1 is off",
-    low=0, high=1, aliases=("tfs",), flags=("--tfs",),
+    "tfs_z", float, 1.0, "cut the tail where the curve of probabilities flattens; 1 or more is off",
+    low=0, high=1e30, aliases=("tfs",), flags=("--tfs",),
 )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ class TailFree(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at 1."""
+        """True at 1 or more."""
         return single(self.tfs_z) >= 1
 
     def native(self, place: Place) -> host.Sampler:

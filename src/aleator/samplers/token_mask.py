@@ -23,11 +23,17 @@ ALLOWED = Parameter("allowed", object, None, "tokens that may be chosen; all if 
 MAX_TOKEN = 1 << 24
 
 
-def pack_mask(allowed: Any) -> tuple[int, ...]:
-    """Words of 32 bits, bit ``id % 32`` of word ``id // 32`` for each allowed token.
+class Words(tuple[int, ...]):
+    """A mask in words of 32 bits: bit ``id % 32`` of word ``id // 32`` for each allowed token."""
 
-    ``allowed`` is a boolean array over the vocabulary, an int32 or uint32 array of such words, or a
-    sequence of token ids.
+    __slots__ = ()
+
+
+def pack_mask(allowed: Any) -> Words:
+    """Pack a boolean array over the vocabulary, or token ids in a set, a sequence or an integer array.
+
+    Raises:
+        ParameterError: It is neither, it is empty, or an id is out of range.
     """
     array = np.asarray(list(allowed) if isinstance(allowed, (set, frozenset)) else allowed)
     if array.ndim != 1:
@@ -35,15 +41,17 @@ def pack_mask(allowed: Any) -> tuple[int, ...]:
     if array.dtype == np.bool_:
         bits = np.zeros(-(-len(array) // 32) * 32, np.bool_)
         bits[: len(array)] = array
-        return tuple(np.packbits(bits, bitorder="little").view("<u4").tolist())
-    if array.dtype in (np.int32, np.uint32):
-        return tuple(array.view(np.uint32).tolist())
+        return Words(np.packbits(bits, bitorder="little").view("<u4").tolist())
     if len(array) == 0 or array.dtype.kind not in "iu":
         raise ParameterError(
-            "allowed", "allowed must hold token ids, booleans, or words of 32 bits"
+            "allowed",
+            "allowed must hold token ids or booleans; TokenMask.of_words takes words of 32 bits",
         )
     if array.min() < 0 or array.max() >= MAX_TOKEN:
-        raise ParameterError("allowed", "allowed names a token outside 0 to 16,777,215")
+        raise ParameterError(
+            "allowed",
+            "allowed names a token outside 0 to 16,777,215; TokenMask.of_words takes words of 32 bits",
+        )
     bits = np.zeros((int(array.max()) // 32 + 1) * 32, np.bool_)
     bits[array] = True
     return pack_mask(bits)
@@ -53,12 +61,9 @@ def pack_mask(allowed: Any) -> tuple[int, ...]:
 class TokenMask(Sampler):
     """Keep only allowed tokens.
 
-    Parameters
-    ----------
-    allowed
-        A boolean array over the vocabulary; int32 or uint32 words of 32 bits each, lowest token first (the
-        format of llguidance and xgrammar); or token ids.  ``None`` allows all.
-
+    Attributes:
+        allowed: Token ids, as a set, a sequence or an array of integers; or a boolean array over the
+            vocabulary.  None allows all.  Kept as words of 32 bits.
     """
 
     name = "token_mask"
@@ -66,8 +71,27 @@ class TokenMask(Sampler):
 
     def __post_init__(self) -> None:
         """Pack the mask into words."""
-        if self.allowed is not None:
+        if self.allowed is not None and not isinstance(self.allowed, Words):
             object.__setattr__(self, "allowed", pack_mask(self.allowed))
+
+    @classmethod
+    def of_words(cls, words: Any) -> TokenMask:
+        """A mask in words of 32 bits, lowest token first: the format of llguidance and xgrammar.
+
+        Args:
+            words: Integers of 32 bits, signed or not, in one dimension.
+
+        Raises:
+            ParameterError: They are not.
+        """
+        array = np.asarray(words)
+        if array.ndim != 1 or array.dtype not in (np.int32, np.uint32):
+            raise ParameterError(
+                "words",
+                f"words of shape {array.shape}, {array.dtype}: give one dimension of int32 or uint32; "
+                "token ids go to TokenMask(allowed)",
+            )
+        return cls(Words(array.view(np.uint32).tolist()))
 
     @property
     def neutral(self) -> bool:

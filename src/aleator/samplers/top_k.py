@@ -1,7 +1,9 @@
 """Top-k truncation.
 
 Keeps      the first ``top_k`` candidates of the order (logit descending, then token id ascending); all of
-           them if there are fewer.  0 keeps all.
+           them if there are fewer.  0 and less keep all, as in llama.cpp and vLLM (-1).
+Limit      ``top_k_limit`` above 0 stands in where ``top_k`` is 0 or less, or not less than the length of the
+           row of logits: Akunu's rule, with 256.
 Ties       equal logits rank by lower token id, also at the boundary.
 Masked     not candidates: they neither count nor stay.
 Elsewhere  llama.cpp leaves ties to its sort, and keeps -inf tokens when fewer than k are finite; libraries
@@ -15,11 +17,16 @@ from dataclasses import dataclass
 from aleator.core import host
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Place, Sampler, only_portable
 
 TOP_K = Parameter(
-    "top_k", int, 0, "keep the k most likely tokens; 0 keeps all",
-    low=0, high=2**31 - 1, flags=("--top-k",), metadata="top_k",
+    "top_k", int, 0, "keep the k most likely tokens; 0 or less keeps all",
+    low=-(2**31), high=2**31 - 1, flags=("--top-k",), metadata="top_k",
+)  # fmt: skip
+TOP_K_LIMIT = Parameter(
+    "top_k_limit", int, 0,
+    "keep this many where top_k is off or not less than the vocabulary, as Akunu does; 0 is no limit",
+    low=0, high=2**31 - 1, flags=("--top-k-limit",),
 )  # fmt: skip
 
 
@@ -31,21 +38,37 @@ class TopK(Sampler):
     letter = "k"
     aliases = ("top-k", "topk")
     top_k: int = declare(TOP_K)
+    top_k_limit: int = declare(TOP_K_LIMIT)
 
     @property
     def neutral(self) -> bool:
-        """True at 0."""
-        return self.top_k == 0
+        """True at 0 or less without a limit."""
+        return self.top_k <= 0 and self.top_k_limit == 0
+
+    @property
+    def most(self) -> int:
+        """How many tokens stay at most, whatever the vocabulary; 0: all."""
+        return self.top_k if self.top_k > 0 else self.top_k_limit
+
+    def kept_of(self, n_vocab: int) -> int:
+        """How many tokens of a row of ``n_vocab`` logits stay at most; 0: all."""
+        if self.top_k_limit and not 0 < self.top_k < n_vocab:
+            return self.top_k_limit
+        return max(self.top_k, 0)
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/top_k.cpp."""
+        if self.top_k_limit:
+            return host.LimitedTopK(self.top_k, self.top_k_limit)
         return host.TopK(self.top_k)
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
         """llama.cpp's numbers: native/llama/top_k.cpp."""
+        if self.top_k_limit:
+            raise only_portable("top_k_limit", self.top_k_limit, 0)
         return host.LlamaTopK(self.top_k)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
-        if self.top_k:
-            row.keep_first(self.top_k)
+        if kept := self.kept_of(step.n_vocab):
+            row.keep_first(kept)

@@ -24,7 +24,7 @@ from aleator.samplers.base import Place, Sampler
 
 TOP_N_SIGMA = Parameter(
     "top_n_sigma", float, -1.0, "keep logits within this many deviations of the best; 0 or less is off",
-    low=-1, high=1e6, aliases=("nsigma",), flags=("--top-nsigma", "--top-n-sigma"),
+    low=-1e30, high=1e6, aliases=("nsigma",), flags=("--top-nsigma", "--top-n-sigma"),
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 Keeps      the tokens whose surprise is closest to the entropy, until their mass reaches
            ceil(typical_p * Z); at least one, and at least ``min_keep``.  Surprise minus entropy is
            t - mean(t), t the bits of a weight in Q16, the mean by weights in Q20, rounded down: no logarithm.
-Equality   a mass exactly equal to the bound ends the set.  1 keeps all.
+Equality   a mass exactly equal to the bound ends the set.  1 and more keep all.
 Ties       equal distances by the order: logit descending, then token id ascending.
 Masked     not candidates; they do not enter the entropy; ``min_keep`` does not revive them.
 Elsewhere  llama.cpp stops when the sum exceeds p, strictly, and a token of probability 0 makes its entropy NaN;
@@ -23,8 +23,9 @@ from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
 from aleator.samplers.base import Place, Sampler
 
 TYPICAL_P = Parameter(
-    "typical_p", float, 1.0, "keep the most typical tokens that together hold this probability; 1 is off",
-    low=0, high=1, aliases=("typ_p", "typical"), flags=("--typical", "--typical-p"),
+    "typical_p", float, 1.0,
+    "keep the most typical tokens that together hold this probability; 1 or more is off",
+    low=0, high=1e30, aliases=("typ_p", "typical"), flags=("--typical", "--typical-p"),
 )  # fmt: skip
 
 
@@ -41,7 +42,7 @@ class TypicalP(Sampler):
 
     @property
     def neutral(self) -> bool:
-        """True at 1."""
+        """True at 1 or more."""
         return single(self.typical_p) >= 1
 
     def native(self, place: Place) -> host.Sampler:

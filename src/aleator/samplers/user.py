@@ -8,8 +8,10 @@ Any object with ``apply(candidates)`` will do.  What else it has is used:
 ``reset()``                    back to the start
 ``clone()``                    a copy with its own state; ``copy.deepcopy`` otherwise
 ``rollback(n)``                take back the last ``n`` tokens; without it the chain cannot roll back
+``state_write()``              what it remembers, as bytes; without it the chain's state cannot be written
+``state_read(state)``          take it over; it may come from anywhere: raise if it is wrong
 
-In ``apply`` the candidates are :class:`~aleator.samplers.chain.Candidates`: read ``ids``, ``logits`` or
+In ``apply`` the candidates are :class:`~aleator.samplers.candidates.Candidates`: read ``ids``, ``logits`` or
 ``probs``; assign ``logits`` (a pending temperature is applied first; NaN masks, see docs/numerics.md), call
 ``keep(ids)``, or assign ``selected``.  They are valid during the call only.  With ``numerics="llama.cpp"``
 they are llama.cpp's array: in its order, masked tokens at -inf in it.
@@ -56,31 +58,47 @@ class UserSampler(Sampler):
 
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/user.cpp, which calls back."""
-        return host.UserSampler(_Adapter(self.user, self._candidates_of))
+        return host.UserSampler(Adapter(self.user, self._candidates_of))
 
     def native_llama(self, place: Place) -> host.LlamaSampler:
         """Host kernel: native/llama/user.cpp, which calls back."""
-        return host.LlamaUserSampler(_Adapter(self.user, self._candidates_of))
+        return host.LlamaUserSampler(Adapter(self.user, self._candidates_of))
+
+    def configured(self, place: Place, numerics: str) -> tuple[Any, ...]:
+        """Its name and class: what else makes it what it is only the user knows."""
+        return (self.name, type(self.user).__module__, type(self.user).__qualname__)
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """Not available: the user's code is the definition."""
         raise ParameterError("samplers", f"{self.name} is written in Python and has no reference")
 
 
-class _Adapter:
-    """What the native side calls."""
+class Adapter:
+    """What the native side calls.
+
+    Attributes:
+        user: the user's sampler.
+        name: of it, for messages.
+        pending: what a state that was read holds for it; None: nothing.
+
+    """
 
     def __init__(self, user: Any, candidates_of: Callable[[Any], Any]) -> None:
         self.user, self._candidates_of = user, candidates_of
+        self.name = str(getattr(user, "name", type(user).__name__))
+        self.pending: bytes | None = None
 
     def apply(self, native: Any, position: int = 0) -> None:
+        """Let it change the candidates."""
         self.user.apply(self._candidates_of(native))
 
     def accept(self, token: int, generated: bool) -> None:
+        """Tell it of a token."""
         if hasattr(self.user, "accept"):
             self.user.accept(token)
 
     def rollback(self) -> None:
+        """Take back a token."""
         if hasattr(self.user, "rollback"):
             self.user.rollback(1)
 
@@ -88,9 +106,40 @@ class _Adapter:
         """A user's sampler has no random stream of the chain's."""
 
     def reset(self) -> None:
+        """Back to the start."""
         if hasattr(self.user, "reset"):
             self.user.reset()
 
-    def clone(self) -> _Adapter:
+    def clone(self) -> Adapter:
+        """A copy with its own state."""
         made = self.user.clone() if hasattr(self.user, "clone") else copy.deepcopy(self.user)
-        return _Adapter(made, self._candidates_of)
+        return Adapter(made, self._candidates_of)
+
+    def write_state(self, users: bool) -> bytes | None:
+        """What it remembers; None if that is not asked for."""
+        return self.written() if users else None
+
+    def read_state(self, state: bytes | None, tokens: list[int], generated: list[int]) -> None:
+        """Keep what was read, until all else has proved sound."""
+        self.pending = state
+
+    def written(self) -> bytes:
+        """What the user's ``state_write`` gives."""
+        methods = (getattr(self.user, name, None) for name in ("state_write", "state_read"))
+        if not all(map(callable, methods)):
+            raise ParameterError(
+                "samplers",
+                f"{self.name} is written in Python and has no state_write() and state_read(state), so the "
+                "state of its chain cannot be written or read: give it both, see aleator.samplers.user",
+            )
+        state = self.user.state_write()
+        if not isinstance(state, bytes):
+            raise ParameterError(
+                "samplers",
+                f"state_write() of {self.name} gave {type(state).__name__}: it must give bytes",
+            )
+        return state
+
+    def restore(self, state: bytes) -> None:
+        """Hand it a state."""
+        self.user.state_read(state)

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aleator.core.errors import ParameterError, TemplateError
+from aleator.text.rendered import Rendered, control_names, mark_messages
+from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -37,9 +39,14 @@ class ChatTemplate:
     """A chat template in jinja2's language, with the functions that Hugging Face defines for it."""
 
     def __init__(self, source: str | None, vocab: Vocabulary) -> None:
-        """Compile ``source``, often ``vocab.chat_template``.
+        """Compile a template.
 
-        Raises TemplateError, with the line, if it is missing or does not parse.
+        Args:
+            source: often ``vocab.chat_template``.
+            vocab: gives the texts of BOS, EOS and the like.
+
+        Raises:
+            TemplateError: it is missing or does not parse; with the line.
         """
         if source is None or not source.strip():
             raise TemplateError(
@@ -53,6 +60,7 @@ class ChatTemplate:
         self.source = source
         self._clock = _Clock()
         self._template = _compile(source, self._clock)
+        self._control_names = control_names(vocab)
         self._tokens = {
             f"{name}_token": "" if token is None else vocab.text(token)
             for name, token in (
@@ -70,13 +78,17 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> str:
-        """The conversation as text, to be encoded with ``add_special=False, parse_special=True``.
+        """Write a conversation as text; :meth:`encode` makes tokens of it.
 
-        Each of ``messages`` has a "role" ("system", "user", "assistant", ...) and mostly a
-        "content"; ``add_generation_prompt`` ends with the beginning of the assistant's turn;
-        ``variables`` are whatever else the template reads.  Raises ParameterError for messages
-        of another form, and TemplateError, with the template's line, where the template fails,
-        refuses the conversation, or does too much.
+        Args:
+            messages: each has a "role" ("system", "user", "assistant", ...) and mostly a "content".
+            add_generation_prompt: end with the beginning of the assistant's turn.
+            tools: descriptions of functions, for templates that read them.
+            variables: whatever else the template reads.
+
+        Raises:
+            ParameterError: messages of another form.
+            TemplateError: the template fails, refuses the conversation, or does too much; with its line.
         """
         for i, message in enumerate(messages):
             if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
@@ -99,6 +111,39 @@ class ChatTemplate:
         except Exception as error:  # whatever a template's own expressions may raise
             raise _located(error) from None
         return "".join(pieces)
+
+    def rendered(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Rendered:
+        """The conversation as text that knows what in it was the template's, and what the messages'.
+
+        Args:
+            messages: as for :meth:`render`.
+            options: the other arguments of :meth:`render`.
+
+        Raises:
+            ParameterError: messages of another form.
+            TemplateError: the template fails, refuses the conversation, or does too much.
+        """
+        marked, literal = mark_messages(messages, self._control_names)
+        return Rendered(self.render(marked, **options), literal)
+
+    def encode(
+        self, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, **options: Any
+    ) -> list[int]:
+        """The conversation as token ids, to generate from.
+
+        The template's control tokens are tokens; names of control tokens in the messages are text.
+
+        Args:
+            messages: as for :meth:`render`.
+            tokenizer: the model's.
+            options: the other arguments of :meth:`render`.
+
+        Raises:
+            ParameterError: messages of another form.
+            TemplateError: the template fails, refuses the conversation, or does too much.
+            TokenizerError: text that the vocabulary cannot write.
+        """
+        return self.rendered(messages, **options).as_prompt(tokenizer)
 
 
 class _Clock:

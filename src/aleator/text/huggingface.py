@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
-from aleator.models.fields import Fields
-from aleator.models.safetensors import read_json
+from aleator.models.files.fields import Fields
+from aleator.models.files.json_object import read_json
 from aleator.text.special_tokens import TokenAttribute, resolve
 from aleator.text.vocabulary import Vocabulary, is_byte_token
 

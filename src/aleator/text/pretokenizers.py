@@ -30,7 +30,14 @@ PRE_TOKENIZERS: dict[str, tuple[str, ...]] = {
 
 
 def expressions(name: str) -> tuple[str, ...]:
-    """The expressions of the pre-tokenizer ``name``; UnsupportedModel if it is not known."""
+    """The expressions of a pre-tokenizer.
+
+    Args:
+        name: GGUF's, of tokenizer.ggml.pre.
+
+    Raises:
+        UnsupportedModel: it is not known.
+    """
     if name not in PRE_TOKENIZERS:
         raise UnsupportedModel(
             f"the pre-tokenizer {name!r} (tokenizer.ggml.pre) is not supported; supported are "

@@ -125,10 +125,15 @@ _MESSAGE_PARTS = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 def resolve(
     named: Mapping[str, int], ids: Mapping[str, int], also_ends: Iterable[int] = ()
 ) -> tuple[SpecialTokens, frozenset[int], dict[int, TokenAttribute]]:
-    """The special tokens, the end-of-generation set, and attributes that follow from texts.
+    """Find the special tokens, as llama.cpp does.
 
-    ``named`` holds the ids that the model's files name (field of :class:`SpecialTokens` -> id),
-    ``ids`` the id of every token's text; ``also_ends`` are ids that the files list as ends.
+    Args:
+        named: ids that the model's files name, by field of :class:`SpecialTokens`.
+        ids: the id of every token's text.
+        also_ends: ids that the files list as ends.
+
+    Returns:
+        The special tokens, the ids that end a generation, and attributes that follow from texts.
     """
     found = dict(named)
     attributes: dict[int, TokenAttribute] = {}

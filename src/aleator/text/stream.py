@@ -12,11 +12,18 @@ class StreamDecoder:
     """Turns ids into text one at a time; a character is given once its last byte is there.
 
     The pieces join to the text of the whole: bytes that are not UTF-8 become U+FFFD where
-    ``bytes.decode(errors="replace")`` would put it.
+    ``bytes.decode(errors="replace")`` would put it.  Of a vocabulary without texts all pieces are empty.
     """
 
     def __init__(self, vocab: Vocabulary, skip_special: bool = True, at_start: bool = True) -> None:
-        """A decoder at the start of a text, or, without ``at_start``, in the midst of one."""
+        """Start to decode.
+
+        Args:
+            vocab: of the ids.
+            skip_special: leave out control tokens and the unknown token.
+            at_start: at the start of a text; False: in the midst of one, where a SentencePiece vocabulary
+                keeps the space before the first word.
+        """
         self.vocab, self.skip_special = vocab, skip_special
         self._strip_space = at_start and vocab.add_space_prefix
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -24,8 +31,12 @@ class StreamDecoder:
     def push(self, token: SupportsIndex) -> str:
         """The text that ``token`` completes, perhaps none.
 
-        Raises TokenizerError, changing nothing, for an id outside the vocabulary.
+        Raises:
+            TokenizerError: an id outside the vocabulary; nothing has changed.
         """
+        if not self.vocab.has_text:
+            self.vocab.check_id(token)
+            return ""
         piece = self.vocab.token_bytes(token)
         if not piece or (self.skip_special and self.vocab.is_special(token)):
             return ""

@@ -30,21 +30,35 @@ class Tokenizer:
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
-        """Build the tokenizer; UnsupportedModel for a pre-tokenizer that is not supported."""
+        """Build the tokenizer.
+
+        Args:
+            vocab: tokens and rules.
+
+        Raises:
+            UnsupportedModel: a pre-tokenizer that is not supported.
+        """
         self.vocab = vocab
         self._encode_body: Callable[[str, bool], list[int]]
-        if vocab.tokenizer_json is not None:
+        if not vocab.has_text:
+            self._encode_body = self._refuse
+        elif vocab.tokenizer_json is not None:
             self._encode_body = _FileEncoder(vocab).encode
         else:
             self._encode_body = _MetadataEncoder(vocab).encode
 
     def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """Token ids of ``text``.
+        """Token ids of a text.
 
-        ``add_special`` puts BOS and EOS where the vocabulary wants them; ``parse_special`` reads
-        the texts of control tokens as these tokens (never do that with text of a stranger).
-        User-defined tokens are always read.  Raises TokenizerError for text that is not Unicode
-        (lone surrogates) or has characters without a token.
+        Args:
+            text: the text.
+            add_special: put BOS and EOS where the vocabulary wants them.
+            parse_special: read the texts of control tokens as these tokens (never do that with text of a
+                stranger); user-defined tokens are always read.
+
+        Raises:
+            TokenizerError: the text is not Unicode (lone surrogates), has characters without a token, or
+                the model has no vocabulary.
         """
         try:
             text.encode()
@@ -64,14 +78,24 @@ class Tokenizer:
     def decode(
         self, ids: Iterable[SupportsIndex], skip_special: bool = False, at_start: bool = True
     ) -> str:
-        """Text of ``ids``; bytes that are not UTF-8 become U+FFFD.
+        """Text of token ids; bytes that are not UTF-8 become U+FFFD.
 
-        ``at_start=False`` keeps the space which a SentencePiece vocabulary puts before the first
-        word: for text that goes on from other text.  Raises TokenizerError for an id outside the
-        vocabulary.
+        Args:
+            ids: the tokens.
+            skip_special: leave out control tokens and the unknown token.
+            at_start: False keeps the space which a SentencePiece vocabulary puts before the first word: for
+                text that goes on from other text.
+
+        Raises:
+            TokenizerError: an id outside the vocabulary, or the model has no vocabulary.
         """
+        self.vocab.require_text("decoding")
         stream = self.stream(skip_special, at_start)
         return "".join([stream.push(token) for token in ids]) + stream.flush()
+
+    def _refuse(self, text: str, parse_special: bool) -> list[int]:
+        self.vocab.require_text("encoding")
+        return []
 
     def stream(self, skip_special: bool = True, at_start: bool = True) -> StreamDecoder:
         """A decoder that takes one id at a time; its pieces join to what :meth:`decode` gives."""
@@ -97,7 +121,7 @@ class _MetadataEncoder:
     def encode(self, text: str, parse_special: bool) -> list[int]:
         ids: list[int] = []
         after_special = True
-        for part in _cut(text, self.parsed if parse_special else self.always_parsed):
+        for part in cut(text, self.parsed if parse_special else self.always_parsed):
             if isinstance(part, int):
                 ids.append(part)
                 after_special = True
@@ -153,7 +177,7 @@ class _FileEncoder:
             return _backend_ids(self.backend, text)
 
 
-def _cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
+def cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
     """Cut the tokens ``parsed`` out of ``text``, in their order; yields text and ids in turn."""
     parts: list[str | int] = [text]
     for token_text, token in parsed:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core.errors import TokenizerError, UnsupportedModel
-from aleator.models.fields import Fields
-from aleator.models.gguf import GGUFFile
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute, resolve
 
 SPACE = "▁"  # U+2581 stands for a space in SentencePiece's tokens
@@ -40,6 +40,7 @@ _ONE_BYTE = str.maketrans(
     | {character: byte.decode("latin-1") for character, byte in _CHARACTER_BYTES.items()}
 )
 _MODELS: dict[str, Literal["spm", "bpe"]] = {"llama": "spm", "gpt2": "bpe"}
+_NO_VOCABULARY = ("no_vocab", "none")  # tokenizer.ggml.model of files that leave text to others
 # Looked up by number: making a TokenAttribute of each token would take longer than the rest.
 _SPECIAL = {TokenAttribute.CONTROL, TokenAttribute.UNKNOWN}
 _SHOWN_AS_STORED = {*_SPECIAL, TokenAttribute.USER_DEFINED}
@@ -72,45 +73,92 @@ LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
 class Vocabulary:
     """Tokens and rules; made by :meth:`from_gguf`, :meth:`from_directory`, :meth:`from_metadata`.
 
-    ``kind`` is "spm" (SentencePiece: ``▁`` is a space, bytes are ``<0xXX>``) or "bpe" (byte-level:
-    a character stands for each byte).  ``eog`` holds the ids that end a generation, as llama.cpp
-    finds them.  ``add_space_prefix``: text starts with a space that the writer did not type.
-    ``chat_stop`` are strings that end a turn of a chat.
+    Attributes:
+        kind: "spm" (SentencePiece: ``▁`` is a space, bytes are ``<0xXX>``), "bpe" (byte-level: a character
+            stands for each byte), or "none": the model knows token ids only, and what needs text raises
+            TokenizerError.
+        tokens: their texts as the file stores them, by id.
+        ids: the id of each text.
+        attributes: uint8 [V], values of :class:`TokenAttribute`.
+        special: ids with a task.
+        eog: ids that end a generation, as llama.cpp finds them.
+        add_bos: whether :meth:`Tokenizer.encode` puts BOS before a text.
+        add_eos: whether it puts EOS after it.
+        add_space_prefix: text starts with a space that the writer did not type.
+        pre: GGUF's name of the way in which text is cut into words.
+        scores: float32 [V], of a SentencePiece vocabulary.
+        merges: of byte-level BPE: two tokens and a space between, best first.
+        chat_template: the model's own.
+        chat_stop: strings that end a turn of a chat.
+        source: where it came from.
+        tokenizer_json: encodes in place of scores and merges.
     """
 
-    kind: Literal["spm", "bpe"]
+    kind: Literal["spm", "bpe", "none"]
     tokens: Sequence[str]
     ids: dict[str, int]
-    attributes: NDArray[np.uint8]  # [V], values of TokenAttribute
+    attributes: NDArray[np.uint8]
     special: SpecialTokens
     eog: frozenset[int]
     add_bos: bool
     add_eos: bool
     add_space_prefix: bool
     pre: str = ""
-    scores: NDArray[np.float32] | None = None  # [V]
-    merges: Sequence[str] = ()  # two tokens and a space between, best first
+    scores: NDArray[np.float32] | None = None
+    merges: Sequence[str] = ()
     chat_template: str | None = None
     chat_stop: tuple[str, ...] = ()
     source: Path | None = field(default=None)
-    tokenizer_json: Path | None = field(default=None)  # encodes in place of scores and merges
+    tokenizer_json: Path | None = field(default=None)
 
     @classmethod
     def from_gguf(cls, file: str | os.PathLike[str] | GGUFFile) -> Vocabulary:
-        """The vocabulary of a GGUF file.
+        """Read the vocabulary of a GGUF file.
 
-        Raises FileFormatError that names the field for an unsound one, and UnsupportedModel for a
-        tokenizer that is not SentencePiece's or byte-level BPE.
+        Args:
+            file: its path, or the open file.
+
+        Raises:
+            FileFormatError: it is unsound; names the field.
+            UnsupportedModel: a tokenizer that is not SentencePiece's or byte-level BPE.
         """
         if not isinstance(file, GGUFFile):
             file = GGUFFile(file)
+        if file.get("tokenizer.ggml.model", "") in _NO_VOCABULARY:
+            return cls.without_text(_n_ids(file), file.path)
         return cls.from_metadata(file.metadata, path=file.path)
 
     @classmethod
-    def from_directory(cls, directory: str | os.PathLike[str]) -> Vocabulary:
-        """The vocabulary of a Hugging Face directory, from its tokenizer.json and configurations.
+    def without_text(cls, size: int, path: str | os.PathLike[str]) -> Vocabulary:
+        """The vocabulary of a model that knows token ids only.
 
-        Raises FileFormatError that names file and field, and UnsupportedModel.
+        Args:
+            size: how many ids there are.
+            path: for messages.
+        """
+        return cls(
+            kind="none",
+            tokens=("",) * size,
+            ids={},
+            attributes=np.full(size, TokenAttribute.NORMAL, np.uint8),
+            special=SpecialTokens(),
+            eog=frozenset(),
+            add_bos=False,
+            add_eos=False,
+            add_space_prefix=False,
+            source=Path(path),
+        )
+
+    @classmethod
+    def from_directory(cls, directory: str | os.PathLike[str]) -> Vocabulary:
+        """Read the vocabulary of a Hugging Face directory, from its tokenizer.json and configurations.
+
+        Args:
+            directory: holds them.
+
+        Raises:
+            FileFormatError: one is missing or unsound; names file and field.
+            UnsupportedModel: a tokenizer of another kind.
         """
         from aleator.text.huggingface import read_vocabulary
 
@@ -120,7 +168,16 @@ class Vocabulary:
     def from_metadata(
         cls, metadata: Mapping[str, Any], path: str | os.PathLike[str] = "metadata"
     ) -> Vocabulary:
-        """The vocabulary described by GGUF metadata; ``path`` is for messages."""
+        """Read a vocabulary from GGUF metadata.
+
+        Args:
+            metadata: the file's, by key.
+            path: for messages.
+
+        Raises:
+            FileFormatError: it is unsound; names the field.
+            UnsupportedModel: a tokenizer that is not SentencePiece's or byte-level BPE.
+        """
         fields = Fields(path, metadata)
         model = fields.require("tokenizer.ggml.model", str)
         if model not in _MODELS:
@@ -201,8 +258,25 @@ class Vocabulary:
         """The token that fills up a batch."""
         return self.special.pad
 
+    @property
+    def has_text(self) -> bool:
+        """Whether tokens have texts; without, the model knows ids only."""
+        return self.kind != "none"
+
+    def require_text(self, what: str) -> None:
+        """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""
+        if not self.has_text:
+            raise TokenizerError(
+                f"{what} needs text, and {self.source} has no vocabulary (tokenizer.ggml.model): give token "
+                "ids, and take the ids that come"
+            )
+
     def check_id(self, token: SupportsIndex) -> int:
-        """``token`` as an int; raises TokenizerError unless it is an id of this vocabulary."""
+        """``token`` as an int.
+
+        Raises:
+            TokenizerError: it is not an id of this vocabulary.
+        """
         try:
             index = operator.index(token)
         except TypeError:
@@ -214,7 +288,12 @@ class Vocabulary:
         return index
 
     def text(self, token: SupportsIndex) -> str:
-        """The token as the file stores it."""
+        """The token as the file stores it.
+
+        Raises:
+            TokenizerError: it is not an id of this vocabulary, or tokens have no texts.
+        """
+        self.require_text("the text of a token")
         return self.tokens[self.check_id(token)]
 
     def attribute(self, token: SupportsIndex) -> TokenAttribute:
@@ -226,7 +305,12 @@ class Vocabulary:
         return int(self.attributes[self.check_id(token)]) in _SPECIAL
 
     def token_bytes(self, token: SupportsIndex) -> bytes:
-        """The bytes that the token stands for; none for an unused one."""
+        """The bytes that the token stands for; none for an unused one.
+
+        Raises:
+            TokenizerError: it is not an id of this vocabulary, or tokens have no texts.
+        """
+        self.require_text("the text of a token")
         index = self.check_id(token)
         text, attribute = self.tokens[index], int(self.attributes[index])
         if attribute in _SHOWN_AS_STORED:
@@ -247,6 +331,14 @@ def is_byte_token(text: str) -> bool:
     """Whether ``text`` is ``<0xXX>`` with two hexadecimal digits."""
     digits = "0123456789abcdefABCDEF"
     return len(text) == 6 and text[:3] == "<0x" and text[5] == ">" and set(text[3:5]) <= set(digits)
+
+
+def _n_ids(file: GGUFFile) -> int:
+    """How many token ids a model without a vocabulary has."""
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is not None:
+        return embedding.shape[0]
+    return file.fields.integer(f"{file.get('general.architecture', '')}.vocab_size", 1, 2**31 - 1)
 
 
 def index_tokens(tokens: Sequence[str], fields: Fields, key: str) -> dict[str, int]:

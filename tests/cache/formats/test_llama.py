@@ -8,6 +8,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -408,6 +409,67 @@ def test_damaged_states_at_every_byte_of_the_head_and_cut_anywhere() -> None:
             decode(ctx, *((t, i, [0]) for i, t in enumerate(text_of(5))))
             before = snapshot(ctx)
     assert refused > 700
+
+
+FLOATS: list[tuple[str, npt.DTypeLike]] = [("f32", "<f4"), ("f16", "<f2"), ("bf16", "<u2")]
+BLOCKS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", [*(name for name, _ in FLOATS), *BLOCKS])
+@pytest.mark.parametrize("by_channel", [False, True])
+def test_rows_that_are_not_finite_are_refused(kind: str, bad: float, by_channel: bool) -> None:
+    if by_channel and kind in BLOCKS:
+        pytest.skip("blocks lie along a token's channels")
+    options: dict[str, Any] = {"type_k": kind, "type_v": kind, "flash_attn": not by_channel}
+    arch = {"arch": "llama", "head_dim": 64, **options, "flash": not by_channel}
+    ctx = context(arch, **options)
+    decode(ctx, *((t, i, [0]) for i, t in enumerate(text_of(5))))
+    cells, cache = np.array([3]), ctx.cache
+    number = np.array([bad], "<f4")
+    half = number.astype("<f2").view(np.uint8)
+    raw = {"f32": number.view(np.uint8), "bf16": number.view(np.uint8)[2:]}.get(kind, half)
+    for name, side in (("k", cache.keys), ("v", cache.values)):
+        for layer in range(len(cache.shapes)):
+            size = side.type.block_bytes
+            for offset in side.type.scales:
+                sound = side.bytes_of(layer, cells)
+                broken = sound.copy()
+                flat = broken.reshape(-1)
+                at = len(flat) - size + offset  # in the last block
+                flat[at : at + len(raw)] = raw
+                side.put_bytes(layer, cells, broken)
+                whole, one = cache.state_write(), cache.state_write(seq=0)
+                session = cache.session_write([1, 2], 0)
+                side.put_bytes(layer, cells, sound)
+                match = f"{name} of layer {layer} holds NaN or an infinity"
+                for read in (
+                    partial(cache.state_read, whole),
+                    partial(cache.state_read, one, 1),
+                    partial(cache.session_read, session, 1),
+                ):
+                    assert match in str(unchanged(ctx, Corrupt, read))
+    assert cache.state_read(cache.state_write()) == 5
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_blocks_are_read_and_written_back_byte_for_byte(kind: str) -> None:
+    """The golden blocks of ggml's own quantisers, as rows of a state in llama.cpp's layout."""
+    case = {"arch": "llama", "head_dim": 64, "type_k": kind, "type_v": kind, "flash": True}
+    ctx = context(case)
+    decode(ctx, *((t, i, [0]) for i, t in enumerate(text_of(5))))
+    written = bytearray(ctx.state_write(seq=0))
+    golden = np.load(Path(__file__).parents[2] / "data" / "golden_blocks.npz")[kind]
+    row = ctx.cache.keys.row_bytes(0)
+    at = (
+        8 + 4 + 4 + 5 * 12 + 8 + 12
+    )  # head, streams, cells, positions and owners, layout, type and size
+    assert written[at - 8 : at] == struct.pack("<Q", row)
+    assert struct.unpack("<i", written[at - 12 : at - 8])[0] == ctx.cache.keys.type.ggml
+    written[at : at + 5 * row] = golden.tobytes()[: 5 * row]
+    assert ctx.state_read(bytes(written), 1) == 5
+    again = bytearray(ctx.state_write(seq=1))
+    assert again[8 + 8 + 60 :] == written[8 + 8 + 60 :]
 
 
 @pytest.mark.parametrize("seq", [-1, 1])

@@ -21,7 +21,8 @@ from aleator.cache.storage.types import TYPES
 from aleator.cache.threads import thread_pool
 
 Floats = npt.NDArray[np.float32]
-KINDS = ("q8_0", "q4_0")
+KINDS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+DATA = Path(__file__).parents[2] / "data"
 
 
 def store(kind: str, x: Floats, rotation: int = 0, threads: int = 1) -> npt.NDArray[np.uint8]:
@@ -55,6 +56,29 @@ def rows() -> Floats:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_bytes_are_those_of_ggml_reference(kind: str) -> None:
+    golden = np.load(DATA / "golden_blocks.npz")
+    x, expected = golden["x"], golden[kind]
+    assert np.array_equal(store(kind, x), expected)
+    assert np.array_equal(quantised(TYPES[kind], torch.from_numpy(x)).numpy(), expected)
+    read = gguf.quants.dequantize(expected, gguf.GGMLQuantizationType[kind.upper()])
+    assert np.array_equal(load(kind, expected, 96).view(np.int32), read.view(np.int32))
+    again = dequantised(TYPES[kind], torch.from_numpy(expected)).numpy()
+    assert np.array_equal(again.view(np.int32), read.view(np.int32))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_zeros_of_either_sign_are_zero_blocks(kind: str) -> None:
+    x = np.zeros((2, 32), np.float32)
+    x[1] = -0.0
+    data = store(kind, x)
+    assert (load(kind, data, 32) == 0).all()
+    assert np.array_equal(quantised(TYPES[kind], torch.from_numpy(x)).numpy(), data)
+    if kind == "iq4_nl":
+        assert (data == 0).all()
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "iq4_nl"])  # which gguf cannot write
 def test_bytes_are_those_of_the_reference(kind: str) -> None:
     x = rows()
     expected = gguf.quants.quantize(x, gguf.GGMLQuantizationType[kind.upper()])
@@ -120,7 +144,7 @@ def test_hadamard_block(dims: tuple[int, ...], keys: bool, block: int) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"type": "Q5_0"},
+        {"type": "Q6_K"},
         {"rotation": 24},
         {"rotation": 128},
         {"rotation": -1},

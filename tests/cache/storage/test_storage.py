@@ -13,17 +13,17 @@ from aleator.cache import KVCache, LayerShape
 from aleator.cache.storage import Storage, make_storage
 from aleator.core.errors import ParameterError
 
+BLOCKS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 CPU = torch.device("cpu")
 SHAPES = [(2, 64), (1, 32), (3, 64)]
 KINDS = [
     ("f32", "token"),
     ("f16", "token"),
     ("bf16", "token"),
-    ("q8_0", "token"),
-    ("q4_0", "token"),
+    *((kind, "token") for kind in BLOCKS),
 ]
 KINDS += [("f32", "channel"), ("f16", "channel"), ("bf16", "channel")]
-TOLERANCE = {"f32": 0, "f16": 2e-3, "bf16": 2e-2, "q8_0": 0.02, "q4_0": 0.4}
+TOLERANCE = {"f32": 0, "f16": 2e-3, "bf16": 2e-2, "q8_0": 0.02, "q5_1": 0.3, "q5_0": 0.3}
 
 
 def make(kind: str, layout: str, shapes: list[tuple[int, int]] = SHAPES) -> Storage:
@@ -35,12 +35,12 @@ def make(kind: str, layout: str, shapes: list[tuple[int, int]] = SHAPES) -> Stor
 def test_write_read_take_put_copy(kind: str, layout: str, uniform: bool) -> None:
     shapes = [(2, 64)] * 3 if uniform else SHAPES
     side = make(kind, layout, shapes)
-    assert side.rotation == (64 if uniform and kind in ("q8_0", "q4_0") else 0)
+    assert side.rotation == (64 if uniform and kind in BLOCKS else 0)
     before = side.addresses()
     rng = np.random.default_rng(1)
     for layer, (heads, dim) in enumerate(shapes):
         x = torch.from_numpy(rng.standard_normal((4, heads, dim)).astype(np.float32))
-        close: dict[str, Any] = {"atol": TOLERANCE[kind], "rtol": 0}
+        close: dict[str, Any] = {"atol": TOLERANCE.get(kind, 0.5), "rtol": 0}
         side.write(layer, slice(3, 7), x)
         torch.testing.assert_close(side.read(layer, slice(3, 7)).float(), x, **close)
         scattered = torch.tensor([9, 0, 2])
@@ -63,15 +63,14 @@ def test_write_read_take_put_copy(kind: str, layout: str, uniform: bool) -> None
     assert not any(t.any() for t in side.layers)
 
 
-@pytest.mark.parametrize(
-    ("k", "v"), list(product(("f32", "q8_0", "q4_0"), ("f16", "q8_0", "q4_0")))
-)
+@pytest.mark.parametrize(("k", "v"), list(product(("f32", *BLOCKS), ("f16", "q8_0", "q4_0"))))
 def test_bytes_for_is_what_is_allocated(k: str, v: str) -> None:
     shapes = [LayerShape(2, 64, 32), LayerShape(1, 96, 64)]
     cache = KVCache(shapes, 7, type_k=k, type_v=v)
     got = cache.keys.nbytes, cache.values.nbytes
     assert got == KVCache.bytes_for(shapes, 7, k, v)
-    per = {"f32": 4, "f16": 2, "q8_0": 34 / 32, "q4_0": 18 / 32}
+    blocks = {"q8_0": 34, "q5_1": 24, "q5_0": 22, "q4_1": 20, "q4_0": 18, "iq4_nl": 18}
+    per = {"f32": 4, "f16": 2} | {name: size / 32 for name, size in blocks.items()}
     assert got == (7 * (128 + 96) * per[k], 7 * (64 + 64) * per[v])
 
 

@@ -33,6 +33,7 @@ from aleator.cache.recurrent import RecurrentCache
 from aleator.cache.shift import turned_keys
 from aleator.cache.storage.storage import Storage
 from aleator.core.errors import Corrupt, Incompatible
+from aleator.core.integers import token_ids
 
 if TYPE_CHECKING:
     from aleator.cache.kv_cache import KVCache
@@ -86,7 +87,7 @@ def write(cache: KVCache, seq: int, partial: bool = False, windows_only: bool = 
 
 def write_session(cache: KVCache, tokens: Sequence[int], seq: int) -> bytes:
     """A session file (-1) or a sequence's file; ``tokens`` is the text it stands for."""
-    ids = np.asarray(tokens, "<i4")
+    ids = token_ids(tokens).astype("<i4")
     if seq >= 0:
         head = struct.pack("<III", SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION, len(ids))
         return head + ids.tobytes() + _memories(cache, seq)
@@ -207,7 +208,7 @@ def read_session(cache: KVCache, data: bytes | memoryview, seq: int) -> tuple[li
 
 
 def _read_memories(cache: Any, source: Source, seq: int, partial: bool = False) -> int:
-    """Check the states of all pools, and then replace them all or none; returns the first's cells."""
+    """Within a frame, check the states of all pools and then replace them; returns the first's cells."""
     found: list[tuple[Any, Any]] = []
     for pool in cache.followers if partial else cache.pools:
         read_one = recurrent.read if isinstance(pool, RecurrentCache) else _sections
@@ -220,13 +221,12 @@ def _read_memories(cache: Any, source: Source, seq: int, partial: bool = False) 
     ):
         return 0
     cells = []
-    with torch.inference_mode(), cache.step():
-        for pool, sections in found:
-            restore = recurrent.restore if isinstance(pool, RecurrentCache) else _restore
-            cells.append(restore(pool, sections, seq))
-        if partial:
-            cache.rewind_to_followers(seq)
-        cache.require_complete()
+    for pool, sections in found:
+        restore = recurrent.restore if isinstance(pool, RecurrentCache) else _restore
+        cells.append(restore(pool, sections, seq))
+    if partial:
+        cache.rewind_to_followers(seq)
+    cache.require_complete()
     return cells[0]
 
 
@@ -319,6 +319,13 @@ def _read_data(cache: KVCache, source: Source, n: int) -> tuple[list[Bytes], lis
     source.expect("n_layer", source.u32("n_layer"), len(cache.shapes))
 
     def rows(side: Storage, name: str, layer: int) -> Bytes:
+        found = stored(side, name, layer)
+        if not side.type.is_finite(found):
+            at = source.offset - found.size
+            raise Corrupt(at, f"{name} of layer {layer} holds NaN or an infinity")
+        return found
+
+    def stored(side: Storage, name: str, layer: int) -> Bytes:
         source.expect(f"type_{name}", source.u32(f"type_{name}"), side.type.ggml)
         size = side.row_bytes(layer)
         if side.by_channel:
@@ -335,36 +342,35 @@ def _read_data(cache: KVCache, source: Source, n: int) -> tuple[list[Bytes], lis
 
 
 def _restore(cache: KVCache, sections: list[Section], seq: int) -> int:
-    """Put what has been checked into the cache, or raise and leave it as it was."""
+    """Within a frame, put what has been checked into the cache."""
     total = 0
-    with torch.inference_mode(), cache.step() as step:
-        if seq >= 0:
-            cache.cells.seq_rm(seq)
-        else:
-            cache.cells.clear()
-        for section in sections:
-            n = len(section.positions)
-            total += n
-            if n == 0:
-                continue
-            step.make_room(n)
-            cells = step.find(section.positions, section.owners, section.extras)
-            step.preserve(cells)
-            raw = cache.k_storage == "raw"
-            cache.key_positions[cells] = section.positions
-            for layer in range(len(cache.shapes)):
-                cache.values.put_bytes(layer, cells, section.values[layer])
-                if raw:
-                    _put_raw(cache, layer, cells, section)
-                else:
-                    cache.keys.put_bytes(layer, cells, section.keys[layer])
+    if seq >= 0:
+        cache.cells.seq_rm(seq)
+    else:
+        if cache.prefix is not None:
+            cache.prefix.clear()
+        cache.cells.clear()
+    for section in sections:
+        n = len(section.positions)
+        total += n
+        if n == 0:
+            continue
+        cache.make_room(n)
+        cells = cache.find(section.positions, section.owners, section.extras)
+        cache.preserve(cells)
+        raw = cache.k_storage == "raw"
+        cache.key_positions[cells] = section.positions
+        for layer in range(len(cache.shapes)):
+            cache.values.put_bytes(layer, cells, section.values[layer])
             if raw:
-                cache.key_positions[cells] = 0
-        if seq < 0:
-            for stream in range(cache.n_streams):
-                cache.cells.seq_add(stream, 1, 0, 1)  # an empty range: it only sets the head to 0
-    if seq < 0 and cache.prefix is not None:
-        cache.prefix.clear()  # their cells are gone
+                _put_raw(cache, layer, cells, section)
+            else:
+                cache.keys.put_bytes(layer, cells, section.keys[layer])
+        if raw:
+            cache.key_positions[cells] = 0
+    if seq < 0:
+        for stream in range(cache.n_streams):
+            cache.cells.seq_add(stream, 1, 0, 1)  # an empty range: it only sets the head to 0
     return total
 
 

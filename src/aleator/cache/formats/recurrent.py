@@ -91,19 +91,18 @@ def read(cache: RecurrentCache, source: Source, seq: int) -> States:
 
 
 def restore(cache: RecurrentCache, states: States, seq: int) -> int:
-    """Replace everything (-1) or one sequence by what was read; returns how many states."""
-    with cache.step():
-        if seq < 0:
-            cache.clear(data=False)
-        else:
-            cache.seq_rm(seq)
-        for i, (position, ids) in enumerate(states.cells):
-            conv, ssm = (
-                tuple(
-                    torch.from_numpy(rows[i].view("<f4").astype(np.float32)).view(t.shape[1:])
-                    for rows, t in zip(side, tensors, strict=True)
-                )
-                for side, tensors in ((states.conv, cache.conv), (states.ssm, cache.ssm))
+    """Within a frame, replace everything (-1) or one sequence by what was read; returns how many states."""
+    if seq < 0:
+        cache.clear(data=False)
+    else:
+        cache.seq_rm(seq)
+    for i, (position, ids) in enumerate(states.cells):
+        conv, ssm = (
+            tuple(
+                torch.from_numpy(rows[i].view("<f4").astype(np.float32)).view(t.shape[1:])
+                for rows, t in zip(side, tensors, strict=True)
             )
-            cache.put(ids, position, conv, ssm)
+            for side, tensors in ((states.conv, cache.conv), (states.ssm, cache.ssm))
+        )
+        cache.put(ids, position, conv, ssm)
     return len(states.cells)

@@ -57,7 +57,7 @@ def save_sequence(
 def load_sequence(
     cache: KVCache, seq: int, source: str | os.PathLike[str] | Buffer, model: str
 ) -> Restored:
-    """See :meth:`aleator.cache.Sequence.load`."""
+    """See :meth:`aleator.cache.Sequence.load`; within a frame."""
     state = read_state_file(source)
     header, sections = state.header, state.sections
     if header.get("kind") != "sequence" or not {"tokens", "rows"} <= sections.keys():
@@ -70,9 +70,8 @@ def load_sequence(
     tokens = np.frombuffer(sections["tokens"], "<i4")
     if len(tokens) and tokens.min() < 0:
         raise FileFormatError(state.name, "there are tokens below 0", field="tokens")
-    with cache.step():
-        # Rows of nothing would leave the sequence as it is, which may end there too.
-        cells = cache.state_read(sections["rows"], seq, format="llama")
-        if cells == 0 or cache.seq_pos_max(seq) + 1 != n:
-            raise FileFormatError(state.name, f"its rows do not end before {n}", field="rows")
+    # Rows of nothing would leave the sequence as it is, which may end there too.
+    cells = cache.state_read(sections["rows"], seq, format="llama")
+    if cells == 0 or cache.seq_pos_max(seq) + 1 != n:
+        raise FileFormatError(state.name, f"its rows do not end before {n}", field="rows")
     return Restored(tuple(tokens.tolist()), n)

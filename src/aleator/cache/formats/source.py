@@ -16,7 +16,10 @@ class Source:
     """Bytes read from their beginning; Corrupt where they end too early."""
 
     def __init__(self, data: bytes | memoryview) -> None:
-        self._data = memoryview(data).cast("B")
+        try:
+            self._data = memoryview(data).cast("B")
+        except TypeError:
+            raise ParameterError("blob", f"blob must be bytes, not {type(data).__name__}") from None
         self.offset = 0
 
     @property

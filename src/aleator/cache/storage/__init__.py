@@ -38,7 +38,7 @@ def make_storage(
 
     Args:
         parameter: what to call the type in errors: "type_k" or "type_v".
-        type_name: "f32", "f16", "bf16", "q8_0" or "q4_0".
+        type_name: a name of :data:`TYPES`.
         shapes: (heads, elements per head) of each layer.
         n_cells: cells.
         devices: of each layer.

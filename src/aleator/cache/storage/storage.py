@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +42,11 @@ class Storage(ABC):
     ) -> None:
         self.type, self.shapes, self.n_cells = type_, list(shapes), n_cells
         self.rotation = rotation
-        self.layers = [
-            self._allocate(heads, dim, device)
-            for (heads, dim), device in zip(shapes, devices, strict=True)
-        ]
+        with torch.inference_mode(False):  # they are written in and outside of that mode
+            self.layers = [
+                self._allocate(heads, dim, device)
+                for (heads, dim), device in zip(shapes, devices, strict=True)
+            ]
 
     @abstractmethod
     def _allocate(self, heads: int, dim: int, device: torch.device) -> torch.Tensor: ...
@@ -64,6 +66,13 @@ class Storage(ABC):
     def put(self, layer: int, cells: torch.Tensor, taken: torch.Tensor) -> None:
         """Store what :meth:`take` gave, bit for bit."""
         self.layers[layer].index_copy_(self._axis, cells, taken)
+
+    def put_back(self, layer: int, cells: torch.Tensor) -> tuple[Any, ...]:
+        """The call, function and arguments, that will store again what the cells hold now.
+
+        No line of Python runs in it, so that no interrupt can fall into it.
+        """
+        return self.layers[layer].index_copy_, self._axis, cells, self.take(layer, cells)
 
     @abstractmethod
     def encoded(self, layer: int, rows: torch.Tensor) -> npt.NDArray[np.uint8]:
@@ -119,6 +128,10 @@ class Storage(ABC):
     def addresses(self) -> list[int]:
         """Where each layer begins in memory; never changes."""
         return [t.data_ptr() for t in self.layers]
+
+    def zero_cells(self, layer: int, cells: torch.Tensor) -> None:
+        """Set every byte of some cells to 0."""
+        self.layers[layer].index_fill_(self._axis, cells, 0)
 
     def zero(self) -> None:
         """Set every byte to 0."""

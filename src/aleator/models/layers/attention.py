@@ -11,11 +11,18 @@ from aleator.cache.cell_tensors import CellTensors
 def attend(
     q: torch.Tensor, layer: int, cells: CellTensors, scale: float, fused: bool
 ) -> torch.Tensor:
-    """softmax(q k^T * scale) v for float32 q [T, H, D]: float32 [T, H * Dv].
+    """softmax(q k^T * scale) v, in float32 whatever the cache's types.
 
-    Computed in float32 whatever the cache's types.  A query that sees no cell gives 0.  ``fused`` uses
-    torch's fused kernel, which never holds the T x n scores, for more than one query; one query is
-    fastest as two plain products.
+    Args:
+        q: queries, float32 [T, H, D].
+        layer: of the cells.
+        cells: the keys and values, and which of them a query sees.
+        scale: what scores are multiplied by.
+        fused: use torch's fused kernel, which never holds the T x n scores, for more than one query; one query
+            is fastest as two plain products.
+
+    Returns:
+        float32 [T, H * Dv]; 0 for a query that sees no cell.
     """
     k, v = cells.read(layer)
     k, v = k.to(q.dtype), v.to(q.dtype)

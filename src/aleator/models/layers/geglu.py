@@ -9,10 +9,14 @@ from aleator.models.layers.linear import Linear
 
 
 class GeGLU:
-    """``gate_up`` gives gate and up side by side.  GELU is its approximation by tanh.
+    """Gate, product and output; GELU is its approximation by tanh.
 
-    ``rounded``: as llama.cpp computes it, from a table of float16 values (ggml_vec_geglu_f32): arguments
-    and results are rounded to float16, except beyond -10 and 10, where GELU is 0 or the identity.
+    Attributes:
+        gate_up: gives gate and up side by side, [T, 2 * n_ff].
+        down: back to the width.
+        n_ff: width of gate and up.
+        rounded: as llama.cpp computes it, from a table of float16 values (ggml_vec_geglu_f32): arguments and
+            results are rounded to float16, except beyond -10 and 10, where GELU is 0 or the identity.
     """
 
     __slots__ = ("down", "gate_up", "n_ff", "rounded")

@@ -64,7 +64,17 @@ class DenseEmbedding:
 def embedding(
     weights: Weights, shape: tuple[int, int], device: torch.device, dtype: torch.dtype
 ) -> Embedding:
-    """The token embedding, ``shape`` being [n_vocab, n_embd]."""
+    """The token embedding.
+
+    Args:
+        weights: the model file.
+        shape: [n_vocab, n_embd].
+        device: where rows are wanted.
+        dtype: type of the rows.
+
+    Raises:
+        FileFormatError: it is missing, of another shape, or not finite.
+    """
     if _stored(device, dtype):
         return StoredEmbedding(StoredWeight(weights, "token_embd", *shape, bias=False))
     return DenseEmbedding(parameter(weights, "token_embd.weight", shape, device, dtype))
@@ -95,6 +105,8 @@ def linear(
         dtype: type of the weights there.
         bias: whether every ``name.bias`` must exist; one that exists is used in any case.
 
+    Raises:
+        FileFormatError: a tensor is missing, of another shape, or not finite.
     """
     if _stored(device, dtype):
         return StoredLinear(weights, names, n_in, n_outs, bias)

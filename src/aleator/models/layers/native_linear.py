@@ -21,11 +21,28 @@ _CPU = torch.device("cpu")
 class StoredWeight:
     """One matrix [n_out, n_in], and its bias if it has one.
 
-    Types that native code does not know are held as float32.  Raises FileFormatError, which names the
-    tensor, unless it is there, of this shape and finite.
+    Types that native code does not know are held as float32.
+
+    Attributes:
+        matrix: the native form.
+        bias: float32 [n_out], or None.
+        n_out: width of the output.
+        n_in: width of the input.
     """
 
     def __init__(self, weights: Weights, name: str, n_out: int, n_in: int, bias: bool) -> None:
+        """Use a tensor of the file where it is.
+
+        Args:
+            weights: the model file.
+            name: of the tensor, without ".weight".
+            n_out: width of the output.
+            n_in: width of the input.
+            bias: whether ``name.bias`` must exist; one that exists is used in any case.
+
+        Raises:
+            FileFormatError: it is missing, of another shape, or not finite; names the tensor.
+        """
         self.n_out, self.n_in = n_out, n_in
         tensor = f"{name}.weight"
         weights.expect(tensor, (n_out, n_in))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,7 @@ import torch
 
 from aleator import _native
 from aleator.cache.threads import torch_pool
+from aleator.models.layers.mamba import MambaLayer
 from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ class NativeSSM:
             decoder.config.rms_eps,
             ssm.norm_eps,
         )
-        layers: Any = decoder.recurrent
-        for layer, conv, state in zip(layers, convs, states, strict=True):
+        for layer, conv, state in zip(decoder.recurrent, convs, states, strict=True):
+            if not isinstance(layer, MambaLayer):
+                raise TypeError("NativeSSM needs a decoder for which NativeSSM.supports is true")
             self._step.add_layer(
                 _matrix(layer.project),
                 _matrix(layer.select),
@@ -65,7 +67,7 @@ class NativeSSM:
         """Whether weights (in float32 arithmetic) and states are where native code can use them."""
         return (
             isinstance(decoder.embedding, StoredEmbedding)
-            and not decoder.blocks
+            and all(isinstance(layer, MambaLayer) for layer in decoder.layers)
             and not decoder.config.n_ff
             and not decoder.architecture.state_norm
             and cache.device.type == "cpu"

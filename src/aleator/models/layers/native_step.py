@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from aleator import _native
-from aleator.cache.hybrid import HybridBatch
+from aleator.cache.hybrid import HybridBatch, HybridCache
 from aleator.cache.threads import torch_pool
 from aleator.models.layers.geglu import GeGLU
 from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aleator.cache.kv_cache import KVCache
     from aleator.cache.step import MicroBatch
     from aleator.cache.storage.storage import Storage
+    from aleator.cache.window import WindowCache
     from aleator.models.decoder import Decoder
     from aleator.models.layers.linear import Linear
 
@@ -53,8 +54,9 @@ class NativeStep:
             decoder.window_rotary.magnitude,
         )
         self._softcap = config.logit_softcap
+        window = _window(cache)
         for block in decoder.blocks:
-            pool: Any = cache.window if block.windowed else cache  # type: ignore[attr-defined]
+            pool = window if block.windowed and window is not None else cache
             post = block.post_norms
             heads = block.head_weights
             (q, k, v), (o,) = _matrices(block.qkv), _matrices(block.output)
@@ -81,10 +83,11 @@ class NativeStep:
     @staticmethod
     def supports(decoder: Decoder, cache: KVCache) -> bool:
         """Whether weights (in float32 arithmetic) and cache are where native code can use them."""
+        window = _window(cache)
         return (
             isinstance(decoder.embedding, StoredEmbedding)
             and not decoder.recurrent
-            and getattr(getattr(cache, "window", None), "sinks", 0) == 0
+            and (window is None or window.sinks == 0)
             and all(device.type == "cpu" for device in cache.devices)
             and cache.k_storage == "rotated"
         )
@@ -126,6 +129,11 @@ class NativeStep:
         rows = torch.from_numpy(logits)
         cap = self._softcap
         return rows.div_(cap).tanh_().mul_(cap) if cap else rows
+
+
+def _window(cache: KVCache) -> WindowCache | None:
+    """The pool of layers with a window, if there are any."""
+    return cache.window if isinstance(cache, HybridCache) else None
 
 
 def _gate(ffn: SwiGLU | GeGLU) -> str:

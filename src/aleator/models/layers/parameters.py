@@ -17,6 +17,17 @@ def parameter(
     device: torch.device,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """The named tensor; FileFormatError if it is missing, of another shape, or not finite."""
+    """A tensor of the file.
+
+    Args:
+        weights: the model file.
+        name: of the tensor.
+        shape: what it must be.
+        device: where it goes.
+        dtype: its type there.
+
+    Raises:
+        FileFormatError: it is missing, of another shape, or not finite.
+    """
     weights.expect(name, shape)
     return weights.tensor(name, dtype).to(device)

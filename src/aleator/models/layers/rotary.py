@@ -23,8 +23,18 @@ TABLE_ROWS = 1 << 15
 def frequencies(
     rope: RopeConfig, divisors: npt.NDArray[np.float64] | None = None
 ) -> tuple[npt.NDArray[np.float64], float]:
-    """Radians per position of each pair, float64 [dim / 2], and the rotation's magnitude."""
+    """How fast each pair of channels rotates.
+
+    Args:
+        rope: the model's rotary embedding.
+        divisors: the file's own, float64 [dim / 2]; None: those of ``rope``.
+
+    Returns:
+        Radians per position, float64 [dim / 2], and what the rotation multiplies lengths by.
+    """
     pairs = np.arange(rope.dim // 2)
+    if rope.style == "none":
+        return np.zeros(len(pairs)), 1.0
     plain = rope.theta ** (-pairs * 2.0 / rope.dim)
     if divisors is not None:
         plain = plain / divisors
@@ -34,17 +44,17 @@ def frequencies(
         return plain / rope.factor, rope.attn_factor
     if rope.scaling != "yarn":
         return plain, rope.attn_factor
-    # Pairs that turn more than beta_fast times within the original context keep their frequency,
-    # those that turn less than beta_slow times are interpolated, those between are mixed.
-    low = max(0.0, math.floor(_pair_that_turns(rope, rope.beta_fast)))
-    high = min(rope.dim - 1.0, math.ceil(_pair_that_turns(rope, rope.beta_slow)))
+    # Pairs that rotate more than beta_fast times within the original context keep their frequency,
+    # those that rotate less than beta_slow times are interpolated, those between are mixed.
+    low = max(0.0, math.floor(_pair_that_rotates(rope, rope.beta_fast)))
+    high = min(rope.dim - 1.0, math.ceil(_pair_that_rotates(rope, rope.beta_slow)))
     ramp = np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
     mixed = plain / rope.factor * ramp + plain * (1.0 - ramp)
     return mixed, rope.attn_factor * (1.0 + 0.1 * math.log(rope.factor))
 
 
-def _pair_that_turns(rope: RopeConfig, times: float) -> float:
-    """The (fractional) pair that turns ``times`` times within the original context."""
+def _pair_that_rotates(rope: RopeConfig, times: float) -> float:
+    """The (fractional) pair that rotates ``times`` times within the original context."""
     wavelength = rope.original_context / (times * 2 * math.pi)
     return rope.dim * math.log(wavelength) / (2 * math.log(rope.theta))
 
@@ -58,9 +68,15 @@ def _llama3_divisors(rope: RopeConfig, plain: npt.NDArray[np.float64]) -> npt.ND
 
 
 class Rotary:
-    """Turns queries and keys by their positions.
+    """Rotates queries and keys by their positions.
 
     Channels from ``dim`` on are left as they are.  Angles are float64, used as float32.
+
+    Attributes:
+        frequencies: radians per position of each pair, float64 [dim / 2].
+        magnitude: what a rotation multiplies lengths by.
+        dim: rotated channels of a head.
+        interleaved: neighbouring channels are a pair, else those half of ``dim`` apart.
     """
 
     def __init__(
@@ -76,7 +92,15 @@ class Rotary:
         self._table = torch.empty(0, 1, self.dim // 2, dtype=torch.complex64, device=device)
 
     def angles(self, positions: torch.Tensor, highest: int) -> torch.Tensor:
-        """exp(i angle) at integer positions [T], all <= ``highest``: complex64 [T, 1, dim / 2]."""
+        """exp(i angle) of every pair.
+
+        Args:
+            positions: integers [T].
+            highest: none is higher.
+
+        Returns:
+            complex64 [T, 1, dim / 2].
+        """
         if highest >= TABLE_ROWS:
             return self._polar(positions, self.magnitude)
         if highest >= len(self._table):
@@ -88,8 +112,16 @@ class Rotary:
         angle = positions.to(torch.float64)[:, None, None] * self._frequencies
         return torch.polar(torch.full_like(angle, magnitude), angle).to(torch.complex64)
 
-    def turn(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-        """Turn float32 x [T, heads, head_dim] in place, and return it."""
+    def rotate(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        """Rotate queries or keys in place.
+
+        Args:
+            x: float32 [T, heads, head_dim].
+            angles: what :meth:`angles` gives for their positions.
+
+        Returns:
+            ``x``.
+        """
         part = x if x.shape[-1] == self.dim else x[..., : self.dim]
         if self.interleaved:
             torch.view_as_complex(part.view(*part.shape[:-1], -1, 2)).mul_(angles)
@@ -106,8 +138,13 @@ class Rotary:
         return factors
 
     def shift(self, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
-        """Stored keys [n, G, head_dim], float32, turned on by ``deltas`` (int64 [n]) positions.
+        """Rotate stored keys further, in place; their lengths stay, for they carry the magnitude already.
 
-        The magnitude is 1: the stored keys already carry theirs.
+        Args:
+            keys: float32 [n, G, head_dim].
+            deltas: int64 [n], positions to rotate by.
+
+        Returns:
+            ``keys``.
         """
-        return self.turn(keys, self._polar(deltas, 1.0))
+        return self.rotate(keys, self._polar(deltas, 1.0))

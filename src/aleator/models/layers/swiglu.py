@@ -9,7 +9,13 @@ from aleator.models.layers.linear import Linear
 
 
 class SwiGLU:
-    """``gate_up`` gives gate and up side by side, so that both are one product."""
+    """Gate, product and output.
+
+    Attributes:
+        gate_up: gives gate and up side by side, [T, 2 * n_ff], so that both are one product.
+        down: back to the width.
+        n_ff: width of gate and up.
+    """
 
     __slots__ = ("down", "gate_up", "n_ff")
 

@@ -19,7 +19,7 @@ class DeviceMinP(DeviceSampler):
 
     def values(self, sampler: Any, place: Any) -> dict[str, Any]:
         """ln(min_p), made once on the host."""
-        return {"log": math.log(float(np.float32(sampler.min_p))), "min_keep": sampler.min_keep}
+        return {"log": math.log(float(np.float32(sampler.min_p))), "min_keep": sampler.fewest}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from aleator.core.errors import ParameterError
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.places import DeviceSampler, DeviceStep, Fields
 
@@ -25,6 +26,12 @@ class DevicePenalties(DeviceSampler):
 
     def values(self, sampler: Any, place: Any) -> dict[str, Any]:
         """A window of -1 is the whole history."""
+        if sampler.repetition_per != "token":
+            raise ParameterError(
+                "repetition_per",
+                f"repetition_per={sampler.repetition_per!r} runs on the host only: make the device chain with "
+                "such a sampler, or give this row 'token'",
+            )
         return {
             "window": 2**62 if sampler.penalty_last_n < 0 else sampler.penalty_last_n,
             "repetition": sampler.repetition_penalty,

@@ -17,7 +17,7 @@ class DeviceTopK(DeviceSampler):
 
     def values(self, sampler: Any, place: Any) -> dict[str, Any]:
         """K."""
-        return {"k": sampler.top_k}
+        return {"k": sampler.kept_of(self.n_vocab)}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""

@@ -36,6 +36,7 @@ from aleator.device.backends.triton import places as triton_places
 from aleator.device.backends.triton import report as triton_report
 from aleator.device.backends.triton import rows as triton_rows
 from aleator.device.backends.triton import sparse as triton_sparse
+from aleator.device.backends.triton.layout import History, Logits, Sizes, Wanted, Work, named
 from aleator.device.backends.triton.tiles import tile_maxima
 from aleator.device.places import DeviceSampler, DeviceStep
 from aleator.device.report import Report
@@ -150,8 +151,8 @@ def path_of(
                 found = Path(triton_rows.AT_LIST.value, i, 1)
         elif kind is DeviceGreedy:
             found = Path(triton_rows.AT_LIST.value, i, 1)
-        elif kind is DeviceTopK and sampler.top_k <= LONGEST:
-            found = Path(triton_rows.AT_LIST.value, i, sampler.top_k)
+        elif kind is DeviceTopK and sampler.most <= LONGEST:
+            found = Path(triton_rows.AT_LIST.value, i, sampler.most)
         elif kind in _IN_ORDER and kind is not DeviceTemperature:
             if kind in (DeviceSoftmax, DeviceTopP, DeviceDist):
                 if needs not in (0.0, heat):
@@ -197,68 +198,75 @@ class TritonChain:
                 "before the start to try the kernels there",
             )
         self._kinds = [type(place) for place in places]
-        self._places = tuple(tuple(place.rows.values()) for place in places)
+        self._places = tuple(named(type(place).__name__, place.rows) for place in places)
         self._by_torch = [place for place in places if type(place) not in _KINDS]
         writers = [i for i, kind in enumerate(self._kinds) if kind in _WRITERS]
         self._n_writers = max(writers, default=-1) + 1
-        self._n_tiles, self._n_words = triton.cdiv(n_vocab, 128), triton.cdiv(n_vocab, 32)
-        self._n_groups = triton.cdiv(n_vocab, 1024)
-        self._table = 16
+        self._sizes = Sizes(
+            n_vocab, triton.cdiv(n_vocab, 128), triton.cdiv(n_vocab, 32), triton.cdiv(n_vocab, 1024),
+            max_batch, max_tokens,
+        )  # fmt: skip
+        table = 16
         if writers:
             biases = sum(self._kinds[i] is DeviceLogitBias for i in writers) * MAX_BIASES
             tokens = max_tokens if DevicePenalties in self._kinds else 0
-            self._table = _slots(biases + tokens)
+            table = _slots(biases + tokens)
 
         def tensor(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(max_batch, *shape, dtype=dtype, device=device)
 
-        # What the rows' chains ask for, a row each.
-        self._start, self._size, self._want = (tensor(dtype=torch.int32) for _ in range(3))
-        self._scale = tensor(dtype=torch.float32)
+        self._wanted = Wanted(
+            start=tensor(dtype=torch.int32),
+            size=tensor(dtype=torch.int32),
+            path=tensor(dtype=torch.int32),
+            scale=tensor(dtype=torch.float32),
+        )
         self.torch_rows = tensor(dtype=torch.bool)
-        # What the kernels leave for each other.
-        self._maxima = tensor(self._n_tiles, dtype=torch.float32)
-        self._tiles = tensor(self._n_tiles, dtype=torch.int32)
-        self._masses = tensor(self._n_groups)
-        self._buffers = tensor(CAPACITY)
-        self._firsts, self._tops = tensor(), tensor(dtype=torch.float32)
-        self._flags = tensor(dtype=torch.int32)
-        self._words = tensor(self._n_words, dtype=torch.int32)
-        self._ids = tensor(self._table, dtype=torch.int32)
-        self._values = tensor(self._table, dtype=torch.float32)
-        self._data = tensor(self._n_writers * self._table * 2, dtype=torch.int32)
-        self._sums = tensor(self._n_groups if report else 0, dtype=torch.float64)
-        # Keys and weights of what is left of a row, as many columns each as the lists are long.
-        self._listed = tensor(2 * LONGEST if report else 0)
-        self._counters = torch.zeros(len(triton_rows.PATHS), dtype=torch.int64, device=device)
+        n_groups = self._sizes.n_groups
+        self._work = Work(
+            maxima=tensor(self._sizes.n_tiles, dtype=torch.float32),
+            tiles=tensor(self._sizes.n_tiles, dtype=torch.int32),
+            masses=tensor(n_groups),
+            buffers=tensor(CAPACITY),
+            firsts=tensor(),
+            tops=tensor(dtype=torch.float32),
+            flags=tensor(dtype=torch.int32),
+            words=tensor(self._sizes.n_words, dtype=torch.int32),
+            table_ids=tensor(table, dtype=torch.int32),
+            table_logits=tensor(table, dtype=torch.float32),
+            table_data=tensor(self._n_writers * table * 2, dtype=torch.int32),
+            sums=tensor(n_groups if report else 0, dtype=torch.float64),
+            listed=tensor(2 * LONGEST if report else 0),
+            paths=torch.zeros(len(triton_rows.PATHS), dtype=torch.int64, device=device),
+        )
         self._paths = [Path(triton_rows.AT_TORCH.value)] * max_batch
         self._launched: dict[int, Plan] = {}  # for each size of a batch
 
     @property
     def nbytes(self) -> int:
         """Bytes of its tensors."""
-        return sum(t.nbytes for t in vars(self).values() if isinstance(t, Tensor))
+        return sum(t.nbytes for t in (*self._wanted, *self._work, self.torch_rows))
 
     def set(self, row: int, samplers: Sequence[Any], tail: bool) -> None:
         """Take note of a row's chain: the samplers at the template's places."""
         path = path_of(self._kinds, samplers, self.max_tokens, tail, self._report)
         self._paths[row] = path
-        self._start[row], self._size[row], self._want[row] = path.start, path.size, path.want
-        scale = 1.4426950408889634 / path.temperature if path.temperature else 0.0
-        self._scale[row] = scale
+        wanted = self._wanted
+        wanted.start[row], wanted.size[row], wanted.path[row] = path.start, path.size, path.want
+        wanted.scale[row] = 1.4426950408889634 / path.temperature if path.temperature else 0.0
         self.torch_rows[row] = path.want == triton_rows.AT_TORCH.value
 
     def permute(self, rows: Sequence[int], index: Tensor) -> None:
         """Let row i be what row ``rows[i]`` was."""
-        for tensor in (self._start, self._size, self._want, self._scale, self.torch_rows):
+        for tensor in (*self._wanted, self.torch_rows):
             tensor.copy_(tensor[index])
         self._paths = [self._paths[row] for row in rows]
 
     def paths(self, reset: bool = False) -> dict[str, int]:
         """How many rows took each path since the start or the last reset; waits for the device."""
-        counts = dict(zip(triton_rows.PATHS, self._counters.tolist(), strict=True))
+        counts = dict(zip(triton_rows.PATHS, self._work.paths.tolist(), strict=True))
         if reset:
-            self._counters.zero_()
+            self._work.paths.zero_()
         return counts
 
     def plan(self, batch: int, allowed: bool) -> Plan:
@@ -302,12 +310,11 @@ class TritonChain:
         self, plan: Plan, logits: Tensor, allowed: Tensor | None, step: DeviceStep
     ) -> Tensor:
         batch, options = step.batch, {"enable_fp_fusion": False}
-        if logits.stride(1) != 1:
-            logits = logits.contiguous()
         tokens = torch.empty(batch, dtype=torch.int64, device=self.device)
         sparse, table = plan.table > 0, plan.table or 16
-        block_t = max(16, triton.next_power_of_2(self._n_tiles))
-        block_g = max(16, triton.next_power_of_2(self._n_groups))
+        wanted, work, sizes = self._wanted, self._work, self._sizes
+        rows, history = _rows_of(logits), _history_of(step)
+        block_t, block_g = _block(sizes.n_tiles), _block(sizes.n_groups)
         kinds = tuple(
             triton_places.SKIPPED.value
             if kind in _WRITERS and i not in plan.late
@@ -320,61 +327,49 @@ class TritonChain:
         )
         masks = triton_sparse.MASK.value in writers
         own_places = self._places[: self._n_writers]
-        entry = self._words if allowed is None else allowed.contiguous()
-        shape = (self.n_vocab, self._n_tiles, self._n_words)
-        stride = logits.stride(0)
+        entry = work.words if allowed is None else allowed.contiguous()
         # Few rows are cut finer, so that every processor has work.
-        cut = 64 if batch * triton.cdiv(self._n_tiles, 64) >= BUSY else 8
-        slices = (batch, triton.cdiv(self._n_tiles, cut))
+        cut = 64 if batch * triton.cdiv(sizes.n_tiles, 64) >= BUSY else 8
+        slices = (batch, triton.cdiv(sizes.n_tiles, cut))
         if sparse:
             triton_sparse.mark[(batch,)](
-                own_places, self._start, step.history, step.generated, step.length, self.max_tokens,
-                entry, self._words, self._ids, self._data, self._flags, self.n_vocab, self._n_words,
-                self.max_batch, WRITERS=writers, ALLOWED=plan.allowed, BIASES=MAX_BIASES, H=table,
-                num_warps=4, **options,
+                own_places, wanted, history, entry, work, sizes, WRITERS=writers, ALLOWED=plan.allowed,
+                BIASES=MAX_BIASES, H=table, num_warps=4, **options,
             )  # fmt: skip
             triton_sparse.masked_maxima[slices](
-                logits, stride, self._maxima, self._words, entry, self._flags, *shape,
-                ALLOWED=plan.allowed, MASKS=masks, TILES=cut, num_warps=4, **options,
+                rows, entry, work, sizes, ALLOWED=plan.allowed, MASKS=masks, TILES=cut, num_warps=4,
+                **options,
             )  # fmt: skip
             triton_sparse.settle[(batch,)](
-                logits, stride, own_places, self._start, self._maxima, entry, self._ids, self._data,
-                self._values, self._flags, self._tops, *shape, self.max_batch, WRITERS=writers,
-                ALLOWED=plan.allowed, H=table, BLOCK_T=block_t, num_warps=4, **options,
+                rows, own_places, wanted, entry, work, sizes, WRITERS=writers, ALLOWED=plan.allowed,
+                H=table, BLOCK_T=block_t, num_warps=4, **options,
             )  # fmt: skip
         else:
             tile_maxima[slices](
-                logits, stride, self._maxima, self.n_vocab, self._n_tiles, LOGITS=True, TILES=cut,
-                num_warps=4, **options,
+                *rows, work.maxima, sizes.n_vocab, sizes.n_tiles, LOGITS=True, TILES=cut, num_warps=4,
+                **options,
             )  # fmt: skip
         if plan.masses:
             triton_rows.group_masses[slices](
-                logits, stride, self._maxima, self._words, self._flags, self._tops, self._scale,
-                self._masses, *shape, self._n_groups, SPARSE=sparse, BLOCK_T=block_t, TILES=cut,
-                num_warps=4, **options,
+                rows, wanted, work, sizes, SPARSE=sparse, BLOCK_T=block_t, TILES=cut, num_warps=4,
+                **options,
             )  # fmt: skip
         triton_rows.choose[(batch,)](
-            logits, stride, self._maxima, self._words, self._ids, self._values, self._flags,
-            self._tops, self._masses, self._start, self._size, self._scale, self._want, self._places,
-            step.position, step.history, step.generated, step.length, self.max_tokens, self._tiles,
-            self._buffers, self._firsts, tokens, self._counters, self._listed, *shape, self._n_groups,
-            KINDS=kinds, SPARSE=sparse, H=table, BIASES=MAX_BIASES, SIZE=plan.size, CAP=CAPACITY,
-            BLOCK_T=block_t, BLOCK_G=block_g, REPORT=self._report, num_warps=8,
-            maxnreg=MAX_REGISTERS, **options,
+            rows, wanted, work, self._places, history, tokens, sizes, KINDS=kinds, SPARSE=sparse, H=table,
+            BIASES=MAX_BIASES, SIZE=plan.size, CAP=CAPACITY, BLOCK_T=block_t, BLOCK_G=block_g,
+            REPORT=self._report, num_warps=8, maxnreg=MAX_REGISTERS, **options,
         )  # fmt: skip
         if plan.whole:
             triton_rows.whole[(batch,)](
-                logits, stride, self._maxima, self._words, self._ids, self._values, self._flags,
-                self._tops, self._masses, self._scale, self._places, step.position, self._tiles,
-                self._buffers, self._firsts, tokens, *shape, self._n_groups, KINDS=kinds,
-                SPARSE=sparse, H=table, CAP=CAPACITY, BLOCK_T=block_t, BLOCK_G=block_g, num_warps=8,
+                rows, wanted, work, self._places, history, tokens, sizes, KINDS=kinds, SPARSE=sparse,
+                H=table, CAP=CAPACITY, BLOCK_T=block_t, BLOCK_G=block_g, num_warps=8,
                 maxnreg=MAX_REGISTERS, **options,
             )  # fmt: skip
         return tokens
 
     def listed(self, plan: Plan, batch: int) -> tuple[Tensor, Tensor]:
         """Keys [B, N] of what is left of each row, no candidate where they are least, and Q40 weights."""
-        both = self._listed.view(-1)[: batch * 2 * plan.size].view(batch, 2, plan.size)
+        both = self._work.listed.view(-1)[: batch * 2 * plan.size].view(batch, 2, plan.size)
         return both[:, 0], both[:, 1]
 
     def describe(self, plan: Plan, logits: Tensor, tokens: Tensor, report: Report) -> None:
@@ -383,27 +378,27 @@ class TritonChain:
         if not len(report.logprobs) or n > LONGEST:
             report.before(logits, tokens)
             return
-        if logits.stride(1) != 1:
-            logits = logits.contiguous()
-        stride, options = logits.stride(0), {"enable_fp_fusion": False, "num_warps": 4}
-        slices = (batch, triton.cdiv(self._n_tiles, 8))
-        block_t = max(16, triton.next_power_of_2(self._n_tiles))
+        options = {"enable_fp_fusion": False, "num_warps": 4}
+        rows, work, sizes = _rows_of(logits), self._work, self._sizes
+        slices = (batch, triton.cdiv(sizes.n_tiles, 8))
+        block_t = _block(sizes.n_tiles)
         with self._current():
             if plan.table:  # the delegates are of other logits
                 tile_maxima[slices](
-                    logits, stride, self._maxima, self.n_vocab, self._n_tiles, LOGITS=True, TILES=8,
+                    *rows,
+                    work.maxima,
+                    sizes.n_vocab,
+                    sizes.n_tiles,
+                    LOGITS=True,
+                    TILES=8,
                     **options,
-                )  # fmt: skip
-            triton_report.exp_sums[slices](
-                logits, stride, self._maxima, self._sums, self.n_vocab, self._n_tiles, self._n_groups,
-                BLOCK_T=block_t, TILES=8, **options,
-            )  # fmt: skip
+                )
+            triton_report.exp_sums[slices](rows, work, sizes, BLOCK_T=block_t, TILES=8, **options)
             triton_report.describe[(batch,)](
-                logits, stride, self._maxima, self._sums, self._tiles, self._buffers, tokens,
-                self._counters, report.logprobs, report.top_ids, report.top_logprobs, self.n_vocab,
-                self._n_tiles, self._n_groups, n, TOP=n > 0, SIZE=_list_size(n), CAP=CAPACITY,
-                BLOCK_T=block_t, BLOCK_G=max(16, triton.next_power_of_2(self._n_groups)),
-                enable_fp_fusion=False, num_warps=8, maxnreg=MAX_REGISTERS,
+                rows, work, tokens, report.logprobs, report.top_ids, report.top_logprobs, sizes, n,
+                TOP=n > 0, SIZE=_list_size(n), CAP=CAPACITY, BLOCK_T=block_t,
+                BLOCK_G=_block(sizes.n_groups), enable_fp_fusion=False, num_warps=8,
+                maxnreg=MAX_REGISTERS,
             )  # fmt: skip
 
     def accept(self, tokens: Tensor, step: DeviceStep) -> None:
@@ -411,8 +406,7 @@ class TritonChain:
         kinds = tuple(_KINDS.get(kind, triton_places.SKIPPED).value for kind in self._kinds)
         with self._current():
             triton_rows.accept[(step.batch,)](
-                tokens, step.history, step.generated, step.length, step.position, self._places,
-                self.max_tokens, KINDS=kinds, num_warps=1,
+                tokens, _history_of(step), self._places, self._sizes, KINDS=kinds, num_warps=1,
             )  # fmt: skip
         for place in self._by_torch:
             place.accepted(tokens >= 0, step)
@@ -426,3 +420,18 @@ def _list_size(n: int) -> int:
 def _slots(tokens: int) -> int:
     """Slots of a table that holds so many tokens: a power of two, at least a third of them free."""
     return max(16, 1 << (tokens * 3 // 2 - 1).bit_length())
+
+
+def _rows_of(logits: Tensor) -> Logits:
+    if logits.stride(1) != 1:
+        logits = logits.contiguous()
+    return Logits(logits, logits.stride(0))
+
+
+def _history_of(step: DeviceStep) -> History:
+    return History(step.position, step.history, step.generated, step.length)
+
+
+def _block(n: int) -> int:
+    """Elements of a block that holds n."""
+    return max(16, int(triton.next_power_of_2(n)))

@@ -3,7 +3,7 @@
 A list is a block of keys in the order, a mask of which of them are still candidates, and the pending
 temperature.  ``outside`` says that the row holds candidates after the list's last, of which only the mass is
 known: then a sampler returns whether the list was enough to tell what it keeps.  A sampler's ``place`` is its
-tensors (``DeviceSampler.rows``) in their order there.
+tensors by name (``DeviceSampler.rows``).
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def leading(alive, reached):
 
 
 @triton.jit
-def uniform(seeds, streams, row, position):
-    """One 64-bit uniform of a place."""
+def uniform(place, row, position):
+    """One 64-bit uniform of a place that draws."""
     return philox_uniform(
-        tl.zeros([], tl.int32), tl.load(seeds + row), position, tl.load(streams + row)
+        tl.zeros([], tl.int32), tl.load(place.seed + row), position, tl.load(place.stream + row)
     )
 
 
@@ -156,9 +156,9 @@ def top_p(place, row, keys, alive, temperature, full, outside, total):
     w = weights_of(keys, alive, temperature)
     mass = tl.sum(w, axis=0)
     total = tl.where(outside, total, mass)
-    total = tl.where(tl.load(place[4] + row) != 0, full, total)
-    wanted = ceil_fraction(tl.load(place[1] + row), tl.load(place[2] + row), total)
-    least = tl.maximum(tl.load(place[3] + row), 1)
+    total = tl.where(tl.load(place.full + row) != 0, full, total)
+    wanted = ceil_fraction(tl.load(place.m + row), tl.load(place.s + row), total)
+    least = tl.maximum(tl.load(place.min_keep + row), 1)
     enough = (outside == 0) | ((mass >= wanted) & (size_of(alive) >= least))
     before = tl.cumsum(w, axis=0) - w
     return alive & ((before < wanted) | (rank_of(alive) < least)), enough
@@ -167,8 +167,8 @@ def top_p(place, row, keys, alive, temperature, full, outside, total):
 @triton.jit
 def min_p(place, row, keys, alive, temperature, outside):
     """Keeps what is within a distance of the largest logit."""
-    bound = (temperature * tl.load(place[1] + row)).to(tl.float32)
-    least = tl.load(place[2] + row)
+    bound = (temperature * tl.load(place.log + row)).to(tl.float32)
+    least = tl.load(place.min_keep + row)
     kept = alive & (key_value(keys) - top_of(keys, alive) >= bound)
     all_kept = size_of(kept) == size_of(alive)
     enough = (outside == 0) | ((all_kept == 0) & (size_of(alive) >= least))
@@ -187,11 +187,9 @@ def typical_p(place, row, keys, alive, temperature, SIZE: tl.constexpr):
     near = tl.where(alive, -((distance << 11) | i), -(tl.full([], 1, tl.int64) << 40) - i)
     nearest = sort_descending(near, SIZE)
     sorted_w = tl.gather(w, ((-nearest) & 2047).to(tl.int32), 0)
-    wanted = ceil_fraction(
-        tl.load(place[1] + row), tl.load(place[2] + row), tl.sum(sorted_w, axis=0)
-    )
+    wanted = ceil_fraction(tl.load(place.m + row), tl.load(place.s + row), tl.sum(sorted_w, axis=0))
     before = tl.cumsum(sorted_w, axis=0) - sorted_w
-    least = tl.maximum(tl.load(place[3] + row), 1)
+    least = tl.maximum(tl.load(place.min_keep + row), 1)
     last = tl.min(tl.where((before < wanted) | (i < least), nearest, BEYOND), axis=0)
     return alive & (near >= last)
 
@@ -206,21 +204,21 @@ def top_n_sigma(place, row, keys, alive):
     count, total, squares = size_of(alive), tl.sum(q, axis=0), tl.sum(q * q, axis=0)
     spread = (count * squares - total * total).to(tl.float64)  # a list's are below 2^62
     sigma = tl.sqrt(spread) / tl.maximum(count, 1).to(tl.float64) / 4096.0
-    return alive & (d >= (-(tl.load(place[1] + row) * sigma)).to(tl.float32))
+    return alive & (d >= (-(tl.load(place.n + row) * sigma)).to(tl.float32))
 
 
 @triton.jit
 def xtc(place, row, keys, alive, temperature, position):
     """Sometimes removes the leading candidates above a threshold but the last of them."""
-    u = uniform(place[1], place[2], row, position)
-    falls = (u < tl.load(place[3] + row).to(tl.uint64, bitcast=True)) | (
-        tl.load(place[4] + row) != 0
+    u = uniform(place, row, position)
+    falls = (u < tl.load(place.coin + row).to(tl.uint64, bitcast=True)) | (
+        tl.load(place.always + row) != 0
     )
     w = weights_of(keys, alive, temperature)
-    bound = ceil_fraction(tl.load(place[5] + row), tl.load(place[6] + row), tl.sum(w, axis=0))
+    bound = ceil_fraction(tl.load(place.m + row), tl.load(place.s + row), tl.sum(w, axis=0))
     run = leading(alive, w >= bound)
     length = size_of(run)
-    enough = size_of(alive) - (length - 1) >= tl.load(place[7] + row)
+    enough = size_of(alive) - (length - 1) >= tl.load(place.min_keep + row)
     stays = (run == 0) | (rank_of(alive) >= length - 1)
     return tl.where(falls & (length >= 2) & enough, alive & stays, alive)
 
@@ -228,7 +226,7 @@ def xtc(place, row, keys, alive, temperature, position):
 @triton.jit
 def mirostat_v2(place, row, keys, alive, temperature, position, mus):
     """Truncates at mu bits of surprise, draws, and notes where mu goes if the token is accepted."""
-    mu = tl.load(place[5] + row * mus + position)
+    mu = tl.load(place.mu + row * mus + position)
     q = tl.floor(tl.minimum(tl.maximum(mu, -100.0), 100.0) * 4294967296.0).to(tl.int64)
     w = weights_of(keys, alive, temperature)
     level = log2_q32(tl.maximum(tl.sum(w, axis=0), 1).to(tl.uint64)) - q
@@ -236,13 +234,13 @@ def mirostat_v2(place, row, keys, alive, temperature, position, mus):
     run = leading(alive, surprising)
     alive = alive & (run | (rank_of(alive) < 1) | (level <= 0))
     w = weights_of(keys, alive, temperature)
-    token = draw(keys, w, uniform(place[1], place[2], row, position))
+    token = draw(keys, w, uniform(place, row, position))
     chosen = tl.maximum(tl.sum(tl.where(key_id(keys) == token, w, 0), axis=0), 1)
     mass = tl.maximum(tl.sum(w, axis=0), 1)
     bits = log2_q32(mass.to(tl.uint64)) - log2_q32(chosen.to(tl.uint64))
     surprise = bits.to(tl.float64) * 2.3283064365386963e-10  # 2^-32
-    moved = mu - tl.load(place[4] + row) * (surprise - tl.load(place[3] + row))
-    tl.store(place[6] + row, moved)
+    moved = mu - tl.load(place.eta + row) * (surprise - tl.load(place.tau + row))
+    tl.store(place.next + row, moved)
     return alive, token
 
 
@@ -273,8 +271,8 @@ def late_bias(place, row, keys, alive, temperature, BIASES: tl.constexpr, SIZE: 
     z, ids = key_value(keys), key_id(keys)
     at = tl.arange(0, WINDOW_CHUNK)
     for first in range(0, BIASES, WINDOW_CHUNK):
-        tokens = tl.load(place[1] + row * BIASES + first + at)
-        biases = tl.load(place[2] + row * BIASES + first + at)
+        tokens = tl.load(place.tokens + row * BIASES + first + at)
+        biases = tl.load(place.biases + row * BIASES + first + at)
         same = ids[:, None] == tokens[None, :]
         found = tl.max(same.to(tl.int32), axis=1) > 0
         bias = tl.sum(tl.where(same, biases[None, :], 0.0), axis=1)
@@ -284,20 +282,20 @@ def late_bias(place, row, keys, alive, temperature, BIASES: tl.constexpr, SIZE: 
 
 @triton.jit
 def late_penalties(
-    place, row, keys, alive, temperature, history, generated, length, max_tokens, SIZE: tl.constexpr
+    place, row, keys, alive, temperature, history, length, max_tokens, SIZE: tl.constexpr
 ):
     """Penalties after something has truncated: every candidate counts itself in the window."""
     keys, alive = write(keys, alive, logits_of(keys, temperature), SIZE)
     ids = key_id(keys)
-    window = tl.minimum(tl.load(place[1] + row), length).to(tl.int32)
+    window = tl.minimum(tl.load(place.window + row), length).to(tl.int32)
     every = tl.zeros([SIZE], tl.int32)
     drawn = tl.zeros([SIZE], tl.int32)
     at = tl.arange(0, WINDOW_CHUNK)
     for first in range(0, window, WINDOW_CHUNK):
         where = row * max_tokens + length - window + first + at
         inside = first + at < window
-        tokens = tl.load(history + where, mask=inside, other=-1)
-        own = tl.load(generated + where, mask=inside, other=0).to(tl.int32)
+        tokens = tl.load(history.tokens + where, mask=inside, other=-1)
+        own = tl.load(history.generated + where, mask=inside, other=0).to(tl.int32)
         same = (ids[:, None] == tokens[None, :].to(tl.int64)).to(tl.int32)
         every += tl.sum(same, axis=1)
         drawn += tl.sum(same * own[None, :], axis=1)
@@ -309,4 +307,4 @@ def late_penalties(
 def token_mask(place, row, keys, alive, n_words):
     """Keeps allowed tokens."""
     ids = key_id(keys)
-    return alive & bit_of(place[1] + row * n_words, ids, alive)
+    return alive & bit_of(place.words + row * n_words, ids, alive)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from aleator.device.backends.triton.layout import Source
 from aleator.device.backends.triton.numerics import key_id, key_value
 from aleator.device.backends.triton.rows import first_keys
 from aleator.device.backends.triton.tiles import STEP, WIDTH
@@ -12,24 +13,26 @@ from aleator.device.backends.triton.tiles import STEP, WIDTH
 
 @triton.jit
 def exp_sums(
-    logits, stride, maxima, sums, n_vocab, n_tiles, n_groups, BLOCK_T: tl.constexpr,
-    TILES: tl.constexpr,
+    logits, work, sizes, BLOCK_T: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """Float64 sums of exp(logit - largest) over each WIDTH tokens; with a +inf, how many there are."""
     row = tl.program_id(0).to(tl.int64)
+    n_vocab, n_tiles, n_groups = sizes.n_vocab, sizes.n_tiles, sizes.n_groups
     t = tl.arange(0, BLOCK_T)
-    delegates = tl.load(maxima + row * n_tiles + t, mask=t < n_tiles, other=float("-inf"))
+    delegates = tl.load(work.maxima + row * n_tiles + t, mask=t < n_tiles, other=float("-inf"))
     top = tl.max(delegates, axis=0)
     infinite = top == float("inf")
     top = tl.where(infinite | (top == float("-inf")), 0.0, top).to(tl.float64)
     groups = tl.program_id(1) * (TILES // STEP) + tl.arange(0, TILES // STEP)
     ids = groups[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    x = tl.load(logits + row * stride + ids, mask=ids < n_vocab, other=float("-inf")).to(tl.float32)
+    x = tl.load(
+        logits.data + row * logits.stride + ids, mask=ids < n_vocab, other=float("-inf")
+    ).to(tl.float32)
     x = tl.where(x == x, x, float("-inf"))
     finite = tl.where(infinite, float("-inf"), x).to(tl.float64)
     e = tl.exp(finite - top)
     e = tl.where(infinite, (x == float("inf")).to(tl.float64), e)
-    tl.store(sums + row * n_groups + groups, tl.sum(e, axis=1), mask=groups < n_groups)
+    tl.store(work.sums + row * n_groups + groups, tl.sum(e, axis=1), mask=groups < n_groups)
 
 
 @triton.jit
@@ -42,29 +45,29 @@ def log_probability(z, top, log_sum):
 
 @triton.jit
 def describe(
-    logits, stride, maxima, sums, tiles, buffers, tokens, paths, logprobs, top_ids, top_logprobs, n_vocab,
-    n_tiles, n_groups, n, TOP: tl.constexpr, SIZE: tl.constexpr, CAP: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK_G: tl.constexpr,
+    logits, work, tokens, logprobs, top_ids, top_logprobs, sizes, n, TOP: tl.constexpr,
+    SIZE: tl.constexpr, CAP: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_G: tl.constexpr,
 ):  # fmt: skip
     """One row: of its token, and of the first ``n`` tokens (TOP: there are any), masked ones last by id."""
     row = tl.program_id(0).to(tl.int64)
     t = tl.arange(0, BLOCK_T)
     g = tl.arange(0, BLOCK_G)
-    delegates = tl.load(maxima + row * n_tiles + t, mask=t < n_tiles, other=float("-inf"))
+    n_vocab, n_tiles, n_groups = sizes.n_vocab, sizes.n_tiles, sizes.n_groups
+    own = logits.data + row * logits.stride
+    delegates = tl.load(work.maxima + row * n_tiles + t, mask=t < n_tiles, other=float("-inf"))
     top = tl.max(delegates, axis=0)
-    each = tl.load(sums + row * n_groups + g, mask=g < n_groups, other=0.0)
+    each = tl.load(work.sums + row * n_groups + g, mask=g < n_groups, other=0.0)
     log_sum = tl.log(tl.sum(each, axis=0))
     token = tl.load(tokens + row)
-    z = tl.load(logits + row * stride + token, mask=token >= 0, other=float("-inf")).to(tl.float32)
+    z = tl.load(own + token, mask=token >= 0, other=float("-inf")).to(tl.float32)
     z = tl.where(z == z, z, float("-inf"))
     tl.store(logprobs + row, log_probability(z, top, log_sum))
     if TOP:
-        own = logits + row * stride
         # Without bits and table: nothing is left out, and a +inf is the largest logit.
-        source = (own, own, tiles + row * n_tiles, own, own)
+        source = Source(own, own, work.tiles + row * n_tiles, own, own)
         keys, count = first_keys(
-            source, delegates, n, n_tiles, n_vocab, False, top, buffers + row * CAP, paths, False, 16,
-            SIZE, CAP, BLOCK_T,
+            source, delegates, n, n_tiles, n_vocab, False, top, work.buffers + row * CAP, work.paths,
+            False, 16, SIZE, CAP, BLOCK_T,
         )  # fmt: skip
         at = tl.arange(0, SIZE)
         column = row * n + at

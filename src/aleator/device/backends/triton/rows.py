@@ -3,8 +3,8 @@
 ``choose`` has one program per row: it finds the row's first candidates by their delegates, puts them into a
 list, and lets the samplers work on that.  Where the list is not enough to tell what a sampler keeps, or
 the token is drawn from the whole row, ``whole`` does it on all candidates: what top-k, top-p and min-p keep
-is all that stands at or before one key of the order, found by bisection.  ``tile_masses`` sums
-weights tile by tile for rows that need their whole mass.  ``accept`` appends the tokens.
+is all that stands at or before one key of the order, found by bisection.  ``group_masses`` sums
+weights over groups of tiles for rows that need their whole mass.  ``accept`` appends the tokens.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from aleator.device.backends.triton.layout import Source
 from aleator.device.backends.triton.numerics import (
     BEYOND,
     NOTHING,
@@ -69,13 +70,13 @@ AT_LIST, AT_WINDOW, AT_WHOLE, AT_REFUSED, AT_TORCH, AT_TILES = (tl.constexpr(i) 
 
 
 @triton.jit
-def row_state(maxima, tops, flags, row, n_tiles, SPARSE: tl.constexpr, BLOCK_T: tl.constexpr):
+def row_state(work, row, n_tiles, SPARSE: tl.constexpr, BLOCK_T: tl.constexpr):
     """Canonical delegates, the row's largest logit, and whether a +inf was there."""
     t = tl.arange(0, BLOCK_T)
-    delegates = tl.load(maxima + row * n_tiles + t, mask=t < n_tiles, other=float("-inf"))
+    delegates = tl.load(work.maxima + row * n_tiles + t, mask=t < n_tiles, other=float("-inf"))
     if SPARSE:
-        flag = tl.load(flags + row)
-        top = tl.load(tops + row)
+        flag = tl.load(work.flags + row)
+        top = tl.load(work.tops + row)
         infinite = (flag & INFINITE) != 0
         dead = (flag & DEAD) != 0
     else:
@@ -86,6 +87,18 @@ def row_state(maxima, tops, flags, row, n_tiles, SPARSE: tl.constexpr, BLOCK_T: 
     shown = tl.where(delegates == float("inf"), 0.0, float("-inf"))
     delegates = tl.where(infinite, shown, delegates)
     return tl.where(dead, float("-inf"), delegates), top, infinite, dead
+
+
+@triton.jit
+def source_of(logits, work, row, sizes, H: tl.constexpr):
+    """A row's candidates."""
+    return Source(
+        logits.data + row * logits.stride,
+        work.words + row * sizes.n_words,
+        work.tiles + row * sizes.n_tiles,
+        work.table_ids + row * H,
+        work.table_logits + row * H,
+    )
 
 
 @triton.jit
@@ -101,22 +114,22 @@ def steps_of(n_selected, SPARSE: tl.constexpr, H: tl.constexpr):
 def block_of(source, first, n_selected, n_vocab, infinite, SPARSE: tl.constexpr, H: tl.constexpr):
     """Canonical logits and tokens of a block; -inf where there is no candidate.
 
-    ``source``: the row's logits, bits, selected tiles, tokens and values of its table.
+    ``source``: see ``layout.Source``.
     """
     slot = first + tl.arange(0, STEP)
-    tile = tl.load(source[2] + slot, mask=slot < n_selected, other=0)
+    tile = tl.load(source.tiles + slot, mask=slot < n_selected, other=0)
     token = tile[:, None] * TILE + tl.arange(0, TILE)[None, :]
     inside = tl.reshape((slot < n_selected)[:, None] & (token < n_vocab), [WIDTH])
     token = tl.reshape(token, [WIDTH])
-    x = tl.load(source[0] + token, mask=inside, other=float("-inf")).to(tl.float32)
+    x = tl.load(source.logits + token, mask=inside, other=float("-inf")).to(tl.float32)
     z = canonical(x, infinite, True)
     if SPARSE:
-        z = tl.where(bit_of(source[1], token, inside), z, float("-inf"))
+        z = tl.where(bit_of(source.words, token, inside), z, float("-inf"))
         tiled = (n_selected + STEP - 1) // STEP * STEP
         at = (first - tiled) * TILE + tl.arange(0, WIDTH)
         own = (at >= 0) & (at < H)
-        z = tl.where(own, tl.load(source[4] + at, mask=own, other=float("-inf")), z)
-        token = tl.where(own, tl.load(source[3] + at, mask=own, other=0), token)
+        z = tl.where(own, tl.load(source.table_logits + at, mask=own, other=float("-inf")), z)
+        token = tl.where(own, tl.load(source.table_ids + at, mask=own, other=0), token)
     return z, token
 
 
@@ -217,28 +230,31 @@ def prefix_of(
 
 
 @triton.jit
-def table_mass(ids, values, top, c, H: tl.constexpr):
+def table_mass(source, top, c, H: tl.constexpr):
     """The mass of the table."""
     mass = tl.zeros([WIDTH], tl.int64)
     for first in range(0, H, WIDTH):
         at = first + tl.arange(0, WIDTH)
-        z = tl.load(values + at, mask=at < H, other=float("-inf"))
+        z = tl.load(source.table_logits + at, mask=at < H, other=float("-inf"))
         mass += tl.where(z > float("-inf"), logit_weight(z, top, c), 0)
     return tl.sum(mass, axis=0)
 
 
 @triton.jit
 def group_masses(
-    logits, stride, maxima, words, flags, tops, scales, masses, n_vocab, n_tiles, n_words, n_groups,
-    SPARSE: tl.constexpr, BLOCK_T: tl.constexpr, TILES: tl.constexpr,
+    logits, wanted, work, sizes, SPARSE: tl.constexpr, BLOCK_T: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """The mass of each STEP tiles, without the table's tokens, in rows that have a scale."""
     row = tl.program_id(0).to(tl.int64)
-    c = tl.load(scales + row)
+    n_vocab, n_tiles, n_groups = sizes.n_vocab, sizes.n_tiles, sizes.n_groups
+    words = work.words + row * sizes.n_words
+    c = tl.load(wanted.scale + row)
     if c > 0:
-        _, top, infinite, dead = row_state(maxima, tops, flags, row, n_tiles, SPARSE, BLOCK_T)
+        _, top, infinite, dead = row_state(work, row, n_tiles, SPARSE, BLOCK_T)
         tiles = tl.program_id(1) * TILES + tl.arange(0, TILES)
-        own = tl.load(maxima + row * n_tiles + tiles, mask=tiles < n_tiles, other=float("-inf"))
+        own = tl.load(
+            work.maxima + row * n_tiles + tiles, mask=tiles < n_tiles, other=float("-inf")
+        )
         groups = tl.program_id(1) * (TILES // STEP) + tl.arange(0, TILES // STEP)
         # Where the largest weight is 0, nothing is read again.
         near = ((own - top) * c >= -43.0) & (tiles < n_tiles) & (dead == 0)
@@ -249,22 +265,24 @@ def group_masses(
             for group in range(begin, tl.minimum(begin + TILES // STEP, n_groups)):
                 ids = group * WIDTH + tl.arange(0, WIDTH)
                 inside = ids < n_vocab
-                x = tl.load(logits + row * stride + ids, mask=inside, other=0.0).to(tl.float32)
+                x = tl.load(logits.data + row * logits.stride + ids, mask=inside, other=0.0).to(
+                    tl.float32
+                )
                 found = x == float("inf")
                 if SPARSE:
-                    found = found & bit_of(words + row * n_words, ids, inside)
+                    found = found & bit_of(words, ids, inside)
                 sums = tl.where(groups == group, tl.sum(found.to(tl.int64), axis=0) * each, sums)
         elif tl.max(near.to(tl.int32), axis=0) > 0:
             ids = groups[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-            x = tl.load(logits + row * stride + ids, mask=ids < n_vocab, other=float("-inf")).to(
-                tl.float32
-            )
+            x = tl.load(
+                logits.data + row * logits.stride + ids, mask=ids < n_vocab, other=float("-inf")
+            ).to(tl.float32)
             # Masked tokens and NaN weigh 0 without being canonical.
             w = logit_weight(x, top, c)
             if SPARSE:
-                w = tl.where(bit_of(words + row * n_words, ids, ids < n_vocab), w, 0)
+                w = tl.where(bit_of(words, ids, ids < n_vocab), w, 0)
             sums = tl.sum(w, axis=1)
-        tl.store(masses + row * n_groups + groups, sums, mask=groups < n_groups)
+        tl.store(work.masses + row * n_groups + groups, sums, mask=groups < n_groups)
 
 
 @triton.jit
@@ -278,7 +296,7 @@ def first_keys(
     least = tl.full([], float("-inf"), tl.float32)
     if n <= n_tiles:
         least = kth_delegate(delegates, t, n_tiles, n)
-    n_selected = choose_tiles(delegates, t, n_tiles, least, tl.minimum(n, n_tiles), source[2])
+    n_selected = choose_tiles(delegates, t, n_tiles, least, tl.minimum(n, n_tiles), source.tiles)
     floor = ordered(least).to(tl.int64) << 32
     count = gather(source, n_selected, n_vocab, infinite, floor, buffer, CAP, SPARSE, H)
     tl.atomic_add(paths + AT_TILES, n_selected)
@@ -304,10 +322,8 @@ def first_keys(
 
 @triton.jit
 def choose(
-    logits, stride, maxima, words, ids, values, flags, tops, masses, starts, sizes, scales, wants, places,
-    positions, history, generated, lengths, max_tokens, tiles, buffers, firsts, tokens, paths, listed, n_vocab,
-    n_tiles, n_words, n_groups, KINDS: tl.constexpr, SPARSE: tl.constexpr, H: tl.constexpr,
-    BIASES: tl.constexpr, SIZE: tl.constexpr, CAP: tl.constexpr, BLOCK_T: tl.constexpr,
+    logits, wanted, work, places, history, tokens, sizes, KINDS: tl.constexpr, SPARSE: tl.constexpr,
+    H: tl.constexpr, BIASES: tl.constexpr, SIZE: tl.constexpr, CAP: tl.constexpr, BLOCK_T: tl.constexpr,
     BLOCK_G: tl.constexpr, REPORT: tl.constexpr,
 ):  # fmt: skip
     """One row: its first candidates, and what its samplers make of them.
@@ -315,59 +331,57 @@ def choose(
     REPORT: ``listed`` gets the keys that are left and their weights, in SIZE columns each.
     """
     row = tl.program_id(0).to(tl.int64)
-    want = tl.load(wants + row)
-    n = tl.load(sizes + row)
-    delegates, top, infinite, dead = row_state(maxima, tops, flags, row, n_tiles, SPARSE, BLOCK_T)
-    ids += row * H
-    values += row * H
-    buffers += row * CAP
+    n_vocab, n_tiles, n_groups = sizes.n_vocab, sizes.n_tiles, sizes.n_groups
+    want = tl.load(wanted.path + row)
+    n = tl.load(wanted.size + row)
+    delegates, top, infinite, dead = row_state(work, row, n_tiles, SPARSE, BLOCK_T)
     if (top == float("-inf")) | (want == AT_TORCH):
         tl.store(tokens + row, -1)
-        tl.atomic_add(paths + tl.where(want == AT_TORCH, AT_TORCH, AT_REFUSED), 1)
+        tl.atomic_add(work.paths + tl.where(want == AT_TORCH, AT_TORCH, AT_REFUSED), 1)
         if REPORT:
             column = row * 2 * SIZE + tl.arange(0, SIZE)
-            tl.store(listed + column, tl.full([SIZE], NOTHING, tl.int64))
-            tl.store(listed + column + SIZE, tl.zeros([SIZE], tl.int64))
+            tl.store(work.listed + column, tl.full([SIZE], NOTHING, tl.int64))
+            tl.store(work.listed + column + SIZE, tl.zeros([SIZE], tl.int64))
     else:
-        source = (logits + row * stride, words + row * n_words, tiles + row * n_tiles, ids, values)
+        source = source_of(logits, work, row, sizes, H)
         shown = tl.where(dead, 0, n_vocab)
         keys, count = first_keys(
-            source, delegates, n, n_tiles, shown, infinite, top, buffers, paths, SPARSE, H, SIZE, CAP,
-            BLOCK_T,
+            source, delegates, n, n_tiles, shown, infinite, top, work.buffers + row * CAP, work.paths,
+            SPARSE, H, SIZE, CAP, BLOCK_T,
         )  # fmt: skip
         at = tl.arange(0, SIZE)
-        tl.store(firsts + row, tl.max(keys, axis=0))
+        tl.store(work.firsts + row, tl.max(keys, axis=0))
         alive = (at < n) & (keys > NOTHING)
         outside = (count >= n) & (n < n_vocab)
-        c = tl.load(scales + row)
+        c = tl.load(wanted.scale + row)
         total = tl.zeros([], tl.int64)
         if c > 0:
             g = tl.arange(0, BLOCK_G)
-            each = tl.load(masses + row * n_groups + g, mask=g < n_groups, other=0)
+            each = tl.load(work.masses + row * n_groups + g, mask=g < n_groups, other=0)
             total = tl.sum(each, axis=0)
             if SPARSE:
-                total += table_mass(ids, values, top, c, H)
-        start = tl.load(starts + row)
-        position = tl.load(positions + row)
-        length = tl.load(lengths + row)
+                total += table_mass(source, top, c, H)
+        start = tl.load(wanted.start + row)
+        position = tl.load(history.position + row)
+        length = tl.load(history.length + row)
         temperature = tl.full([], 1, tl.float64)
         full = tl.zeros([], tl.int64)
         token = tl.full([], -1, tl.int64)
         enough = n > 0
         for i in tl.static_range(len(KINDS)):
             place = places[i]
-            active = tl.load(place[0] + row) != 0
+            active = tl.load(place.active + row) != 0
             if KINDS[i] == TEMPERATURE:
-                factor = tl.load(place[1] + row)
-                if tl.load(place[4] + row) != 0:
+                factor = tl.load(place.low + row)
+                if tl.load(place.dynamic + row) != 0:
                     factor = dynamic_temperature(
-                        keys, alive, temperature, factor, tl.load(place[2] + row),
-                        tl.load(place[3] + row),
+                        keys, alive, temperature, factor, tl.load(place.high + row),
+                        tl.load(place.exponent + row),
                     )  # fmt: skip
                 outside = outside & (temperature * factor > 1e-5)  # cold: the first is enough
                 alive, temperature, full = heat(keys, alive, temperature, full, factor)
             elif KINDS[i] == TOP_K:
-                k = tl.load(place[1] + row)
+                k = tl.load(place.k + row)
                 cut = alive & (rank_below(alive, k))
                 alive = tl.where(active, cut, alive)
                 enough = enough & ((active == 0) | (outside == 0) | (k <= n))
@@ -399,40 +413,39 @@ def choose(
                     keys, alive = late_bias(place, row, keys, alive, temperature, BIASES, SIZE)
                     temperature, full = temperature * 0.0 + 1.0, full * 0
             elif KINDS[i] == PENALTIES:
-                if active & (i >= start) & (tl.minimum(tl.load(place[1] + row), length) > 0):
+                if active & (i >= start) & (tl.minimum(tl.load(place.window + row), length) > 0):
                     keys, alive = late_penalties(
-                        place, row, keys, alive, temperature, history, generated, length,
-                        max_tokens, SIZE,
+                        place, row, keys, alive, temperature, history, length, sizes.max_tokens, SIZE,
                     )  # fmt: skip
                     temperature, full = temperature * 0.0 + 1.0, full * 0
             elif KINDS[i] == TOKEN_MASK:
                 if active & (i >= start):
-                    alive = token_mask(place, row, keys, alive, n_words)
+                    alive = token_mask(place, row, keys, alive, sizes.n_words)
             elif KINDS[i] == GREEDY:
                 token = tl.where(active, first_id(keys, alive), token)
             elif KINDS[i] == DIST:
                 if active:
                     w = weights_of(keys, alive, temperature)
-                    token = draw(keys, w, uniform(place[1], place[2], row, position))
+                    token = draw(keys, w, uniform(place, row, position))
                     enough = enough & (outside == 0)
             elif KINDS[i] == GUMBEL:
                 if active:
                     w = weights_of(keys, alive, temperature)
                     token = race(
-                        keys, w, tl.load(place[1] + row), position, tl.load(place[2] + row)
+                        keys, w, tl.load(place.seed + row), position, tl.load(place.stream + row)
                     )
             elif KINDS[i] == MIROSTAT_V2:
                 if active:
                     alive, token = mirostat_v2(
-                        place, row, keys, alive, temperature, position, max_tokens + 1
+                        place, row, keys, alive, temperature, position, sizes.max_tokens + 1
                     )
         token = tl.where(size_of(alive) > 0, token, -1)
         tl.store(tokens + row, tl.where(enough, token, UNDECIDED))
-        tl.atomic_add(paths + tl.where(enough, want, AT_WHOLE), 1)
+        tl.atomic_add(work.paths + tl.where(enough, want, AT_WHOLE), 1)
         if REPORT:
-            tl.store(listed + row * 2 * SIZE + at, tl.where(alive, keys, NOTHING))
+            tl.store(work.listed + row * 2 * SIZE + at, tl.where(alive, keys, NOTHING))
             w = weights_of(keys, alive, temperature)
-            tl.store(listed + row * 2 * SIZE + SIZE + at, w)
+            tl.store(work.listed + row * 2 * SIZE + SIZE + at, w)
 
 
 @triton.jit
@@ -444,35 +457,30 @@ def rank_below(alive, k):
 
 @triton.jit
 def whole(
-    logits, stride, maxima, words, ids, values, flags, tops, masses, scales, places, positions, tiles,
-    buffers, firsts, tokens, n_vocab, n_tiles, n_words, n_groups, KINDS: tl.constexpr,
-    SPARSE: tl.constexpr, H: tl.constexpr, CAP: tl.constexpr, BLOCK_T: tl.constexpr,
-    BLOCK_G: tl.constexpr,
+    logits, wanted, work, places, history, tokens, sizes, KINDS: tl.constexpr, SPARSE: tl.constexpr,
+    H: tl.constexpr, CAP: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_G: tl.constexpr,
 ):  # fmt: skip
     """One row that its list could not decide: samplers that keep a beginning of the order, and a draw."""
     row = tl.program_id(0).to(tl.int64)
     if tl.load(tokens + row) == UNDECIDED:
-        delegates, top, infinite, dead = row_state(
-            maxima, tops, flags, row, n_tiles, SPARSE, BLOCK_T
-        )
+        n_vocab, n_tiles, n_groups = sizes.n_vocab, sizes.n_tiles, sizes.n_groups
+        delegates, top, infinite, dead = row_state(work, row, n_tiles, SPARSE, BLOCK_T)
         t = tl.arange(0, BLOCK_T)
-        ids += row * H
-        values += row * H
-        masses += row * n_groups
-        buffers += row * CAP
-        source = (logits + row * stride, words + row * n_words, tiles + row * n_tiles, ids, values)
+        source = source_of(logits, work, row, sizes, H)
         shown = tl.where(dead, 0, n_vocab)
-        n_selected = choose_tiles(delegates, t, n_tiles, float("-inf"), n_tiles, source[2])  # all
-        first = tl.load(firsts + row)
+        n_selected = choose_tiles(
+            delegates, t, n_tiles, float("-inf"), n_tiles, source.tiles
+        )  # all
+        first = tl.load(work.firsts + row)
         last = tl.full([], NOTHING, tl.int64)  # what stands before or at it is left
         temperature = tl.full([], 1, tl.float64)
         full = tl.zeros([], tl.int64)
         token = tl.full([], -1, tl.int64)
         for i in tl.static_range(len(KINDS)):
             place = places[i]
-            active = tl.load(place[0] + row) != 0
+            active = tl.load(place.active + row) != 0
             if KINDS[i] == TEMPERATURE:
-                factor = tl.load(place[1] + row)
+                factor = tl.load(place.low + row)
                 product = temperature * factor
                 cold = product <= 1e-5
                 last = tl.where(cold, tl.maximum(last, first), last)
@@ -487,7 +495,7 @@ def whole(
             elif KINDS[i] == TOP_K:
                 if active:
                     key = last_key(
-                        source, n_selected, shown, infinite, top, 1.0, tl.load(place[1] + row),
+                        source, n_selected, shown, infinite, top, 1.0, tl.load(place.k + row),
                         False, SPARSE, H,
                     )  # fmt: skip
                     last = tl.maximum(last, key)
@@ -497,13 +505,13 @@ def whole(
                     mass, _ = prefix_of(
                         source, n_selected, shown, infinite, top, c, last, SPARSE, H
                     )
-                    mass = tl.where(tl.load(place[4] + row) != 0, full, mass)
-                    wanted = ceil_fraction(tl.load(place[1] + row), tl.load(place[2] + row), mass)
+                    mass = tl.where(tl.load(place.full + row) != 0, full, mass)
+                    goal = ceil_fraction(tl.load(place.m + row), tl.load(place.s + row), mass)
                     key = last_key(
-                        source, n_selected, shown, infinite, top, c, wanted, True, SPARSE, H
+                        source, n_selected, shown, infinite, top, c, goal, True, SPARSE, H
                     )
                     key = tl.minimum(key, first)
-                    least = tl.load(place[3] + row)
+                    least = tl.load(place.min_keep + row)
                     if least > 1:
                         other = last_key(
                             source, n_selected, shown, infinite, top, 1.0, least, False, SPARSE, H
@@ -512,9 +520,9 @@ def whole(
                     last = tl.maximum(last, key)
             elif KINDS[i] == MIN_P:
                 if active:
-                    bound = (temperature * tl.load(place[1] + row)).to(tl.float32)
+                    bound = (temperature * tl.load(place.log + row)).to(tl.float32)
                     key = tl.maximum(last, least_kept(top, bound, True) << 32)
-                    least = tl.load(place[2] + row)
+                    least = tl.load(place.min_keep + row)
                     if least > 1:
                         _, count = prefix_of(
                             source, n_selected, shown, infinite, top, 1.0, key, SPARSE, H
@@ -529,12 +537,12 @@ def whole(
                 token = tl.where(active, key_id(first), token)
             elif KINDS[i] == DIST:
                 if active:
-                    u = uniform(place[1], place[2], row, tl.load(positions + row))
+                    u = uniform(place, row, tl.load(history.position + row))
                     c = scale_of(temperature)
-                    ready = (last == NOTHING) & (c == tl.load(scales + row))
+                    ready = (last == NOTHING) & (c == tl.load(wanted.scale + row))
                     token = draw_whole(
                         source, n_selected, shown, n_groups, infinite, top, c, last, u, ready,
-                        masses, buffers, SPARSE, H, BLOCK_G,
+                        work.masses + row * n_groups, work.buffers + row * CAP, SPARSE, H, BLOCK_G,
                     )  # fmt: skip
         tl.store(tokens + row, token)
 
@@ -573,10 +581,10 @@ def draw_whole(
             tl.store(own + token % WIDTH, w, mask=keep & (token // WIDTH == group))
         tl.debug_barrier()
     token = group * WIDTH + j
-    x = tl.load(source[0] + token, mask=token < n_vocab, other=float("-inf")).to(tl.float32)
+    x = tl.load(source.logits + token, mask=token < n_vocab, other=float("-inf")).to(tl.float32)
     z = canonical(x, infinite, True)
     if SPARSE:
-        z = tl.where(bit_of(source[1], token, token < n_vocab), z, float("-inf"))
+        z = tl.where(bit_of(source.words, token, token < n_vocab), z, float("-inf"))
     keep = (z > float("-inf")) & (order_key(z, token) >= last)
     w = tl.where(keep, logit_weight(z, top, c), 0) + tl.load(own + j)
     passed = tl.where(tl.cumsum(w, axis=0) > rest, token.to(tl.int64), BEYOND)
@@ -587,27 +595,28 @@ def draw_whole(
 def table_block(source, first, top, c, last, H: tl.constexpr):
     """Tokens, weights, and which are left, of WIDTH slots of the table."""
     at = first + tl.arange(0, WIDTH)
-    token = tl.load(source[3] + at, mask=at < H, other=0)
-    z = tl.load(source[4] + at, mask=at < H, other=float("-inf"))
+    token = tl.load(source.table_ids + at, mask=at < H, other=0)
+    z = tl.load(source.table_logits + at, mask=at < H, other=float("-inf"))
     keep = (z > float("-inf")) & (order_key(z, token) >= last)
     return token, logit_weight(z, top, c), keep
 
 
 @triton.jit
-def accept(tokens, history, generated, lengths, positions, places, max_tokens, KINDS: tl.constexpr):
+def accept(tokens, history, places, sizes, KINDS: tl.constexpr):
     """Appends each row's token, if it has one."""
     row = tl.program_id(0).to(tl.int64)
     token = tl.load(tokens + row)
-    length, position = tl.load(lengths + row), tl.load(positions + row)
+    length, position = tl.load(history.length + row), tl.load(history.position + row)
+    max_tokens = sizes.max_tokens
     if token >= 0:
         at = row * max_tokens + length
-        tl.store(history + at, token.to(tl.int32))
-        tl.store(generated + at, token >= 0)
-        tl.store(lengths + row, length + 1)
-        tl.store(positions + row, position + 1)
+        tl.store(history.tokens + at, token.to(tl.int32))
+        tl.store(history.generated + at, token >= 0)
+        tl.store(history.length + row, length + 1)
+        tl.store(history.position + row, position + 1)
         for i in tl.static_range(len(KINDS)):
             place = places[i]
             if KINDS[i] == MIROSTAT_V2:
-                if tl.load(place[0] + row) != 0:
-                    mu = tl.load(place[6] + row)
-                    tl.store(place[5] + row * (max_tokens + 1) + position + 1, mu)
+                if tl.load(place.active + row) != 0:
+                    mu = tl.load(place.next + row)
+                    tl.store(place.mu + row * (max_tokens + 1) + position + 1, mu)

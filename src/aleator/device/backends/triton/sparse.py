@@ -48,21 +48,22 @@ def take_out(words, tokens, new):
 @triton.jit
 def acts(place, i: tl.constexpr, row, start):
     """Whether place ``i`` of the chain is active in a row and comes before all that truncates."""
-    return (tl.load(place[0] + row) != 0) & (i < start)
+    return (tl.load(place.active + row) != 0) & (i < start)
 
 
 @triton.jit
 def mark(
-    places, starts, history, generated, lengths, max_tokens, allowed, words, ids, data, flags,
-    n_vocab, n_words, max_batch, WRITERS: tl.constexpr, ALLOWED: tl.constexpr, BIASES: tl.constexpr,
-    H: tl.constexpr,
+    places, wanted, history, allowed, work, sizes, WRITERS: tl.constexpr, ALLOWED: tl.constexpr,
+    BIASES: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
     """One row: its table without values, and the bits of all other tokens that may be chosen."""
     row = tl.program_id(0).to(tl.int64)
-    start = tl.load(starts + row)
-    tl.store(flags + row, 0)
-    ids += row * H
-    words += row * n_words
+    n_vocab, n_words, max_batch = sizes.n_vocab, sizes.n_words, sizes.max_batch
+    data = work.table_data
+    start = tl.load(wanted.start + row)
+    tl.store(work.flags + row, 0)
+    ids = work.table_ids + row * H
+    words = work.words + row * n_words
     for first in range(0, H, CHUNK):
         at = first + tl.arange(0, CHUNK)
         tl.store(ids + at, -1, mask=at < H)
@@ -77,7 +78,7 @@ def mark(
             bits = tl.load(allowed + row * n_words + at, mask=at < n_words, other=0)
         for i in tl.static_range(len(WRITERS)):
             if WRITERS[i] == MASK:
-                own = tl.load(places[i][1] + row * n_words + at, mask=at < n_words, other=0)
+                own = tl.load(places[i].words + row * n_words + at, mask=at < n_words, other=0)
                 bits = tl.where(acts(places[i], i, row, start), bits & own, bits)
         tl.store(words + at, bits, mask=at < n_words)
     tl.debug_barrier()
@@ -87,60 +88,60 @@ def mark(
             if acts(places[i], i, row, start):
                 for first in range(0, BIASES, CHUNK):
                     at = row * BIASES + first + tl.arange(0, CHUNK)
-                    tokens = tl.load(places[i][1] + at).to(tl.int32)
+                    tokens = tl.load(places[i].tokens + at).to(tl.int32)
                     valid = tokens < n_vocab
                     slot, new = insert(ids, tokens, valid, H)
                     take_out(words, tokens, new)
-                    bias = tl.load(places[i][2] + at).to(tl.int32, bitcast=True)
+                    bias = tl.load(places[i].biases + at).to(tl.int32, bitcast=True)
                     tl.store(own + slot * 2, bias, mask=valid)
                     tl.store(own + slot * 2 + 1, 1, mask=valid)
         if WRITERS[i] == PENALTIES:
             if acts(places[i], i, row, start):
-                length = tl.load(lengths + row)
-                window = tl.minimum(tl.load(places[i][1] + row), length).to(tl.int32)
+                length = tl.load(history.length + row)
+                window = tl.minimum(tl.load(places[i].window + row), length).to(tl.int32)
                 for first in range(0, window, CHUNK):
                     at = first + tl.arange(0, CHUNK)
                     valid = at < window
-                    at = row * max_tokens + length - window + at
-                    tokens = tl.load(history + at, mask=valid, other=0)
+                    at = row * sizes.max_tokens + length - window + at
+                    tokens = tl.load(history.tokens + at, mask=valid, other=0)
                     slot, new = insert(ids, tokens, valid, H)
                     take_out(words, tokens, new)
-                    drawn = tl.load(generated + at, mask=valid, other=0).to(tl.int32)
+                    drawn = tl.load(history.generated + at, mask=valid, other=0).to(tl.int32)
                     tl.atomic_add(own + slot * 2, 1, mask=valid)
                     tl.atomic_add(own + slot * 2 + 1, drawn, mask=valid)
 
 
 @triton.jit
 def masked_maxima(
-    logits, stride, maxima, words, allowed, flags, n_vocab, n_tiles, n_words, ALLOWED: tl.constexpr,
-    MASKS: tl.constexpr, TILES: tl.constexpr,
+    logits, allowed, work, sizes, ALLOWED: tl.constexpr, MASKS: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """Delegates of the tokens whose bits are set; notes a +inf among those that a mask took away."""
     row = tl.program_id(0).to(tl.int64)
+    n_vocab, n_tiles, n_words = sizes.n_vocab, sizes.n_tiles, sizes.n_words
     tiles = tl.program_id(1) * TILES + tl.arange(0, TILES)
     at = tiles[:, None] * 4 + tl.arange(0, 4)[None, :]
-    bits = tl.load(words + row * n_words + at, mask=at < n_words, other=0)
+    bits = tl.load(work.words + row * n_words + at, mask=at < n_words, other=0)
     bit = tl.arange(0, 32)[None, None, :]
     ids = at[:, :, None] * 32 + bit
-    x = tl.load(logits + row * stride + ids, mask=ids < n_vocab, other=float("-inf"))
+    x = tl.load(logits.data + row * logits.stride + ids, mask=ids < n_vocab, other=float("-inf"))
     low = tl.full([], float("-inf"), x.dtype)
     own = tl.where(((bits[:, :, None] >> bit) & 1) != 0, x, low)
     best = tl.max(tl.max(own, axis=2), axis=1).to(tl.float32)
     best = tl.where(best == best, best, float("-inf")) + 0.0
-    tl.store(maxima + row * n_tiles + tiles, best, mask=tiles < n_tiles)
+    tl.store(work.maxima + row * n_tiles + tiles, best, mask=tiles < n_tiles)
     if MASKS:  # a +inf counts even if the chain's own mask removes it
         most = tl.max(tl.max(tl.max(x, axis=2), axis=1), axis=0)
         if most == float("inf"):  # rare, so word by word
             for i in range(tl.program_id(1) * TILES * 4, (tl.program_id(1) + 1) * TILES * 4):
                 j = tl.arange(0, 32)
                 inside = i * 32 + j < n_vocab
-                y = tl.load(logits + row * stride + i * 32 + j, mask=inside, other=0.0)
+                y = tl.load(logits.data + row * logits.stride + i * 32 + j, mask=inside, other=0.0)
                 found = y == float("inf")
                 if ALLOWED:
                     entry = tl.load(allowed + row * n_words + i, mask=i < n_words, other=0)
                     found = found & (((entry >> j) & 1) != 0)
                 if tl.max(found.to(tl.int32), axis=0) > 0:
-                    tl.atomic_or(flags + row, INFINITE)
+                    tl.atomic_or(work.flags + row, INFINITE)
 
 
 @triton.jit
@@ -152,13 +153,13 @@ def add_bias(z, bias):
 @triton.jit
 def penalise(z, every, drawn, place, row):
     """Penalties from counts of all and of the generated occurrences, before the canonical form."""
-    repetition = tl.load(place[2] + row)
-    repeated = tl.where(tl.load(place[5] + row) != 0, every, drawn) > 0
-    counted = tl.where(tl.load(place[6] + row) != 0, every, drawn)
+    repetition = tl.load(place.repetition + row)
+    repeated = tl.where(tl.load(place.repeat_all + row) != 0, every, drawn) > 0
+    counted = tl.where(tl.load(place.count_all + row) != 0, every, drawn)
     scaled = tl.where(z > 0, tl.div_rn(z, tl.zeros_like(z) + repetition), z * repetition)
     z = tl.where(repeated, scaled, z)
-    penalty = counted.to(tl.float32) * tl.load(place[3] + row)
-    penalty = penalty + tl.load(place[4] + row)
+    penalty = counted.to(tl.float32) * tl.load(place.frequency + row)
+    penalty = penalty + tl.load(place.presence + row)
     return tl.where(counted > 0, z - penalty, z)
 
 
@@ -171,22 +172,24 @@ def bit_of(words, tokens, valid):
 
 @triton.jit
 def settle(
-    logits, stride, places, starts, maxima, allowed, ids, data, values, flags, tops, n_vocab, n_tiles,
-    n_words, max_batch, WRITERS: tl.constexpr, ALLOWED: tl.constexpr, H: tl.constexpr,
-    BLOCK_T: tl.constexpr,
+    logits, places, wanted, allowed, work, sizes, WRITERS: tl.constexpr, ALLOWED: tl.constexpr,
+    H: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
     """One row: values of the table, the row's flags and its largest logit."""
     row = tl.program_id(0).to(tl.int64)
-    start = tl.load(starts + row)
-    ids += row * H
-    values += row * H
+    n_tiles, n_words, max_batch = sizes.n_tiles, sizes.n_words, sizes.max_batch
+    data = work.table_data
+    start = tl.load(wanted.start + row)
+    ids = work.table_ids + row * H
+    values = work.table_logits + row * H
     t = tl.arange(0, BLOCK_T)
-    top = tl.max(tl.load(maxima + row * n_tiles + t, mask=t < n_tiles, other=float("-inf")), axis=0)
-    infinite = (top == float("inf")) | ((tl.load(flags + row) & INFINITE) != 0)
+    delegates = tl.load(work.maxima + row * n_tiles + t, mask=t < n_tiles, other=float("-inf"))
+    top = tl.max(delegates, axis=0)
+    infinite = (top == float("inf")) | ((tl.load(work.flags + row) & INFINITE) != 0)
     for first in range(0, H, CHUNK):
         at = first + tl.arange(0, CHUNK)
         token = tl.load(ids + at, mask=at < H, other=-1)
-        x = tl.load(logits + row * stride + token, mask=token >= 0, other=float("-inf"))
+        x = tl.load(logits.data + row * logits.stride + token, mask=token >= 0, other=float("-inf"))
         x = x.to(tl.float32)
         if ALLOWED:
             x = tl.where(bit_of(allowed + row * n_words, token, token >= 0), x, float("-inf"))
@@ -209,7 +212,7 @@ def settle(
                     token = tl.load(ids + at, mask=at < H, other=-1)
                     z = tl.load(values + at, mask=at < H, other=float("-inf"))
                     if WRITERS[i] == MASK:
-                        kept = bit_of(places[i][1] + row * n_words, token, token >= 0)
+                        kept = bit_of(places[i].words + row * n_words, token, token >= 0)
                         written = tl.where(kept, z, float("-inf"))
                     else:
                         a = tl.load(own + at * 2, mask=at < H, other=0)
@@ -238,5 +241,5 @@ def settle(
         best = tl.maximum(best, tl.max(z, axis=0))
     clean = tl.where(infinite, 0.0, top)
     best = tl.where(dead, best, tl.maximum(best, clean))
-    tl.store(tops + row, best)
-    tl.store(flags + row, tl.where(infinite, INFINITE, 0) | tl.where(dead, DEAD, 0))
+    tl.store(work.tops + row, best)
+    tl.store(work.flags + row, tl.where(infinite, INFINITE, 0) | tl.where(dead, DEAD, 0))

@@ -20,14 +20,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TensorType:
-    """A storage type: ``block`` numbers take ``size`` bytes.
+    """A storage type.
 
-    ``exponents`` are the offsets in a block of its floating-point words, ``width`` bytes each with
-    the exponent bits ``mask``: the numbers are finite if and only if these words are.
+    Attributes:
+        name: ggml's.
+        id: number of the ggml type.
+        block: numbers that are stored together.
+        size: bytes that they take.
+        exponents: offsets in a block of its floating-point words: the numbers are finite if and only if these
+            words are.
+        width: bytes of such a word.
+        mask: its exponent bits.
     """
 
     name: str
-    id: int  # ggml_type
+    id: int
     block: int
     size: int
     exponents: tuple[int, ...] = (0,)
@@ -61,13 +68,24 @@ _DEQUANTISED_AT_ONCE = 1 << 22  # numbers; bounds the memory on top of the resul
 class StoredTensor:
     """A tensor as its file stores it.
 
-    ``shape`` is in PyTorch's order, rows first; ``data`` is a read-only memory map, uint8
-    ``[number of bytes]``, rows one after the other.
+    Attributes:
+        type: name of its storage type.
+        shape: in PyTorch's order, rows first.
+        data: uint8 ``[number of bytes]``, rows one after the other; read-only, mostly a memory map.
     """
 
     type: str
     shape: tuple[int, ...]
     data: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, values: torch.Tensor) -> StoredTensor:
+        """A float32 tensor on the CPU as if a file stored it."""
+        import torch
+
+        data = values.contiguous().view(-1).view(torch.uint8).numpy()
+        data.flags.writeable = False
+        return cls("F32", tuple(values.shape), data)
 
     @property
     def n_elements(self) -> int:
@@ -88,7 +106,7 @@ class StoredTensor:
         return min(blocks) * kind.block if blocks else None
 
     def to_torch(self, dtype: torch.dtype) -> torch.Tensor:
-        """A new tensor ``[shape]`` of ``dtype``, on the CPU."""
+        """A new tensor of this shape on the CPU, its numbers as ``dtype``."""
         import torch
 
         if self.type in ("F32", "F16", "BF16"):

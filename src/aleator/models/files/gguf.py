@@ -7,9 +7,7 @@ list of tensors; values are decoded when asked for, tensor data never.
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator import _native
-from aleator.core.errors import FileFormatError, ModelNotFound
-from aleator.models.fields import Fields
-from aleator.models.tensor_types import BY_ID, StoredTensor, unsupported_type
+from aleator.core.errors import FileFormatError
+from aleator.models.files.fields import Fields
+from aleator.models.files.mapping import map_file
+from aleator.models.files.tensor_types import BY_ID, StoredTensor, unsupported_type
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 # Value types of fixed size: number -> struct code.
@@ -51,11 +50,18 @@ _FOREIGN = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An entry of the file's list of tensors; ``offset`` counts from the start of the file."""
+    """An entry of the file's list of tensors.
+
+    Attributes:
+        name: unique in the file.
+        type_id: number of its ggml type.
+        shape: in PyTorch's order, the reverse of the file's.
+        offset: of its data, from the start of the file.
+    """
 
     name: str
-    type_id: int  # ggml_type
-    shape: tuple[int, ...]  # PyTorch's order: the reverse of the file's
+    type_id: int
+    shape: tuple[int, ...]
     offset: int
 
 
@@ -67,31 +73,6 @@ class _Entry:
     count: int
     offset: int
     is_array: bool
-
-
-def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
-    """The bytes of a regular file: a read-only memory map, uint8 ``[size]``."""
-    try:
-        # O_NONBLOCK: opening a pipe must not wait for its other end.
-        descriptor = os.open(
-            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        )
-    except FileNotFoundError:
-        raise ModelNotFound(path) from None
-    except (OSError, ValueError) as error:
-        raise FileFormatError(path, f"cannot be read: {error}") from None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise FileFormatError(path, "is not a regular file")
-        if status.st_size == 0:
-            raise FileFormatError(path, "the file is empty", offset=0)
-        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise FileFormatError(path, f"cannot be read: {error.strerror}") from None
-    finally:
-        os.close(descriptor)
-    return np.frombuffer(mapped, np.uint8)
 
 
 class _Cursor:
@@ -180,13 +161,26 @@ class _Metadata(Mapping[str, Any]):
 class GGUFFile:
     """An open GGUF file, which must not change while it is open.
 
-    ``metadata`` is a lazy mapping of its keys to Python values; ``fields`` (of which ``require``
-    and ``get`` are short forms) gives the same with checks of presence, type and range;
-    ``tensors`` lists name -> :class:`TensorInfo`.
+    Attributes:
+        path: the file.
+        data: its bytes, uint8 ``[size]``, mapped.
+        version: 2 or 3.
+        metadata: keys to Python values, decoded when they are asked for.
+        fields: the same mapping with checks of presence, type and range; ``require`` and ``get`` are its own.
+        alignment: of tensor data, in bytes.
+        tensors: their entries, by name.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open ``path``; raises ModelNotFound, or FileFormatError for an unsound GGUF file."""
+        """Open a file.
+
+        Args:
+            path: the file.
+
+        Raises:
+            ModelNotFound: it is not there.
+            FileFormatError: it is not a sound GGUF file; names field and offset.
+        """
         self.path = Path(path)
         self.data = map_file(path)
         cursor = _Cursor(self.path, self.data)
@@ -217,8 +211,9 @@ class GGUFFile:
     def stored(self, name: str) -> StoredTensor:
         """The tensor ``name`` as the file stores it.
 
-        Raises FileFormatError if there is none of that name, and UnsupportedModel if its type is
-        not one of :data:`TENSOR_TYPES`.
+        Raises:
+            FileFormatError: there is none of that name.
+            UnsupportedModel: its type is not one of :data:`TENSOR_TYPES`.
         """
         if name not in self.tensors:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)

@@ -1,0 +1,37 @@
+// Contract: src/aleator/samplers/eta_cutoff.py
+#include <algorithm>
+#include <cmath>
+
+#include "bind.hpp"
+#include "rng/fixed.hpp"
+#include "samplers/probable.hpp"
+#include "samplers/sampler.hpp"
+
+namespace aleator {
+
+class EtaCutoff : public Cloned<EtaCutoff> {
+ public:
+  EtaCutoff(float eta, int64_t min_keep)
+      : most_(static_cast<double>(eta)), root_(std::sqrt(most_)), min_keep_(min_keep) {}
+
+  void apply(Candidates& c, const Step&) override {
+    if (most_ == 0) return;
+    const int32_t mean = c.mean_depth();  // in one pass with the mass
+    const int64_t entropy =
+        std::max<int64_t>(0, ((log2_q32(c.mass()) - (int64_t{40} << 32)) >> 16) + mean);
+    const double eta = root_ * exp2_double(-static_cast<double>(entropy) / 65536);
+    const Fraction32 least(static_cast<float>(std::min(most_, eta)));
+    keep_probable(c, least.ceil_of(c.mass()), min_keep_);
+  }
+
+ private:
+  double most_, root_;
+  int64_t min_keep_;
+};
+
+ALEATOR_BIND(sampler_eta_cutoff) {
+  nb::class_<EtaCutoff, Sampler>(m, "EtaCutoff")
+      .def(nb::init<float, int64_t>(), nb::arg("eta_cutoff"), nb::arg("min_keep"));
+}
+
+}  // namespace aleator

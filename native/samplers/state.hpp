@@ -1,0 +1,97 @@
+// A chain's state as bytes, little endian: what its samplers write, and read back with a look at
+// every length and value, since the bytes may come from anywhere.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "errors.hpp"
+
+namespace aleator {
+
+static_assert(std::endian::native == std::endian::little, "states are written as memory has them");
+
+class StateWriter {
+ public:
+  // Without users, what a sampler written in Python remembers is left out.
+  explicit StateWriter(bool users) : users(users) {}
+
+  template <typename T>
+  void put(T value) {
+    static_assert(std::is_arithmetic_v<T>);
+    put_bytes({reinterpret_cast<const char*>(&value), sizeof value});
+  }
+  template <typename T>
+  void put_all(const std::vector<T>& values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    put_bytes({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
+  }
+  void put_bytes(std::string_view data) { bytes_.append(data); }
+  // What `write` puts, preceded by its length.
+  template <typename Write>
+  void section(Write write) {
+    const size_t at = bytes_.size();
+    put<uint64_t>(0);
+    write(*this);
+    const uint64_t length = bytes_.size() - at - sizeof(uint64_t);
+    std::memcpy(bytes_.data() + at, &length, sizeof length);
+  }
+  const std::string& bytes() const { return bytes_; }
+
+  const bool users;
+
+ private:
+  std::string bytes_;
+};
+
+class StateReader {
+ public:
+  explicit StateReader(std::string_view bytes) : left_(bytes) {}
+
+  template <typename T>
+  T get() {
+    static_assert(std::is_arithmetic_v<T>);
+    T value;
+    std::memcpy(&value, take(sizeof value).data(), sizeof value);
+    return value;
+  }
+  template <typename T>
+  std::vector<T> get_all(uint64_t n) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    if (n > left_.size() / sizeof(T)) cut_short();
+    std::vector<T> values(n);
+    const std::string_view data = take(n * sizeof(T));
+    if (n) std::memcpy(values.data(), data.data(), data.size());
+    return values;
+  }
+  StateReader section() {
+    const auto length = get<uint64_t>();
+    if (length > left_.size()) cut_short();
+    return StateReader(take(length));
+  }
+  std::string_view rest() { return take(left_.size()); }
+  void end() const {
+    if (!left_.empty()) refuse(std::to_string(left_.size()) + " bytes follow its end");
+  }
+  [[noreturn]] static void refuse(const std::string& what) {
+    throw StateError("not a sound state of a chain: " + what);
+  }
+
+ private:
+  [[noreturn]] static void cut_short() { refuse("it is cut short"); }
+  std::string_view take(size_t n) {
+    if (n > left_.size()) cut_short();
+    const std::string_view taken = left_.substr(0, n);
+    left_.remove_prefix(n);
+    return taken;
+  }
+
+  std::string_view left_;
+};
+
+}  // namespace aleator

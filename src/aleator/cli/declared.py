@@ -1,0 +1,103 @@
+"""Flags made from the declarations of options and sampling parameters, and their values."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aleator.cli.arguments import Group
+from aleator.core.errors import ParameterError
+from aleator.core.options import Option, described
+from aleator.core.parameter import Parameter
+
+
+def add_declared(
+    group: Group,
+    parameters: Iterable[Parameter],
+    defaults: Mapping[str, Any] | None = None,
+    names: bool = False,
+) -> None:
+    """Add the flags of parameters; those without flags are for Python only.
+
+    Args:
+        group: where they are shown.
+        parameters: the declarations.
+        defaults: values that hold where a parameter is not given, if they are not its own.
+        names: a parameter's own name is a flag too.
+    """
+    for each in parameters:
+        help = described(each, (defaults or {}).get(each.name, each.neutral)).replace("%", "%%")
+        own = f"--{each.name.replace('_', '-')}"
+        flags = [*each.flags, *([own] if names and own not in each.flags else [])]
+        if each.flags and each.type is bool and not (isinstance(each, Option) and each.valued):
+            group.option(*flags, dest=each.name, action="store_true", default=None, help=help)
+        elif each.flags:
+            action = "append" if each.type is tuple and each.name != "samplers" else "store"
+            group.option(*flags, dest=each.name, action=action, metavar=metavar(each), help=help)
+        if isinstance(each, Option):
+            if each.off_flags:
+                group.option(
+                    *each.off_flags,
+                    dest=each.name,
+                    action="store_false",
+                    default=None,
+                    help=each.off_help.replace("%", "%%"),
+                )
+            _refuse_former(group, each)
+
+
+def given(
+    arguments: argparse.Namespace, parameters: Iterable[Parameter], no_escape: bool = False
+) -> dict[str, Any]:
+    r"""What was given for parameters, by their names.
+
+    Args:
+        arguments: the parsed command line.
+        parameters: declarations whose flags were added.
+        no_escape: marks such as ``\n`` are taken literally.
+
+    Raises:
+        ParameterError: a value cannot be read, or is out of range; names the flag.
+    """
+    values: dict[str, Any] = {}
+    for each in parameters:
+        value = getattr(arguments, each.name, None)
+        if value is None or isinstance(value, bool):
+            if value is not None:
+                values[each.name] = value
+            continue
+        if each.escapes and not no_escape:
+            value = [unescape(word) for word in value]
+        try:
+            values[each.name] = each.parse(value)
+        except ParameterError as error:
+            if not isinstance(each, Option):
+                raise
+            raise ParameterError(each.name, f"{each.flags[0]}: {error}") from None
+    return values
+
+
+def metavar(parameter: Parameter) -> str:
+    """What stands for the value in --help."""
+    if parameter.metavar:
+        return parameter.metavar
+    if parameter.choices or parameter.type is bool:
+        return "NAME" if parameter.type is not bool else "on|off"
+    return "X" if parameter.type is float else "N"
+
+
+def unescape(text: str) -> str:
+    r"""Read ``\n``, ``\t``, ``\r`` and ``\\`` as the characters they stand for."""
+    marks = {r"\n": "\n", r"\t": "\t", r"\r": "\r", r"\\": "\\"}
+    return re.sub(r"\\[ntr\\]", lambda mark: marks[mark[0]], text)
+
+
+def _refuse_former(group: Group, each: Option) -> None:
+    for name in each.former:
+        word = name.replace("_", "-")
+        if each.flags:
+            group.refuse(f"--{word}", each.flags[-1])
+        if each.off_flags:
+            group.refuse(f"--no-{word}", each.off_flags[-1])

@@ -1,0 +1,101 @@
+"""Exact integers: what counts as one, and in which range it lies.
+
+``1.0``, ``"1"`` and ``True`` are no integers; NumPy's and torch's integers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core.errors import ParameterError
+
+
+def exact(value: object) -> int | None:
+    """Return ``value`` as an int if it is an integer of any kind, else None."""
+    if type(value) is int:
+        return value
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return value.__index__()
+    except TypeError:  # an array of several
+        return None
+
+
+def integer(name: str, value: object) -> int:
+    """Return ``value`` as an int.
+
+    Raises:
+        ParameterError: it is not an integer; names the parameter.
+
+    """
+    number = exact(value)
+    if number is None:
+        raise ParameterError(name, f"{name} must be an integer, not {value!r}")
+    return number
+
+
+def integer_in(name: str, value: object, low: int, high: int, remedy: str = "") -> int:
+    """Return ``value`` as an int in [low, high].
+
+    Args:
+        name: the parameter.
+        value: what was given for it.
+        low: the least that is allowed.
+        high: the most.
+        remedy: what else to do about a value out of range; follows a colon.
+
+    Raises:
+        ParameterError: it is not an integer, or out of range; names the parameter.
+
+    """
+    number = exact(value)
+    if number is None or not low <= number <= high:
+        hint = f": {remedy}" if remedy and number is not None else ""
+        raise ParameterError(
+            name, f"{name} must {_allowed(low, high, number is None)}, not {value!r}{hint}"
+        )
+    return number
+
+
+UNBOUNDED = 2**63 - 1
+"""An end of a range that nobody reaches."""
+
+
+def _allowed(low: int, high: int, inexact: bool) -> str:
+    """The range in words; half open where its end is a large power of two."""
+    if high >= UNBOUNDED:
+        return f"be an integer, {low} or more" if inexact else f"be {low} or more"
+    end = high + 1
+    large = end >= 2**20 and end & high == 0
+    interval = f"[{low}, 2^{end.bit_length() - 1})" if large else f"[{low}, {high}]"
+    return f"be an integer in {interval}" if inexact else f"lie in {interval}"
+
+
+def first_inexact(values: list[Any]) -> int | None:
+    """Index of the first value that is not an integer; None if all are."""
+    if set(map(type, values)) <= {int}:
+        return None
+    return next((i for i, value in enumerate(values) if exact(value) is None), None)
+
+
+def token_ids(tokens: Iterable[Any], name: str = "tokens") -> npt.NDArray[np.int32]:
+    """Token ids as int32 [n].
+
+    Raises:
+        ParameterError: not a list of integers in [0, 2^31); names the parameter.
+
+    """
+    try:
+        array = np.asarray(tokens)
+    except (ValueError, TypeError):
+        array = np.empty(())
+    if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
+        raise ParameterError(name, f"{name} must be a list of token ids, which are integers")
+    if len(array) and not (array.min() >= 0 and array.max() < 2**31):
+        raise ParameterError(name, f"{name}: token ids must lie in [0, 2^31)")
+    return array.astype(np.int32)

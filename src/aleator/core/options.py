@@ -1,0 +1,289 @@
+"""Options of models, contexts and generations: frozen dataclasses of values, each field declared once.
+
+A field says all there is to say about its option::
+
+    @dataclass(frozen=True, kw_only=True)
+    class ContextOptions(Options):
+        n_batch: int = option("tokens of one prefill call", 2048, low=1, flags=("-b", "--batch-size"))
+
+From this come the check of a value, the keyword arguments of the functions that take it (:func:`takes`),
+their types for editors and mypy (``keywords.pyi``, by tools/stubs.py), command-line flags with their help,
+the tables of docs/options.md and a JSON schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from aleator.core.errors import ParameterError
+from aleator.core.parameter import Parameter, nearest
+
+_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+
+Made = TypeVar("Made", bound="Options")
+P = ParamSpec("P")
+R = TypeVar("R")
+Taker = TypeVar("Taker", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Option(Parameter):
+    """The declaration of an option; :class:`Parameter` says what its fields mean.
+
+    Attributes:
+        shown: what stands for the default in help, where the value itself says little.
+        former: names that it had; they are refused with the present one.
+        off_flags: command-line flags that turn a switch off.
+        off_help: help of these.
+        valued: on the command line a switch is followed by on or off.
+        portable: it says something of a text, not of this process or machine, so a request that comes
+            over a network may set it.
+    """
+
+    shown: str = ""
+    former: tuple[str, ...] = ()
+    off_flags: tuple[str, ...] = ()
+    off_help: str = ""
+    valued: bool = False
+    portable: bool = True
+
+    @property
+    def default(self) -> str:
+        """The default in words."""
+        if self.shown:
+            return self.shown
+        if isinstance(self.neutral, bool):
+            return "on" if self.neutral else "off"
+        return "none" if self.neutral in (None, (), "") else str(self.neutral)
+
+    @property
+    def range(self) -> str:
+        """The choices or the range in words; bounds that nobody reaches go without saying."""
+        return in_words(self)
+
+    @property
+    def _allowed(self) -> str:
+        if not self.range:
+            return f"the default is {self.default}"
+        return f"give {self.range} (default: {self.default})"
+
+
+def in_words(parameter: Parameter) -> str:
+    """The choices or the range of a parameter; bounds that nobody reaches go without saying."""
+    if parameter.choices:
+        return " or ".join(parameter.choices)
+    low, high = (
+        None if bound is None or abs(bound) >= 1e9 else f"{bound:.10g}"
+        for bound in (parameter.low, parameter.high)
+    )
+    if low is None:
+        return "" if high is None else f"up to {high}"
+    return f"{low} or more" if high is None else f"{low} to {high}"
+
+
+def option(help: str, default: Any, **declared: Any) -> Any:
+    """Declare a field of :class:`Options`.
+
+    Args:
+        help: one sentence.
+        default: its value where none is given.
+        declared: other fields of :class:`Option`; name and type are those of the field.
+    """
+    return dataclasses.field(
+        default=default, metadata={"option": {"help": help, "neutral": default, **declared}}
+    )
+
+
+class Options:
+    """Base of options: frozen dataclasses that hold checked values and nothing else."""
+
+    def __post_init__(self) -> None:
+        """Check every value and store it as its declared type."""
+        for name, declared in declarations(type(self)).items():
+            object.__setattr__(self, name, declared.check(getattr(self, name)))
+
+    @classmethod
+    def of(cls: type[Made], given: Mapping[str, Any]) -> Made:
+        """Make the options from keyword arguments; what is not given has its default.
+
+        Raises:
+            ParameterError: an unknown or former name, a value out of range.
+        """
+        return cls(**resolved(given, declarations(cls)))
+
+    def replace(self: Made, **changes: Any) -> Made:
+        """A copy with other values; errors are those of :meth:`of`."""
+        return type(self)(**{**self.values(), **resolved(changes, declarations(type(self)))})
+
+    def values(self) -> dict[str, Any]:
+        """All values by name."""
+        return {name: getattr(self, name) for name in declarations(type(self))}
+
+
+_declarations: dict[int, Mapping[str, Option]] = {}
+
+
+def declarations(cls: type[Options]) -> Mapping[str, Option]:
+    """The declarations of a class's options by name, in order."""
+    if id(cls) not in _declarations:
+        fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
+        _declarations[id(cls)] = {
+            field.name: _declared(field) for field in fields if "option" in field.metadata
+        }
+    return _declarations[id(cls)]
+
+
+def _declared(field: dataclasses.Field[Any]) -> Option:
+    words = [word.strip() for word in str(field.type).split("|")]
+    kinds = [word for word in words if word != "None"]
+    kind = _KINDS.get(kinds[0], object) if len(kinds) == 1 else object
+    if kinds[0].startswith("tuple["):
+        kind = tuple
+    return Option(
+        **{
+            "name": field.name,
+            "type": kind,
+            "optional": "None" in words,
+            "annotation": str(field.type),
+            **field.metadata["option"],
+        }
+    )
+
+
+def resolved(
+    given: Mapping[str, Any],
+    known: Mapping[str, Parameter],
+    also: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Keyword arguments by the names of their declarations; values are as they were given.
+
+    Args:
+        given: what the user wrote.
+        known: all declarations by name.
+        also: other names that may be given.
+
+    Raises:
+        ParameterError: an unknown name (the error says the nearest), a former one, or one option given twice.
+    """
+    also = set(also)
+    aliases = {alias: name for name, each in known.items() for alias in each.aliases}
+    former: dict[str, str] = {}
+    for name, each in known.items():
+        if isinstance(each, Option):
+            former |= dict.fromkeys(each.former, name)
+    made: dict[str, Any] = {}
+    for word, value in given.items():
+        name = aliases.get(word, word)
+        if name in former:
+            raise _former(word, former[name])
+        if name not in known and name not in also:
+            raise ParameterError(
+                word,
+                f"there is no option {word!r}: {nearest(word, [*known, *aliases, *sorted(also)])}",
+            )
+        if name in made:
+            raise ParameterError(name, f"{name} is given twice, once as {word}")
+        made[name] = value
+    return made
+
+
+def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Refuse former names of a function's own keyword arguments, with the present ones.
+
+    Args:
+        names: the present name by the former one.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def checked(*args: P.args, **given: P.kwargs) -> R:
+            for word in names.keys() & given.keys():
+                raise _former(word, names[word])
+            return function(*args, **given)
+
+        return checked
+
+    return decorate
+
+
+def _former(word: str, name: str) -> ParameterError:
+    return ParameterError(word, f"{word} is called {name} now: write {name}=")
+
+
+def takes(*declared: Iterable[Parameter]) -> Callable[[Taker], Taker]:
+    """Give a function with ``**options`` the signature and the documentation that it has in truth.
+
+    ``inspect.signature`` and ``help`` then show every option with its type and default.  In the docstring
+    the line ``options: ...`` of the section Args becomes a list of them.
+
+    Args:
+        declared: the options that it takes.
+
+    Returns:
+        A decorator, also for a class whose ``__init__`` has ``**options``.
+    """
+    parameters = {each.name: each for group in declared for each in group}
+    options = [
+        inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.neutral, annotation=each.typing
+        )
+        for each in parameters.values()
+    ]
+
+    def list_of(match: re.Match[str]) -> str:
+        start, more = match[1], match[1] + " " * 4
+        texts = [f"{each.name}: {described(each)}." for each in parameters.values()]
+        lines = [
+            textwrap.fill(text, 110, initial_indent=start, subsequent_indent=more) for text in texts
+        ]
+        return "\n".join(lines)
+
+    def decorate(taker: Taker) -> Taker:
+        function: Any = vars(taker)["__init__"] if isinstance(taker, type) else taker
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        function.__signature__ = signature.replace(parameters=[*own, *options])
+        if taker.__doc__:
+            pattern = r"^( +)options: .*(\n\1 +.*)*"
+            taker.__doc__ = re.sub(pattern, list_of, taker.__doc__, flags=re.MULTILINE)
+        return taker
+
+    return decorate
+
+
+def described(parameter: Parameter, default: Any = ...) -> str:
+    """Help, range and default in one sentence.
+
+    Args:
+        parameter: the declaration.
+        default: what holds where nothing is given, if it is not the parameter's own default.
+    """
+    if isinstance(parameter, Option):
+        shown = parameter.default
+    else:
+        shown = str(parameter.neutral if default is ... else default)
+    plain = parameter.type in (int, float) or parameter.choices
+    if not isinstance(parameter, Option) and not plain:
+        return parameter.help
+    bounds = in_words(parameter)
+    return f"{parameter.help} ({bounds}{'; ' if bounds else ''}default: {shown})"
+
+
+def json_schema(parameters: Iterable[Parameter]) -> dict[str, Any]:
+    """A JSON schema of an object with these parameters; those that are of this machine are left out."""
+    return {
+        "type": "object",
+        "properties": {
+            each.name: each.as_json_schema()
+            for each in parameters
+            if not isinstance(each, Option) or each.portable
+        },
+        "additionalProperties": False,
+    }

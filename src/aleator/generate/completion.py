@@ -1,0 +1,193 @@
+"""What comes of a request: tokens, text, and why it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from aleator.generate.logprobs import Logprobs, LogprobsOf
+from aleator.generate.request import Request
+from aleator.generate.stop import StopMatcher
+from aleator.samplers import SamplerChain
+
+StopReason = Literal["eog", "grammar", "stop", "length", "context", "interrupted"]
+
+
+class TextStream(Protocol):
+    """Turns token ids into text that never splits a character."""
+
+    def push(self, token: int) -> str:
+        """Text that became complete with ``token``."""
+
+    def flush(self) -> str:
+        """What is left, an unfinished character as U+FFFD."""
+
+
+class Detokenizer(Protocol):
+    """The text side of a vocabulary, as a generation needs it."""
+
+    @property
+    def eog(self) -> frozenset[int]:
+        """Tokens that end a generation."""
+
+    @property
+    def has_text(self) -> bool:
+        """Whether tokens have texts; without, the model knows ids only."""
+
+    def require_text(self, what: str) -> None:
+        """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""
+
+    def __len__(self) -> int:
+        """How many tokens there are."""
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes a token stands for."""
+
+
+@dataclass
+class Stats:
+    """Counts and wall-clock seconds of one run: all completions that were made in one batch.
+
+    ``prompt`` is the prefill, ``decode`` everything after the first token of each completion (model,
+    sampling and detokenising; not what the caller does between two pieces), ``sampler`` the calls of the
+    chains within both.  ``reused_tokens`` are prompt tokens that the cache held already: they are not
+    among the ``prompt_tokens``, which were computed.  ``forced_tokens`` are those of the sampled tokens that
+    were decoded together with the one before, because a grammar forced their text.
+    """
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    prompt_seconds: float = 0.0
+    decode_tokens: int = 0
+    decode_seconds: float = 0.0
+    sampled_tokens: int = 0
+    sampler_seconds: float = 0.0
+    context_shifts: int = 0
+    forced_tokens: int = 0
+
+    @property
+    def prompt_tokens_per_second(self) -> float:
+        """Speed of the prefill; 0 when nothing was prefilled."""
+        return self.prompt_tokens / self.prompt_seconds if self.prompt_seconds else 0.0
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        """Speed of decoding, over all completions together; 0 when nothing was decoded."""
+        return self.decode_tokens / self.decode_seconds if self.decode_seconds else 0.0
+
+    @property
+    def sampler_us_per_token(self) -> float:
+        """Microseconds in the chain per token; 0 when nothing was sampled."""
+        return 1e6 * self.sampler_seconds / self.sampled_tokens if self.sampled_tokens else 0.0
+
+    def as_json(self) -> dict[str, float]:
+        """The counts, seconds and rates as a dictionary."""
+        return {
+            **self.__dict__,
+            "prompt_tokens_per_second": self.prompt_tokens_per_second,
+            "decode_tokens_per_second": self.decode_tokens_per_second,
+            "sampler_us_per_token": self.sampler_us_per_token,
+        }
+
+
+class Completion:
+    """What has been made of a request so far; the run feeds it, a :class:`Generation` shows it.
+
+    Args:
+        request: what was asked for.
+        chain: draws the tokens; its constraints say whether the text is complete.
+        stream: turns the tokens into text.
+        detokenizer: bytes of tokens, and which of them end a generation.
+    """
+
+    def __init__(
+        self, request: Request, chain: SamplerChain, stream: TextStream, detokenizer: Detokenizer
+    ) -> None:
+        self.request, self.chain = request, chain
+        self._stream = stream
+        self.tokens: list[int] = []
+        self.logprobs: list[Logprobs] = []
+        self.pieces: list[str] = []
+        self.stop_reason: StopReason | None = None
+        self.complete: bool | None = None
+        self.cancelled = False
+        self.forgotten, self.namespace = request.forgotten, request.namespace
+        self._detokenizer = detokenizer
+        if request.options.stop:
+            self.require_text("stop")
+        self._matcher = StopMatcher(request.options.stop)
+        self._show(request.echo)
+        if request.options.max_tokens == 0:
+            self._end("length")
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self.stop_reason is not None
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that was found."""
+        return self._matcher.matched
+
+    def feed(self, token: int, logprobs: LogprobsOf) -> None:
+        """Take in a token, and end where it ends things; ``logprobs`` says what the model thought of it."""
+        request = self.request
+        self.tokens.append(token)
+        if request.options.logprobs is not None:
+            self.logprobs.append(logprobs(token, request.options.logprobs, self._token_bytes))
+        if token in self._detokenizer.eog and not request.params.ignore_eos:
+            self._end("eog")
+            return
+        self._show(self._matcher.push(self._stream.push(token)))
+        if self._matcher.matched is not None:
+            self._end("stop")
+        elif len(self.tokens) == request.options.max_tokens:
+            self._end("length")
+
+    def require_text(self, what: str) -> None:
+        """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""
+        self._detokenizer.require_text(what)
+
+    def _token_bytes(self, token: int) -> bytes:
+        """What a token stands for; nothing where tokens have no texts."""
+        return self._detokenizer.token_bytes(token) if self._detokenizer.has_text else b""
+
+    def grammar_over(self, reason: StopReason) -> None:
+        """The constrained text is complete and ends here."""
+        self._end(reason)
+
+    def out_of_context(self) -> None:
+        """There is no position left for another token."""
+        self._end("context")
+
+    def forget(self, at: int, n: int, namespace: str) -> None:
+        """A context shift has removed ``n`` tokens; what is left is kept in a namespace of its own."""
+        *before, last = self.forgotten or ((at, 0),)
+        self.forgotten = (
+            (*before, (at, last[1] + n)) if last[0] == at else (*self.forgotten, (at, n))
+        )
+        self.namespace = namespace
+
+    def interrupt(self) -> None:
+        """No more tokens will be drawn."""
+        if not self.done:
+            self._end("interrupted")
+
+    def _show(self, piece: str) -> None:
+        if piece:
+            self.pieces.append(piece)
+
+    def _end(self, reason: StopReason) -> None:
+        if reason in ("eog", "grammar"):
+            # Only here is the text over for good: elsewhere more bytes of the character would follow.
+            self._show(self._matcher.push(self._stream.flush()))
+        if self._matcher.matched is None:
+            self._show(self._matcher.flush())
+        else:
+            reason = "stop"
+        self.stop_reason = reason
+        states = [c.constraint for c in self.chain.constraints]
+        if states:
+            whole = reason != "stop" and all(c.complete for c in states)
+            self.complete = reason == "eog" or whole

@@ -1,0 +1,151 @@
+"""A completion as its user sees it: an iterator over pieces of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from aleator.generate.completion import Completion, Stats, StopReason
+from aleator.generate.logprobs import Logprobs
+from aleator.generate.request import Forgotten, Request
+from aleator.samplers import SamplerChain
+
+
+class Stepper(Protocol):
+    """What moves a generation forward; see :class:`aleator.generate.loop.Run`."""
+
+    stats: Stats
+
+    def step(self) -> None:
+        """Advance by one token, or prefill."""
+
+
+class Generation(Iterator[str]):
+    """One completion: an iterator over pieces of text, each made when it is asked for.
+
+    ``text``, ``tokens``, ``stop_reason``, ``stop_string`` and ``logprobs`` make whatever is still to be
+    made before they answer; pieces not iterated over yet stay available.  :meth:`cancel` ends it early.
+
+    The text is the same whatever ``max_tokens`` is, up to where it ends: a character whose last bytes
+    were not generated is left out.
+    """
+
+    def __init__(self, run: Stepper, completion: Completion) -> None:
+        self._run, self._completion = run, completion
+        self._given = 0
+
+    def __next__(self) -> str:
+        completion = self._completion
+        completion.require_text("iterating over a generation")
+        while self._given == len(completion.pieces):
+            if completion.done:
+                raise StopIteration
+            self._run.step()
+        self._given += 1
+        return completion.pieces[self._given - 1]
+
+    def __repr__(self) -> str:
+        state = self._completion.stop_reason or "under way"
+        return f"<Generation: {len(self._completion.tokens)} tokens, {state}, seed {self.seed}>"
+
+    @property
+    def text(self) -> str:
+        """The whole text, without the stop string.
+
+        Raises:
+            TokenizerError: the model has no vocabulary; take :attr:`tokens`.
+        """
+        self._completion.require_text("Generation.text")
+        return "".join(self._finished().pieces)
+
+    @property
+    def tokens(self) -> list[int]:
+        """Every token drawn, also the end-of-generation token and those of the stop string."""
+        return list(self._finished().tokens)
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why it ended.
+
+        "eog": an end-of-generation token; "grammar": the constrained text is complete, and nothing can
+        follow; "stop": a stop string; "length": ``max_tokens``;
+        "context": no room for another token; "interrupted": :meth:`cancel`, or an error while generating.
+        """
+        return self._finished().stop_reason or "interrupted"
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended it."""
+        return self._finished().stop_string
+
+    @property
+    def complete(self) -> bool | None:
+        """Whether the text is all that its grammar asks for; None without a grammar."""
+        return self._finished().complete
+
+    @property
+    def logprobs(self) -> list[Logprobs] | None:
+        """For every token what the model thought, before sampling; None when not asked for."""
+        return None if self.request.options.logprobs is None else list(self._finished().logprobs)
+
+    @property
+    def request(self) -> Request:
+        """What was asked for."""
+        return self._completion.request
+
+    @property
+    def chain(self) -> SamplerChain:
+        """What draws the tokens; to look at."""
+        return self._completion.chain
+
+    @property
+    def forgotten(self) -> Forgotten:
+        """What context shifts have forgotten of the prompt and the tokens so far."""
+        return self._completion.forgotten
+
+    @property
+    def namespace(self) -> str:
+        """Where the prompt cache has the text once it has ended."""
+        return self._completion.namespace or self.request.options.namespace
+
+    @property
+    def seed(self) -> int:
+        """The seed in effect."""
+        return self._completion.chain.seed
+
+    @property
+    def stats(self) -> Stats:
+        """Counts and times of the batch it is made in, so far."""
+        return self._run.stats
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._completion.done
+
+    def cancel(self) -> None:
+        """End it before the next token, with stop reason "interrupted".
+
+        Text held back for a stop string is given out.  May be called from a signal handler or another
+        thread.
+        """
+        self._completion.cancelled = True
+
+    def as_json(self) -> dict[str, Any]:
+        """Text, tokens, stop reason, stop string and log-probabilities as a JSON-ready dictionary."""
+        result: dict[str, Any] = {
+            "text": self.text,
+            "tokens": self.tokens,
+            "stop_reason": self.stop_reason,
+            "stop_string": self.stop_string,
+        }
+        if self.complete is not None:
+            result["complete"] = self.complete
+        if self.logprobs is not None:
+            result["logprobs"] = [entry.as_json() for entry in self.logprobs]
+        return result
+
+    def _finished(self) -> Completion:
+        while not self._completion.done:
+            self._run.step()
+        return self._completion

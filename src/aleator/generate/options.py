@@ -1,0 +1,262 @@
+"""Options of models, contexts and generations; their defaults stand here and in cache/options.py only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from aleator.cache.options import CacheOptions
+from aleator.core.errors import ParameterError
+from aleator.core.options import Option, Options, declarations, option
+
+if TYPE_CHECKING:
+    import torch
+
+MOST = 2**31 - 1
+
+THREADS_PER_CORE = 16
+"""Threads that may be asked for, for each core of the machine: torch ends in a crash with very many."""
+
+
+def check_threads(name: str, value: int) -> int:
+    """A number of threads that this machine can run; ParameterError for more."""
+    cores = os.cpu_count() or 1
+    if value > THREADS_PER_CORE * cores:
+        raise ParameterError(
+            name,
+            f"{name}={value}: give at most {THREADS_PER_CORE * cores}, {THREADS_PER_CORE} for each of the "
+            f"{cores} cores of this machine",
+        )
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextOptions(CacheOptions):
+    """Options of :class:`aleator.generate.Context`: its cache's, and how batches are run."""
+
+    n_batch: int = option(
+        "tokens of one prefill call: batches are cut into pieces of at most so many",
+        2048,
+        low=1,
+        high=MOST,
+        flags=("-b", "--batch-size"),
+        portable=False,
+    )
+    n_threads: int | None = option(
+        "threads for decoding one token; the setting is the process's, and stays",
+        None,
+        low=1,
+        high=MOST,
+        flags=("-t", "--threads"),
+        checker=partial(check_threads, "n_threads"),
+        shown="all cores",
+        portable=False,
+    )
+    n_threads_batch: int | None = option(
+        "threads for more than one token",
+        None,
+        low=1,
+        high=MOST,
+        flags=("-tb", "--threads-batch"),
+        checker=partial(check_threads, "n_threads_batch"),
+        shown="like n_threads",
+        portable=False,
+    )
+    device: torch.device | str | None = option(
+        "where logits are returned, such as cpu or cuda:1",
+        None,
+        shown="the decoder's",
+        portable=False,
+    )
+    causal_attn: bool = option(
+        "a token sees only those before it; otherwise every token of its sequence, and a batch must fit "
+        "n_ubatch (not for models with windows or states)",
+        True,
+    )
+    split: str | None = option(
+        "how batches are cut (aleator.cache.split)",
+        None,
+        choices=("simple", "equal", "sequence"),
+        portable=False,
+        shown="llama.cpp's choice: equal with policy='streams' and for models with attention and states, else "
+        "simple",
+    )
+    lock_timeout: float | None = option(
+        "seconds to wait for another thread that uses the context, before it is an error",
+        None,
+        low=0,
+        shown="no limit",
+        portable=False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(Options):
+    """Options of :func:`aleator.load` beside those of a context."""
+
+    device: str | None = option(
+        "what computes: cpu, cuda, cuda:1 ...",
+        None,
+        flags=("--device",),
+        metavar="NAME",
+        shown="cuda where there is one, else cpu",
+        portable=False,
+    )
+    dtype: torch.dtype | str | None = option(
+        "type to compute in: float32, float16 or bfloat16",
+        None,
+        flags=("--dtype",),
+        metavar="NAME",
+        shown="float32 on the CPU, bfloat16 on CUDA",
+        portable=False,
+    )
+    n_ctx: int | None = option(
+        "positions of one sequence: prompt and text together; 0: as many as the model was trained with",
+        None,
+        low=0,
+        high=MOST,
+        flags=("-c", "--ctx-size"),
+        shown="that, but at most 4096",
+        portable=False,
+    )
+    prompt_cache: bool = option(
+        "keep what was computed while there is room, so that a text that begins like an earlier one is "
+        "computed only from where they diverge",
+        True,
+        former=("keep_texts",),
+        off_flags=("--no-prompt-cache",),
+        off_help="compute every prompt anew",
+        portable=False,
+    )
+
+
+LOADED: tuple[Option, ...] = tuple(
+    each
+    for name, each in declarations(ContextOptions).items()
+    if name not in ("n_ctx", "n_seq_max", "device", "causal_attn")
+)
+"""Options of a model's contexts that are given when it is loaded."""
+
+
+def no_limit(value: int) -> int | None:
+    """-1 is another way to write None."""
+    return None if value == -1 else value
+
+
+def texts(name: str, value: Any) -> tuple[str, ...]:
+    """One text or several as a tuple; ParameterError for anything else, and for an empty text."""
+    given = (value,) if isinstance(value, str) else value
+    if not isinstance(given, Iterable):
+        given = (None,)
+    made = tuple(given)
+    if not all(isinstance(text, str) for text in made):
+        raise ParameterError(name, f"{name}={value!r:.80}: give a text or a list of texts")
+    if "" in made:
+        raise ParameterError(name, f"{name}={value!r:.80}: each has at least one character")
+    return made
+
+
+def token_ids(name: str, value: Any) -> tuple[int, ...]:
+    """Token ids as a tuple; ParameterError for anything else."""
+    given = (
+        tuple(value)
+        if isinstance(value, Iterable) and not isinstance(value, str | bytes)
+        else (None,)
+    )
+    if not all(type(token) is int and 0 <= token <= MOST for token in given):
+        raise ParameterError(name, f"{name}={value!r:.80}: give a list of token ids")
+    return given
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions(Options):
+    """Options of :meth:`aleator.LanguageModel.generate` beside sampling parameters."""
+
+    max_tokens: int | None = option(
+        "tokens to write at most; -1: until the model ends or the context is full",
+        None,
+        low=-1,
+        high=MOST,
+        checker=no_limit,
+        flags=("-n", "--n-predict", "--predict"),
+        shown="-1",
+    )
+    stop: tuple[str, ...] = option(
+        "end before this text, which is not part of it; several may be given",
+        (),
+        flags=("-r", "--stop", "--reverse-prompt"),
+        checker=partial(texts, "stop"),
+        annotation="str | Iterable[str]",
+        metavar="TEXT",
+        escapes=True,
+        schema={"type": ["string", "array"], "items": {"type": "string"}},
+    )
+    logprobs: int | None = option(
+        "report with each token its natural-log probability and those of so many most probable ones, from the "
+        "model's logits as they are before sampling",
+        None,
+        low=0,
+        high=MOST,
+        flags=("--logprobs",),
+    )
+    echo: bool = option("begin the text with the prompt", False, flags=("--echo",))
+    parse_special: bool = option(
+        "read the names of control tokens in the prompt as those tokens; do not with text of strangers",
+        False,
+        flags=("--parse-special",),
+    )
+    context_shift: bool = option(
+        "when the context is full, forget the older half of the text and go on",
+        False,
+        flags=("--context-shift",),
+    )
+    n_keep: int | None = option(
+        "tokens at the beginning that a context shift never forgets; -1: the prompt",
+        None,
+        low=-1,
+        high=MOST,
+        flags=("--keep",),
+        shown="what the tokenizer puts before every text: BOS if any",
+    )
+    complete_grammar: bool | None = option(
+        "with a grammar, bring the text to its end before max_tokens or the context cuts it off, with tokens "
+        "that are not drawn",
+        None,
+        former=("finish",),
+        off_flags=("--no-complete-grammar",),
+        off_help="let -n or the context cut a text off; otherwise it is brought to its end before that",
+        shown="on with portable numerics",
+    )
+    jump_forward: bool = option(
+        "decode together what a grammar forces: the same text, faster",
+        True,
+        off_flags=("--no-jump-forward",),
+        off_help="decode tokens one by one even where the grammar forces them: the same text, slower",
+        portable=False,
+    )
+    sampling_device: str = option(
+        "host: logits come to the CPU, where the native kernels sample; device: they are sampled where they "
+        "are (docs/device.md); auto: the latter where the model is not on the CPU and nothing stands against "
+        "it. The tokens are the same",
+        "auto",
+        choices=("auto", "host", "device"),
+        former=("sample_on",),
+        flags=("--sampling-device",),
+        portable=False,
+    )
+    multi_step: int = option(
+        "tokens that the device decodes and draws before the host looks at any, so that text comes in runs; "
+        "needs sampling_device='device', and a model without windows or states",
+        1,
+        low=1,
+        high=4096,
+        former=("steps_ahead",),
+        flags=("--multi-step",),
+        portable=False,
+    )
+    namespace: str = option(
+        "of the prompt cache: prompts share what was computed only within one", "", portable=False
+    )

@@ -1,0 +1,99 @@
+"""A completion under way: what lives while a request is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aleator.core.errors import ContextFull, ParameterError
+from aleator.generate.completion import Completion, Detokenizer, StopReason, TextStream
+from aleator.generate.ending import Ending
+from aleator.generate.request import Request
+from aleator.samplers import SamplerChain
+
+OnLogits = Callable[[SamplerChain, Any], None]
+"""Called with the chain and the logits [V] before each token is drawn; must change neither."""
+
+
+class Slot:
+    """One completion's place in a run: its chain, its text, and its sequence of the cache.
+
+    Args:
+        request: what was asked for.
+        chain: draws the tokens, and has accepted the prompt; nothing else may use it meanwhile.
+        stream: turns the tokens into text.
+        detokenizer: bytes of tokens, and which of them end a generation.
+        on_logits: called before each draw.
+        spell: cuts text that a constraint forces into tokens, which are decoded together; None: they are
+            decoded one by one.
+        ending: draws the tokens in such a way that a constrained text is complete at its end.
+
+    Attributes:
+        completion: what has been made so far.
+        seq: the sequence of the cache.
+        tokens: exactly those that the cache holds as that sequence, at positions 0, 1, ...
+        drawn: the token drawn last, which the next step decodes; -1 before the first.
+        exact: how many of the tokens were computed from all tokens before them; others, after a context
+            shift, from some that are forgotten.  None: all.
+        released: the sequence was given up.
+        guess: forced tokens to decode ahead.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        chain: SamplerChain,
+        stream: TextStream,
+        detokenizer: Detokenizer,
+        *,
+        on_logits: OnLogits | None = None,
+        spell: Callable[[bytes], list[int]] | None = None,
+        ending: Ending | None = None,
+    ) -> None:
+        self.request, self.chain = request, chain
+        self.on_logits, self.spell, self.ending = on_logits, spell, ending
+        self.completion = Completion(request, chain, stream, detokenizer)
+        self.seq = 0
+        self.tokens: list[int] = []
+        self.drawn = -1
+        self.exact = min(at for at, _ in request.forgotten) if request.forgotten else None
+        self.released = False
+        self.guess = 16
+
+    @property
+    def constrained(self) -> bool:
+        """Whether its text must obey a grammar."""
+        return self.chain.grammar is not None
+
+    def limits(self, n_ctx: int) -> tuple[int | None, StopReason]:
+        """Tokens that may still be drawn, and what ends the text after them; None: as many as one likes."""
+        options = self.request.options
+        room = None if options.context_shift else n_ctx - len(self.tokens) + 1
+        if options.max_tokens is not None:
+            more = options.max_tokens - len(self.completion.tokens)
+            if room is None or more <= room:
+                return more, "length"
+        return room, "context"
+
+    def check_fits(self, n_ctx: int) -> None:
+        """See whether the request can be made in ``n_ctx`` positions.
+
+        Raises:
+            ContextFull: the prompt is longer.
+            ParameterError: an ``n_keep`` which leaves nothing to forget.
+        """
+        request = self.request
+        shift = request.options.context_shift
+        # A generation whose context is full shifts before it decodes the token drawn last: so does who
+        # goes on with it.
+        more = int(shift and request.drawn > 0)
+        if len(request.remaining) > n_ctx + more:
+            raise ContextFull(
+                f"the prompt has {len(request.remaining)} tokens and the context {n_ctx} positions: shorten "
+                "the prompt, or load the model with a larger n_ctx (command line: -c)"
+            )
+        if shift and not 0 <= request.n_keep <= n_ctx - 2:
+            raise ParameterError(
+                "n_keep",
+                f"n_keep={request.n_keep}: a context shift in {n_ctx} positions can keep 0 to {n_ctx - 2}",
+            )

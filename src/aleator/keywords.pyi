@@ -1,0 +1,707 @@
+"""Keyword arguments of functions with ``**options``; made by tools/stubs.py from the declarations."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict
+
+import torch
+
+from aleator.samplers import ConstraintSampler
+
+class SamplingKeywords(TypedDict, total=False):
+    """Sampling parameters, under all their names."""
+
+    mirostat: int
+    """Choose tokens by mirostat 1 or 2 in place of the plain draw; 0 is off (0 to 2; default: 0)."""
+
+    repetition_under_grammar: str
+    """Whether the repetition penalty applies where a grammar constrains the text: apply, or none as
+    Akunu does (apply or none; default: apply)."""
+
+    allowed_token_ids: Iterable[int] | None
+    """Draw only these tokens; may be repeated."""
+
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
+    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
+    '" the"-2'; may be repeated."""
+
+    min_tokens: int
+    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+
+    min_new_tokens: int
+    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+
+    bad_words: Sequence[str | Sequence[int]]
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+
+    bad_words_ids: Sequence[str | Sequence[int]]
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+
+    no_repeat_ngram_size: int
+    """Let no run of this many tokens occur twice; 0 is off (0 or more; default: 0)."""
+
+    penalty_last_n: int
+    """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
+
+    repeat_last_n: int
+    """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
+
+    repetition_penalty: float
+    """Divide the logits of tokens in the window by this; 1 is off (1e-30 or more; default: 1.0)."""
+
+    repeat_penalty: float
+    """Divide the logits of tokens in the window by this; 1 is off (1e-30 or more; default: 1.0)."""
+
+    frequency_penalty: float
+    """Lower a logit by this for each time its token is in the window (default: 0.0)."""
+
+    presence_penalty: float
+    """Lower a logit by this if its token is in the window (default: 0.0)."""
+
+    penalty_scope: str
+    """Which tokens of the window count: all, generated, or mixed as in vLLM (all or generated or
+    mixed; default: all)."""
+
+    repetition_per: str
+    """Apply the repetition penalty once per token, or once for each time it is in the window as
+    Akunu does (token or occurrence; default: token)."""
+
+    dry_multiplier: float
+    """Strength of the penalty on repeated sequences; 0 is off (-1000000 to 1000000; default: 0.0)."""
+
+    dry_base: float
+    """How fast that penalty grows with the length of the repetition (1 to 1000000; default: 1.75)."""
+
+    dry_allowed_length: int
+    """Repetitions shorter than this are not penalised (0 or more; default: 2)."""
+
+    dry_penalty_last_n: int
+    """Window in which repetitions are sought; 0 is off, -1 is all (-1 or more; default: 64)."""
+
+    dry_sequence_breakers: Sequence[str | Sequence[int]]
+    """Text at which a repetition ends; may be repeated, 'none' for no breakers."""
+
+    top_n_sigma: float
+    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
+    default: -1.0)."""
+
+    nsigma: float
+    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
+    default: -1.0)."""
+
+    top_k: int
+    """Keep the k most likely tokens; 0 or less keeps all (default: 0)."""
+
+    top_k_limit: int
+    """Keep this many where top_k is off or not less than the vocabulary, as Akunu does; 0 is no
+    limit (0 or more; default: 0)."""
+
+    top_a: float
+    """Keep tokens at least this times the square of the best probability; 0 is off (0 to 1;
+    default: 0.0)."""
+
+    tfs_z: float
+    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
+    1.0)."""
+
+    tfs: float
+    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
+    1.0)."""
+
+    min_keep: int
+    """Let truncating samplers keep at least this many tokens (0 or more; default: 0)."""
+
+    typical_p: float
+    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
+    more; default: 1.0)."""
+
+    typ_p: float
+    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
+    more; default: 1.0)."""
+
+    typical: float
+    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
+    more; default: 1.0)."""
+
+    top_p: float
+    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
+    more; default: 1.0)."""
+
+    nucleus: float
+    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
+    more; default: 1.0)."""
+
+    mass: str
+    """Measure against the current candidates, or the full row that Softmax saw (current or full;
+    default: current)."""
+
+    min_p: float
+    """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
+    (0 or more; default: 0.0)."""
+
+    epsilon_cutoff: float
+    """Keep tokens of at least this probability; 0 is off (0 to 1; default: 0.0)."""
+
+    eta_cutoff: float
+    """Keep tokens of at least this probability, or less where the entropy is high; 0 is off (0 to
+    1; default: 0.0)."""
+
+    seed: int | None
+    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it."""
+
+    xtc_probability: float
+    """Chance that the top choices are excluded at a step; 0 is off (0 to 1; default: 0.0)."""
+
+    xtc_threshold: float
+    """Probability from which a token is a top choice; above 0.5 is off (0 to 1; default: 0.1)."""
+
+    temperature: float
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
+    likely token (default: 1.0)."""
+
+    temp: float
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
+    likely token (default: 1.0)."""
+
+    dynatemp_range: float
+    """Let the temperature vary by this much with the entropy; 0 is off (0 to 1000000; default:
+    0.0)."""
+
+    dynatemp_exponent: float
+    """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
+
+    dynatemp_exp: float
+    """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
+
+    smoothing_factor: float
+    """Strength of quadratic sampling, which bends the logits; 0 is off (0 to 1000000; default:
+    0.0)."""
+
+    smoothing_curve: float
+    """How fast the bent curve falls far from the best token; 1 is a parabola (1 to 10; default:
+    1.0)."""
+
+    mirostat_tau: float
+    """Surprise per token that mirostat aims at, in bits (0 to 1000; default: 5.0)."""
+
+    mirostat_eta: float
+    """How fast mirostat corrects itself (0 to 1000; default: 0.1)."""
+
+    mirostat_m: int
+    """Candidates that mirostat 1 estimates the distribution's shape on (2 to 1048576; default:
+    100)."""
+
+    adaptive_target: float
+    """Probability that chosen tokens should have on average; -1 is off (-1 to 1; default: -1.0)."""
+
+    adaptive_decay: float
+    """How slowly that average forgets (0 to 0.99; default: 0.9)."""
+
+    draw: str
+    """How the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or
+    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: inverse)."""
+
+    samplers: str | Iterable[str]
+    """Samplers in order, separated by ";" (default:
+    penalties;dry;top_n_sigma;top_k;typical_p;top_p;min_p;xtc;temperature)."""
+
+    ignore_eos: bool
+    """Never draw a token that ends the text."""
+
+    numerics: str
+    """Portable: the same token on every machine; llama.cpp: llama.cpp's own tokens (portable or
+    llama.cpp; default: portable)."""
+
+    grammar: str | ConstraintSampler | None
+    """A grammar that the text obeys: GBNF text, or a sampler such as Lark."""
+
+    json_schema: Mapping[str, Any] | bool | str | ConstraintSampler | None
+    """A JSON schema that the text obeys: mapping or JSON text."""
+
+    regex: str | ConstraintSampler | None
+    """A regular expression that the whole text matches."""
+
+    sampler_seq: str
+    """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,
+    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p."""
+
+
+class GenerateKeywords(SamplingKeywords, total=False):
+    """Keyword arguments of ``generate``."""
+
+    max_tokens: int | None
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
+    stop: str | Iterable[str]
+    """End before this text, which is not part of it; several may be given (default: none)."""
+
+    logprobs: int | None
+    """Report with each token its natural-log probability and those of so many most probable ones,
+    from the model's logits as they are before sampling (0 or more; default: none)."""
+
+    echo: bool
+    """Begin the text with the prompt (default: off)."""
+
+    parse_special: bool
+    """Read the names of control tokens in the prompt as those tokens; do not with text of strangers
+    (default: off)."""
+
+    context_shift: bool
+    """When the context is full, forget the older half of the text and go on (default: off)."""
+
+    n_keep: int | None
+    """Tokens at the beginning that a context shift never forgets; -1: the prompt (-1 or more;
+    default: what the tokenizer puts before every text: BOS if any)."""
+
+    complete_grammar: bool | None
+    """With a grammar, bring the text to its end before max_tokens or the context cuts it off, with
+    tokens that are not drawn (default: on with portable numerics)."""
+
+    jump_forward: bool
+    """Decode together what a grammar forces: the same text, faster (default: on)."""
+
+    sampling_device: str
+    """Host: logits come to the CPU, where the native kernels sample; device: they are sampled where
+    they are (docs/device.md); auto: the latter where the model is not on the CPU and nothing stands
+    against it. The tokens are the same (auto or host or device; default: auto)."""
+
+    multi_step: int
+    """Tokens that the device decodes and draws before the host looks at any, so that text comes in
+    runs; needs sampling_device='device', and a model without windows or states (1 to 4096; default:
+    1)."""
+
+    namespace: str
+    """Of the prompt cache: prompts share what was computed only within one (default: none)."""
+
+
+class BatchKeywords(TypedDict, total=False):
+    """Those of ``generate_batch``."""
+
+    max_tokens: int | None | Sequence[int | None]
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
+    stop: str | Iterable[str]
+    """End before this text, which is not part of it; several may be given (default: none)."""
+
+    logprobs: int | None | Sequence[int | None]
+    """Report with each token its natural-log probability and those of so many most probable ones,
+    from the model's logits as they are before sampling (0 or more; default: none)."""
+
+    echo: bool | Sequence[bool]
+    """Begin the text with the prompt (default: off)."""
+
+    parse_special: bool | Sequence[bool]
+    """Read the names of control tokens in the prompt as those tokens; do not with text of strangers
+    (default: off)."""
+
+    context_shift: bool | Sequence[bool]
+    """When the context is full, forget the older half of the text and go on (default: off)."""
+
+    n_keep: int | None | Sequence[int | None]
+    """Tokens at the beginning that a context shift never forgets; -1: the prompt (-1 or more;
+    default: what the tokenizer puts before every text: BOS if any)."""
+
+    complete_grammar: bool | None | Sequence[bool | None]
+    """With a grammar, bring the text to its end before max_tokens or the context cuts it off, with
+    tokens that are not drawn (default: on with portable numerics)."""
+
+    jump_forward: bool | Sequence[bool]
+    """Decode together what a grammar forces: the same text, faster (default: on)."""
+
+    sampling_device: str | Sequence[str]
+    """Host: logits come to the CPU, where the native kernels sample; device: they are sampled where
+    they are (docs/device.md); auto: the latter where the model is not on the CPU and nothing stands
+    against it. The tokens are the same (auto or host or device; default: auto)."""
+
+    multi_step: int | Sequence[int]
+    """Tokens that the device decodes and draws before the host looks at any, so that text comes in
+    runs; needs sampling_device='device', and a model without windows or states (1 to 4096; default:
+    1)."""
+
+    namespace: str | Sequence[str]
+    """Of the prompt cache: prompts share what was computed only within one (default: none)."""
+
+    mirostat: int | Sequence[int]
+    """Choose tokens by mirostat 1 or 2 in place of the plain draw; 0 is off (0 to 2; default: 0)."""
+
+    repetition_under_grammar: str | Sequence[str]
+    """Whether the repetition penalty applies where a grammar constrains the text: apply, or none as
+    Akunu does (apply or none; default: apply)."""
+
+    allowed_token_ids: Iterable[int] | None
+    """Draw only these tokens; may be repeated."""
+
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
+    """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
+    '" the"-2'; may be repeated."""
+
+    min_tokens: int | Sequence[int]
+    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+
+    min_new_tokens: int | Sequence[int]
+    """Let no token end the text before this many were generated; 0 is off (0 or more; default: 0)."""
+
+    bad_words: Sequence[str | Sequence[int]]
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+
+    bad_words_ids: Sequence[str | Sequence[int]]
+    """Text that never occurs, as the tokenizer spells it; may be repeated."""
+
+    no_repeat_ngram_size: int | Sequence[int]
+    """Let no run of this many tokens occur twice; 0 is off (0 or more; default: 0)."""
+
+    penalty_last_n: int | Sequence[int]
+    """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
+
+    repeat_last_n: int | Sequence[int]
+    """Window of the penalties in tokens; 0 turns them off, -1 is all (-1 or more; default: 64)."""
+
+    repetition_penalty: float | Sequence[float]
+    """Divide the logits of tokens in the window by this; 1 is off (1e-30 or more; default: 1.0)."""
+
+    repeat_penalty: float | Sequence[float]
+    """Divide the logits of tokens in the window by this; 1 is off (1e-30 or more; default: 1.0)."""
+
+    frequency_penalty: float | Sequence[float]
+    """Lower a logit by this for each time its token is in the window (default: 0.0)."""
+
+    presence_penalty: float | Sequence[float]
+    """Lower a logit by this if its token is in the window (default: 0.0)."""
+
+    penalty_scope: str | Sequence[str]
+    """Which tokens of the window count: all, generated, or mixed as in vLLM (all or generated or
+    mixed; default: all)."""
+
+    repetition_per: str | Sequence[str]
+    """Apply the repetition penalty once per token, or once for each time it is in the window as
+    Akunu does (token or occurrence; default: token)."""
+
+    dry_multiplier: float | Sequence[float]
+    """Strength of the penalty on repeated sequences; 0 is off (-1000000 to 1000000; default: 0.0)."""
+
+    dry_base: float | Sequence[float]
+    """How fast that penalty grows with the length of the repetition (1 to 1000000; default: 1.75)."""
+
+    dry_allowed_length: int | Sequence[int]
+    """Repetitions shorter than this are not penalised (0 or more; default: 2)."""
+
+    dry_penalty_last_n: int | Sequence[int]
+    """Window in which repetitions are sought; 0 is off, -1 is all (-1 or more; default: 64)."""
+
+    dry_sequence_breakers: Sequence[str | Sequence[int]]
+    """Text at which a repetition ends; may be repeated, 'none' for no breakers."""
+
+    top_n_sigma: float | Sequence[float]
+    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
+    default: -1.0)."""
+
+    nsigma: float | Sequence[float]
+    """Keep logits within this many deviations of the best; 0 or less is off (up to 1000000;
+    default: -1.0)."""
+
+    top_k: int | Sequence[int]
+    """Keep the k most likely tokens; 0 or less keeps all (default: 0)."""
+
+    top_k_limit: int | Sequence[int]
+    """Keep this many where top_k is off or not less than the vocabulary, as Akunu does; 0 is no
+    limit (0 or more; default: 0)."""
+
+    top_a: float | Sequence[float]
+    """Keep tokens at least this times the square of the best probability; 0 is off (0 to 1;
+    default: 0.0)."""
+
+    tfs_z: float | Sequence[float]
+    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
+    1.0)."""
+
+    tfs: float | Sequence[float]
+    """Cut the tail where the curve of probabilities flattens; 1 or more is off (0 or more; default:
+    1.0)."""
+
+    min_keep: int | Sequence[int]
+    """Let truncating samplers keep at least this many tokens (0 or more; default: 0)."""
+
+    typical_p: float | Sequence[float]
+    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
+    more; default: 1.0)."""
+
+    typ_p: float | Sequence[float]
+    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
+    more; default: 1.0)."""
+
+    typical: float | Sequence[float]
+    """Keep the most typical tokens that together hold this probability; 1 or more is off (0 or
+    more; default: 1.0)."""
+
+    top_p: float | Sequence[float]
+    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
+    more; default: 1.0)."""
+
+    nucleus: float | Sequence[float]
+    """Keep the most likely tokens that together hold this probability; 1 or more keeps all (0 or
+    more; default: 1.0)."""
+
+    mass: str | Sequence[str]
+    """Measure against the current candidates, or the full row that Softmax saw (current or full;
+    default: current)."""
+
+    min_p: float | Sequence[float]
+    """Keep tokens at least this fraction as likely as the best; 0 keeps all, above 1 the best alone
+    (0 or more; default: 0.0)."""
+
+    epsilon_cutoff: float | Sequence[float]
+    """Keep tokens of at least this probability; 0 is off (0 to 1; default: 0.0)."""
+
+    eta_cutoff: float | Sequence[float]
+    """Keep tokens of at least this probability, or less where the entropy is high; 0 is off (0 to
+    1; default: 0.0)."""
+
+    seed: int | None | Sequence[int | None]
+    """Seed of the random draws, 64 bits; -1 or none draws one from the system and reports it."""
+
+    xtc_probability: float | Sequence[float]
+    """Chance that the top choices are excluded at a step; 0 is off (0 to 1; default: 0.0)."""
+
+    xtc_threshold: float | Sequence[float]
+    """Probability from which a token is a top choice; above 0.5 is off (0 to 1; default: 0.1)."""
+
+    temperature: float | Sequence[float]
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
+    likely token (default: 1.0)."""
+
+    temp: float | Sequence[float]
+    """Flatness of the distribution: below 1 sharper, above 1 flatter, 0 or less always the most
+    likely token (default: 1.0)."""
+
+    dynatemp_range: float | Sequence[float]
+    """Let the temperature vary by this much with the entropy; 0 is off (0 to 1000000; default:
+    0.0)."""
+
+    dynatemp_exponent: float | Sequence[float]
+    """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
+
+    dynatemp_exp: float | Sequence[float]
+    """How the entropy maps onto the range: above 1 stays low longer (0 to 1000; default: 1.0)."""
+
+    smoothing_factor: float | Sequence[float]
+    """Strength of quadratic sampling, which bends the logits; 0 is off (0 to 1000000; default:
+    0.0)."""
+
+    smoothing_curve: float | Sequence[float]
+    """How fast the bent curve falls far from the best token; 1 is a parabola (1 to 10; default:
+    1.0)."""
+
+    mirostat_tau: float | Sequence[float]
+    """Surprise per token that mirostat aims at, in bits (0 to 1000; default: 5.0)."""
+
+    mirostat_eta: float | Sequence[float]
+    """How fast mirostat corrects itself (0 to 1000; default: 0.1)."""
+
+    mirostat_m: int | Sequence[int]
+    """Candidates that mirostat 1 estimates the distribution's shape on (2 to 1048576; default:
+    100)."""
+
+    adaptive_target: float | Sequence[float]
+    """Probability that chosen tokens should have on average; -1 is off (-1 to 1; default: -1.0)."""
+
+    adaptive_decay: float | Sequence[float]
+    """How slowly that average forgets (0 to 0.99; default: 0.9)."""
+
+    draw: str | Sequence[str]
+    """How the token is drawn: by inverse cumulative mass, by a race, or as Akunu does on the GPU or
+    the CPU (inverse or gumbel or gumbel-pcg or mt19937; default: inverse)."""
+
+    samplers: str | Iterable[str]
+    """Samplers in order, separated by ";" (default:
+    penalties;dry;top_n_sigma;top_k;typical_p;top_p;min_p;xtc;temperature)."""
+
+    ignore_eos: bool | Sequence[bool]
+    """Never draw a token that ends the text."""
+
+    numerics: str | Sequence[str]
+    """Portable: the same token on every machine; llama.cpp: llama.cpp's own tokens (portable or
+    llama.cpp; default: portable)."""
+
+    grammar: str | ConstraintSampler | None
+    """A grammar that the text obeys: GBNF text, or a sampler such as Lark."""
+
+    json_schema: Mapping[str, Any] | bool | str | ConstraintSampler | None
+    """A JSON schema that the text obeys: mapping or JSON text."""
+
+    regex: str | ConstraintSampler | None
+    """A regular expression that the whole text matches."""
+
+    sampler_seq: str | Sequence[str]
+    """Samplers in order, one letter each: e penalties, d dry, s top_n_sigma, k top_k, y typical_p,
+    p top_p, m min_p, x xtc, t temperature, i infill, a adaptive_p."""
+
+
+class ContextKeywords(TypedDict, total=False):
+    """Keyword arguments of ``Context``."""
+
+    n_ctx: int
+    """Cells, shared by all sequences; 0: as many as the model was trained with (0 or more; default:
+    0)."""
+
+    n_seq_max: int
+    """Sequence ids lie in [0, n_seq_max) (1 to 4096; default: 1)."""
+
+    n_ubatch: int
+    """Tokens computed at once; at most n_batch (1 or more; default: 512)."""
+
+    flash_attn: bool
+    """Fused attention for several tokens, which never holds the scores; values are laid out for it
+    (default: on)."""
+
+    type_k: str
+    """Type that keys are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
+    iq4_nl; default: f16)."""
+
+    type_v: str
+    """Type that values are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
+    iq4_nl; default: f16)."""
+
+    offload_kqv: bool
+    """Keep the cache on the device that computes, and do attention there; otherwise on the CPU
+    (default: on)."""
+
+    v_layout: str | None
+    """How values are laid out (token or channel; default: llama.cpp's choice: token with flash_attn
+    and for types of blocks, else channel)."""
+
+    k_storage: str
+    """Raw: keys are rotated when they are read, which makes shifts exact for any type and costs
+    time at every token (rotated or raw; default: rotated)."""
+
+    policy: str
+    """Unified: all sequences share one pool of cells; streams: each has an equal share (unified or
+    streams; default: unified)."""
+
+    compat: str | None
+    """Llama-2024: tokens of a micro-batch lie in a row, as in llama.cpp's cache of that year
+    (llama-2024; default: none)."""
+
+    swa_full: bool
+    """Window layers keep every position, so that any rewind and shift is possible; otherwise they
+    have as many cells as llama.cpp gives them, and use them again as it does (default: off)."""
+
+    swa_sinks: int
+    """First positions that window layers keep, and every token sees there too (attention sinks);
+    only for models with windows (0 or more; default: 0)."""
+
+    n_rollback: int
+    """Tokens by which a sequence of a recurrent model can be rewound (others: any number) (0 to
+    4096; default: 0)."""
+
+    n_batch: int
+    """Tokens of one prefill call: batches are cut into pieces of at most so many (1 or more;
+    default: 2048)."""
+
+    n_threads: int | None
+    """Threads for decoding one token; the setting is the process's, and stays (1 or more; default:
+    all cores)."""
+
+    n_threads_batch: int | None
+    """Threads for more than one token (1 or more; default: like n_threads)."""
+
+    device: torch.device | str | None
+    """Where logits are returned, such as cpu or cuda:1 (default: the decoder's)."""
+
+    causal_attn: bool
+    """A token sees only those before it; otherwise every token of its sequence, and a batch must
+    fit n_ubatch (not for models with windows or states) (default: on)."""
+
+    split: str | None
+    """How batches are cut (aleator.cache.split) (simple or equal or sequence; default: llama.cpp's
+    choice: equal with policy='streams' and for models with attention and states, else simple)."""
+
+    lock_timeout: float | None
+    """Seconds to wait for another thread that uses the context, before it is an error (0 or more;
+    default: no limit)."""
+
+
+class LoadKeywords(TypedDict, total=False):
+    """Keyword arguments of ``load``."""
+
+    device: str | None
+    """What computes: cpu, cuda, cuda:1 ... (default: cuda where there is one, else cpu)."""
+
+    dtype: torch.dtype | str | None
+    """Type to compute in: float32, float16 or bfloat16 (default: float32 on the CPU, bfloat16 on
+    CUDA)."""
+
+    n_ctx: int | None
+    """Positions of one sequence: prompt and text together; 0: as many as the model was trained with
+    (0 or more; default: that, but at most 4096)."""
+
+    prompt_cache: bool
+    """Keep what was computed while there is room, so that a text that begins like an earlier one is
+    computed only from where they diverge (default: on)."""
+
+    n_ubatch: int
+    """Tokens computed at once; at most n_batch (1 or more; default: 512)."""
+
+    flash_attn: bool
+    """Fused attention for several tokens, which never holds the scores; values are laid out for it
+    (default: on)."""
+
+    type_k: str
+    """Type that keys are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
+    iq4_nl; default: f16)."""
+
+    type_v: str
+    """Type that values are stored in (f32 or f16 or bf16 or q8_0 or q5_1 or q5_0 or q4_1 or q4_0 or
+    iq4_nl; default: f16)."""
+
+    offload_kqv: bool
+    """Keep the cache on the device that computes, and do attention there; otherwise on the CPU
+    (default: on)."""
+
+    v_layout: str | None
+    """How values are laid out (token or channel; default: llama.cpp's choice: token with flash_attn
+    and for types of blocks, else channel)."""
+
+    k_storage: str
+    """Raw: keys are rotated when they are read, which makes shifts exact for any type and costs
+    time at every token (rotated or raw; default: rotated)."""
+
+    policy: str
+    """Unified: all sequences share one pool of cells; streams: each has an equal share (unified or
+    streams; default: unified)."""
+
+    compat: str | None
+    """Llama-2024: tokens of a micro-batch lie in a row, as in llama.cpp's cache of that year
+    (llama-2024; default: none)."""
+
+    swa_full: bool
+    """Window layers keep every position, so that any rewind and shift is possible; otherwise they
+    have as many cells as llama.cpp gives them, and use them again as it does (default: off)."""
+
+    swa_sinks: int
+    """First positions that window layers keep, and every token sees there too (attention sinks);
+    only for models with windows (0 or more; default: 0)."""
+
+    n_rollback: int
+    """Tokens by which a sequence of a recurrent model can be rewound (others: any number) (0 to
+    4096; default: 0)."""
+
+    n_batch: int
+    """Tokens of one prefill call: batches are cut into pieces of at most so many (1 or more;
+    default: 2048)."""
+
+    n_threads: int | None
+    """Threads for decoding one token; the setting is the process's, and stays (1 or more; default:
+    all cores)."""
+
+    n_threads_batch: int | None
+    """Threads for more than one token (1 or more; default: like n_threads)."""
+
+    split: str | None
+    """How batches are cut (aleator.cache.split) (simple or equal or sequence; default: llama.cpp's
+    choice: equal with policy='streams' and for models with attention and states, else simple)."""
+
+    lock_timeout: float | None
+    """Seconds to wait for another thread that uses the context, before it is an error (0 or more;
+    default: no limit)."""
+

@@ -1,0 +1,102 @@
+"""A layer with attention and a feed-forward part, in PyTorch."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from aleator.cache.kv_cache import LayerShape
+from aleator.models.layers.attention import attend
+from aleator.models.layers.feed_forward import feed_forward
+from aleator.models.layers.layer import LayerWeights, Pass
+from aleator.models.layers.rms_norm import RMSNorm
+from aleator.models.layers.rotary import Rotary
+
+
+class Block:
+    """One layer: attention, then feed-forward, each on the normalised input and added to it."""
+
+    def __init__(self, weights: LayerWeights, windowed: bool, index: int, rotary: Rotary) -> None:
+        """Read the layer's tensors.
+
+        Args:
+            weights: the file's tensors of this layer.
+            windowed: whether its tokens see a window of the latest positions only.
+            index: its number among the attention layers with a window, or among those without: each kind
+                has a cache of its own.
+            rotary: rotates its queries and keys.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        config, architecture, layer = weights.config, weights.architecture, weights.layer
+        self.windowed, self.layer, self.rotary = windowed, index, rotary
+        self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
+        self.head_dim, self.head_dim_v = config.head_dim, config.head_dim_v
+        self.n_rotated = self.n_heads + self.n_kv_heads
+        self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
+        n_embd = config.n_embd
+        self.attn_norm = weights.norm("attn_norm")
+        self.qkv = weights.matrix(
+            ["attn_q", "attn_k", "attn_v"],
+            n_embd,
+            [
+                self.n_heads * self.head_dim,
+                self.n_kv_heads * self.head_dim,
+                self.n_kv_heads * self.head_dim_v,
+            ],
+            bias=architecture.qkv_bias,
+        )
+        self.head_weights: torch.Tensor | None = None
+        if architecture.head_norm:
+            q_norm = weights.values("attn_q_norm.weight", self.head_dim)
+            k_norm = weights.values("attn_k_norm.weight", self.head_dim)
+            heads = q_norm.expand(self.n_heads, -1), k_norm.expand(self.n_kv_heads, -1)
+            self.head_weights = torch.cat(heads)
+            self.head_eps = config.rms_eps
+        self.output = weights.matrix(["attn_output"], self.n_heads * self.head_dim_v, [n_embd])
+        self.ffn_norm = weights.norm("ffn_norm")
+        self.post_norms: tuple[RMSNorm, RMSNorm] | None = None
+        if architecture.post_norm:
+            self.post_norms = weights.norm("post_attention_norm"), weights.norm("post_ffw_norm")
+        self.ffn = feed_forward(weights)
+
+    @property
+    def shape(self) -> LayerShape:
+        """What the layer stores per cell."""
+        return LayerShape(self.n_kv_heads, self.head_dim, self.head_dim_v)
+
+    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
+        t = x.shape[0]
+        cells = batch.tensors(self.windowed)
+        qkv = self.qkv(self.attn_norm(x))
+        n_qk = self.n_rotated * self.head_dim
+        qk = qkv[:, :n_qk].view(t, self.n_rotated, self.head_dim)
+        if self.head_weights is not None:
+            qk = F.rms_norm(qk, (self.head_dim,), None, self.head_eps).mul_(self.head_weights)
+        qk = qk.float()
+        if cells.raw:
+            k = qk[:, self.n_heads :] * self.rotary.magnitude_over(self.head_dim)
+            q = self.rotary.rotate(qk[:, : self.n_heads].contiguous(), batch.angles(self.rotary))
+        else:
+            qk = self.rotary.rotate(qk, batch.angles(self.rotary))
+            q, k = qk[:, : self.n_heads], qk[:, self.n_heads :]
+        cells.write(
+            self.layer,
+            k,
+            qkv[:, n_qk:].view(t, self.n_kv_heads, self.head_dim_v),
+        )
+        if rows is not None and len(rows) == 0:
+            return x[:0]
+        q = q.to(cells.device(self.layer))
+        attended = attend(q, self.layer, cells, self.scale, batch.fused).to(x)
+        if rows is not None:
+            x, attended = x.index_select(0, rows), attended.index_select(0, rows)
+        if self.post_norms is None:
+            x = x + self.output(attended)
+            return x + self.ffn(self.ffn_norm(x))
+        x = x + self.post_norms[0](self.output(attended))
+        return x + self.post_norms[1](self.ffn(self.ffn_norm(x)))

@@ -1,0 +1,1 @@
+"""Formats of model files: GGUF, safetensors and JSON, checked while they are read."""

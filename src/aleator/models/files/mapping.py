@@ -1,0 +1,48 @@
+"""Maps files into memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator.core.errors import FileFormatError, ModelNotFound
+
+
+def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
+    """Map a regular file into memory.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Its bytes, uint8 ``[size]``, read-only; a page is read when it is first used.
+
+    Raises:
+        ModelNotFound: there is no such file.
+        FileFormatError: it is a pipe, a device or a folder, is empty, or cannot be read.
+    """
+    try:
+        # O_NONBLOCK: opening a pipe must not wait for its other end.
+        descriptor = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        )
+    except FileNotFoundError:
+        raise ModelNotFound(path) from None
+    except (OSError, ValueError) as error:
+        raise FileFormatError(path, f"cannot be read: {error}") from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise FileFormatError(path, "is not a regular file")
+        if status.st_size == 0:
+            raise FileFormatError(path, "the file is empty", offset=0)
+        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise FileFormatError(path, f"cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+    return np.frombuffer(mapped, np.uint8)

@@ -1,0 +1,182 @@
+"""Reads a model's dimensions from GGUF metadata.
+
+An architecture's file uses :func:`transformer` as it is, or changes what it gives; the fields of one
+architecture alone are read in its own file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aleator.models.config import (
+    MAX_CONV,
+    MAX_LAYERS,
+    MAX_LENGTH,
+    MAX_STATE,
+    MAX_THETA,
+    MAX_WIDTH,
+    ModelConfig,
+    RopeConfig,
+    SSMConfig,
+    check_groups,
+    check_rope_dim,
+    checked_rope,
+    read_head_dim,
+    unsupported,
+)
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+
+if TYPE_CHECKING:
+    from aleator.models.architecture import Architecture
+
+
+def transformer(
+    gguf: GGUFFile, architecture: Architecture, *, least_kv_heads: int = 1
+) -> ModelConfig:
+    """Read the dimensions of layers with attention and a feed-forward part.
+
+    Args:
+        gguf: the file.
+        architecture: gives the fields' prefix and the style of the rotary embedding.
+        least_kv_heads: what a layer must have at least; 0 where layers may keep a state instead.
+
+    Raises:
+        FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
+        UnsupportedModel: the model needs what no decoder here computes.
+    """
+    fields, name = gguf.fields, architecture.name
+    refuse_features(fields, name)
+    n_layers, n_embd = read_size(fields, name)
+    n_ff = _per_layer(fields, f"{name}.feed_forward_length", n_layers)
+    heads_key = f"{name}.attention.head_count"
+    n_heads = _per_layer(fields, heads_key, n_layers)
+    n_kv_heads = (
+        _per_layer(fields, f"{heads_key}_kv", n_layers, least_kv_heads)
+        if f"{heads_key}_kv" in fields
+        else n_heads
+    )
+    check_groups(fields, f"{heads_key}_kv", n_heads, n_kv_heads)
+    head_dim = read_head_dim(fields, f"{name}.attention.key_length", n_embd, n_heads[0])
+    head_dim_v = read_head_dim(fields, f"{name}.attention.value_length", n_embd, n_heads[0])
+    context_length = fields.integer(f"{name}.context_length", 1, MAX_LENGTH)
+    return ModelConfig(
+        architecture=name,
+        name=fields.get("general.name", ""),
+        n_vocab=read_n_vocab(gguf, name),
+        n_layers=n_layers,
+        n_embd=n_embd,
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        n_ff=n_ff,
+        head_dim=head_dim,
+        head_dim_v=head_dim_v,
+        rms_eps=fields.number(f"{name}.attention.layer_norm_rms_epsilon", 0.0, 1.0),
+        context_length=context_length,
+        tied="output.weight" not in gguf.tensors,
+        rope=_read_rope(fields, architecture, head_dim, context_length),
+    )
+
+
+def refuse_features(fields: Fields, name: str) -> None:
+    """Raise UnsupportedModel for features that no architecture here has.
+
+    Args:
+        fields: the file's metadata.
+        name: the architecture's.
+    """
+    if fields.get(f"{name}.expert_count", 0):
+        raise unsupported(fields.path, f"a mixture of experts ({name}.expert_count)")
+    if not fields.get(f"{name}.attention.causal", True):
+        raise unsupported(fields.path, f"attention without a causal mask ({name}.attention.causal)")
+
+
+def read_size(fields: Fields, name: str) -> tuple[int, int]:
+    """The number of layers, and their width."""
+    return (
+        fields.integer(f"{name}.block_count", 1, MAX_LAYERS),
+        fields.integer(f"{name}.embedding_length", 1, MAX_WIDTH),
+    )
+
+
+def read_n_vocab(gguf: GGUFFile, name: str) -> int:
+    """Rows of the embedding: the ids that the model has logits for."""
+    key = "tokenizer.ggml.tokens"
+    if "token_embd.weight" in gguf.tensors:
+        rows = gguf.tensors["token_embd.weight"].shape[0]
+        tokens = gguf.array_length(key) or 0
+        if tokens > rows:
+            raise gguf.fields.error(
+                key, f"the tokenizer has {tokens} tokens and token_embd.weight {rows} rows"
+            )
+        return rows
+    return gguf.fields.integer(f"{name}.vocab_size", 1, MAX_LENGTH, gguf.array_length(key))
+
+
+def read_state_space(fields: Fields, name: str) -> SSMConfig:
+    """The sizes of layers that keep a state."""
+
+    def size(part: str, low: int = 1, high: int = MAX_WIDTH) -> int:
+        return fields.integer(f"{name}.ssm.{part}", low, high)
+
+    return SSMConfig(
+        d_inner=size("inner_size"),
+        d_conv=size("conv_kernel", 2, MAX_CONV),
+        d_state=size("state_size", 1, MAX_STATE),
+        dt_rank=size("time_step_rank"),
+    )
+
+
+def _read_rope(
+    fields: Fields, architecture: Architecture, head_dim: int, context_length: int
+) -> RopeConfig:
+    prefix = f"{architecture.name}.rope"
+    dim = fields.integer(f"{prefix}.dimension_count", 2, head_dim, head_dim)
+    check_rope_dim(fields, f"{prefix}.dimension_count", dim, head_dim)
+    theta = fields.number(f"{prefix}.freq_base", 1.0, MAX_THETA, 10000.0)
+    # Before rope.scaling.* there was rope.scale_linear; a factor without a type is linear, as
+    # llama.cpp has it, and 0 means none.
+    factor_key = f"{prefix}.scaling.factor"
+    if factor_key not in fields and f"{prefix}.scale_linear" in fields:
+        factor_key = f"{prefix}.scale_linear"
+    factor = fields.number(factor_key, 0.0, 1e6, 1.0) or 1.0
+    scaling = fields.get(f"{prefix}.scaling.type", "linear")
+    if scaling not in ("none", "linear", "yarn", "longrope"):
+        raise unsupported(
+            fields.path, f"rotary scaling of type {scaling!r} ({prefix}.scaling.type)"
+        )
+    # -1 stands for "as the scaling type has it".
+    for key, neutral in (("yarn_ext_factor", (1.0, -1.0)), ("yarn_attn_factor", (1.0,))):
+        if fields.get(f"{prefix}.scaling.{key}", 1.0) not in neutral:
+            raise unsupported(fields.path, f"{prefix}.scaling.{key} other than 1")
+    if scaling == "linear" and factor == 1.0:
+        scaling = "none"
+    rope = RopeConfig(
+        theta=theta,
+        dim=dim,
+        style=architecture.rope_style,
+        scaling=scaling,
+        factor=factor if scaling != "none" else 1.0,
+        original_context=fields.integer(
+            f"{prefix}.scaling.original_context_length", 1, MAX_LENGTH, context_length
+        ),
+        attn_factor=fields.number(f"{prefix}.scaling.attn_factor", 0.0, 1e6, 1.0),
+        beta_fast=fields.number(f"{prefix}.scaling.yarn_beta_fast", 0.0, 1e6, 32.0),
+        beta_slow=fields.number(f"{prefix}.scaling.yarn_beta_slow", 0.0, 1e6, 1.0),
+    )
+    return checked_rope(fields, rope)
+
+
+def _per_layer(fields: Fields, key: str, n_layers: int, low: int = 1) -> tuple[int, ...]:
+    """A field that is one number for all layers, or a list with one for each."""
+    if not isinstance(fields.get(key), list):
+        return (fields.integer(key, low, MAX_WIDTH),) * n_layers
+    values = fields.require(key, list)
+    if len(values) != n_layers:
+        raise fields.error(key, f"{key} has {len(values)} entries for {n_layers} layers")
+    for layer, value in enumerate(values):
+        if type(value) is not int or not low <= value <= MAX_WIDTH:
+            raise fields.error(
+                key, f"{key}[{layer}] is {value!r}; it must be between {low} and {MAX_WIDTH}"
+            )
+    return tuple(values)

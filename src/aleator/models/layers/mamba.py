@@ -1,0 +1,133 @@
+"""A layer of a selective state space (Gu and Dao 2023, arXiv:2312.00752)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from aleator.cache.recurrent import RecurrentShape
+from aleator.cache.recurrent_step import RecurrentBatch
+from aleator.core.errors import UnsupportedModel
+from aleator.models.layers.feed_forward import feed_forward
+from aleator.models.layers.geglu import GeGLU
+from aleator.models.layers.layer import LayerWeights, Pass
+from aleator.models.layers.rms_norm import RMSNorm
+from aleator.models.layers.selective_scan import selective_scan
+from aleator.models.layers.swiglu import SwiGLU
+
+
+class MambaLayer:
+    """Projection, convolution over time, selective scan, gate, projection; added to the layer's input.
+
+    Where the model has them, a feed-forward part follows.
+    """
+
+    def __init__(self, weights: LayerWeights, index: int) -> None:
+        """Read the layer's tensors.
+
+        Args:
+            weights: the file's tensors of this layer.
+            index: its number among the layers that keep a state.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        config = weights.config
+        ssm = config.ssm
+        if ssm is None:
+            raise UnsupportedModel(f"layer {weights.layer} of a model without a state space")
+        self.layer, self.ssm = index, ssm
+        inner, rank, state = ssm.d_inner, ssm.dt_rank, ssm.d_state
+
+        def values(name: str, *shape: int) -> torch.Tensor:
+            """Parameters of the convolution and the scan, which are computed in float32."""
+            return weights.values(name, *shape, dtype=torch.float32)
+
+        self.norm = weights.norm("attn_norm")
+        self.project = weights.matrix(["ssm_in"], config.n_embd, [2 * inner])
+        self.conv_weight = values("ssm_conv1d.weight", inner, ssm.d_conv)
+        self.conv_bias = (
+            values("ssm_conv1d.bias", inner)
+            if "ssm_conv1d.bias" in weights
+            else torch.zeros(inner, device=weights.device)
+        )
+        self.select = weights.matrix(["ssm_x"], inner, [rank + 2 * state])
+        self.time_step = weights.matrix(["ssm_dt"], rank, [inner], bias=True)
+        self.a = values("ssm_a", inner, state)
+        self.d = values("ssm_d", inner)
+        self.output = weights.matrix(["ssm_out"], inner, [config.n_embd])
+        self.norms: list[RMSNorm] | None = None
+        if weights.architecture.state_norm:
+            self.norms = [
+                weights.norm(f"ssm_{name}_norm", n, torch.float32)
+                for name, n in (("dt", rank), ("b", state), ("c", state))
+            ]
+        self.ffn_norm: RMSNorm | None = None
+        self.ffn: SwiGLU | GeGLU | None = None
+        if config.n_ff:
+            self.ffn_norm = weights.norm("ffn_norm")
+            self.ffn = feed_forward(weights)
+
+    @property
+    def shape(self) -> RecurrentShape:
+        """What the layer keeps of a sequence."""
+        return RecurrentShape(self.ssm.d_inner, self.ssm.d_conv - 1, self.ssm.d_state)
+
+    def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
+        """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""
+        states = batch.states
+        inner, n = self.ssm.d_inner, self.ssm.d_state
+        projected = self.project(self.norm(x))
+        u, gate = projected[:, :inner].float(), projected[:, inner:]
+        u = self._convolve(u, states)
+        selected = self.select(u.to(x)).float()
+        parts = torch.split(selected, [self.ssm.dt_rank, n, n], dim=1)
+        eps = self.ssm.norm_eps
+        if eps is not None:
+            parts = tuple(F.rms_norm(part, part.shape[1:], None, eps) for part in parts)
+        if self.norms is not None:
+            parts = tuple(norm(part) for norm, part in zip(self.norms, parts, strict=True))
+        step, b, c = parts
+        y = self._scan(u, F.softplus(self.time_step(step.to(x)).float()), b, c, states)
+        if rows is not None:
+            x, y, u, gate = (each.index_select(0, rows) for each in (x, y, u, gate))
+        y = (y + self.d * u) * F.silu(gate.float())
+        x = x + self.output(y.to(x))
+        if self.ffn is None or self.ffn_norm is None:
+            return x
+        return x + self.ffn(self.ffn_norm(x))
+
+    def _convolve(self, u: torch.Tensor, states: RecurrentBatch) -> torch.Tensor:
+        """Each channel's latest values, weighted: [T, inner]; keeps them for the tokens to come."""
+        kept, width, out = states.conv[self.layer], self.ssm.d_conv, torch.empty_like(u)
+        for run in states.runs:
+            tokens = torch.tensor(run.tokens, device=u.device)
+            fresh = run.source < 0
+            before = u.new_zeros(width - 1, u.shape[1]) if fresh else kept[run.source].T
+            values = torch.cat((before, u.index_select(0, tokens)))
+            t = len(run.tokens)
+            sums = sum(values[k : k + t] * self.conv_weight[:, k] for k in range(width))
+            out[tokens] = F.silu(sums + self.conv_bias)
+            for index, row in run.stores:
+                kept[row] = values[index + 1 : index + width].T
+        return out
+
+    def _scan(
+        self,
+        u: torch.Tensor,
+        dt: torch.Tensor,
+        b: torch.Tensor,
+        c: torch.Tensor,
+        states: RecurrentBatch,
+    ) -> torch.Tensor:
+        kept, out = states.ssm[self.layer], torch.empty_like(u)
+        for run in states.runs:
+            at = torch.tensor(run.tokens, device=u.device)
+            state = torch.zeros_like(kept[0]) if run.source < 0 else kept[run.source]
+            y, after = selective_scan(
+                u[at], dt[at], self.a, b[at], c[at], state, [index for index, _ in run.stores]
+            )
+            out[at] = y
+            for (_, row), new in zip(run.stores, after, strict=True):
+                kept[row] = new
+        return out

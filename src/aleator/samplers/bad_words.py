@@ -1,0 +1,96 @@
+"""Bad words: sequences of tokens that never occur.
+
+Masks      the last token of each sequence where the tokens accepted last, prompt included, are all before it; a
+           sequence of one token is masked always.
+Text       as the tokenizer spells it: as it stands, and after a space where other tokens make that.  Another
+           spelling of the same text, by other tokens, is not found.
+Masked     stay masked.  If nothing is left, the step raises ``LogitsError``.
+Errors     a last token outside the vocabulary is refused when logits arrive.
+Order      before everything else in a chain that SamplingParams builds; a pending temperature is materialised
+           first.
+Elsewhere  vLLM looks at generated tokens only, and takes the text after a space only where it has as many
+           tokens; transformers at all (``bad_words_ids``); llama.cpp does not have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aleator.core import host
+from aleator.core.errors import ParameterError
+from aleator.core.numerics import Row, Step
+from aleator.core.parameter import Parameter, declare
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.spelled import Tokenizer, check_sequences, require_tokenizer
+
+BAD_WORDS = Parameter(
+    "bad_words", tuple, (), "text that never occurs, as the tokenizer spells it; may be repeated",
+    aliases=("bad_words_ids",), flags=("--bad-words",),
+    checker=lambda value: check_sequences("bad_words", value), escapes=True, metavar="TEXT",
+    annotation="Sequence[str | Sequence[int]]",
+    schema={"type": "array", "items": {"type": ["string", "array"], "items": {"type": "integer"}}},
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BadWords(Sampler):
+    """Mask tokens that would complete a forbidden sequence.
+
+    Attributes:
+        bad_words: Texts, which need ``tokenizer``, or sequences of token ids.
+        tokenizer: With ``encode``; None where all are given as ids.
+        sequences: The sequences of ids that they make.
+    """
+
+    name = "bad_words"
+    writes = True
+    bad_words: Any = declare(BAD_WORDS)
+    tokenizer: Any = field(default=None, repr=False, compare=False)
+    sequences: tuple[tuple[int, ...], ...] = field(
+        init=False, repr=False, compare=False, default=()
+    )
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and turn texts into sequences."""
+        super().__post_init__()
+        found: dict[tuple[int, ...], None] = {}
+        for word in self.bad_words:
+            if isinstance(word, str):
+                found |= dict.fromkeys(
+                    spelled(word, require_tokenizer("bad_words", self.tokenizer))
+                )
+            else:
+                found[word] = None
+        object.__setattr__(self, "sequences", tuple(found))
+
+    @property
+    def neutral(self) -> bool:
+        """True without words."""
+        return not self.bad_words
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/bad_words.cpp."""
+        return host.BadWords(self.sequences)
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        last = max((sequence[-1] for sequence in self.sequences), default=0)
+        if self.sequences and last >= step.n_vocab:
+            raise ParameterError("bad_words", f"bad_words names token {last}")
+        row.mask({s[-1] for s in self.sequences if _ends_with(step.history, s[:-1])})
+
+
+def spelled(text: str, tokenizer: Tokenizer) -> list[tuple[int, ...]]:
+    """The tokens of a text as it stands, and after a space where that is the word inside a sentence."""
+    plain, spaced = (
+        tuple(tokenizer.encode(before + text.lstrip(), add_special=False, parse_special=False))
+        for before in (text[: len(text) - len(text.lstrip())], " ")
+    )
+    return [plain] if spaced[-len(plain) :] == plain else [plain, spaced]
+
+
+def _ends_with(history: Sequence[int], ending: tuple[int, ...]) -> bool:
+    n = len(ending)
+    return n == 0 or tuple(history[-n:]) == ending

@@ -1,0 +1,127 @@
+"""The candidates of one step, as users and their samplers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator.core import host
+from aleator.core.errors import LogitsError, ParameterError
+
+NUMERICS = ("portable", "llama.cpp")
+
+
+class Candidates:
+    """The candidates of one step: token ids and logits.
+
+    A portable chain leaves masked tokens out and keeps ids ascending; one with ``numerics="llama.cpp"`` leaves
+    llama.cpp's array in llama.cpp's order, masked tokens with a logit of -inf in it.  The first chain
+    that is applied decides.
+
+    Args:
+        logits: one row, shape ``[V]``, float32, float16 or bfloat16, on the CPU; it is copied.
+    """
+
+    def __init__(self, logits: Any) -> None:
+        self._native: host.Candidates | host.LlamaCandidates
+        self._numerics: str | None = None
+        try:
+            self._native = host.Candidates(logits)
+        except TypeError:
+            raise wrong_logits(logits) from None
+
+    @classmethod
+    def of(cls, native: host.Candidates | host.LlamaCandidates) -> Candidates:
+        """The candidates of a step under way, for a user's sampler."""
+        candidates = object.__new__(cls)
+        candidates._native = native
+        candidates._numerics = NUMERICS[isinstance(native, host.LlamaCandidates)]
+        return candidates
+
+    def _native_for(self, numerics: str) -> Any:
+        if self._numerics is None:
+            self._numerics = numerics
+            if isinstance(self._native, host.Candidates) and numerics == "llama.cpp":
+                self._native = host.LlamaCandidates(self._native)
+        elif self._numerics != numerics:
+            raise ParameterError(
+                "candidates",
+                f"a chain with numerics={self._numerics!r} was applied to these candidates, so one with "
+                f"numerics={numerics!r} cannot be: make new Candidates",
+            )
+        return self._native
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    @property
+    def n_vocab(self) -> int:
+        """Length of the row of logits."""
+        return self._native.n_vocab
+
+    @property
+    def ids(self) -> NDArray[np.int32]:
+        """Token ids of the candidates."""
+        return self._native.ids
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """Their logits; a pending temperature is applied first.
+
+        Can be assigned, float32 of the same length; NaN and -inf mask.
+        """
+        return self._native.logits
+
+    @logits.setter
+    def logits(self, logits: NDArray[np.float32]) -> None:
+        self._native.logits = np.ascontiguousarray(logits, np.float32)
+
+    def keep(self, ids: Iterable[int]) -> None:
+        """Keep these tokens; the others are no candidates any more."""
+        self._native.keep([int(i) for i in ids])
+
+    @property
+    def probs(self) -> NDArray[np.float32]:
+        """Their probabilities: weight over total weight, rounded to float32."""
+        if isinstance(self._native, host.LlamaCandidates):
+            return self._native.probs
+        weights = self._native.weights
+        return (weights / np.float64(weights.sum(dtype=np.uint64))).astype(np.float32)
+
+    @property
+    def selected(self) -> int | None:
+        """The token that was chosen, or ``None``; can be assigned one of the candidates."""
+        return self._native.selected
+
+    @selected.setter
+    def selected(self, token: int | None) -> None:
+        self._native.selected = token
+
+    @property
+    def sorted(self) -> bool:
+        """Whether the candidates are known to stand by descending logit."""
+        if isinstance(self._native, host.LlamaCandidates):
+            return self._native.sorted
+        return len(self) <= 1  # their order is by id
+
+
+def is_row(logits: Any) -> bool:
+    """Whether it is a row of logits that a chain can sample from."""
+    try:
+        host.Candidates(logits)
+    except (TypeError, LogitsError):
+        return False
+    return True
+
+
+def wrong_logits(logits: Any) -> LogitsError:
+    """The error for what is no row of logits."""
+    shape = getattr(logits, "shape", None)
+    dtype = getattr(logits, "dtype", type(logits).__name__)
+    described = f"shape {tuple(shape)}, {dtype}" if shape is not None else str(dtype)
+    return LogitsError(
+        f"logits ({described}) must be one contiguous row [V] of float32, float16 or bfloat16 on the CPU"
+    )

@@ -1,0 +1,183 @@
+r"""A chain's state as bytes: what it takes to go on in another process as if nothing had happened.
+
+Layout, little endian: magic ``ALCHAIN\0``; u32 version; 16 bytes BLAKE2b of all that follows; u32 length of
+the header; the header, JSON in UTF-8; then what native/samplers/state.hpp describes.  The header holds the
+chain's configuration, so that a state is read by an equal chain only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aleator.core.errors import ParameterError, StateError
+from aleator.samplers.base import Place, Sampler
+
+MAGIC = b"ALCHAIN\0"
+VERSION = 1
+_DIGEST = 16
+_HEAD = len(MAGIC) + 4 + _DIGEST + 4
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What makes two chains equal apart from their state.
+
+    Attributes:
+        numerics: "portable" or "llama.cpp".
+        completion: the index among completions of one prompt.
+        samplers: of each sampler, the grammar first, what it is in words, and a digest of its parameters and
+            the seed that it draws with.
+
+    """
+
+    numerics: str
+    completion: int
+    samplers: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(
+        cls, numerics: str, completion: int, placed: Iterable[tuple[Sampler, Place]]
+    ) -> Configuration:
+        """The configuration of a chain of these samplers."""
+        samplers = (
+            (s.describe(), _digest_of(s.configured(place, numerics))) for s, place in placed
+        )
+        return cls(numerics, completion, tuple(samplers))
+
+    def require(self, other: Configuration) -> None:
+        """Refuse a state of a chain that is configured otherwise.
+
+        Args:
+            other: that of the state.
+
+        Raises:
+            StateError: says in what they differ.
+
+        """
+        for name in ("numerics", "completion"):
+            here, there = getattr(self, name), getattr(other, name)
+            if here != there:
+                raise _other_chain(f"its {name} is {there!r}, and here it is {here!r}")
+        mine, theirs = ([name for name, _ in each.samplers] for each in (self, other))
+        if mine != theirs:
+            raise _other_chain(
+                f"it has {' -> '.join(theirs) or 'nothing'}, and this one {' -> '.join(mine) or 'nothing'}"
+            )
+        for (name, here), (_, there) in zip(self.samplers, other.samplers, strict=True):
+            if here != there:
+                raise _other_chain(f"its {name} has other parameters, or another seed")
+
+
+def pack(configuration: Configuration, text_start: int, state: bytes) -> bytes:
+    """A state in its envelope.
+
+    Args:
+        configuration: of the chain.
+        text_start: place in the history where the constraints began.
+        state: as the native chain writes it.
+
+    """
+    fields = {
+        "numerics": configuration.numerics,
+        "completion": configuration.completion,
+        "samplers": configuration.samplers,
+        "text_start": text_start,
+    }
+    header = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    body = len(header).to_bytes(4, "little") + header + state
+    return MAGIC + VERSION.to_bytes(4, "little") + _blake2b(body) + body
+
+
+def unpack(data: object) -> tuple[Configuration, int, bytes]:
+    """The configuration, the place where the constraints began, and the native state.
+
+    Raises:
+        ParameterError: it is not bytes.
+        StateError: it is no state, one of a later version, or a damaged one.
+
+    """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise ParameterError(
+            "state", f"state={data!r:.60} is not bytes: give what state_write() gave"
+        )
+    blob = bytes(data)
+    if blob[:8] != MAGIC:
+        raise StateError("not the state of a chain")
+    if len(blob) < _HEAD:
+        raise _unsound("it is cut short")
+    version = int.from_bytes(blob[8:12], "little")
+    if version != VERSION:
+        raise StateError(
+            f"the state of a chain is of version {version}, and only {VERSION} can be read: make it anew"
+        )
+    body = blob[12 + _DIGEST :]
+    if _blake2b(body) != blob[12 : 12 + _DIGEST]:
+        raise _unsound("it is cut short or damaged")
+    end = 4 + int.from_bytes(body[:4], "little")
+    if end > len(body):
+        raise _unsound("its header is longer than all of it")
+    try:
+        fields = json.loads(body[4:end])
+        configuration = Configuration(
+            _checked(fields["numerics"], str),
+            _checked(fields["completion"], int),
+            tuple(
+                (_checked(name, str), _checked(digest, str)) for name, digest in fields["samplers"]
+            ),
+        )
+        text_start = _checked(fields["text_start"], int)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise _unsound("its header is not what it should be") from None
+    return configuration, text_start, body[end:]
+
+
+def _checked(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError
+    return value
+
+
+def _unsound(what: str) -> StateError:
+    return StateError(f"not a sound state of a chain: {what}")
+
+
+def _other_chain(difference: str) -> StateError:
+    return StateError(
+        f"the state is of another chain: {difference}; make the chain as the one that wrote it"
+    )
+
+
+def _blake2b(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_DIGEST).digest()
+
+
+def _digest_of(value: object) -> str:
+    digest = hashlib.blake2b(digest_size=_DIGEST)
+    for piece in _pieces(value):
+        digest.update(len(piece).to_bytes(8, "little") + piece)
+    return digest.hexdigest()
+
+
+def _pieces(value: object) -> Iterable[bytes]:
+    """The value as bytes that tell it from every other; objects of unknown types count by their type."""
+    if isinstance(value, Mapping):
+        yield f"mapping {len(value)}".encode()
+        for pair in sorted(value.items(), key=repr):
+            yield from _pieces(pair)
+    elif isinstance(value, list | tuple):
+        yield f"sequence {len(value)}".encode()
+        for each in value:
+            yield from _pieces(each)
+    elif isinstance(value, np.ndarray):
+        yield f"array {value.dtype} {value.shape}".encode()
+        yield value.tobytes()
+    elif value is None or isinstance(value, bool | int | float | str | bytes):
+        yield f"{type(value).__name__} {value!r}".encode(errors="surrogatepass")
+    else:
+        yield f"object {type(value).__module__}.{type(value).__qualname__}".encode()

@@ -1,0 +1,60 @@
+"""Eta cut-off, Hewitt et al. 2022 (arXiv:2210.15191): an epsilon cut-off that yields where much is possible.
+
+Keeps      tokens with a probability of at least eta = fl32(min(e, sqrt(e) * 2^-H)), e the float32 of
+           ``eta_cutoff``, H the entropy of the candidates in bits: the leading run of the order with w >=
+           ceil(eta * Z).  Where fewer than ``min_keep`` pass, or none, the first ``min_keep`` (at least one)
+           and all that tie with the last of them.
+Equality   a weight exactly equal to the bound stays.  0 keeps all.
+Ties       equal logits stay or go together.
+Masked     not candidates; they do not enter the entropy; ``min_keep`` does not revive them.
+Precision  H in Q16 from integer logarithms, as for the dynamic temperature; 2^-H by exp2; the square root and
+           the product in float64, each correctly rounded.
+Elsewhere  transformers agrees but for float32; text-generation-webui counts ``eta_cutoff`` in units of 1e-4;
+           llama.cpp and vLLM do not have it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from aleator.core import host
+from aleator.core.numerics import Row, Step, exact, exp2_double, ints, log2_q32
+from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.probable import keep_probable
+
+ETA_CUTOFF = Parameter(
+    "eta_cutoff", float, 0.0,
+    "keep tokens of at least this probability, or less where the entropy is high; 0 is off",
+    low=0, high=1, flags=("--eta-cutoff",),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EtaCutoff(Sampler):
+    """Keep tokens whose probability reaches ``eta_cutoff``, or less where the entropy is high."""
+
+    name = "eta_cutoff"
+    aliases = ("eta", "eta-cutoff")
+    reads = "mass"
+    eta_cutoff: float = declare(ETA_CUTOFF)
+    min_keep: int = declare(MIN_KEEP)
+
+    @property
+    def neutral(self) -> bool:
+        """True at 0."""
+        return single(self.eta_cutoff) == 0
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/eta_cutoff.cpp."""
+        return host.EtaCutoff(self.eta_cutoff, self.min_keep)
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        if self.neutral:
+            return
+        total, e = sum(ints(row.weights())), single(self.eta_cutoff)
+        entropy = max(0, ((log2_q32(total) - (40 << 32)) >> 16) - row.mean_q16())
+        eta = min(e, math.sqrt(e) * exp2_double(-entropy / 65536))
+        keep_probable(row, math.ceil(exact(eta) * total), self.min_keep)

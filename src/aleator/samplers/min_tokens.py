@@ -1,0 +1,70 @@
+"""Minimum length: no token ends the text before enough were generated.
+
+Masks      the tokens ``end_tokens`` while fewer than ``min_tokens`` were generated and accepted, since the last
+           reset or since a new text began (``SamplerChain.restart``).  Tokens of the prompt do not count.
+Masked     stay masked.  If nothing is left, as under a grammar that allows only the end, the step raises
+           ``LogitsError``.
+Order      before everything else in a chain that SamplingParams builds, which takes the end-of-generation
+           tokens of the vocabulary; a pending temperature is materialised first.
+Elsewhere  vLLM agrees (``min_tokens``), as does transformers (``min_new_tokens``); llama.cpp does not have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aleator.core import host
+from aleator.core.errors import ParameterError
+from aleator.core.numerics import Row, Step
+from aleator.core.parameter import Parameter, declare
+from aleator.samplers.base import Place, Sampler
+
+MIN_TOKENS = Parameter(
+    "min_tokens", int, 0, "let no token end the text before this many were generated; 0 is off",
+    low=0, high=2**31 - 1, aliases=("min_new_tokens",), flags=("--min-tokens",),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MinTokens(Sampler):
+    """Mask tokens that end the text until ``min_tokens`` were generated.
+
+    Attributes:
+        min_tokens: How many tokens to generate at least.
+        end_tokens: The tokens that end a text.
+    """
+
+    name = "min_tokens"
+    writes = True
+    min_tokens: int = declare(MIN_TOKENS)
+    end_tokens: tuple[int, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        super().__post_init__()
+        object.__setattr__(self, "end_tokens", tuple(sorted({int(t) for t in self.end_tokens})))
+        if self.end_tokens and self.end_tokens[0] < 0:
+            raise ParameterError(
+                "end_tokens", f"end_tokens: {self.end_tokens[0]} is not a token id"
+            )
+
+    @classmethod
+    def asked_for(cls, values: Mapping[str, Any]) -> bool:
+        """Whether there is a minimum."""
+        return bool(values["min_tokens"])
+
+    @property
+    def neutral(self) -> bool:
+        """True at 0, or where no token ends a text."""
+        return self.min_tokens == 0 or not self.end_tokens
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/min_tokens.cpp."""
+        return host.MinTokens(self.min_tokens, list(self.end_tokens))
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference, of a chain that was not restarted."""
+        if sum(step.generated) < self.min_tokens:
+            row.mask(self.end_tokens)

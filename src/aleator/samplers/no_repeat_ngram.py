@@ -1,0 +1,55 @@
+"""No repeated n-grams: no run of n tokens occurs twice.
+
+Masks      every token that would end a run of ``no_repeat_ngram_size`` tokens which the accepted tokens, prompt
+           included, hold already.  1 forbids every token to occur again; 0 is off.
+Masked     stay masked.  If nothing is left, the step raises ``LogitsError``.
+Order      before everything else in a chain that SamplingParams builds; a pending temperature is materialised
+           first.
+Elsewhere  transformers agrees (``no_repeat_ngram_size``); llama.cpp and vLLM do not have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aleator.core import host
+from aleator.core.numerics import Row, Step
+from aleator.core.parameter import Parameter, declare
+from aleator.samplers.base import Place, Sampler
+
+NO_REPEAT_NGRAM_SIZE = Parameter(
+    "no_repeat_ngram_size", int, 0, "let no run of this many tokens occur twice; 0 is off",
+    low=0, high=2**31 - 1, flags=("--no-repeat-ngram-size",),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NoRepeatNgram(Sampler):
+    """Mask tokens that would repeat a run of ``no_repeat_ngram_size`` tokens."""
+
+    name = "no_repeat_ngram"
+    writes = True
+    no_repeat_ngram_size: int = declare(NO_REPEAT_NGRAM_SIZE)
+
+    @property
+    def neutral(self) -> bool:
+        """True at 0."""
+        return self.no_repeat_ngram_size == 0
+
+    def native(self, place: Place) -> host.Sampler:
+        """Host kernel: native/samplers/no_repeat_ngram.cpp."""
+        return host.NoRepeatNgram(self.no_repeat_ngram_size)
+
+    def banned(self, history: Sequence[int]) -> set[int]:
+        """The tokens that would repeat a run."""
+        n, history = self.no_repeat_ngram_size, list(history)
+        if not n:
+            return set()
+        ending = history[len(history) - (n - 1) :] if n > 1 else []
+        starts = range(len(history) - n + 1)
+        return {history[i + n - 1] for i in starts if history[i : i + n - 1] == ending}
+
+    def reference(self, row: Row, step: Step, place: Place) -> None:
+        """NumPy reference."""
+        row.mask(self.banned(step.history))

@@ -1,0 +1,223 @@
+"""Arguments of every cache's verbs: what is no exact integer in range is refused by name."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from make_models import SPECS, write_model
+
+from aleator.cache import PrefixConfig
+from aleator.cache.devices import checked_device
+from aleator.core.errors import AleatorError, InvalidBatch, NotCopyable, ParameterError
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models.decoder import Decoder
+
+MODELS = ("llama", "gemma3", "mamba", "jamba")
+by_model = pytest.mark.parametrize("model", MODELS)
+
+
+@functools.cache
+def decoder_of(name: str) -> Decoder:
+    with tempfile.TemporaryDirectory() as folder:
+        return build_decoder(open_weights(write_model(Path(folder) / "m.gguf", SPECS[name])))
+
+
+def context(name: str = "llama", **options: Any) -> Context:
+    return Context(decoder_of(name), **{"n_ctx": 64, "n_seq_max": 3, "type_v": "f32", **options})
+
+
+def decode(ctx: Context, n: int = 6) -> None:
+    ctx.decode(Batch.one(range(n)))
+
+
+BAD: list[Any] = [0.5, "0", None, True, [0]]
+
+
+@by_model
+@pytest.mark.parametrize("bad", BAD, ids=repr)
+def test_every_verb_refuses_what_is_no_integer(model: str, bad: Any) -> None:
+    ctx = context(model, n_rollback=4, prefix=PrefixConfig())
+    decode(ctx)
+    cache = ctx.cache
+    handle = cache.sequence(2)
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("seq", lambda: cache.seq_rm(bad)),
+        ("p0", lambda: cache.seq_rm(0, bad)),
+        ("p1", lambda: cache.seq_rm(0, 0, bad)),
+        ("src", lambda: cache.seq_cp(bad, 1)),
+        ("dst", lambda: cache.seq_cp(0, bad)),
+        ("p0", lambda: cache.seq_cp(0, 1, bad)),
+        ("p1", lambda: cache.seq_cp(0, 1, 0, bad)),
+        ("seq", lambda: cache.seq_keep(bad)),
+        ("seq", lambda: cache.seq_add(bad, 0, -1, 1)),
+        ("delta", lambda: cache.seq_add(0, 0, -1, bad)),
+        ("p0", lambda: cache.seq_add(0, bad, -1, 1)),
+        ("divisor", lambda: cache.seq_div(0, 0, -1, bad)),
+        ("p1", lambda: cache.seq_div(0, 0, bad, 2)),
+        ("seq", lambda: cache.seq_pos_min(bad)),
+        ("seq", lambda: cache.seq_pos_max(bad)),
+        ("seq", lambda: cache.state_write(bad)),
+        ("seq", lambda: cache.state_read(b"", bad)),
+        ("seq", lambda: cache.session_write([1], bad)),
+        ("tokens", lambda: cache.session_write([bad])),
+        ("tokens", lambda: cache.session_write([2**40])),
+        ("tokens", lambda: cache.keep(0, [bad])),
+        ("tokens", lambda: cache.reuse(1, [bad, bad])),
+        ("blob", lambda: cache.state_read(bad, 0)),
+        ("blob", lambda: cache.session_read(bad, 0)),
+        ("n", lambda: handle.truncate(bad)),
+        ("start", lambda: handle.drop(bad, 3)),
+        ("stop", lambda: handle.drop(0, bad)),
+        ("namespace", lambda: cache.keep(0, [0, 1], 5)),  # type: ignore[arg-type]
+        ("namespace", lambda: cache.match([0, 1], None)),  # type: ignore[arg-type]
+    ]
+    if bad is not None:
+        calls += [("id", lambda: cache.sequence(bad)), ("upto", lambda: handle.fork(bad))]
+    before = cache.state_write()
+    for parameter, call in calls:
+        with pytest.raises(ParameterError) as caught:
+            call()
+        assert caught.value.parameter == parameter, caught.value
+    assert cache.state_write() == before
+    assert cache.seq_pos_max(0) == 5
+
+
+@by_model
+def test_numpy_integers_are_integers(model: str) -> None:
+    ctx = context(model, n_rollback=4)
+    one = np.int64
+    ctx.decode(Batch.one(np.arange(6), pos=one(0), seq=one(1)))  # type: ignore[arg-type]
+    batch = Batch()
+    batch.add(one(3), one(6), [one(1)])  # type: ignore[arg-type, list-item]
+    ctx.decode(batch)
+    ctx.cache.seq_rm(one(1), one(5), one(-1))  # type: ignore[arg-type]
+    assert ctx.cache.seq_pos_max(one(1)) == 4  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [1.9, "1", None, True, np.float64(2)], ids=repr)
+def test_batches_refuse_what_is_no_integer(bad: Any) -> None:
+    batch = Batch()
+    batch.add(1)
+    calls: list[Callable[[], object]] = [
+        lambda: Batch.one([1, bad]),
+        lambda: batch.add(bad),
+        lambda: batch.add(1, 1, [bad]),
+        lambda: batch.add(1, 1, bad),
+        lambda: Batch.one([1], seq=bad),
+        lambda: batch.add_embedding("x"),
+    ]
+    if bad is not None:
+        calls += [
+            lambda: Batch.one([1], pos=bad),
+            lambda: batch.add(1, bad),
+            lambda: Batch.one(bad),
+        ]
+    for call in calls:
+        with pytest.raises(InvalidBatch):
+            call()
+    assert (batch.tokens, batch.positions, batch.sequences) == ([1], [None], [(0,)])
+    with pytest.raises(InvalidBatch, match=r"sequences \[2, 2\] name one twice"):
+        batch.add(1, seqs=[2, 2])
+    with pytest.raises(InvalidBatch, match="batch token 0: token '1' is not an integer"):
+        Batch.one("12")  # type: ignore[arg-type]
+
+
+@by_model
+def test_what_was_put_into_a_batch_by_hand_is_checked_when_it_is_decoded(model: str) -> None:
+    ctx = context(model)
+    changes: list[tuple[str, list[Any]]] = [
+        ("tokens", [1.9, 2]),
+        ("tokens", ["1", 2]),
+        ("positions", [0.0, 1]),
+        ("positions", ["0", 1]),
+        ("sequences", [[0.0], [0.0]]),
+        ("sequences", [[1, 1], [1, 1]]),
+        ("sequences", [["0"], ["0"]]),
+    ]
+    for field, values in changes:
+        batch = Batch.one([1, 2], pos=0)
+        setattr(batch, field, values)
+        with pytest.raises(InvalidBatch):
+            ctx.decode(batch)
+        assert ctx.cache.used == 0
+    for bad in (None, "text", [1, 2]):
+        with pytest.raises(InvalidBatch, match="decode takes a Batch, not"):
+            ctx.decode(bad)  # type: ignore[arg-type]
+
+
+@by_model
+@pytest.mark.parametrize(
+    ("option", "bad"),
+    [
+        ("prefix", "x"),
+        ("prefix", True),
+        ("prefix", {}),
+        ("device", "gpu"),
+        ("device", "meta"),
+        ("device", "cuda:99"),
+        ("device", 1.5),
+        ("n_threads", 10**6),
+        ("n_threads", 1.5),
+        ("n_threads_batch", 10**6),
+        ("n_threads_batch", "2"),
+        ("n_ctx", "64"),
+        ("n_rollback", True),
+        ("type_k", 5),
+    ],
+)
+def test_contexts_refuse_at_construction(model: str, option: str, bad: Any) -> None:
+    if model == "mamba" and option == "type_k":
+        pytest.skip("a model of states alone stores no keys")
+    options: dict[str, Any] = {option: bad}
+    with pytest.raises(ParameterError, match=option) as caught:
+        context(model, **options)
+    assert caught.value.parameter == option
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA here")
+def test_a_context_on_cuda_is_refused_where_there_is_none() -> None:
+    with pytest.raises(ParameterError, match="device='cuda': torch finds 0 CUDA devices here"):
+        context(device="cuda")
+    assert checked_device("device", "cpu") == torch.device("cpu")
+
+
+@by_model
+def test_copies_and_pickles_are_refused_with_the_way_out(model: str) -> None:
+    ctx = context(model)
+    decode(ctx)
+    things: list[Any] = [ctx, ctx.cache, ctx.cache.sequence(1), *ctx.cache.pools]
+    for thing in things:
+        for call in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(NotCopyable, match=r"state_write\(\).*state_read\(\)") as caught:
+                call(thing)
+            assert isinstance(caught.value, (AleatorError, TypeError))
+    other = context(model)  # what the message says
+    other.cache.state_read(ctx.cache.state_write())
+    assert other.cache.seq_pos_max(0) == 5
+
+
+@by_model
+def test_sizes_of_an_instance_and_what_is_recurrent(model: str) -> None:
+    cache = context(model).cache
+    stored: list[tuple[int, int]] = []
+    for pool in cache.pools:
+        if hasattr(pool, "keys"):
+            stored.append((pool.keys.nbytes, pool.values.nbytes))
+        else:
+            stored.append((sum(t.nbytes for t in pool.conv), sum(t.nbytes for t in pool.ssm)))
+    assert (cache.bytes_k, cache.bytes_v) == tuple(map(sum, zip(*stored, strict=True)))
+    assert cache.total_size == cache.bytes_k + cache.bytes_v > 0
+    assert bool(cache.recurrent) == (model in ("mamba", "jamba"))
+    if cache.recurrent:
+        assert cache.recurrent.total_size > 0
+        assert cache.recurrent.recurrent is cache.recurrent

@@ -1,0 +1,69 @@
+"""What counts as an integer, and the words for what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from aleator.core.errors import ParameterError
+from aleator.core.integers import UNBOUNDED, exact, first_inexact, integer, integer_in, token_ids
+
+NONE: list[Any] = [
+    1.0,
+    2.5,
+    "1",
+    b"1",
+    None,
+    True,
+    np.bool_(True),
+    np.float32(1),
+    [1],
+    float("nan"),
+]
+
+
+@pytest.mark.parametrize("value", [7, np.int8(7), np.uint64(7), np.array(7), torch.tensor(7)])
+def test_integers_of_any_kind(value: Any) -> None:
+    assert exact(value) == 7
+    assert type(exact(value)) is int
+    assert integer_in("n", value, 7, 7) == 7
+
+
+@pytest.mark.parametrize("value", NONE, ids=repr)
+def test_what_is_none(value: Any) -> None:
+    assert exact(value) is None
+    assert first_inexact([1, np.int64(2), value, 2.5]) == 2
+    with pytest.raises(ParameterError, match="n must be an integer, not"):
+        integer("n", value)
+    with pytest.raises(ParameterError, match=r"n must be an integer in \[0, 5\], not") as caught:
+        integer_in("n", value, 0, 5, "and more")
+    assert caught.value.parameter == "n"
+    assert "and more" not in str(caught.value)
+
+
+def test_ranges_are_named_with_the_remedy() -> None:
+    assert integer_in("n", 2**31 - 1, 0, 2**31 - 1) == 2**31 - 1
+    with pytest.raises(ParameterError, match=r"n must lie in \[0, 2\^31\), not -1: use 0"):
+        integer_in("n", -1, 0, 2**31 - 1, "use 0")
+    with pytest.raises(ParameterError, match=r"n must lie in \[1, 4096\], not 4097$"):
+        integer_in("n", 4097, 1, 4096)
+    with pytest.raises(ParameterError, match=r"n must be 1 or more, not 0$"):
+        integer_in("n", 0, 1, UNBOUNDED)
+    with pytest.raises(ParameterError, match=r"n must be an integer, 1 or more, not 0.5$"):
+        integer_in("n", 0.5, 1, UNBOUNDED)
+
+
+def test_token_ids() -> None:
+    assert token_ids([]).tolist() == []
+    assert token_ids((1, np.int64(2))).dtype == np.int32
+    assert token_ids(np.array([3, 4], np.uint8)).tolist() == [3, 4]
+    wrong: list[Any] = [[1.5], "12", ["1"], [[1]], [1, [2]], None, 5, [2**70], [True]]
+    for tokens in wrong:
+        with pytest.raises(ParameterError, match="tokens must be a list of token ids"):
+            token_ids(tokens)
+    for tokens in ([-1], [2**31], [0, 2**40]):
+        with pytest.raises(ParameterError, match=r"tokens: token ids must lie in \[0, 2\^31\)"):
+            token_ids(tokens)

@@ -1,0 +1,96 @@
+"""Session files whose sections were damaged and signed again: refused, or sound, and nothing else."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from make_models import SPECS, write_model
+
+from aleator import AleatorError, Session
+from aleator.cache import PrefixConfig
+from aleator.cache.formats.state_file import read_state_file, write_state_file
+from aleator.generate import Batch, Context
+from aleator.generate.session import load_session, save_session
+from aleator.models import build_decoder, open_weights
+from aleator.models.decoder import Decoder
+
+TEXT = tuple(int(t) for t in np.random.default_rng(2).integers(0, 64, 40))
+
+
+@functools.cache
+def decoder_of(name: str) -> Decoder:
+    with tempfile.TemporaryDirectory() as folder:
+        return build_decoder(open_weights(write_model(Path(folder) / "m.gguf", SPECS[name])))
+
+
+def context(name: str) -> Context:
+    prefix = PrefixConfig(block=8, spacing=8)
+    return Context(decoder_of(name), n_ctx=96, n_seq_max=2, type_v="f32", prefix=prefix)
+
+
+def saved(name: str, path: Path) -> None:
+    ctx = context(name)
+    ctx.decode(Batch.one(TEXT))
+    assert ctx.cache.keep(0, TEXT)
+    ctx.cache.seq_rm(0)
+    assert save_session(path, ctx, Session((*TEXT, 1), 30), "m") == len(TEXT)
+
+
+def damaged(rng: np.random.Generator, data: bytes) -> bytes:
+    kind = int(rng.integers(5))
+    if kind == 0:
+        return data[: int(rng.integers(len(data) + 1))]
+    if kind == 1:
+        return data + rng.bytes(int(rng.integers(1, 64)))
+    if kind == 2:
+        return rng.bytes(int(rng.integers(1, 12)))
+    words = bytearray(data)
+    for _ in range(int(rng.integers(1, 6))):
+        end = len(words) if kind == 3 else min(300, len(words))
+        at = int(rng.integers(max(1, end // 4))) * 4  # numbers are aligned
+        words[at : at + 4] = rng.choice([b"\xff\xff\xff\x7f", b"\0\0\x80\x7f", b"\0\0\0\0"])
+    return bytes(words)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "mamba", "jamba"])
+def test_damaged_sections_signed_again(name: str, tmp_path: Path) -> None:
+    path, other = tmp_path / "a.state", tmp_path / "b.state"
+    saved(name, path)
+    state = read_state_file(path)
+    sections: dict[str, Any] = {key: bytes(data) for key, data in state.sections.items()}
+    rng = np.random.default_rng(4)
+    outcomes = {"refused": 0, "computed anew": 0, "restored": 0}
+    for trial in range(120):
+        which = str(rng.choice(list(sections)))
+        write_state_file(other, state.header, {**sections, which: damaged(rng, sections[which])})
+        ctx = context(name)
+        try:
+            session = load_session(other, ctx, "m")
+        except AleatorError:
+            outcomes["refused"] += 1
+            assert ctx.cache.used == 0
+            continue
+        outcomes["restored" if session.restored else "computed anew"] += 1
+        ctx.cache.check()
+        held = ctx.cache.reuse(0, session.tokens)
+        rows = ctx.decode(Batch.one(session.tokens[held:]))
+        assert rows.isfinite().all(), (trial, which)
+    assert all(outcomes.values()), outcomes
+
+
+@pytest.mark.parametrize("name", ["llama", "mamba"])
+def test_rotations_of_no_cells(name: str, tmp_path: Path) -> None:
+    """A model of states alone has no keys that could be rotated."""
+    path = tmp_path / "a.state"
+    saved(name, path)
+    state = read_state_file(path)
+    sections: dict[str, Any] = {key: bytes(data) for key, data in state.sections.items()}
+    write_state_file(path, state.header, {**sections, "turned": b"\1\2\3\4"})
+    session = load_session(path, context(name), "m")
+    assert session.restored == 0
+    assert "turned to does not fit" in session.why_not

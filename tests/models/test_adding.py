@@ -1,0 +1,118 @@
+"""docs/adding-an-architecture.md, done in a copy of the package; and what the page says of the rest."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aleator
+from aleator import _native
+from aleator.models.index import ARCHITECTURES
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(aleator.__file__).parent
+STEM = "helium"
+# "llama" is llama.cpp's layout of state files and SentencePiece's tokenizer too; the others in text/ are
+# names of ways to cut text into words.
+OTHER_MEANINGS = {"cache": {"llama"}, "generate": {"llama"}, "text": {"llama", "qwen2"}}
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package and its tests of models, with the guide followed."""
+    root = tmp_path_factory.mktemp("repository")
+    skipped = shutil.ignore_patterns("data", "__pycache__")
+    shutil.copytree(PACKAGE, root / "src" / "aleator", ignore=skipped)
+    shutil.copy(_native.__file__, root / "src" / "aleator")
+    shutil.copytree(ROOT / "tools" / "other_native", root / "tools" / "other_native")
+    (root / "tests" / "models").mkdir(parents=True)
+    for file in ("pyproject.toml", "tests/__init__.py", "tests/models/__init__.py"):
+        shutil.copy(ROOT / file, root / file)
+    page = (ROOT / "docs" / "adding-an-architecture.md").read_text()
+    module, line, test = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    models = root / "src" / "aleator" / "models"
+    (models / f"{STEM}.py").write_text(module)
+    (root / "tests" / "models" / f"test_{STEM}.py").write_text(test)
+    above = "from aleator.models.qwen3 import QWEN3 as QWEN3\n"
+    index = (models / "index.py").read_text()
+    assert above in index
+    (models / "index.py").write_text(index.replace(above, above + line))
+    return root
+
+
+def python(copied: Path, *arguments: str) -> str:
+    variables = {
+        **os.environ,
+        "PYTHONPATH": str(copied / "tools" / "other_native"),
+        "ALEATOR_PACKAGE": str(copied / "src"),
+    }
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=copied, env=variables, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_an_architecture_is_a_module_a_line_and_a_test(copied: Path) -> None:
+    pytest.importorskip("transformers")
+    test = f"tests/models/test_{STEM}.py"
+    out = python(copied, "-m", "pytest", "-q", "-p", "no:cacheprovider", test)
+    assert "1 passed" in out
+
+
+def test_the_index_lists_it_without_torch(copied: Path) -> None:
+    listed = python(
+        copied,
+        "-c",
+        "import sys\n"
+        "from aleator.models.weights import open_weights\n"
+        "from aleator.models.index import ARCHITECTURES\n"
+        "assert 'torch' not in sys.modules\n"
+        "print(*ARCHITECTURES)\n",
+    ).split()
+    assert listed == ["llama", "qwen2", "qwen3", STEM, "gemma3", "mamba", "jamba"]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_an_architecture_is_whole_under_its_stem(name: str) -> None:
+    assert (PACKAGE / "models" / f"{name}.py").is_file()
+    assert "def test_" in (ROOT / "tests" / "models" / f"test_{name}.py").read_text()
+
+
+def test_nothing_outside_models_names_an_architecture() -> None:
+    named = set()
+    for path in PACKAGE.rglob("*.py"):
+        folder = path.relative_to(PACKAGE).parts[0]
+        if folder == "models":
+            continue
+        known = set(ARCHITECTURES) - OTHER_MEANINGS.get(folder, set())
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and node.value in known:
+                named.add((str(path), node.lineno, node.value))
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                "aleator.models"
+            ):
+                words = {*str(node.module).split("."), *(alias.name for alias in node.names)}
+                named |= {(str(path), node.lineno, name) for name in known & words}
+    assert not named
+
+
+def test_only_the_index_knows_all_architectures() -> None:
+    models = PACKAGE / "models"
+    for path in [*models.glob("*.py"), *models.glob("*/*.py")]:
+        known = {
+            node.module.removeprefix("aleator.models.")
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom) and node.module
+        } & set(ARCHITECTURES)
+        # jamba's layers with states are mamba's.
+        expected = {"index": set(ARCHITECTURES), "jamba": {"mamba"}}.get(path.stem, set())
+        assert known == expected, path

@@ -1,0 +1,68 @@
+"""Attention over cells against sums in float64: groups, masks, fused or not, and queries that see nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from aleator.models.layers.attention import attend
+
+HEADS, KV_HEADS, DIM, DIM_V = 4, 2, 8, 6
+
+
+class Cells:
+    """Keys and values [n, G, D] and an additive mask [t, n], as a cache gives them."""
+
+    def __init__(self, n: int, mask: torch.Tensor | None, causal: bool) -> None:
+        generator = torch.Generator().manual_seed(n)
+        self.k = torch.randn(n, KV_HEADS, DIM, generator=generator)
+        self.v = torch.randn(n, KV_HEADS, DIM_V, generator=generator)
+        self._mask, self.causal = mask, causal
+        self.blind = mask is not None and bool((mask == -torch.inf).all(1).any())
+
+    def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.k.half(), self.v
+
+    def mask(self, layer: int) -> torch.Tensor | None:
+        return self._mask
+
+
+def expected(q: torch.Tensor, cells: Cells, scale: float) -> torch.Tensor:
+    t, n = len(q), len(cells.k)
+    mask = cells.mask(0)
+    out = torch.zeros(t, HEADS, DIM_V, dtype=torch.float64)
+    for i in range(t):
+        sees = [
+            j
+            for j in range(n)
+            if (mask is None or mask[i, j] == 0) and not (cells.causal and j > i)
+        ]
+        for head in range(HEADS) if sees else ():
+            group = head // (HEADS // KV_HEADS)
+            k, v = cells.k.half()[sees, group].double(), cells.v[sees, group].double()
+            out[i, head] = (k @ q[i, head].double() * scale).softmax(0) @ v
+    return out.flatten(1)
+
+
+def some_cells(t: int, n: int) -> torch.Tensor:
+    hidden = torch.rand(t, n, generator=torch.Generator().manual_seed(t)) < 0.4
+    hidden[:, 0] = False
+    if t > 2:
+        hidden[1] = True  # sees nothing
+    return torch.where(hidden, -torch.inf, 0.0)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(
+    ("t", "n", "kind"),
+    [(1, 5, "all"), (1, 5, "some"), (3, 7, "some"), (4, 4, "causal"), (2, 6, "all"), (3, 0, "all")],
+)
+def test_attention(t: int, n: int, kind: str, fused: bool) -> None:
+    cells: Any = Cells(n, some_cells(t, n) if kind == "some" else None, kind == "causal")
+    q = torch.randn(t, HEADS, DIM, generator=torch.Generator().manual_seed(9))
+    out = attend(q, 0, cells, 0.3, fused)
+    assert out.shape == (t, HEADS * DIM_V)
+    assert out.dtype == torch.float32
+    torch.testing.assert_close(out.double(), expected(q, cells, 0.3), rtol=1e-5, atol=1e-5)

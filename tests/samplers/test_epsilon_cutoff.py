@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aleator import samplers as S
+from tests.samplers.steps import INF, NAN, f32, kept, logs
+
+P = logs([0.1, 0.2, 0.3, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "expected"),
+    [(0, [0, 1, 2, 3]), (0.05, [0, 1, 2, 3]), (0.15, [1, 2, 3]), (0.35, [3]), (1, [3])],
+)
+def test_what_is_probable_enough_stays(epsilon: float, expected: list[int]) -> None:
+    assert kept(P, S.EpsilonCutoff(epsilon_cutoff=epsilon)) == expected
+
+
+def test_equality_stays() -> None:
+    assert kept(f32(0, 0, 0, 0), S.EpsilonCutoff(epsilon_cutoff=0.25)) == [0, 1, 2, 3]
+
+
+def test_where_nothing_passes_the_best_and_its_ties_stay() -> None:
+    assert kept(f32(0, 0, 0, 0), S.EpsilonCutoff(epsilon_cutoff=0.26)) == [0, 1, 2, 3]
+    assert kept(f32(1, 2, 2, 1), S.EpsilonCutoff(epsilon_cutoff=0.9)) == [1, 2]
+
+
+def test_min_keep_takes_ties_of_its_last_along() -> None:
+    row = f32(3, 2, 1, 1, 1, 0)
+    assert kept(row, S.EpsilonCutoff(epsilon_cutoff=0.9, min_keep=2)) == [0, 1]
+    assert kept(row, S.EpsilonCutoff(epsilon_cutoff=0.9, min_keep=3)) == [0, 1, 2, 3, 4]
+    assert kept(row, S.EpsilonCutoff(epsilon_cutoff=1e-3, min_keep=3)) == [0, 1, 2, 3, 4, 5]
+    assert kept(f32(-INF, 1, NAN, 0), S.EpsilonCutoff(epsilon_cutoff=0.9, min_keep=9)) == [1, 3]
+
+
+def test_the_pending_temperature_counts() -> None:
+    row = f32(0, -1, -2)
+    assert kept(row, S.EpsilonCutoff(epsilon_cutoff=0.2)) == [0, 1]
+    assert kept(row, S.Temperature(temperature=9), S.EpsilonCutoff(epsilon_cutoff=0.2)) == [0, 1, 2]
+
+
+def test_transformers_agrees() -> None:
+    torch = pytest.importorskip("torch")
+    warpers = pytest.importorskip("transformers").generation.logits_process
+    for seed in range(20):
+        row = (2 * np.random.default_rng(seed).normal(size=300)).astype(np.float32)
+        for epsilon, least in ((3e-4, 1), (0.01, 1), (0.2, 7), (0.9, 3)):
+            warper = warpers.EpsilonLogitsWarper(epsilon, min_tokens_to_keep=least)
+            theirs = (
+                torch.isfinite(warper(None, torch.from_numpy(row)[None])[0])
+                .nonzero()
+                .ravel()
+                .tolist()
+            )
+            assert kept(row, S.EpsilonCutoff(epsilon_cutoff=epsilon, min_keep=least)) == theirs

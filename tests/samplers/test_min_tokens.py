@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aleator import samplers as S
+from aleator.core.errors import LogitsError, ParameterError
+from tests.samplers.steps import f32
+
+ROW = f32(5, 1, 0, 4)
+
+
+class Vocabulary:
+    eog = frozenset({0, 3, 70})
+
+
+def test_no_end_before_enough_tokens() -> None:
+    chain = S.SamplerChain([S.MinTokens(min_tokens=3, end_tokens=(0, 3, 70)), S.Greedy()])
+    chain.accept(2)  # the prompt does not count
+    assert [chain.sample(ROW) for _ in range(5)] == [1, 1, 1, 0, 0]
+    chain.rollback(4)
+    assert [chain.sample(ROW) for _ in range(3)] == [1, 1, 0]
+    chain.reset()
+    assert chain.clone().sample(ROW) == chain.sample(ROW) == 1
+
+
+def test_a_new_text_counts_anew() -> None:
+    chain = S.SamplerChain([S.MinTokens(min_tokens=2, end_tokens=(0, 3)), S.Greedy()])
+    assert [chain.sample(ROW) for _ in range(3)] == [1, 1, 0]
+    chain.restart()
+    chain.accept(2)
+    assert [chain.sample(ROW) for _ in range(3)] == [1, 1, 0]
+    chain.rollback(7)  # behind the restart
+    assert [chain.sample(ROW) for _ in range(3)] == [1, 1, 0]
+
+
+def test_params_take_the_ends_of_the_vocabulary() -> None:
+    params = S.SamplingParams(min_tokens=2, temperature=0)
+    with pytest.raises(ParameterError, match="min_tokens needs the vocabulary"):
+        params.chain()
+    chain = params.chain(Vocabulary())
+    assert [chain.sample(ROW) for _ in range(3)] == [1, 1, 0]
+    assert S.SamplingParams(min_new_tokens=4).min_tokens == 4
+
+
+def test_only_ends_left_is_an_error() -> None:
+    chain = S.SamplerChain([S.MinTokens(min_tokens=1, end_tokens=(0, 1)), S.Greedy()])
+    with pytest.raises(LogitsError):
+        chain.sample(f32(1, 2))
+
+
+def test_what_cannot_be_is_refused() -> None:
+    assert S.MinTokens(min_tokens=5).neutral
+    with pytest.raises(ParameterError, match="end_tokens"):
+        S.MinTokens(min_tokens=1, end_tokens=(-1,))
+    with pytest.raises(ParameterError, match=r"not one of llama\.cpp"):
+        S.SamplingParams(min_tokens=2, numerics="llama.cpp").chain(Vocabulary())
+    assert np.isfinite(ROW).all()
+
+
+def test_a_state_goes_on() -> None:
+    def made() -> S.SamplerChain:
+        return S.SamplerChain([S.MinTokens(min_tokens=4, end_tokens=(0, 3)), S.Greedy()])
+
+    chain, other = made(), made()
+    assert [chain.sample(ROW) for _ in range(3)] == [1, 1, 1]
+    chain.restart()
+    assert chain.sample(ROW) == 1
+    other.state_read(chain.state_write())
+    assert [other.sample(ROW) for _ in range(4)] == [1, 1, 1, 0]
