@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,27 @@ if TYPE_CHECKING:
     from aleator import LanguageModel
     from aleator.models.decoder import Decoder
 
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Bring coverage's trace function back after tests that have one of their own."""
+    tracing = sys.gettrace()
+    try:
+        yield
+    finally:
+        if sys.gettrace() is not tracing:
+            sys.settrace(tracing)
+
+
 MakeDecoder = Callable[[str], "Decoder"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is remembered between runs stays out of the user's own folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

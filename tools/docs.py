@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from aleator.core.parameter import Parameter
 from aleator.generate.options import LOADED, ContextOptions, GenerateOptions, ModelOptions
 
 ROOT = Path(__file__).parent.parent
-FILES = ("README.md", "docs/samplers.md", "docs/options.md")
+FILES = ("README.md", "docs/samplers.md", "docs/options.md", "docs/from-other-engines.md")
+ENGINES = ROOT / "tools" / "from_other_engines.toml"
 
 
 def default(p: Parameter) -> str:
@@ -64,6 +66,25 @@ def presets() -> str:
     return "\n".join(lines)
 
 
+def engines() -> str:
+    """A table per engine: their parameters, ours, and what differs."""
+    told = tomllib.loads(ENGINES.read_text())
+    lines: list[str] = []
+    for engine in told["engine"]:
+        with_flags = any(flag for _, flag, _, _ in engine["rows"])
+        head = ["theirs", *(["their flag"] if with_flags else []), "ours", "differences"]
+        lines += [f"## {engine['name']}", "", engine["what"], ""]
+        lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        for theirs, flag, ours, differences in engine["rows"]:
+            flags = [f"`{flag}`" if flag else ""] if with_flags else []
+            names = ", ".join(f"`{name}`" for name in ours) or "none"
+            lines.append("| " + " | ".join([f"`{theirs}`", *flags, names, differences]) + " |")
+        lines.append("")
+    lines += ["## Ours alone", "", "| parameter | why |", "|---|---|"]
+    lines += [f"| `{name}` | {why} |" for name, why in told["only_ours"].items()]
+    return "\n".join(lines)
+
+
 def options(parameters: Iterable[Option]) -> str:
     """One line per option."""
     lines = ["| option | flags | default | range | what it does |", "|---|---|---|---|---|"]
@@ -77,6 +98,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "samplers": samplers,
     "parameters": parameters,
     "presets": presets,
+    "engines": engines,
     "model_options": lambda: options((*declarations(ModelOptions).values(), *LOADED)),
     "context_options": lambda: options(
         each for each in declarations(ContextOptions).values() if each not in LOADED

@@ -95,15 +95,16 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
   const int64_t tokens = batch.tokens;
   Pool& pool = products_.pool();
   const auto add = [&](const Weights& w, const float* from, const float* norm) {
-    const Input in = products_.input(thread, from, w.in, w.in, tokens);
+    const Input in = products_.input(thread, from, w.in, w.in, tokens, forms_of({&w}));
     if (norm)
       products_.add_normed(thread, w, in, norm, shape_.eps);
     else
       products_.add(thread, w, in);
     pool.barrier();
   };
-  products_.run(thread, products_.normed(thread, l.attention_norm, shape_.eps),
-                {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
+  products_.run(
+      thread, products_.normed(thread, l.attention_norm, shape_.eps, forms_of({&l.q, &l.k, &l.v})),
+      {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
   pool.barrier();
   place_keys(thread, l, batch);
   pool.barrier();
@@ -200,7 +201,7 @@ void DecoderStep::attention(int thread, const DecoderLayer& l, const MicroBatch&
 }
 
 void DecoderStep::feed_forward(int thread, const DecoderLayer& l, int64_t tokens) {
-  const Input x = products_.normed(thread, l.ffn_norm, shape_.eps);
+  const Input x = products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up}));
   const int64_t rows = std::min(rows_per_unit(l.gate, tokens), rows_per_unit(l.up, tokens)),
                 ff = l.gate.out;
   const uint16_t* table = shape_.gate == Gate::gelu_rounded ? gelu_table() : nullptr;

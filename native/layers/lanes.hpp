@@ -196,7 +196,7 @@ struct ReadBF16 {
 template <class Read, Stored type>
 struct ReadBlocks {
   static constexpr int step = block_elements;
-  static constexpr int64_t bytes(int64_t i) { return i / block_elements * block_bytes(type); }
+  static constexpr int64_t bytes(int64_t i) { return stored_bytes(type, i); }
   static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
     const float d = Read::block(p + bytes(i), v);
     for (int k = 0; k < step / lanes; k++) v[k] *= d;
@@ -316,26 +316,21 @@ struct ReadIQ4_NL : ReadBlocks<ReadIQ4_NL, Stored::iq4_nl> {
 template <class Read>
 concept Blocks = requires(const uint8_t* p, vf (&v)[block_elements / lanes]) { Read::block(p, v); };
 
-// Calls f(Read{}) for the stored type of weights.
+// Calls f(Read{}) for a type of single numbers.
 template <class F>
-static inline void with_weight_reader(Stored type, F&& f) {
+static inline void with_floats(Stored type, F&& f) {
+  if (type == Stored::f16) return f(ReadF16{});
+  if (type == Stored::bf16) return f(ReadBF16{});
+  f(ReadF32{});
+}
+// Calls f(Read{}) for a type that the cache stores.
+template <class F>
+static inline void with_reader(Stored type, F&& f) {
   switch (type) {
-    case Stored::f16:
-      return f(ReadF16{});
-    case Stored::bf16:
-      return f(ReadBF16{});
     case Stored::q8_0:
       return f(ReadQ8_0{});
     case Stored::q4_0:
       return f(ReadQ4_0{});
-    default:
-      return f(ReadF32{});
-  }
-}
-// The same for every stored type.
-template <class F>
-static inline void with_reader(Stored type, F&& f) {
-  switch (type) {
     case Stored::q4_1:
       return f(ReadQ4_1{});
     case Stored::q5_0:
@@ -345,7 +340,7 @@ static inline void with_reader(Stored type, F&& f) {
     case Stored::iq4_nl:
       return f(ReadIQ4_NL{});
     default:
-      return with_weight_reader(type, f);
+      return with_floats(type, f);
   }
 }
 

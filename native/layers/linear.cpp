@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <iterator>
 #include <stdexcept>
 #include <vector>
@@ -12,24 +13,23 @@
 
 namespace aleator {
 
-constexpr const char* stored_names[] = {"F32",  "F16",  "BF16", "Q8_0",  "Q4_0",
-                                        "Q4_1", "Q5_0", "Q5_1", "IQ4_NL"};
-
 Stored stored_type(const std::string& name) {
-  std::string known;
-  for (size_t i = 0; i < std::size(stored_names); i++) {
-    if (name == stored_names[i]) return Stored(i);
-    known += (i ? ", " : "") + std::string(stored_names[i]);
+  std::string names;
+  for (int i = 0; i < int(std::size(block_shapes)); i++) {
+    if (name == block_shapes[i].name) return Stored(i);
+    names += std::string(i ? ", " : "") + block_shapes[i].name;
   }
-  throw std::invalid_argument("type " + name + " is not one of " + known);
+  throw std::invalid_argument("type " + name + " is not one of " + names);
 }
 
 int64_t stored_row_bytes(Stored type, int64_t n) {
   if (n < 1 || n > int64_t(1) << 40)
     throw std::invalid_argument("a row of " + std::to_string(n) + " elements");
-  if (in_blocks(type) && n % block_elements)
-    throw std::invalid_argument(std::string("a row of ") + stored_names[size_t(type)] +
-                                " has a multiple of 32 elements, not " + std::to_string(n));
+  const BlockShape shape = block_shape(type);
+  if (n % shape.elements)
+    throw std::invalid_argument(std::string("a ") + shape.name + " row has a multiple of " +
+                                std::to_string(shape.elements) + " elements, not " +
+                                std::to_string(n));
   return stored_bytes(type, n);
 }
 
@@ -37,8 +37,6 @@ StoredMatrix::StoredMatrix(Bytes data, const std::string& type, int64_t out, int
                            std::optional<Floats> bias)
     : data_(std::move(data)), bias_(std::move(bias)) {
   weights = {data_.data(), stored_type(type), out, in, 0, bias_ ? bias_->data() : nullptr};
-  if (!of_weights(weights.type))
-    throw std::invalid_argument("type " + type + " is of caches, not of matrices");
   weights.row_bytes = stored_row_bytes(weights.type, in);
   if (out < 1 || out > (int64_t(1) << 62) / weights.row_bytes ||
       int64_t(data_.size()) != out * weights.row_bytes)
@@ -63,14 +61,22 @@ static void linear(Pool& pool, const StoredMatrix& matrix, Rows x, OutRows y) {
   const int64_t per_unit = rows_per_unit(w, tokens);
   Input in{x.data(), w.in, tokens};
   std::vector<float> packed;
-  if (tokens > few_tokens) {
+  const Forms forms = forms_of({&w});
+  RoundedRows rounded;
+  if (forms.floats && tokens > few_tokens) {
     packed.resize(packed_size(tokens, w.in));
     in = {packed.data(), 0, tokens, true};
+  } else if (!forms.floats) {
+    rounded.resize(tokens, w.in, forms.small ? 32 : 256);
+    (forms.small ? in.small : in.large) = rounded.view(tokens);
   }
   pool.run([&](int thread) {
-    if (in.packed) {
+    if (in.packed || !forms.floats) {
       pool.split(thread, packs(tokens), [&](int64_t unit) {
-        pack_(x.data(), w.in, tokens, w.in, unit * pack_tokens, packed.data());
+        const int64_t first = unit * pack_tokens;
+        if (forms.floats) return pack_(x.data(), w.in, tokens, w.in, first, packed.data());
+        for (int64_t t = first; t < std::min(tokens, first + pack_tokens); t++)
+          rounded.round(t, x.data() + t * w.in);
       });
       pool.barrier();
     }
@@ -112,17 +118,16 @@ ALEATOR_BIND(linear) {
       .def(nb::init<Bytes, const std::string&, int64_t, int64_t, std::optional<Floats>>(),
            nb::arg("data"), nb::arg("type"), nb::arg("n_out"), nb::arg("n_in"),
            nb::arg("bias").none() = nb::none(),
-           "data: uint8, all of the matrix; type: 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0'; bias: "
-           "float32 "
-           "[out]. ValueError when sizes disagree.")
+           "data: uint8, all of the matrix; type: a name of ggml's, such as 'F32' or 'Q4_K'; bias: "
+           "float32 [out]. ValueError when sizes disagree.")
       .def_prop_ro("shape", [](const StoredMatrix& s) {
         return nb::make_tuple(s.weights.out, s.weights.in);
       });
   m.def("linear", &linear, nb::arg("pool"), nb::arg("matrix"), nb::arg("x"),
         nb::arg("y").noconvert(),
-        "y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads, "
-        "for "
-        "any number of tokens up to 8, and for any above.");
+        "y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads. "
+        "Types in blocks: for any number of tokens and every instruction set, too; others for any "
+        "number up to 8, and for any above.");
   m.def("read_rows", &read_rows, nb::arg("pool"), nb::arg("matrix"), nb::arg("rows"),
         nb::arg("y").noconvert(),
         "y[i] = row rows[i] of the matrix as float32; rows int64 [n], y [n, in]. ValueError for a "

@@ -36,19 +36,9 @@ static void tile(const Weights& w, int64_t row, const float* x, int64_t x_stride
       // page.
       __builtin_prefetch(pr + Read::bytes(i) + 4 * R * w.row_bytes, 0, 2);
       vf ws[Read::step / lanes];
-      if constexpr (Blocks<Read>) {
-        const float d = Read::block(pr + Read::bytes(i), ws);
-        for (int t = 0; t < T; t++) {
-          vf part = ws[0] * load(x + t * x_stride + i);
-          for (int k = 1; k < Read::step / lanes; k++)
-            part += ws[k] * load(x + t * x_stride + i + k * lanes);
-          total[r][t] += part * d;
-        }
-      } else {
-        Read::group(pr, i, ws);
-        for (int k = 0; k < Read::step / lanes; k++)
-          for (int t = 0; t < T; t++) total[r][t] += ws[k] * load(x + t * x_stride + i + k * lanes);
-      }
+      Read::group(pr, i, ws);
+      for (int k = 0; k < Read::step / lanes; k++)
+        for (int t = 0; t < T; t++) total[r][t] += ws[k] * load(x + t * x_stride + i + k * lanes);
     }
   if (i < w.in) {  // zeros fill the last step: the same operations as above, so the same rounding
                    // in every tile
@@ -179,7 +169,10 @@ static void many(const Weights& w, int64_t begin, int64_t end, const Input& in, 
 
 void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, float* y,
                  int64_t y_stride) {
-  with_weight_reader(w.type, [&](auto read) {
+  if (in_blocks(w.type))
+    return block_rows(w, begin, end, block_shape(w.type).elements == 32 ? x.small : x.large, y,
+                      y_stride);
+  with_floats(w.type, [&](auto read) {
     if (x.packed)
       many<decltype(read)>(w, begin, end, x, y, y_stride);
     else
@@ -188,8 +181,9 @@ void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, f
 }
 
 void read_row(const Weights& w, int64_t row, float* y) {
-  with_weight_reader(
-      w.type, [&](auto read) { widen<decltype(read)>(w.data + row * w.row_bytes, 0, w.in, y); });
+  if (in_blocks(w.type)) return read_block_row(w, row, y);
+  with_floats(w.type,
+              [&](auto read) { widen<decltype(read)>(w.data + row * w.row_bytes, 0, w.in, y); });
 }
 
 }  // namespace aleator::ALEATOR_ISA

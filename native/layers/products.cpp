@@ -10,41 +10,77 @@ static const auto linear_rows_ = ALEATOR_PICK(linear_rows);
 static const auto pack_ = ALEATOR_PICK(pack);
 static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
 
+static const auto round_row_ = ALEATOR_PICK(round_row);
+
+void RoundedRows::resize(int64_t tokens, int64_t in, int64_t block) {
+  in_ = in, block_ = block;
+  const size_t n = size_t(tokens * in);
+  if (q_.size() < n) q_.resize(n), d_.resize(n / 32), sums_.resize(n / 16);
+}
+void RoundedRows::round(int64_t token, const float* x) {
+  const int64_t at = token * in_;
+  round_row_(x, in_, block_, &q_[at], &d_[at / block_], &sums_[at / 16]);
+}
+
 void Products::prepare(Pool& pool, int64_t tokens, int64_t n_embd, int64_t widest) {
   pool_ = &pool, tokens_ = tokens, n_embd_ = n_embd;
   x_.resize(tokens * n_embd), sum_.resize(tokens * n_embd);
   packed_.resize(packed_size(tokens, std::max(n_embd, widest)));
-  normed_.resize(pool.size());
-  for (auto& rows : normed_) rows.resize(tokens * n_embd);
+  own_.resize(pool.size());
+  for (Own& own : own_) own.normed.resize(tokens * n_embd);
 }
 
-Input Products::input(int thread, const float* x, int64_t stride, int64_t in, int64_t tokens) {
-  if (tokens <= few_tokens) return {x, stride, tokens};
-  pool_->split(thread, packs(tokens), [&](int64_t unit) {
-    pack_(x, stride, tokens, in, unit * pack_tokens, packed_.data());
-  });
-  pool_->barrier();
-  return {packed_.data(), 0, tokens, true};
-}
-
-// Few tokens each thread normalises for itself: less work than waiting for another.
-Input Products::normed(int thread, const float* weight, float eps) {
-  const int64_t e = n_embd_, tokens = tokens_;
-  float* y = normed_[thread].data();
-  const auto norm = [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; t++) rms_norm_(x(t), weight, e, eps, y + t * e);
+// `row(t)` finishes row t of `rows`, and is called once for each before it is read.
+template <class Row>
+Input Products::forms(int thread, int64_t in, int64_t tokens, Forms forms, const float* rows,
+                      int64_t stride, Row&& row) {
+  const bool few = tokens <= std::min(few_tokens, few_rounded);
+  RoundedRows& small = few ? own_[thread].small : small_;
+  RoundedRows& large = few ? own_[thread].large : large_;
+  const auto finish = [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; t++) {
+      row(t);
+      if (forms.small) small.round(t, rows + t * stride);
+      if (forms.large) large.round(t, rows + t * stride);
+    }
   };
-  if (tokens <= few_tokens) {
-    norm(0, tokens);
-    return {y, e, tokens};
+  const auto make_room = [&] {
+    if (forms.small) small.resize(tokens, in, 32);
+    if (forms.large) large.resize(tokens, in, 256);
+  };
+  if (few) {
+    make_room();
+    finish(0, tokens);
+  } else {
+    if (forms.small || forms.large) {
+      if (thread == 0) make_room();
+      pool_->barrier();
+    }
+    pool_->split(thread, packs(tokens), [&](int64_t unit) {
+      const int64_t first = unit * pack_tokens;
+      finish(first, std::min(tokens, first + pack_tokens));
+      if (forms.floats && tokens > few_tokens)
+        pack_(rows, stride, tokens, in, first, packed_.data());
+    });
+    pool_->barrier();
   }
-  pool_->split(thread, packs(tokens), [&](int64_t unit) {
-    const int64_t first = unit * pack_tokens;
-    norm(first, std::min(tokens, first + pack_tokens));
-    pack_(y, e, tokens, e, first, packed_.data());
-  });
-  pool_->barrier();
-  return {packed_.data(), 0, tokens, true};
+  Input made{rows, stride, tokens};
+  if (tokens > few_tokens) made.x = packed_.data(), made.stride = 0, made.packed = true;
+  made.small = small.view(tokens), made.large = large.view(tokens);
+  return made;
+}
+
+Input Products::input(int thread, const float* x, int64_t stride, int64_t in, int64_t tokens,
+                      Forms forms) {
+  return this->forms(thread, in, tokens, forms, x, stride, [](int64_t) {});
+}
+
+Input Products::normed(int thread, const float* weight, float eps, Forms forms) {
+  const int64_t e = n_embd_;
+  // Of up to few_tokens every thread keeps its own rows, of more they are shared.
+  float* y = own_[tokens_ <= few_rounded ? thread : 0].normed.data();
+  return this->forms(thread, e, tokens_, forms, y, e,
+                     [&](int64_t t) { rms_norm_(x(t), weight, e, eps, y + t * e); });
 }
 
 void Products::multiply(const Weights& w, int64_t begin, int64_t end, const Input& x, float* out) {
@@ -72,9 +108,11 @@ void Products::add_normed(int thread, const Weights& w, const Input& input, cons
 void Products::logits(int thread, const Weights& w, const float* norm, float eps,
                       const int64_t* rows, int64_t n, float* out) {
   if (n == 0) return;
-  float* y = normed_[thread].data();
-  for (int64_t i = 0; i < n; i++) rms_norm_(x(rows[i]), norm, n_embd_, eps, y + i * n_embd_);
-  run(thread, input(thread, y, n_embd_, n_embd_, n), {{&w, out}});
+  float* y = own_[n <= few_rounded ? thread : 0].normed.data();
+  const Input in = forms(thread, n_embd_, n, forms_of({&w}), y, n_embd_, [&](int64_t i) {
+    rms_norm_(x(rows[i]), norm, n_embd_, eps, y + i * n_embd_);
+  });
+  run(thread, in, {{&w, out}});
 }
 
 }  // namespace aleator

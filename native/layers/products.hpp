@@ -25,10 +25,10 @@ class Products {
 
   // The rest is called by every thread of the pool.
 
-  // Rows of x [tokens, in], `stride` apart, for a product.
-  Input input(int thread, const float* x, int64_t stride, int64_t in, int64_t tokens);
-  // The running sum normalised, for a product.
-  Input normed(int thread, const float* weight, float eps);
+  // Rows of x [tokens, in], `stride` apart, in the forms that products need.
+  Input input(int thread, const float* x, int64_t stride, int64_t in, int64_t tokens, Forms forms);
+  // The running sum normalised, in these forms.
+  Input normed(int thread, const float* weight, float eps, Forms forms);
   // Several matrices with one input; after(product, begin, end) follows on the thread that has
   // computed these rows of a product's matrix.
   template <class F>
@@ -61,7 +61,16 @@ class Products {
   Pool* pool_ = nullptr;
   int64_t tokens_ = 0, n_embd_ = 0;
   std::vector<float> x_, sum_, packed_;
-  std::vector<std::vector<float>> normed_;  // one thread's own
+  // Of few tokens each thread makes the forms for itself: less work than waiting for another.
+  struct Own {
+    std::vector<float> normed;
+    RoundedRows small, large;
+  };
+  template <class Row>
+  Input forms(int thread, int64_t in, int64_t tokens, Forms forms, const float* rows,
+              int64_t stride, Row&& row);
+  std::vector<Own> own_;
+  RoundedRows small_, large_;  // of many tokens
 };
 
 }  // namespace aleator

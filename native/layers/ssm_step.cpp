@@ -43,14 +43,15 @@ void SSMStep::layer(int thread, const SSMLayer& l, const SSMBatch& batch) {
   Pool& pool = products_.pool();
   const int64_t tokens = batch.tokens, wide = s.selected();
   // A thread convolves the channels whose values it has just computed.
-  products_.run(thread, products_.normed(thread, l.norm, shape_.eps), {{&l.in, xz_.data()}},
-                [&](int64_t, int64_t begin, int64_t end) {
+  products_.run(thread, products_.normed(thread, l.norm, shape_.eps, forms_of({&l.in})),
+                {{&l.in, xz_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
                   for (; begin < std::min(end, s.inner); begin += most_channels)
                     convolve_(s, batch.runs, begin, std::min({begin + most_channels, end, s.inner}),
                               xz_.data(), u_.data());
                 });
   pool.barrier();
-  products_.run(thread, products_.input(thread, u_.data(), s.inner, s.inner, tokens),
+  products_.run(thread,
+                products_.input(thread, u_.data(), s.inner, s.inner, tokens, forms_of({&l.select})),
                 {{&l.select, selected_.data()}});
   pool.barrier();
   if (shape_.norm_eps) {
@@ -62,7 +63,8 @@ void SSMStep::layer(int thread, const SSMLayer& l, const SSMBatch& batch) {
     });
     pool.barrier();
   }
-  const Input steps = products_.input(thread, selected_.data(), wide, s.rank, tokens);
+  const Input steps =
+      products_.input(thread, selected_.data(), wide, s.rank, tokens, forms_of({&l.time_step}));
   constexpr int64_t channels = 32;
   pool.split(thread, (s.inner + channels - 1) / channels, [&](int64_t unit) {
     const int64_t begin = unit * channels, end = std::min(s.inner, begin + channels);
@@ -71,7 +73,8 @@ void SSMStep::layer(int thread, const SSMLayer& l, const SSMBatch& batch) {
           y_.data());
   });
   pool.barrier();
-  products_.add(thread, l.out, products_.input(thread, y_.data(), s.inner, s.inner, tokens));
+  products_.add(thread, l.out,
+                products_.input(thread, y_.data(), s.inner, s.inner, tokens, forms_of({&l.out})));
   pool.barrier();
 }
 

@@ -16,7 +16,7 @@ using Bytes =
 using Floats =
     nanobind::ndarray<const float, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 
-Stored stored_type(const std::string& name);  // "F32", "Q8_0", ...; std::invalid_argument
+Stored stored_type(const std::string& name);  // ggml's names; std::invalid_argument
 int64_t stored_row_bytes(Stored type,
                          int64_t n);  // std::invalid_argument unless n fills whole blocks
 

@@ -15,7 +15,7 @@ static Isa detect() {
     best = Isa::v3;
   if (best == Isa::v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
     best = Isa::v4;
   if (const char* asked = std::getenv("ALEATOR_ISA")) {
     if (!std::strcmp(asked, "base")) return Isa::base;

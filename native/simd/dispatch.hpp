@@ -10,6 +10,7 @@
 
 namespace aleator {
 
+// v3 and v4 are x86-64-v3 and -v4, the latter with AVX512-VNNI.
 enum class Isa { base = 0, v3 = 3, v4 = 4 };
 
 Isa isa();  // the best the processor has, or what ALEATOR_ISA asks for if that is lower; decided

@@ -383,6 +383,11 @@ class DecoderStep:
         T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] (int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells of window layers, and seen_first int64 [T], how many leading cells of its list a token does not see. ValueError, with nothing changed, for an index out of range.
         """
 
+def xxh64_blocks(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: int, seed: int = 0) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
+    """
+    XXH64 of each block of this many bytes; the last may be shorter, and one that is empty stands for no data.
+    """
+
 def find_nonfinite(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, stride: int, width: int, mask: int) -> int:
     """
     Index of the first block of `stride` bytes in `data` (uint8 [n]) whose word of `width` (2 or 4) bytes at `offset` has all bits of `mask`, an exponent field, set; -1 if none has.
@@ -496,7 +501,7 @@ class StoredMatrix:
 
     def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], type: str, n_out: int, n_in: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
         """
-        data: uint8, all of the matrix; type: 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0'; bias: float32 [out]. ValueError when sizes disagree.
+        data: uint8, all of the matrix; type: a name of ggml's, such as 'F32' or 'Q4_K'; bias: float32 [out]. ValueError when sizes disagree.
         """
 
     @property
@@ -504,7 +509,7 @@ class StoredMatrix:
 
 def linear(pool: ThreadPool, matrix: StoredMatrix, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """
-    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads, for any number of tokens up to 8, and for any above.
+    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads. Types in blocks: for any number of tokens and every instruction set, too; others for any number up to 8, and for any above.
     """
 
 def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:

@@ -20,6 +20,9 @@ class SamplingKeywords(TypedDict, total=False):
     allowed_token_ids: Iterable[int] | None
     """Draw only these tokens; may be repeated."""
 
+    stop_token_ids: Iterable[int]
+    """Tokens that end a generation, beside the vocabulary's; may be repeated."""
+
     logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
     """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
     '" the"-2'; may be repeated."""
@@ -331,6 +334,9 @@ class BatchKeywords(TypedDict, total=False):
 
     allowed_token_ids: Iterable[int] | None
     """Draw only these tokens; may be repeated."""
+
+    stop_token_ids: Iterable[int]
+    """Tokens that end a generation, beside the vocabulary's; may be repeated."""
 
     logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
     """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.resources
 import logging
-import math
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -17,16 +17,16 @@ from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, resolved, takes
 from aleator.generate.context import Context
-from aleator.generate.ending import Ending, Shortest
 from aleator.generate.generation import Generation
 from aleator.generate.loop import Run, cells_needed
 from aleator.generate.options import LOADED, ContextOptions, ModelOptions
 from aleator.generate.prefixes import SPARE, LentPrefixes
 from aleator.generate.request import Request
-from aleator.generate.session import Session, load_session, save_session
-from aleator.generate.slot import OnLogits, Slot
-from aleator.grammar.spelling import spelling
+from aleator.generate.session import Session, load_session, save_session, state_of
+from aleator.generate.session_file import SessionFile
+from aleator.generate.slot import OnLogits
 from aleator.models.decoder import Decoder, build_decoder
+from aleator.models.fingerprint import ModelIdentity
 from aleator.models.placement import placement
 from aleator.models.weights import Weights, open_weights
 from aleator.prompts import (
@@ -34,12 +34,12 @@ from aleator.prompts import (
     SAMPLING,
     Asking,
     checked_prompt,
+    checked_prompts,
     options_of,
     options_of_each,
 )
-from aleator.samplers import SamplerChain, SamplingParams
-from aleator.samplers.logit_bias import biases_of_ids
-from aleator.text.stream import StreamDecoder
+from aleator.samplers import SamplingParams
+from aleator.slots import SlotMaker
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
@@ -117,6 +117,7 @@ class LanguageModel:
         vocab: the tokens.
         n_ctx: positions of one sequence.
         options: what it was loaded with.
+        slots: makes what lives while a request is made.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class LanguageModel:
         if self.n_ctx > trained:
             log.warning("n_ctx=%d: the model was trained with %d positions", self.n_ctx, trained)
         self._context_options = context_options
-        self._asking = Asking(tokenizer, weights)
+        self._asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
 
@@ -234,45 +235,9 @@ class LanguageModel:
             TokenizerError: token ids outside the vocabulary.
             ContextFull: a prompt longer than ``n_ctx``.
         """
-        if isinstance(prompts, str | bytes | Mapping) or not isinstance(prompts, Iterable):
-            raise ParameterError(
-                "prompts", f"prompts={prompts!r:.80}: give a list of at least one prompt"
-            )
-        checked = [checked_prompt(prompt) for prompt in prompts]
-        if not checked:
-            raise ParameterError("prompts", "prompts is empty: give at least one prompt")
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ParameterError("n", f"n={n!r}: give 1 or more")
+        checked = checked_prompts(prompts, n)
         given = options_of_each({"preset": preset, "params": params, **options}, len(checked))
         return self._start(self._asking.requests(checked, given, n), on_logits, progress)
-
-    def _slot(
-        self, request: Request, samplers: SamplerChain, on_logits: OnLogits | None = None
-    ) -> Slot:
-        """What makes a request, with a chain of its own that has accepted the prompt."""
-        params, drawn, tokens = request.params, request.drawn, request.tokens
-        chain = SamplerChain(
-            samplers, params.numerics, completion=request.completion, grammar=samplers.grammar
-        )
-        start = len(tokens) - drawn
-        chain.accept_many(tokens[:start])
-        chain.accept_many(tokens[start:], generated=True)
-        return self.slot(request, chain, on_logits=on_logits)
-
-    def slot(
-        self, request: Request, chain: SamplerChain, *, on_logits: OnLogits | None = None
-    ) -> Slot:
-        """What makes a request with a given chain, which has accepted the prompt."""
-        options = request.options
-        return Slot(
-            request,
-            chain,
-            self.stream(request.tokens, request.drawn),
-            self.vocab,
-            on_logits=on_logits,
-            spell=self.spelling(chain) if options.jump_forward else None,
-            ending=self.ending(chain, request.params, options.complete_grammar),
-        )
 
     def _start(
         self,
@@ -281,14 +246,7 @@ class LanguageModel:
         progress: Callable[[int, int], None] | None,
     ) -> list[Generation]:
         """Begin to make requests: in the model's own context if that is free and enough."""
-        chains: dict[int, SamplerChain] = {}  # what DRY prepares from a vocabulary is shared
-        slots = []
-        for request in requests:
-            key = id(request.params)
-            if key not in chains:
-                chains[key] = request.params.chain(self.tokenizer)
-            slots.append(self._slot(request, chains[key], on_logits))
-        options = requests[0].options
+        slots = self.slots.make(requests, on_logits)
         own = len(slots) == 1 and not self._busy
         prefixes: LentPrefixes | None = None
         if own:
@@ -304,8 +262,6 @@ class LanguageModel:
             self.vocab,
             self.n_ctx,
             progress,
-            sampling_device=options.sampling_device,
-            multi_step=options.multi_step,
             prefixes=prefixes,
         )
         if own:
@@ -318,34 +274,39 @@ class LanguageModel:
         run = self._user() if self._user is not None else None
         return run is not None and not run.done
 
-    def stream(self, tokens: Sequence[int], drawn: int = 0) -> StreamDecoder:
-        """Turns what is generated after ``tokens`` into text; the last ``drawn`` were part of it."""
-        prompt = tokens[: len(tokens) - drawn]
-        stream = self.tokenizer.stream(at_start=all(map(self.vocab.is_special, prompt)))
-        for token in tokens[len(prompt) :]:
-            stream.push(token)
-        return stream
-
     def save_session(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | SessionFile,
         generation: Generation,
         extra: Mapping[str, Any] | None = None,
+        *,
+        new: bool = False,
     ) -> int:
         """Write a generation's text to a file, with its keys and values as far as the cache still has them.
 
-        ``generate(model.load_session(path))`` goes on with it.
+        ``generate(model.load_session(path))`` goes on with it; with the same sampling parameters the tokens
+        are those that would have followed.
 
         Args:
-            path: the file; one that exists is replaced once the new one is complete.
+            path: the file, or the open :class:`~aleator.generate.session_file.SessionFile`; one that exists is
+                replaced once the new one is complete.
             generation: made until it ends, if it has not.
             extra: more to write, JSON-ready.
+            new: replace what is there even if it is another text, or no session.
 
         Returns:
             Tokens whose keys and values were written.
+
+        Raises:
+            SessionInUse: somebody else has opened the file.
+            OtherSession: the file holds a text that does not begin this one, made from another prompt.
+            ParameterError: the file cannot be written, or a generation is under way.
         """
+        if not isinstance(path, SessionFile):
+            with SessionFile(path, new=new) as file:
+                return self.save_session(file, generation, extra)
         request, made = generation.request, generation.tokens
-        if generation.stop_reason == "eog":
+        if generation.stop_reason in ("eog", "stop_token"):
             made = made[:-1]
         session = Session(
             tokens=(*request.tokens, *made),
@@ -355,21 +316,38 @@ class LanguageModel:
             forgotten=generation.forgotten,
             namespace=generation.namespace,
         )
-        return save_session(path, self._own_context(), session, self.fingerprint)
+        if not new:
+            path.require(session.tokens, session.n_prompt)
+        state = state_of(generation.chain, session.tokens, len(made))
+        session = replace(session, chain=state)
+        held = save_session(path, self._own_context(), session, self.identity)
+        path.holds(session.tokens, session.n_prompt)
+        return held
 
-    def load_session(self, path: str | os.PathLike[str]) -> Session:
+    def load_session(self, path: str | os.PathLike[str] | SessionFile) -> Session:
         """Read what :meth:`save_session` wrote; :meth:`generate` need not compute its text again.
 
+        Args:
+            path: the file, or the open :class:`~aleator.generate.session_file.SessionFile`.
+
         Raises:
-            FileFormatError: not a session, or a damaged file.
-            Incompatible: it was made with another model.
+            FileFormatError: not a session, one of an older format, or a damaged file.
+            Incompatible: it was made with another model; says which.
         """
-        return load_session(path, self._own_context(), self.fingerprint)
+        session = load_session(path, self._own_context(), self.identity)
+        if isinstance(path, SessionFile):
+            path.holds(session.tokens, session.n_prompt)
+        return session
 
     @cached_property
+    def identity(self) -> ModelIdentity:
+        """Name, path and fingerprint; the fingerprint reads the file once, when a session is used."""
+        return self.weights.identity()
+
+    @property
     def fingerprint(self) -> str:
-        """Tells models apart whose states do not fit each other."""
-        return self.weights.fingerprint()
+        """Tells models apart whose states do not fit each other; see :attr:`identity`."""
+        return self.identity.fingerprint
 
     def _own_context(self) -> Context:
         """The model's own context, in which nothing must be under way."""
@@ -389,25 +367,6 @@ class LanguageModel:
                 n_seq_max=1 + SPARE if cached else 1, prompt_cache=cached, device=None
             )
         return self._context
-
-    def spelling(self, chain: SamplerChain) -> Callable[[bytes], list[int]] | None:
-        """Cuts forced text into tokens; None if nothing in the chain forces any."""
-        return spelling(self.tokenizer).tokens if chain.grammar is not None else None
-
-    def ending(
-        self, chain: SamplerChain, params: SamplingParams, complete: bool | None = None
-    ) -> Ending | None:
-        """Brings the chain's constrained text to its end; None if that is not wanted or not possible."""
-        if complete is None:
-            complete = chain.numerics == "portable"
-        if not complete or len(chain.constraints) != 1:
-            return None
-        banned = [
-            token
-            for token, bias in biases_of_ids(params.logit_bias, self.tokenizer)
-            if bias == -math.inf
-        ]
-        return Ending(chain, Shortest(spelling(self.tokenizer), banned))
 
     @renamed(keep_texts="prompt_cache")
     def context(

@@ -53,6 +53,24 @@ def checked_prompt(prompt: object) -> Prompt:
     return [_token_id(i, token) for i, token in enumerate(items)]
 
 
+def checked_prompts(prompts: object, n: object) -> list[Prompt]:
+    """The prompts of a batch, each as :func:`checked_prompt` gives it; ``n`` counts completions of each.
+
+    Raises:
+        ParameterError: no list of prompts, none in it, or ``n`` is no number of completions.
+    """
+    if isinstance(prompts, str | bytes | Mapping) or not isinstance(prompts, Iterable):
+        raise ParameterError(
+            "prompts", f"prompts={prompts!r:.80}: give a list of at least one prompt"
+        )
+    checked = [checked_prompt(prompt) for prompt in prompts]
+    if not checked:
+        raise ParameterError("prompts", "prompts is empty: give at least one prompt")
+    if (exact(n) or 0) < 1:
+        raise ParameterError("n", f"n={n!r:.80}: give an integer, 1 or more")
+    return checked
+
+
 def _token_id(i: int, token: object) -> int:
     number = exact(token)
     if number is None:
@@ -164,6 +182,7 @@ class Asking:
             params=params,
             options=options,
             drawn=drawn,
+            chain_state=session.chain,
             forgotten=session.forgotten,
             namespace=session.namespace,
             n_keep=self._n_keep(options.n_keep, tokens, drawn),

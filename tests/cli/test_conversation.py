@@ -10,6 +10,7 @@ from aleator import ContextFull, FileFormatError, LanguageModel, ParameterError,
 from aleator.cli import chat
 from aleator.cli.conversation import Conversation, shared
 from aleator.generate.options import GenerateOptions
+from aleator.generate.session_file import SessionFile
 from aleator.text import ChatTemplate
 from tests.cli.conftest import Command
 
@@ -226,38 +227,56 @@ def test_with_llama_cpps_numbers_answers_differ_each_time(model: LanguageModel) 
     assert talk.ask("Good morrow.").text == first
 
 
-def test_a_conversation_goes_on_from_a_file(model: LanguageModel, tmp_path: Path) -> None:
-    sampling = {"temperature": 0.9, "seed": 3}
-    path = str(tmp_path / "talk.state")
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+def test_a_conversation_goes_on_from_a_file(
+    model: LanguageModel, tmp_path: Path, numerics: str
+) -> None:
+    sampling = {"temperature": 0.9, "seed": 3, "numerics": numerics}
     whole = conversation(model, sampling, system="Verona.")
     answers = [whole.ask(text).text for text in ("Good morrow.", "Who art thou?")]
     first = conversation(model, sampling, system="Verona.")
     assert first.ask("Good morrow.").text == answers[0]
-    assert first.save(path) > 0
-    second = conversation(model, sampling)
-    session = second.resume(path)
-    assert session.restored == len(session.tokens) - 1
-    answer = second.ask("Who art thou?")
-    assert answer.text == answers[1]
-    assert answer.stats.reused_tokens == session.restored
-    assert second.messages[0]["role"] == "system"
-    third = conversation(model, sampling)
-    third.resume(path)
-    again = third.again()
-    assert again is not None
-    assert again.text
-    assert third.messages[-1]["content"] == "Good morrow."
-    with pytest.raises(ParameterError, match="system message"):
-        conversation(model, sampling, system="Mantua.").resume(path)
+    with SessionFile(tmp_path / "talk.state") as file:
+        assert first.save(file) > 0
+        second = conversation(model, sampling)
+        session = second.resume(file)
+        assert session.restored == len(session.tokens) - 1
+        answer = second.ask("Who art thou?")
+        assert answer.text == answers[1]
+        assert answer.stats.reused_tokens == session.restored
+        assert second.messages[0]["role"] == "system"
+        third = conversation(model, sampling | {"temperature": 0.8})
+        third.resume(file)
+        assert third.chain.position == (first.chain.position if numerics == "portable" else 0)
+        again = third.again()
+        assert again is not None
+        assert again.text
+        assert third.messages[-1]["content"] == "Good morrow."
+        with pytest.raises(ParameterError, match="system message"):
+            conversation(model, sampling, system="Mantua.").resume(file)
 
 
 def test_a_session_of_generate_is_no_conversation(model: LanguageModel, tmp_path: Path) -> None:
     made = model.generate("ROMEO:", max_tokens=3)
-    model.save_session(tmp_path / "s", made)
     talk = conversation(model, GREEDY)
-    with pytest.raises(FileFormatError, match="not that of a conversation"):
-        talk.resume(str(tmp_path / "s"))
+    with SessionFile(tmp_path / "s") as file:
+        model.save_session(file, made)
+        with pytest.raises(FileFormatError, match="not that of a conversation"):
+            talk.resume(file)
     assert talk.messages == []
+
+
+def test_chat_begins_anew_where_it_is_asked_to(aleator: Command, tmp_path: Path) -> None:
+    path = tmp_path / "talk.state"
+    path.write_bytes(b"something else")
+    words = ("chat", "-t", "1", "-n", "4", "--session", str(path))
+    assert aleator(*words, stdin=b"Good morrow.\n").code == 3
+    assert path.read_bytes() == b"something else"
+    assert aleator(*words, "--session-new", stdin=b"Good morrow.\n").code == 0
+    assert "tokens" in aleator(*words, stdin=b"").err
+    missing = aleator("chat", "-t", "1", "--session", str(tmp_path / "no" / "s"), stdin=b"a\n")
+    assert (missing.code, missing.out) == (2, "")
+    assert "there is no directory" in missing.err
 
 
 def test_chat_resumes(aleator: Command, tmp_path: Path) -> None:

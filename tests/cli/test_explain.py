@@ -105,7 +105,7 @@ def test_terminals_without_block_characters(monkeypatch: pytest.MonkeyPatch) -> 
     [
         (["-n", "0"], "0 is out of range: 1 or more"),
         (["--top", "-1"], "-1 is out of range"),
-        (["--top-p", "2"], "top_p=2.0 is out of range"),
+        (["--xtc-probability", "2"], "xtc_probability=2.0 is out of range"),
     ],
 )
 def test_bad_input(aleator: Command, words: list[str], message: str) -> None:

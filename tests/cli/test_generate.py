@@ -12,6 +12,7 @@ from make_models import SPECS, write_model
 
 from aleator import LanguageModel
 from aleator.cli.declared import unescape
+from aleator.generate.session_file import SessionFile
 from aleator.language_model import bundled_model
 from aleator.samplers import PARAMETERS, PRESETS, SamplingParams
 from aleator.samplers.candidates import NUMERICS
@@ -161,6 +162,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     "mirostat": (1, ""),
     "repetition_under_grammar": ("none", "--repeat-penalty 1000 --regex [a-z]+"),
     "allowed_token_ids": ([40, 50, 199], ""),
+    "stop_token_ids": ([199], ""),
     "min_tokens": (3, "--logit-bias 0+1000"),
     "bad_words": (["GRUMIO"], ""),
     "no_repeat_ngram_size": (1, ""),
@@ -385,6 +387,35 @@ def test_a_session_goes_on_after_a_context_shift(aleator: Command, tmp_path: Pat
     assert (first.code, second.code) == (0, 0)
     assert first.out + second.out == whole.out
     assert "holds 65 tokens, 19 with keys and values, 45 forgotten by" in second.err
+
+
+def test_another_prompt_does_not_replace_a_session(aleator: Command, tmp_path: Path) -> None:
+    path = tmp_path / "scene.state"
+    words = ("generate", "-t", "1", "-n", "3", "--session", str(path), "-p")
+    assert aleator(*words, "ROMEO:").code == 0
+    before = path.read_bytes()
+    refused = aleator(*words, "JULIET:")
+    assert (refused.code, refused.out) == (2, "")
+    assert "another text" in refused.err
+    assert path.read_bytes() == before
+    assert aleator(*words, "JULIET:", "--session-new").code == 0
+    assert path.read_bytes() != before
+    path.write_bytes(b"nothing")
+    assert aleator(*words, "JULIET:", "--session-new").code == 0
+    assert aleator("generate", "-p", "a", "-n", "1", "--session-new").code == 2
+
+
+def test_a_session_that_cannot_be_written_is_refused_before_any_text(
+    aleator: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "missing" / "scene.state"
+    refused = aleator(*ROMEO, "-n", "3", "--session", str(path))
+    assert (refused.code, refused.out) == (2, "")
+    assert f"session={path}: there is no directory {path.parent}" in refused.err
+    with SessionFile(tmp_path / "s"):
+        refused = aleator(*ROMEO, "-n", "3", "--session", str(tmp_path / "s"))
+    assert (refused.code, refused.out) == (1, "")
+    assert "in use by this process" in refused.err
 
 
 def test_a_session_is_of_one_text_and_whole(aleator: Command, tmp_path: Path) -> None:

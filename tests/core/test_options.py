@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
+import aleator
 from aleator.cache.options import STORAGE_TYPES, CacheOptions
 from aleator.cache.storage import TYPES
 from aleator.core.errors import ParameterError
@@ -20,6 +23,7 @@ from aleator.core.options import (
     resolved,
     takes,
 )
+from aleator.generate import Context
 from aleator.generate.options import (
     THREADS_PER_CORE,
     ContextOptions,
@@ -197,3 +201,53 @@ def test_no_more_threads_than_the_machine_can_run(monkeypatch: pytest.MonkeyPatc
     for name in ("n_threads", "n_threads_batch"):
         with pytest.raises(ParameterError, match=f"{name}={most + 1}: give at most {most}"):
             ContextOptions.of({name: most + 1})
+
+
+PACKAGE = Path(aleator.__file__).parent
+OWN = {("context", "n_seq_max"), ("context", "prompt_cache")}  # of one context, not of the model
+
+
+def test_a_default_stands_in_one_place() -> None:
+    declared = {
+        name
+        for cls in (ContextOptions, GenerateOptions, ModelOptions)
+        for name, each in declarations(cls).items()
+        if each.neutral not in (None, False, "")
+    }
+    places = ("generate/*.py", "cli/*.py", "*.py")
+    twice = []
+    for path in (path for place in places for path in PACKAGE.glob(place)):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            given = node.args
+            before = [*given.posonlyargs, *given.args]
+            defaults = [
+                *zip(before[len(before) - len(given.defaults) :], given.defaults, strict=True)
+            ]
+            defaults += [
+                (a, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d
+            ]
+            twice += [
+                (path.name, node.name, argument.arg)
+                for argument, _ in defaults
+                if argument.arg in declared and (node.name, argument.arg) not in OWN
+            ]
+    assert twice == []
+
+
+@pytest.mark.parametrize(
+    ("function", "some"),
+    [
+        (aleator.load, {"path", "progress", "n_batch", "type_k", "prompt_cache", "dtype"}),
+        (aleator.LanguageModel.generate, {"prompt", "on_logits", "max_tokens", "top_p", "seed"}),
+        (aleator.LanguageModel.generate_batch, {"prompts", "n", "max_tokens", "temperature"}),
+        (Context, {"model", "prefix", "n_ctx", "n_ubatch", "lock_timeout"}),
+    ],
+)
+def test_signatures_and_help_show_the_options(function: Any, some: set[str]) -> None:
+    parameters = inspect.signature(function).parameters
+    assert some <= parameters.keys()
+    assert not any(each.kind == each.VAR_KEYWORD for each in parameters.values())
+    text = inspect.getdoc(function) or ""
+    assert all(f"\n    {name}: " in text for name in some)

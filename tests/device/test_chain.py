@@ -17,109 +17,23 @@ import pytest
 import torch
 
 from aleator.core.errors import ConstraintError, LogitsError, ParameterError
+from aleator.device.cases import FAMILIES, SAMPLERS, expected, rows_of
 from aleator.device.chain import DeviceChain
 from aleator.device.peak import PeakBytes
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.grammar import Grammar
 from aleator.samplers.params import SamplingParams
+from tests.device.inside import inside
 
-FAMILIES = ("normal", "flat", "peaked", "masked", "ties", "one", "bfloat16", "wide", "special")
-
-
-def rows_of(family: str, batch: int, n_vocab: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    random_ = np.random.default_rng([seed, FAMILIES.index(family), batch, n_vocab])
-    z = random_.normal(0, 3, (batch, n_vocab)).astype(np.float32)
-    if family == "flat":
-        z = (z * 1e-4).astype(np.float32)
-    elif family == "peaked":
-        z[:, random_.integers(n_vocab)] += 40
-    elif family == "masked":
-        z[random_.random(z.shape) < 0.9] = -np.inf
-        z[:, 0] = 1
-    elif family == "ties":
-        z = np.rint(z).astype(np.float32)
-    elif family == "one":
-        chosen = random_.integers(n_vocab)
-        z[:, :chosen] = z[:, chosen + 1 :] = -np.inf
-    elif family == "bfloat16":
-        z = torch.from_numpy(z).bfloat16().float().numpy()
-    elif family == "wide":
-        z = (z * 1e4).astype(np.float32)
-    elif family == "special":
-        z[:, ::7], z[:, 1::7], z[:, 2::7] = np.nan, -0.0, np.inf if n_vocab % 2 else 3.0
-    return z
-
-
-SAMPLERS: dict[str, Any] = {
-    "greedy": [S.Greedy()],
-    "dist": [S.Dist()],
-    "gumbel": [S.Dist(draw="gumbel")],
-    "temperature": [S.Temperature(temperature=0.7), S.Dist()],
-    "cold": [S.Temperature(temperature=1e-3), S.Temperature(temperature=1e-3), S.Dist()],
-    "hot": [S.Temperature(temperature=50.0), S.Temperature(temperature=3.0), S.Dist()],
-    "dynamic": [
-        S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=1.3),
-        S.Dist(),
-    ],
-    "dynamic_0": [
-        S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=0.0),
-        S.Dist(),
-    ],
-    "top_k": [S.TopK(top_k=5), S.Dist()],
-    "top_p": [S.TopP(top_p=0.9), S.Dist()],
-    "top_p_0": [S.TopP(top_p=0.0, min_keep=3), S.Dist()],
-    "top_p_full": [S.Softmax(), S.TopK(top_k=9), S.TopP(top_p=0.5, mass="full"), S.Dist()],
-    "min_p": [S.Temperature(temperature=1.5), S.MinP(min_p=0.05), S.Dist()],
-    "min_p_keep": [S.MinP(min_p=1.0, min_keep=4), S.Dist()],
-    "typical_p": [S.TypicalP(typical_p=0.7), S.Dist()],
-    "typical_p_keep": [S.TopK(top_k=20), S.TypicalP(typical_p=0.01, min_keep=5), S.Dist()],
-    "top_n_sigma": [S.TopNSigma(top_n_sigma=1.0), S.Dist()],
-    "xtc": [S.XTC(xtc_probability=0.7, xtc_threshold=0.05), S.Dist()],
-    "xtc_always": [S.XTC(xtc_probability=1.0, xtc_threshold=0.0, min_keep=2), S.Dist()],
-    "penalties": [
-        S.Penalties(
-            penalty_last_n=4, repetition_penalty=1.3, frequency_penalty=0.2, presence_penalty=0.1
-        ),
-        S.Dist(),
-    ],
-    "penalties_hot": [
-        S.Temperature(temperature=0.6),
-        S.Penalties(penalty_last_n=-1, repetition_penalty=0.8, penalty_scope="generated"),
-        S.Dist(),
-    ],
-    "logit_bias": [S.LogitBias(logit_bias={0: 2.0, 3: float("-inf"), 5: -1.5}), S.Dist()],
-    "token_mask": [S.TokenMask(allowed=[0, 1, 2, 5, 7, 20]), S.Dist()],
-    "mirostat_v2": [S.MirostatV2(mirostat_tau=3.0, mirostat_eta=0.2)],
-    "adaptive_p": [S.Temperature(temperature=1.4), S.AdaptiveP(adaptive_target=0.3)],
-    "adaptive_p_cold": [S.Temperature(temperature=1e-4), S.AdaptiveP(adaptive_target=0.9)],
-    "adaptive_p_off": [S.TopK(top_k=9), S.AdaptiveP(adaptive_decay=0.5)],
-    "default": [
-        S.Penalties(penalty_last_n=64, repetition_penalty=1.1),
-        S.TopNSigma(top_n_sigma=2.0),
-        S.TopK(top_k=12),
-        S.TypicalP(typical_p=0.95),
-        S.TopP(top_p=0.95),
-        S.MinP(min_p=0.05),
-        S.XTC(xtc_probability=0.5, xtc_threshold=0.1),
-        S.Temperature(temperature=0.8),
-        S.Dist(),
-    ],
-}
+UNBOUNDED = S.DRY(
+    dry_multiplier=0.8, dry_allowed_length=1, dry_penalty_last_n=-1, dry_sequence_breakers=()
+)
+"""It runs on the host: a device compares within a bounded window."""
 
 
 # Under Triton's interpreter, in a process of its own: tests/device/test_triton_chain.py.
 KERNELS = ("triton",) if os.environ.get("TRITON_INTERPRET") == "1" else ("torch", "host")
-
-
-def expected(chains: list[SamplerChain], z: np.ndarray[Any, Any]) -> list[int]:
-    tokens = []
-    for chain, row in zip(chains, z, strict=True):
-        try:
-            tokens.append(chain.sample(row))
-        except LogitsError:
-            tokens.append(-1)
-    return tokens
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -162,9 +76,9 @@ def test_a_neutral_sampler_without_a_device_form_keeps_nothing_on_the_host(kerne
     device = DeviceChain(params.chain(), 2, 100, kernels=kernels)
     if kernels != "host":
         plan = device.plan()
-        assert "dry" not in plan.device  # type: ignore[union-attr]
-        assert not plan.host  # type: ignore[union-attr]
-    dry = replace(params, dry_multiplier=0.8, dry_allowed_length=1)
+        assert "dry" not in plan.device
+        assert not plan.host
+    dry = replace(params, dry_multiplier=0.8, dry_allowed_length=1, dry_penalty_last_n=-1)
     chains = [each.chain() for each in (params, dry)]
     for row, chain in enumerate(chains):
         for token in (1, 2, 1, 2, 1):
@@ -282,7 +196,9 @@ def test_rows_with_different_chains_come_go_and_move(kernels: str) -> None:
     edit_and_compare(kernels, seed=1, steps=60)
 
 
-@pytest.mark.parametrize("name", ["mirostat_v2", "adaptive_p", "adaptive_p_off"])
+@pytest.mark.parametrize(
+    "name", ["mirostat", "mirostat_v2", "adaptive_p", "adaptive_p_off", "dry", "dry_breakers"]
+)
 def test_state_rolls_back(name: str) -> None:
     chain = SamplerChain(SAMPLERS[name], seed=4)
     device = DeviceChain(SAMPLERS[name], 1, 200, kernels="torch")
@@ -299,18 +215,99 @@ def test_state_rolls_back(name: str) -> None:
             device.accept(0, 9, generated=True)
 
 
+def any_chain(random_: random.Random) -> SamplerChain:
+    """Samplers in any order, some twice, and any that selects."""
+    choices: list[Any] = [
+        S.LogitBias(logit_bias={random_.randrange(50): random_.uniform(-3, 3)}),
+        S.Penalties(penalty_last_n=random_.randrange(-1, 9), repetition_penalty=1.2),
+        S.DRY(dry_multiplier=0.7, dry_allowed_length=1, dry_sequence_breakers=((3,),)),
+        S.TopK(top_k=random_.randrange(3, 40)),
+        S.TypicalP(typical_p=random_.uniform(0.3, 1)),
+        S.TopP(top_p=random_.random()),
+        S.MinP(min_p=random_.random() / 5),
+        S.Temperature(temperature=random_.uniform(0.3, 2.0)),
+        S.Temperature(temperature=random_.uniform(0.3, 2.0)),
+        S.TopNSigma(top_n_sigma=random_.uniform(0.5, 3)),
+        S.TopA(top_a=0.01),  # on the host, and so all after it
+    ]
+    last: list[Any] = [
+        S.Dist(), S.Dist(draw="gumbel"), S.Greedy(), S.MirostatV2(), S.Mirostat(),
+        S.AdaptiveP(adaptive_target=0.3),
+    ]  # fmt: skip
+    kept = random_.sample(choices, random_.randrange(5))
+    return SamplerChain([*kept, random_.choice(last)], seed=random_.randrange(2**63))
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_a_row_may_have_any_chain(kernels: str) -> None:
+    random_ = random.Random(7)
+    first = [S.TopK(top_k=40), S.Temperature(temperature=0.8), S.Dist()]
+    device = DeviceChain(first, 4, 64, max_tokens=200, kernels=kernels)
+    chains = [SamplerChain(first, seed=0) for _ in range(4)]
+    for step in range(12 if kernels == "triton" else 60):
+        row = random_.randrange(4)
+        chains[row] = any_chain(random_)
+        for token in random_.choices(range(5), k=random_.randrange(12)):
+            chains[row].accept(token)
+        device.set_row(row, chains[row])
+        if step % 4 == 3:
+            order = random_.sample(range(4), 4)
+            chains = [chains[i] for i in order]
+            device.permute(order)
+        for family in random_.sample(FAMILIES, 2):
+            z = rows_of(family, 4, 64, step)
+            assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z), step
+
+
+def test_places_are_added_where_they_are_needed_and_go_when_they_are_not() -> None:
+    first = [S.TopK(top_k=40), S.Temperature(temperature=0.8), S.Dist()]
+    device = DeviceChain(first, 2, 64, kernels="torch")
+
+    def names() -> list[str]:
+        return [type(place).__name__ for place in inside(device).program.places]
+
+    before, bytes_before = names(), device.nbytes
+    other = SamplerChain([S.Temperature(temperature=0.5), S.TopK(top_k=3), S.Dist(draw="gumbel")])
+    device.sample(torch.zeros(2, 64))
+    device.set_row(1, other)
+    assert names() == [
+        "DeviceTopK",
+        "DeviceTemperature",
+        "DeviceDist",
+        "DeviceTopK",
+        "DeviceGumbel",
+    ]
+    assert device.nbytes > bytes_before
+    with pytest.raises(ParameterError, match="other kernels than were captured"):
+        device.before_replay(2)
+    kept = [id(place) for place in inside(device).program.places]
+    device.set_row(0, other)
+    assert [id(place) for place in inside(device).program.places] == kept
+    device.set_row(0)
+    device.set_row(1, SamplerChain([S.MinP(min_p=0.1), S.Dist()]))
+    assert names() == ["DeviceTopK", "DeviceTemperature", "DeviceMinP", "DeviceDist"]
+    assert before == ["DeviceTopK", "DeviceTemperature", "DeviceDist"]
+    whole = DeviceChain(first, 2, 64, kernels="torch", chains=[other])
+    kept = [id(place) for place in inside(whole).program.places]
+    whole.set_row(0, other)
+    assert [id(place) for place in inside(whole).program.places] == kept
+    told = DeviceChain.bytes_for(first, 2, 64, kernels="torch", chains=[other])
+    assert told.tensors == whole.nbytes
+
+
 def test_a_tail_runs_on_the_host() -> None:
     samplers: list[Any] = [
         S.Temperature(temperature=0.7),
         S.TopK(top_k=30),
-        S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=()),
+        UNBOUNDED,
         S.TailFree(tfs_z=0.9),
         S.Dist(),
     ]
     device = DeviceChain(samplers, 3, 120, kernels="torch")
     assert str(device.plan()).splitlines() == [
         "device (cpu): temperature -> top_k",
-        "host: dry -> tail_free -> dist, because dry has no device form",
+        "host: dry -> tail_free -> dist, because dry has a device form for windows of at most 512 tokens, "
+        "not for dry_penalty_last_n=-1",
         "crossing: the 30 candidates that top_k leaves",
     ]
     chains = [SamplerChain(samplers, seed=row) for row in range(3)]
@@ -325,8 +322,7 @@ def test_a_tail_runs_on_the_host() -> None:
     chains[1].rollback(3)
     z = rows_of("normal", 3, 120, 99)
     assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
-    dry = S.DRY(dry_multiplier=1.0, dry_sequence_breakers=())
-    assert "put one there" in str(DeviceChain([dry, S.Dist()], 1, 50, kernels="torch").plan())
+    assert "put one there" in str(DeviceChain([UNBOUNDED, S.Dist()], 1, 50, kernels="torch").plan())
     assert str(DeviceChain([S.Greedy()], 1, 50, kernels="torch").plan()).endswith("tokens cross")
 
 
@@ -376,7 +372,9 @@ def test_a_user_s_sampler_runs_on_the_device() -> None:
 
 def test_memory_is_known_and_tensors_stay() -> None:
     device = DeviceChain(TEMPLATE, 4, 1000, max_tokens=50, kernels="torch")
-    addresses = [t.data_ptr() for place in device._places for t in place.rows.values()]
+    addresses = [
+        t.data_ptr() for place in inside(device).program.places for t in place.rows.values()
+    ]
     before = device.nbytes
     assert (
         before == DeviceChain.bytes_for(TEMPLATE, 4, 1000, max_tokens=50, kernels="torch").tensors
@@ -386,7 +384,9 @@ def test_memory_is_known_and_tensors_stay() -> None:
         device.sample(torch.zeros(4, 1000))
         if step % 3 == 0:
             device.permute([1, 2, 3, 0])
-    assert addresses == [t.data_ptr() for place in device._places for t in place.rows.values()]
+    assert addresses == [
+        t.data_ptr() for place in inside(device).program.places for t in place.rows.values()
+    ]
     assert device.nbytes == before
 
 
@@ -398,7 +398,6 @@ def test_memory_is_what_was_said_before(name: str) -> None:
     assert told.tensors == device.nbytes
     logits = torch.zeros(3, 500, dtype=torch.float16)
     for _ in range(2):
-        device.candidates = None  # of the last step: its memory goes with it
         with PeakBytes() as peak:
             device.sample(logits)
         assert peak.most == told.workspace
@@ -435,11 +434,11 @@ TAILS: dict[str, list[Any]] = {
     "dry": [
         S.Temperature(temperature=0.7),
         S.TopK(top_k=30),
-        S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=()),
+        UNBOUNDED,
         S.Dist(),
     ],
     "adaptive_p": [S.TopA(top_a=0.01), S.AdaptiveP(adaptive_target=0.3)],
-    "mirostat": [S.TopK(top_k=50), S.Temperature(temperature=1.3), S.Mirostat(mirostat_tau=2.0)],
+    "mirostat": [S.TopK(top_k=50), S.TopA(top_a=0.01), S.Mirostat(mirostat_tau=2.0)],
     "user": [S.XTC(xtc_probability=0.5, xtc_threshold=0.05), Meek(), S.Dist()],
     "both": [S.TopK(top_k=40), Halve(), Meek(), S.TopA(top_a=0.1), S.Dist()],
     "full": [S.Softmax(), S.TailFree(tfs_z=0.95), S.TopP(top_p=0.8, mass="full"), S.Dist()],
@@ -498,7 +497,7 @@ def test_does_not_go_back_where_a_user_s_sampler_cannot() -> None:
     device.sample(torch.zeros(1, 30))
     with pytest.raises(ParameterError, match="Stubborn of row 0 has no rollback"):
         device.rollback(0, 1)
-    assert device._length.tolist() == [1]
+    assert inside(device).histories.length.tolist() == [1]
     device.rollback(0, 0)
     device.reset(0)
 
@@ -645,13 +644,11 @@ def test_parameters_out_of_range_name_row_and_parameter(kernels: str) -> None:
     drawn.sample(np.zeros(3, np.float32))
     long.accept(64)
     bias = SamplerChain([S.LogitBias(logit_bias={64: 1.0}), S.Dist()])
-    order = SamplerChain([S.MinP(min_p=0.1), S.TopK(top_k=3), S.Dist()])
     other = SamplerChain([S.Dist()], numerics="llama.cpp")
     for name, chain, message in (
         ("chain", drawn, r"^row 2: the chain has generated 1 tokens"),
         ("logit_bias", bias, r"^row 2: logit_bias names token 64: the vocabulary has 0 to 63"),
         ("token", long, r"^row 2: token=64 is out of range: give 0 to 63"),
-        ("chain", order, r"^row 2: top_k has no place here"),
         ("numerics", other, r"^row 2: "),
     ):
         with pytest.raises(ParameterError, match=message) as caught:
@@ -680,11 +677,6 @@ def test_refuses_parameters() -> None:
     drawn.sample(np.zeros(3, np.float32))
     device = DeviceChain(TEMPLATE, 2, 64, max_tokens=3, kernels="torch")
     calls: list[tuple[str, Any]] = [
-        (
-            "chain",
-            lambda: device.set_row(0, SamplerChain([S.MinP(min_p=0.1), S.TopK(top_k=3), S.Dist()])),
-        ),
-        ("chain", lambda: device.set_row(0, SamplerChain([S.Dist(draw="gumbel")]))),
         ("numerics", lambda: device.set_row(0, SamplerChain([S.Greedy()], numerics="llama.cpp"))),
         (
             "logit_bias",
@@ -721,6 +713,10 @@ def test_refuses_parameters() -> None:
     with pytest.raises(ParameterError, match="max_tokens"):
         device.sample(torch.zeros(1, 64))
     device.rollback(0, 2)
+    with pytest.raises(ParameterError, match="capture the step"):
+        device.before_replay(1)  # there was no step yet that might have been captured
+    device.sample(torch.zeros(1, 64))
+    device.rollback(0, 1)
     device.before_replay(1)
     device.before_replay(1)  # the device holds no more than it did: it was not replayed
     device.sample(torch.zeros(1, 64))
@@ -736,7 +732,7 @@ def test_a_bad_row_does_not_change_another(kernels: str) -> None:
     assert tokens == expected(chains, z)
     assert tokens[1] == -1
     if kernels == "torch":
-        assert device._position.tolist() == [1, 0, 1]
+        assert inside(device).histories.position.tolist() == [1, 0, 1]
     for row in range(3):
         device.accept(row, 5)
         device.rollback(row, 1)
@@ -757,9 +753,9 @@ def test_a_full_row_may_stay_beside_others(name: str) -> None:
         tokens = device.sample(torch.from_numpy(z), live=others).tolist()
         assert [tokens[0], tokens[2]] == expected([chains[0], chains[2]], z[[0, 2]])
         assert tokens[1] == -1
-    assert device._history[1].tolist() == [5, 6, 5, 7]
-    assert device._length.tolist() == [3, 4, 3]
-    assert device._generated[1].tolist() == [False] * 4
+    assert inside(device).histories.tokens[1].tolist() == [5, 6, 5, 7]
+    assert inside(device).histories.length.tolist() == [3, 4, 3]
+    assert inside(device).histories.generated[1].tolist() == [False] * 4
     for live in (None, ~others):
         with pytest.raises(ParameterError, match="row 1 holds 4 tokens, and max_tokens=4"):
             device.sample(torch.zeros(3, 64), live=live)
@@ -789,7 +785,7 @@ def test_bad_input_under_triton_s_interpreter() -> None:
             __file__,
         ],
         env={**os.environ, "TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,

@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from aleator.core.errors import LogitsError
-from aleator.device.backends.torch.token_mask import unpack
+from aleator.device.cases import FAMILIES, SAMPLERS, rows_of
 from aleator.device.chain import DeviceChain
-from aleator.device.report import pack
+from aleator.device.token_bits import pack, unpack
 from aleator.generate.logprobs import top_logprobs
 from aleator.samplers import Candidates, SamplerChain
 from aleator.samplers import index as S
-from tests.device.test_chain import FAMILIES, SAMPLERS, rows_of
 
 TAILED: list[Any] = [
     S.TopK(top_k=15),

@@ -13,10 +13,11 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from aleator.core.errors import LogitsError, ParameterError
+from aleator.device.cases import FAMILIES, expected, rows_of
 from aleator.device.sharding import ShardedChain
 from aleator.samplers import SamplerChain
 from aleator.samplers import index as S
-from tests.device.test_chain import FAMILIES, expected, rows_of
+from tests.device.inside import inside
 
 N_VOCAB, BATCH = 203, 4
 CHAINS: dict[str, list[Any]] = {
@@ -124,7 +125,7 @@ def test_refuses(alone: Any) -> None:
     )
     with pytest.raises(ParameterError, match="needs the order of all candidates"):
         chain.sample(torch.zeros(2, N_VOCAB))
-    assert chain._length.tolist() == [0, 0]
+    assert inside(chain).histories.length.tolist() == [0, 0]
     calls: list[tuple[str, Any]] = [
         ("first", lambda: ShardedChain([S.Greedy()], 1, 9, first=10)),
         ("max_top_k", lambda: ShardedChain([S.Greedy()], 1, 9, first=0, max_top_k=0)),

@@ -16,6 +16,7 @@ from aleator.core.errors import ParameterError
 from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
 from tests.device.compiled import compiled, spills
+from tests.device.inside import inside
 
 HERE = Path(__file__).parent
 TRITON = "aleator.device.backends.triton."
@@ -50,7 +51,7 @@ GUMBEL = [S.TopK(), S.LogitBias(), S.Penalties(), S.TokenMask(), S.Dist(draw="gu
 
 
 def places(template: list[Any]) -> list[Any]:
-    return DeviceChain(template, 2, 1280, kernels="torch")._places
+    return inside(DeviceChain(template, 2, 1280, kernels="torch")).program.places
 
 
 def path(template: list[Any], *samplers: Any, tail: bool = False) -> Any:

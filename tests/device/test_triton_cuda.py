@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from aleator.device.cases import CHAINS, FAMILIES, SAMPLERS, expected, rows_of
 from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
-from tests.device.chains import CHAINS
-from tests.device.test_chain import FAMILIES, SAMPLERS, expected, rows_of
 
 if not torch.cuda.is_available():
     pytest.skip("no CUDA device", allow_module_level=True)

@@ -22,19 +22,24 @@ import torch
 
 from aleator.core.errors import ParameterError
 from aleator.device.backends.triton import chain as triton_chain
+from aleator.device.backends.triton.backend import TritonBackend
+from aleator.device.cases import (
+    BIAS,
+    CHAINS,
+    DRAW,
+    FAMILIES,
+    MASK,
+    PENALTIES,
+    SAMPLERS,
+    K,
+    expected,
+    rows_of,
+)
 from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
-from tests.device.chains import BIAS, CHAINS, DRAW, MASK, PENALTIES, K
-from tests.device.test_chain import (
-    FAMILIES,
-    SAMPLERS,
-    TEMPLATE,
-    edit_and_compare,
-    expected,
-    random_chain,
-    rows_of,
-)
+from tests.device.inside import inside
+from tests.device.test_chain import TEMPLATE, edit_and_compare, random_chain
 
 # What is slow under the interpreter runs on some families, unless ALEATOR_ALL is set.
 SOME = FAMILIES if os.environ.get("ALEATOR_ALL") else ("normal", "flat", "ties", "special")
@@ -201,7 +206,8 @@ def test_rows_that_pause_stay() -> None:
     live = torch.tensor([True, False, True])
     tokens = device.sample(torch.zeros(3, 64), live=live).tolist()
     assert tokens[1] == -1
-    assert device._length.tolist() == device._position.tolist() == [1, 0, 1]
+    histories = inside(device).histories
+    assert histories.length.tolist() == histories.position.tolist() == [1, 0, 1]
 
 
 def test_a_tail_runs_on_the_host() -> None:
@@ -231,8 +237,9 @@ def test_a_replay_needs_the_kernels_that_were_captured() -> None:
 
 def test_tensors_stay() -> None:
     device = DeviceChain(TEMPLATE, 4, 1000, max_tokens=50, kernels="triton")
-    assert device._fused is not None
-    tensors = [t for t in vars(device._fused).values() if isinstance(t, torch.Tensor)]
+    backend = inside(device)
+    assert isinstance(backend, TritonBackend)
+    tensors = [*backend._fused._wanted, *backend._fused._work]
     before = device.nbytes, [t.data_ptr() for t in tensors]
     assert (
         before[0]

@@ -24,7 +24,7 @@ from aleator.cache.prefix import PrefixConfig
 from aleator.generate.context import Context
 from aleator.generate.session import load_session
 from aleator.language_model import bundled_model
-from aleator.models import open_weights
+from aleator.models import open_weights, weights
 
 OPTIONS: dict[str, Any] = {"temperature": 0.9, "repetition_penalty": 1.2, "ignore_eos": True}
 
@@ -157,7 +157,7 @@ def test_after_a_context_shift_without_rows(tmp_path: Path) -> None:
         assert session.restored == 0
         assert "turned" in session.why_not
     raw = Context(other, n_ctx=32, k_storage="raw", prefix=PrefixConfig())
-    session = load_session(tmp_path / "s", raw, other.fingerprint)
+    session = load_session(tmp_path / "s", raw, other.identity)
     assert session.restored == 0
     assert "raw" in session.why_not
     assert raw.cache.used == 0
@@ -208,13 +208,113 @@ def test_an_end_of_generation_is_drawn_again(model: LanguageModel, tmp_path: Pat
 
 
 def test_another_model_is_refused(model: LanguageModel, path: Path, tmp_path: Path) -> None:
-    files = [write_model(tmp_path / f"{name}.gguf", SPECS[name]) for name in ("llama", "qwen2")]
-    prints = [open_weights(file).fingerprint() for file in files]
-    assert len({*prints, model.fingerprint}) == 3
+    other = open_weights(write_model(tmp_path / "other.gguf", SPECS["llama"])).identity()
     context = model.context(prompt_cache=True)
-    with pytest.raises(Incompatible, match=prints[0]):
-        load_session(path, context, prints[0])
+    with pytest.raises(
+        Incompatible, match=r"made with the model Aleator .*, and .*other\.gguf"
+    ) as error:
+        load_session(path, context, other)
+    assert len(str(error.value).splitlines()) == 1
     assert context.cache.used == 0
+
+
+def test_a_model_with_rows_changed_in_the_middle_is_another(tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+    data = bytearray(bundled_model().read_bytes())
+    file.write_bytes(data)
+    first = load(file, n_threads=1)
+    first.save_session(tmp_path / "s", first.generate("ROMEO:", max_tokens=3, seed=1))
+    tensor = first.weights.stored("token_embd.weight").data
+    begin = bytes(data).index(tensor[:4096].tobytes()) + len(tensor) // 2
+    data[begin : begin + 64] = bytes(byte ^ 1 for byte in data[begin : begin + 64])
+    file.unlink()  # the model that is loaded has its own
+    file.write_bytes(data)
+    with pytest.raises(Incompatible, match="the file has changed since"):
+        load(file, n_threads=1).load_session(tmp_path / "s")
+
+
+def test_a_model_is_read_for_its_fingerprint_only_where_a_session_is_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(parts: Any) -> str:
+        raise AssertionError("the whole model was read")
+
+    monkeypatch.setattr(weights, "fingerprint", never)
+    monkeypatch.setattr(weights, "remembered", lambda files, compute: compute())
+    model = load(n_threads=1)
+    made = model.generate("ROMEO:", max_tokens=3, seed=1)
+    assert made.text
+    for use in (lambda: model.load_session(path), lambda: model.save_session(path, made, new=True)):
+        with pytest.raises(AssertionError, match="was read"):
+            use()
+
+
+def test_files_of_an_older_format_are_refused_in_a_line(model: LanguageModel, path: Path) -> None:
+    state = read_state_file(path)
+    sections = {key: bytes(data) for key, data in state.sections.items()}
+    old = {key: value for key, value in state.header.items() if key != "format"}
+    write_state_file(path, old, sections)
+    with pytest.raises(
+        FileFormatError, match=r"format 1, and this version reads 2 only.*--session-new"
+    ) as error:
+        model.load_session(path)
+    assert len(str(error.value).splitlines()) == 1
+
+
+ADAPTING: dict[str, dict[str, Any]] = {
+    "mirostat": {"mirostat": 1, "mirostat_tau": 3.0, "mirostat_eta": 0.3},
+    "mirostat_v2": {"mirostat": 2, "mirostat_tau": 3.0, "mirostat_eta": 0.3},
+    "adaptive_p": {"adaptive_target": 0.4, "samplers": "adaptive_p"},
+    "windows": {
+        "repetition_penalty": 1.2,
+        "penalty_last_n": 20,
+        "dry_multiplier": 0.8,
+        "dry_penalty_last_n": -1,
+    },
+    "xtc": {"xtc_probability": 0.5, "xtc_threshold": 0.05, "temperature": 1.2},
+    "grammar": {
+        "grammar": "root ::= ([a-z] | [A-Z] | [ ,.!?;:'] | [\\n])+",
+        "complete_grammar": False,
+    },
+    "regex": {"regex": "([A-Za-z]{1,9}[ ,.])+", "complete_grammar": False},
+}
+
+
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+@pytest.mark.parametrize("name", ADAPTING)
+def test_thirty_and_thirty_are_sixty(tmp_path: Path, name: str, numerics: str) -> None:
+    options = {"numerics": numerics, "ignore_eos": True, **ADAPTING[name]}
+    if numerics == "llama.cpp" and name.startswith("mirostat"):
+        options["preset"] = "neutral"
+    whole = load(n_threads=1).generate("ROMEO:", max_tokens=60, seed=5, **options)
+    first, second = load(n_threads=1), load(n_threads=1)
+    half = first.generate("ROMEO:", max_tokens=30, seed=5, **options)
+    first.save_session(tmp_path / "s", half)
+    session = second.load_session(tmp_path / "s")
+    rest = second.generate(session, max_tokens=30, **options)
+    assert [*half.tokens, *rest.tokens] == whole.tokens
+    assert rest.chain.state_write() == whole.chain.state_write()
+    # With other parameters the text goes on, from the tokens alone.
+    other = second.generate(session, max_tokens=3, preset="greedy")
+    assert other.chain.history[: len(session.tokens)] == list(session.tokens)
+
+
+def test_what_a_device_drew_with_an_adaptive_sampler_is_not_taken_for_the_hosts(
+    tmp_path: Path,
+) -> None:
+    model, options = load(n_threads=1), {**ADAPTING["mirostat_v2"], "seed": 3}
+    made = model.generate("ROMEO:", max_tokens=9, sampling_device="device", **options)
+    model.save_session(tmp_path / "s", made)
+    session = model.load_session(tmp_path / "s")
+    assert session.chain == b""
+    plain = model.generate("ROMEO:", max_tokens=9, sampling_device="device", seed=3)
+    model.save_session(tmp_path / "s", plain)
+    session = model.load_session(tmp_path / "s")
+    assert session.chain
+    on_host = model.generate("ROMEO:", max_tokens=9, **options)
+    model.save_session(tmp_path / "t", on_host)
+    with pytest.raises(ParameterError, match="mirostat_v2 adapts"):
+        model.generate(model.load_session(tmp_path / "t"), sampling_device="device", **options)
 
 
 def test_while_something_is_under_way(model: LanguageModel, path: Path) -> None:
@@ -264,7 +364,7 @@ def test_a_file_that_makes_no_sense_is_refused(
     write_state_file(path, header, sections)
     context = model.context(prompt_cache=True)
     with pytest.raises(FileFormatError):
-        load_session(path, context, model.fingerprint)
+        load_session(path, context, model.identity)
     assert context.cache.used == 0
 
 
@@ -275,13 +375,13 @@ def test_rows_that_do_not_fit_the_tokens_are_not_used(model: LanguageModel, path
     for damaged in (b"", rows[: len(rows) // 2], rows[:40] + b"\xff" * 40 + rows[80:]):
         sections = {"tokens": bytes(state.sections["tokens"]), "rows": damaged}
         write_state_file(path, state.header, sections)
-        session = load_session(path, context, model.fingerprint)
+        session = load_session(path, context, model.identity)
         assert session.restored == 0
         assert session.why_not
         assert context.cache.used == 0
     header = {**state.header, "held": state.header["held"] - 3}
     write_state_file(path, header, {**sections, "rows": rows})
-    session = load_session(path, context, model.fingerprint)
+    session = load_session(path, context, model.identity)
     assert session.restored == 0
     assert "positions" in session.why_not
 

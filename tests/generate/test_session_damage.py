@@ -18,7 +18,9 @@ from aleator.generate import Batch, Context
 from aleator.generate.session import load_session, save_session
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
+from aleator.models.fingerprint import ModelIdentity
 
+MODEL = ModelIdentity("0" * 32, "m", "m.gguf")
 TEXT = tuple(int(t) for t in np.random.default_rng(2).integers(0, 64, 40))
 
 
@@ -38,7 +40,7 @@ def saved(name: str, path: Path) -> None:
     ctx.decode(Batch.one(TEXT))
     assert ctx.cache.keep(0, TEXT)
     ctx.cache.seq_rm(0)
-    assert save_session(path, ctx, Session((*TEXT, 1), 30), "m") == len(TEXT)
+    assert save_session(path, ctx, Session((*TEXT, 1), 30), MODEL) == len(TEXT)
 
 
 def damaged(rng: np.random.Generator, data: bytes) -> bytes:
@@ -70,7 +72,7 @@ def test_damaged_sections_signed_again(name: str, tmp_path: Path) -> None:
         write_state_file(other, state.header, {**sections, which: damaged(rng, sections[which])})
         ctx = context(name)
         try:
-            session = load_session(other, ctx, "m")
+            session = load_session(other, ctx, MODEL)
         except AleatorError:
             outcomes["refused"] += 1
             assert ctx.cache.used == 0
@@ -91,6 +93,6 @@ def test_rotations_of_no_cells(name: str, tmp_path: Path) -> None:
     state = read_state_file(path)
     sections: dict[str, Any] = {key: bytes(data) for key, data in state.sections.items()}
     write_state_file(path, state.header, {**sections, "turned": b"\1\2\3\4"})
-    session = load_session(path, context(name), "m")
+    session = load_session(path, context(name), MODEL)
     assert session.restored == 0
     assert "turned to does not fit" in session.why_not

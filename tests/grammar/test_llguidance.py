@@ -173,3 +173,46 @@ def test_spelling(model: aleator.LanguageModel, small: Vocabulary) -> None:
     assert model.tokenizer.encode("To be", add_special=False) == spelling(model.tokenizer).tokens(
         b"To be"
     )
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits"),
+    [
+        ({"exclusiveMinimum": 0, "maximum": 1}, True),
+        ({"exclusiveMinimum": 0, "maximum": 0.999}, False),
+        ({"exclusiveMinimum": 3, "maximum": 4}, True),
+        ({"exclusiveMinimum": 3, "maximum": 3.5}, False),
+        ({"minimum": -4, "exclusiveMaximum": -3}, True),
+        ({"minimum": -3.5, "exclusiveMaximum": -3}, False),
+        ({"minimum": 2.5, "exclusiveMinimum": 2, "maximum": 3.25}, False),
+        ({"exclusiveMinimum": 0.25, "maximum": 0.5}, True),
+        ({"exclusiveMinimum": 0}, True),
+        ({"exclusiveMaximum": 0}, True),
+    ],
+)
+def test_excluded_bounds_close_to_the_other(schema: dict[str, float], fits: bool) -> None:
+    if fits:
+        llguidance._check_limits({"type": "number"} | schema, "#")
+    else:
+        with pytest.raises(GrammarError, match="less than 1 from the other bound"):
+            llguidance._check_limits({"type": "number"} | schema, "#")
+    llguidance._check_limits({"type": "integer"} | schema, "#")
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits"),
+    [
+        ({"minProperties": 1}, True),
+        ({"minProperties": 2}, False),
+        ({"minProperties": 2, "required": ["a"]}, True),
+        ({"minProperties": 3, "required": ["a"]}, False),
+        ({"minProperties": 3, "required": ["a"], "additionalProperties": False}, True),
+        ({"minProperties": 3, "required": ["a"], "additionalProperties": True}, False),
+    ],
+)
+def test_numbers_of_properties_with_any_name(schema: dict[str, Any], fits: bool) -> None:
+    if fits:
+        llguidance._check_limits(schema, "#")
+    else:
+        with pytest.raises(GrammarError, match="minProperties"):
+            llguidance._check_limits([schema], "#")

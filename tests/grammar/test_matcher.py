@@ -12,6 +12,7 @@ import pytest
 import aleator
 from aleator import samplers as S
 from aleator.core.errors import ConstraintError, ParameterError
+from aleator.grammar.matcher import MatcherConstraint
 
 
 class Counting:
@@ -103,3 +104,38 @@ def test_xgrammar(model: aleator.LanguageModel) -> None:
         assert made.complete
         assert len(value["name"]) <= 5
         assert value["n"] in (1, 25)
+
+
+def test_the_mask_follows_every_change() -> None:
+    made = MatcherConstraint(Counting(40), 40)
+
+    def allowed() -> list[int]:
+        return [token for token in range(40) if made.allows(token)]
+
+    masks = [allowed()]
+    for _ in range(3):
+        made.accept(1)
+        masks.append(allowed())
+    assert masks == [list(range(1, 40, step)) for step in (1, 2, 3, 4)]
+    made.rollback(2)
+    assert allowed() == masks[1]
+    made.reset()
+    assert allowed() == masks[0]
+    with pytest.raises(ConstraintError, match="token 0 is not allowed"):
+        made.accept(0)
+    for token in (-1, 40, 64):
+        assert not made.allows(token)
+    assert allowed() == masks[0]
+    copied = made.clone()
+    made.accept(1)
+    assert [token for token in range(40) if copied.allows(token)] == masks[0]
+    assert made.jump_forward() == b""
+
+
+def test_nothing_is_allowed_after_the_end() -> None:
+    made = MatcherConstraint(Counting(40), 40)
+    for token in (1, 1, 1, 1, 0):
+        assert made.allows(token)
+        made.accept(token)
+    assert made.complete()
+    assert not made.mask().any()

@@ -23,9 +23,9 @@ from aleator.core.errors import FileFormatError
 from aleator.models import open_weights
 from aleator.models.layers.native_linear import StoredLinear
 
-TYPES = ("F32", "F16", "BF16", "Q8_0")
+TYPES = ("F32", "F16", "BF16")
 SHAPES = ((1, 32), (3, 64), (4, 96), (67, 96), (70, 256), (130, 768), (9, 1600))
-ODD_SHAPES = ((5, 1), (2, 7), (9, 33), (66, 101))  # not for blocks of 32
+ODD_SHAPES = ((5, 1), (2, 7), (9, 33), (66, 101))
 Floats = npt.NDArray[np.float32]
 
 
@@ -59,11 +59,7 @@ def make(kind: str, out: int, n: int, seed: int = 0) -> tuple[Any, npt.NDArray[n
 
 
 def cases() -> list[tuple[str, int, int]]:
-    return [
-        (kind, *shape)
-        for kind in TYPES
-        for shape in SHAPES + (() if kind == "Q8_0" else ODD_SHAPES)
-    ]
+    return [(kind, *shape) for kind in TYPES for shape in SHAPES + ODD_SHAPES]
 
 
 @pytest.mark.parametrize(("kind", "out", "n"), cases())
@@ -137,7 +133,9 @@ def test_infinite_and_nan_inputs_come_through() -> None:
     ("size", "kind", "out", "n", "match"),
     [
         (96, "F32", 3, 9, "does not take 96 bytes"),
-        (96, "Q4_0", 1, 32, "Q4_0"),
+        (96, "Q4_9", 1, 32, "Q4_9 is not one of F32, F16, .*Q4_K"),
+        (143, "Q4_K", 1, 256, "does not take 143 bytes"),
+        (144, "Q4_K", 1, 288, "multiple of 256"),
         (34, "Q8_0", 1, 31, "multiple of 32"),
         (0, "F32", 0, 8, "does not take"),
         (64, "F32", -1, 8, "does not take"),
@@ -163,7 +161,7 @@ def test_arguments_of_the_wrong_size() -> None:
         _native.StoredMatrix(np.zeros(64, np.uint8), "F32", 2, 8, np.zeros(3, np.float32))
 
 
-@pytest.mark.parametrize("kind", [*TYPES, "Q4_0"])
+@pytest.mark.parametrize("kind", [*TYPES, "Q8_0", "Q4_0"])
 @pytest.mark.parametrize("tokens", [1, 33])
 def test_linear_over_a_file(tmp_path: Path, kind: str, tokens: int) -> None:
     spec = replace(SPECS["llama-bias"], type=kind)
@@ -175,7 +173,10 @@ def test_linear_over_a_file(tmp_path: Path, kind: str, tokens: int) -> None:
         w = weights.tensor(f"{name}.weight").double().numpy()
         expected.append(x @ w.T + weights.tensor(f"{name}.bias").double().numpy())
     got = layer(torch.from_numpy(x)).numpy()
-    np.testing.assert_allclose(got, np.concatenate(expected, 1), rtol=0, atol=2e-5)
+    # Blocks meet activations in int8: test_block_numerics.py has their exact bits.
+    atol = 2e-6 if kind in TYPES else 2e-2
+    exact = np.concatenate(expected, 1)
+    np.testing.assert_allclose(got, exact, rtol=0, atol=atol * np.abs(exact).max())
 
 
 def test_stored_weights_are_not_copied() -> None:

@@ -354,7 +354,9 @@ def test_native_and_torch_layers_agree(
     def same(batch: Batch) -> None:
         got, expected = native.decode(batch), layers.decode(batch)
         assert got.shape == expected.shape
-        assert (got - expected).abs().max() < 1e-5 * (expected.max() - expected.min())
+        # Rounding activations to int8 turns differences of a last bit into some of 1/127 of an element.
+        tolerance = 1e-2 if kind == "Q8_0" else 1e-5
+        assert (got - expected).abs().max() < tolerance * (expected.max() - expected.min())
 
     same(Batch.one(rng.integers(0, 64, 40).tolist(), 0, logits=True))
     same(Batch.one(rng.integers(0, 64, 9).tolist(), 40, logits=True))

@@ -36,8 +36,8 @@ def test_says_what_runs_where() -> None:
         "host: OnHost -> dist, because OnHost has no device form",
         "crossing: the 7 candidates that top_k leaves",
     ]
-    found = plan(S.TopK(top_k=0), S.TopP(top_p=0.5), S.Mirostat())
-    assert (found.device, found.host, found.bound) == (("top_p",), ("mirostat",), 0)
+    found = plan(S.TopK(top_k=0), S.TopP(top_p=0.5), S.TailFree(tfs_z=0.5), S.Mirostat())
+    assert (found.device, found.host, found.bound) == (("top_p",), ("tail_free", "mirostat"), 0)
     assert "all logits, since no top_k comes before: put one there" in str(found)
     assert plan(S.Dist(draw="gumbel-pcg")).host == ("dist",)
     assert "numerics" in plan(S.TopK(top_k=5), S.Dist(), numerics="llama.cpp").why
@@ -48,6 +48,11 @@ def test_what_does_nothing_runs_anywhere() -> None:
     found = params.chain().plan("cuda")  # DRY is there, and neutral
     assert (found.host, found.device) == ((), ("top_k", "temperature", "dist"))
     found = replace(params, dry_multiplier=0.5).chain().plan("cuda")
+    assert (found.host, found.device) == ((), ("dry", "top_k", "temperature", "dist"))
+    found = replace(params, dry_multiplier=0.5, dry_penalty_last_n=-1).chain().plan("cuda")
+    assert found.why == (
+        "dry has a device form for windows of at most 512 tokens, not for dry_penalty_last_n=-1"
+    )
     assert (found.host, found.device) == (("dry", "top_k", "temperature", "dist"), ())
 
 
@@ -62,8 +67,8 @@ def test_a_softmax_goes_with_those_that_need_its_mass() -> None:
 def test_needs_no_torch() -> None:
     code = (
         "import sys; from aleator import samplers as S\n"
-        "print(S.SamplerChain([S.Mirostat()], seed=0).plan('cuda'))\n"
+        "print(S.SamplerChain([S.TailFree(tfs_z=0.5), S.Dist()], seed=0).plan('cuda'))\n"
         "assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "mirostat has no device form" in done.stdout
+    assert "tail_free has no device form" in done.stdout

@@ -13,11 +13,13 @@ from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared
 from aleator.cli.options import (
     add_model_options,
+    add_session_options,
     announce_session,
     decode,
     generation_options,
     load_model,
     pick,
+    session_file,
 )
 from aleator.cli.sampling import (
     add_grammar_options,
@@ -32,6 +34,7 @@ from aleator.generate.options import GenerateOptions
 if TYPE_CHECKING:
     from aleator.cli.conversation import Conversation
     from aleator.generate.generation import Generation
+    from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel
     from aleator.text import ChatTemplate
 
@@ -70,10 +73,9 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help=r"take \n, \t and \r in --stop and --dry-sequence-breaker literally",
     )
-    group.option(
-        "--session",
-        metavar="FILE",
-        help="go on with the conversation in FILE if there is one, and write it there at the end",
+    add_session_options(
+        group,
+        about="go on with the conversation in FILE if there is one, and write it there at the end",
     )
     add_sampling_options(parser)
     add_grammar_options(parser)
@@ -82,16 +84,20 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Talk until there is no more input; returns the exit code."""
+    with session_file(arguments) as file:
+        return _run(arguments, file)
+
+
+def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
     from aleator.cli.conversation import Conversation
     from aleator.generate.session import read_session
 
     sampling = sampling_arguments(arguments)
     options = generation_options(arguments, TEXT)
     model = load_model(arguments)
-    session = arguments.session
-    resumed = session is not None and Path(session).exists()
-    if resumed and sampling.get("seed") is None:
-        sampling["seed"] = read_session(session, len(model.vocab)).seed
+    resumed = file if file is not None and file.exists else None
+    if resumed is not None and sampling.get("seed") is None:
+        sampling["seed"] = read_session(resumed, len(model.vocab)).seed
     with ProgressBar("reading", "tokens") as bar:
         conversation = Conversation(
             model,
@@ -101,15 +107,15 @@ def run(arguments: argparse.Namespace) -> int:
             options=GenerateOptions(**options),
             progress=bar,
         )
-        if resumed:
-            announce_session(session, conversation.resume(session))
+        if resumed is not None:
+            announce_session(arguments.session, conversation.resume(resumed))
         announce(conversation.params, conversation.chain)
         try:
             talk(conversation, arguments.prompt)
         finally:
-            if session is not None:
-                held = conversation.save(session)
-                note(f"session: keys and values of {held} tokens are in {session}")
+            if file is not None:
+                held = conversation.save(file)
+                note(f"session: keys and values of {held} tokens are in {arguments.session}")
     return 0
 
 

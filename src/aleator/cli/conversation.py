@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from aleator.core.errors import ContextFull, FileFormatError, ParameterError
+from aleator.core.errors import ContextFull, FileFormatError, ParameterError, StateError
 from aleator.generate.generation import Generation
 from aleator.generate.loop import Run
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request import Request
 from aleator.generate.session import Session, load_session, save_session
+from aleator.generate.session_file import SessionFile
 
 if TYPE_CHECKING:
     from aleator.language_model import LanguageModel
@@ -75,15 +76,22 @@ class Conversation:
             return None
         return self._answer(messages)
 
-    def save(self, path: str) -> int:
-        """Write the conversation to a file, for :meth:`resume`; returns tokens written with their keys."""
+    def save(self, path: SessionFile) -> int:
+        """Write the conversation to a file, for :meth:`resume`; returns tokens written with their keys.
+
+        What is in the file is replaced: it is this conversation's, or was to be replaced.
+        """
         tokens = tuple(self._known())
         extra = {"messages": self._said(), "position": self.chain.position}
-        session = Session(tokens, len(tokens), self.chain.seed, extra)
+        session = Session(
+            tokens, len(tokens), self.chain.seed, extra, chain=self.chain.state_write()
+        )
         self._context.cache.seq_rm(0, -1, -1)
-        return save_session(path, self._context, session, self._model.fingerprint)
+        held = save_session(path, self._context, session, self._model.identity)
+        path.holds(tokens, len(tokens))
+        return held
 
-    def resume(self, path: str) -> Session:
+    def resume(self, path: SessionFile) -> Session:
         """Take over the conversation in a file.
 
         Raises:
@@ -91,7 +99,7 @@ class Conversation:
             Incompatible: it was had with another model.
             ParameterError: its system message is another one.
         """
-        session = load_session(path, self._context, self._model.fingerprint)
+        session = load_session(path, self._context, self._model.identity)
         messages, position = session.extra.get("messages"), session.extra.get("position")
         if not (
             isinstance(messages, list)
@@ -108,8 +116,11 @@ class Conversation:
                 f"the conversation in {path} has its own system message: leave --system out",
             )
         self._system, self.messages, self._resumed = system, messages, list(session.tokens)
-        if self.chain.numerics == "portable":
-            self.chain.position = position
+        try:
+            self.chain.state_read(session.chain)
+        except StateError:  # other parameters than before: the randomness goes on where it can
+            if self.chain.numerics == "portable":
+                self.chain.position = position
         return session
 
     def _said(self) -> list[dict[str, str]]:
@@ -149,7 +160,7 @@ class Conversation:
             options=self._options,
             n_keep=int(tokens[0] == model.vocab.bos),
         )
-        slot = model.slot(request, self.chain)
+        slot = model.slots.with_chain(request, self.chain)
         self._run = Run(self._context, [slot], model.vocab, model.n_ctx, self._progress)
         self.messages = messages
         return self._run.generations[0]

@@ -7,19 +7,20 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser, integer
 from aleator.cli.declared import add_declared
 from aleator.cli.options import (
     add_model_options,
+    add_session_options,
     add_text_options,
     announce_session,
     generation_options,
     load_model,
     pick,
     read_text,
+    session_file,
 )
 from aleator.cli.sampling import (
     add_grammar_options,
@@ -34,6 +35,7 @@ from aleator.samplers import ConstraintSampler
 if TYPE_CHECKING:
     from aleator.generate.generation import Generation
     from aleator.generate.session import Session
+    from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel
 
 EXAMPLES = """\
@@ -90,12 +92,12 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="write one JSON object when all is done, instead of text as it is made",
     )
-    text.option(
-        "--session",
+    add_session_options(
+        text,
         "--prompt-cache",
-        metavar="FILE",
-        help="keep the text with its keys and values in FILE, written at the end; with a FILE there and "
-        "no prompt go on where it ended, with a prompt compute only what is new",
+        about="keep the text with its keys and values in FILE, written at the end; with a FILE there and "
+        "no prompt go on where it ended, with its own prompt or one that goes on from its text compute only "
+        "what is new",
     )
     add_sampling_options(parser)
     add_grammar_options(parser)
@@ -108,16 +110,25 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the text; returns the exit code."""
     if arguments.session is not None and arguments.num > 1:
         raise ParameterError("session", "--session holds one text: leave --num out")
-    resumed = arguments.session is not None and Path(arguments.session).exists()
+    with session_file(arguments) as file:
+        return _run(arguments, file)
+
+
+def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
+    resumed = file is not None and file.exists
     goes_on = resumed and arguments.prompt is None and arguments.file is None
     prompt: str | Session = "" if goes_on else read_text(arguments)
     sampling = sampling_arguments(arguments)
     options = generation_options(arguments, (*TEXT, *GRAMMAR, *DRAWING))
     model = load_model(arguments)
-    if resumed:
-        session = model.load_session(arguments.session)
+    if file is not None and resumed:
+        session = model.load_session(file)
         announce_session(arguments.session, session)
-        prompt = session if goes_on else prompt
+        if isinstance(prompt, str) and not goes_on:
+            tokens = model.prompt_tokens(prompt, parse_special=bool(options.get("parse_special")))
+            file.require(tokens, len(tokens))
+        else:
+            prompt = session
     with ProgressBar("prompt", "tokens") as bar:
         generations = model.generate_batch(
             [prompt],
@@ -132,8 +143,8 @@ def run(arguments: argparse.Namespace) -> int:
                 print_json(model, prompt, generations)
             else:
                 stream(generations)
-        if arguments.session is not None:
-            held = model.save_session(arguments.session, generations[0])
+        if file is not None:
+            held = model.save_session(file, generations[0])
             note(f"session: keys and values of {held} tokens are in {arguments.session}")
     report(generations)
     return exit_code(model, generations)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Parser
+from aleator.cli.arguments import Group, Parser
 from aleator.cli.declared import add_declared, given, unescape
 from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
@@ -17,6 +18,7 @@ from aleator.generate.options import LOADED, GenerateOptions, ModelOptions
 
 if TYPE_CHECKING:
     from aleator.generate.session import Session
+    from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel
 
 MODEL_OPTIONS = tuple(declarations(ModelOptions).values())
@@ -42,6 +44,27 @@ def load_model(arguments: argparse.Namespace) -> LanguageModel:
 
     with ProgressBar("loading", "layers") as bar:
         return load(arguments.model, progress=bar, **options)
+
+
+def add_session_options(group: Group, *flags: str, about: str) -> None:
+    """``--session`` and ``--session-new``."""
+    group.option("--session", *flags, metavar="FILE", help=about)
+    group.option(
+        "--session-new",
+        action="store_true",
+        help="begin anew in the FILE of --session, and replace what it holds",
+    )
+
+
+def session_file(arguments: argparse.Namespace) -> AbstractContextManager[SessionFile | None]:
+    """The file of ``--session``, opened before anything else is done; None without one."""
+    from aleator.generate.session_file import SessionFile
+
+    if arguments.session is None:
+        if arguments.session_new:
+            raise ParameterError("session_new", "--session-new needs a --session FILE to begin in")
+        return nullcontext()
+    return SessionFile(arguments.session, new=arguments.session_new)
 
 
 def announce_session(path: str, session: Session) -> None:

@@ -73,3 +73,4 @@ class Purpose(IntEnum):
     MIROSTAT = 4
     MIROSTAT_V2 = 5
     ADAPTIVE_P = 6
+    USER = 7

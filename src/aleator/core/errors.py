@@ -64,6 +64,24 @@ class FileFormatError(AleatorError, ValueError):
         self.path, self.field, self.offset = path, field, offset
 
 
+class SessionInUse(AleatorError):
+    """A session's file that another process, or another part of this one, has opened."""
+
+    def __init__(self, path: object, user: str) -> None:
+        super().__init__(
+            f"{path}: the session is in use by {user}: wait for its end, or choose another file"
+        )
+        self.path = path
+
+
+class OtherSession(ParameterError):
+    """A session's file holds another text, which would be lost."""
+
+    def __init__(self, path: object, message: str) -> None:
+        super().__init__("session", f"{path}: {message}")
+        self.path = path
+
+
 class ModelNotFound(AleatorError, FileNotFoundError):
     """There is no file or directory of the given name."""
 
@@ -172,8 +190,10 @@ class CannotRewind(CacheError):
 class Incompatible(CacheError, ValueError):
     """A state of another kind of cache: ``field`` is ``have`` there and must be ``want`` here."""
 
-    def __init__(self, field: str, have: object, want: object) -> None:
-        super().__init__(f"the state does not fit this cache: {field} is {have}, not {want}")
+    def __init__(self, field: str, have: object, want: object, message: str = "") -> None:
+        super().__init__(
+            message or f"the state does not fit this cache: {field} is {have}, not {want}"
+        )
         self.field, self.have, self.want = field, have, want
 
 

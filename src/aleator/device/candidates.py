@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from aleator.device.fixed import MASK32, mul_high
+
+if TYPE_CHECKING:
+    from aleator.device.backends.torch.user import OwnRows
 
 NOTHING = -1
 """``selected`` before a token is chosen, and of a row without a finite logit."""
@@ -40,6 +44,7 @@ class DeviceCandidates:
         size: int64 [B], how many candidates a row has.
         selected: int64 [B], the token that was chosen, or -1.
         sorted: False: columns are in the order of ids, always.
+        own: while a user's sampler runs, its parameters, state and keys in each row.
 
     """
 
@@ -49,6 +54,7 @@ class DeviceCandidates:
         if ids is None:
             ids = torch.arange(logits.shape[1], device=logits.device).unsqueeze(0)
         self.ids = ids
+        self.own: OwnRows | None = None
         self._temperature = torch.ones(logits.shape[0], dtype=torch.float64, device=logits.device)
         self.full_mass = torch.zeros(logits.shape[0], dtype=torch.int64, device=logits.device)
         self.selected = torch.full_like(self.full_mass, NOTHING)

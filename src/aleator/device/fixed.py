@@ -139,6 +139,16 @@ def variance(n: Tensor, total: Tensor, squares: Tensor) -> Tensor:
     return (upper | sticky.to(torch.int64)).to(torch.float64) * power
 
 
+def double_of(high: Tensor, low: Tensor) -> Tensor:
+    """``high * 2^16 + low`` as float64, rounded once, for numbers from 0 to 2^54."""
+    high = high + (low >> 16)
+    low = low & 0xFFFF
+    exact = ((high << 16) | low).to(torch.float64)
+    # From 2^63 on: without the last 8 bits, of which only matters whether there are any.
+    upper = (high << 8) | (low >> 8) | ((low & 0xFF) != 0).to(torch.int64)
+    return torch.where(high < 1 << 47, exact, upper.to(torch.float64) * 256.0)
+
+
 def _shift_by(x: Tensor, n: Tensor) -> Tensor:
     """Unsigned ``x >> n`` for a tensor n in [0, 63]."""
     one = torch.ones_like(n)

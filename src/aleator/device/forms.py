@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from aleator.device.backends.torch.adaptive_p import DeviceAdaptiveP
 from aleator.device.backends.torch.dist import DeviceDist, DeviceGumbel
+from aleator.device.backends.torch.dry import DeviceDRY
 from aleator.device.backends.torch.greedy import DeviceGreedy
 from aleator.device.backends.torch.logit_bias import DeviceLogitBias
 from aleator.device.backends.torch.min_p import DeviceMinP
+from aleator.device.backends.torch.mirostat import DeviceMirostat
 from aleator.device.backends.torch.mirostat_v2 import DeviceMirostatV2
 from aleator.device.backends.torch.penalties import DevicePenalties
 from aleator.device.backends.torch.softmax import DeviceSoftmax
@@ -26,9 +28,11 @@ from aleator.samplers.user import UserSampler
 
 FORMS: dict[str, type[DeviceSampler]] = {
     "adaptive_p": DeviceAdaptiveP,
+    "dry": DeviceDRY,
     "greedy": DeviceGreedy,
     "logit_bias": DeviceLogitBias,
     "min_p": DeviceMinP,
+    "mirostat": DeviceMirostat,
     "mirostat_v2": DeviceMirostatV2,
     "penalties": DevicePenalties,
     "softmax": DeviceSoftmax,

@@ -2,19 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from aleator.core.contract import Purpose
 from aleator.core.philox import stream
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import philox
+from aleator.samplers.base import Place, Sampler
 
-Fields = dict[str, tuple[torch.dtype, Any]]
-"""Name of each tensor: its type, and the value that does nothing."""
+Values = Mapping[str, float | Tensor]
+"""A row of some tensors, by name."""
+
+S = TypeVar("S", bound=Sampler)
+
+
+class Field(NamedTuple):
+    """A tensor that a device sampler has for every row.
+
+    Attributes:
+        dtype: its type.
+        neutral: the value in rows that do not have the sampler.
+        shape: of one row.
+
+    """
+
+    dtype: torch.dtype
+    neutral: float
+    shape: tuple[int, ...] = ()
+
+
+Fields = dict[str, Field]
+"""The tensors of a device sampler, by name."""
+
+RANDOM: Fields = {"seed": Field(torch.int64, 0), "stream": Field(torch.int64, 0)}
+"""The constant part of a row's random numbers: see :func:`key`."""
+
+
+@dataclass(frozen=True)
+class PlaceSizes:
+    """How large the tensors of a place are, and where.
+
+    Attributes:
+        max_batch: rows.
+        n_vocab: tokens of the vocabulary.
+        max_tokens: tokens that a row's history holds.
+        device: where the tensors are.
+
+    """
+
+    max_batch: int
+    n_vocab: int
+    max_tokens: int
+    device: torch.device
 
 
 @dataclass
@@ -40,55 +85,99 @@ class DeviceStep:
 class DeviceSampler:
     """One place in a device chain, with the parameters of ``max_batch`` rows.
 
-    A subclass lists its tensors in ``fields`` as name: (dtype, value that does nothing), and fills a row
-    of them in :meth:`values`.  Tensors are made once and only ever written to.
+    A subclass declares its parameters in ``fields`` and what it remembers in ``state``, and fills a row of them
+    in :meth:`values`.  Tensors are made once and only ever written to.
+
+    A state is remembered at every position, so that a rollback is exact.  :meth:`apply` reads it with
+    :meth:`get_state` and calls :meth:`propose` with what it will be if the token that the row drew is
+    accepted; a token that the row did not draw leaves it as it was.
+
+    Args:
+        sampler: the first sampler that takes the place.
+        sizes: of its tensors.
+
+    Attributes:
+        rows: the tensors by name; of a state ``name`` there is ``next_name`` too.
+
     """
 
     fields: ClassVar[Fields] = {}
+    state: ClassVar[Fields] = {}
 
-    def __init__(self, max_batch: int, n_vocab: int, device: torch.device, max_tokens: int) -> None:
-        self.max_batch, self.n_vocab, self.device = max_batch, n_vocab, device
-        self.max_tokens = max_tokens
-        self.rows: dict[str, Tensor] = {
-            "active": torch.zeros(max_batch, dtype=torch.bool, device=device)
-        }
-        for name, (dtype, fill) in self.fields.items():
-            self.rows[name] = torch.full(
-                (max_batch, *self.shape(name)), fill, dtype=dtype, device=device
-            )
+    def __init__(self, sampler: Sampler, sizes: PlaceSizes) -> None:
+        self.sizes = sizes
+        self.max_batch, self.n_vocab, self.device = sizes.max_batch, sizes.n_vocab, sizes.device
+        self.rows: dict[str, Tensor] = {}
+        self._neutral: dict[str, float] = {}
+        self._add("active", torch.bool, False, ())
+        self._declared, self._states = self.declared(sampler)
+        for name, field in self._declared.items():
+            self._add(name, field.dtype, field.neutral, self.shape(name))
+        for name, field in self._states.items():
+            self._add(name, field.dtype, field.neutral, (sizes.max_tokens + 1, *field.shape))
+            self._add(f"next_{name}", field.dtype, field.neutral, field.shape)
+
+    def declared(self, sampler: Sampler) -> tuple[Fields, Fields]:
+        """Parameters and states of a place that this sampler takes."""
+        return self.fields, self.state
+
+    def _add(self, name: str, dtype: torch.dtype, neutral: float, shape: tuple[int, ...]) -> None:
+        self._neutral[name] = neutral
+        self.rows[name] = torch.full(
+            (self.max_batch, *shape), neutral, dtype=dtype, device=self.device
+        )
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a row of the tensor ``name``."""
-        return ()
+        """Shape of a row of the parameter ``name``."""
+        return self._declared[name].shape
 
     def get(self, name: str, step: DeviceStep) -> Tensor:
-        """The rows in use of a tensor."""
+        """The rows in use of a tensor, [B, ...]."""
         return self.rows[name][: step.batch]
+
+    def get_state(self, name: str, step: DeviceStep) -> Tensor:
+        """A state at the rows' positions, [B, ...]."""
+        return _at(self.get(name, step), step.position)
+
+    def propose(self, name: str, value: Tensor, step: DeviceStep) -> None:
+        """Say what a state [B, ...] will be if the token is accepted that the row draws in this step."""
+        self.get(f"next_{name}", step).copy_(value)
 
     @property
     def nbytes(self) -> int:
         """Bytes that its tensors take."""
         return sum(tensor.nbytes for tensor in self.rows.values())
 
-    def set(self, row: int, sampler: Any, place: Any) -> None:
-        """Give a row the parameters of a sampler, which stands at ``place`` in its chain."""
-        values = {} if sampler.neutral else {"active": True, **self.values(sampler, place)}
-        self._write(row, values)
+    @property
+    def launch(self) -> tuple[int, ...]:
+        """Numbers that fix which operations :meth:`apply` makes; graphs hold as long as they are the same."""
+        return ()
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
-        """A row's parameters; may raise ParameterError."""
+    @property
+    def stateful(self) -> bool:
+        """Whether it remembers anything."""
+        return bool(self._states)
+
+    def set(self, row: int, sampler: Sampler, place: Place) -> None:
+        """Give a row the parameters of a sampler, which stands at ``place`` in its chain."""
+        self._write(row, {"active": True, **self.values(sampler, place)})
+
+    def values(self, sampler: Sampler, place: Place) -> Values:
+        """A row's parameters, and the states that it begins with; changes nothing.
+
+        Raises:
+            ParameterError: parameters with which the sampler cannot run here.
+
+        """
         raise NotImplementedError
 
     def clear(self, row: int) -> None:
         """Let a row do nothing."""
         self._write(row, {})
 
-    def _write(self, row: int, values: dict[str, Any]) -> None:
-        """A row of every tensor: the value given, or the one that does nothing."""
-        self.rows["active"][row] = values.get("active", False)
-        for name, (_, fill) in self.fields.items():
-            value: Any = values.get(name, fill)
-            self.rows[name][row] = value
+    def _write(self, row: int, values: Values) -> None:
+        for name, neutral in self._neutral.items():
+            self.rows[name][row] = values.get(name, neutral)
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Do what the sampler does to all rows that are active."""
@@ -96,15 +185,46 @@ class DeviceSampler:
 
     def accepted(self, drawn: Tensor, step: DeviceStep) -> None:
         """Take note that the rows ``drawn``, bool [B], accepted what they selected, at the new position."""
+        for name in self._states:
+            kept, coming = self.get(name, step), self.get(f"next_{name}", step)
+            before = _at(kept, (step.position - drawn.to(torch.int64)).clamp(min=0))
+            moved = torch.where(_like(drawn, coming), coming, before)
+            index = _like(step.position, coming).expand_as(coming).unsqueeze(1)
+            kept.scatter_(1, index, moved.unsqueeze(1))
 
     def carried(self, row: int, position: int) -> None:
         """Take note that a row accepted a token that it did not draw, and is now at ``position``."""
+        for name in self._states:
+            self.rows[name][row, position] = self.rows[name][row, position - 1]
 
 
-def key(seed: int, purpose: Any, place: Any) -> dict[str, int]:
-    """The constant part of a row's random numbers, for the fields ``seed`` and ``stream``."""
+def _like(rows: Tensor, values: Tensor) -> Tensor:
+    """[B] with as many dimensions as values [B, ...]."""
+    return rows.view(-1, *(1,) * (values.dim() - 1))
+
+
+def _at(kept: Tensor, position: Tensor) -> Tensor:
+    """[B, ...] out of [B, positions, ...]."""
+    index = position.view(-1, *(1,) * (kept.dim() - 1)).expand(-1, 1, *kept.shape[2:])
+    return kept.gather(1, index).squeeze(1)
+
+
+def expect(kind: type[S], sampler: Sampler) -> S:
+    """A sampler as the kind that a device form is for."""
+    if not isinstance(sampler, kind):
+        raise TypeError(f"a place for {kind.__name__} was given {type(sampler).__name__}")
+    return sampler
+
+
+def signed64(x: int) -> int:
+    """The int64 with the bits of an unsigned number."""
+    return int(np.uint64(x).astype(np.int64))
+
+
+def key(seed: int, purpose: Purpose, place: Place) -> dict[str, int]:
+    """A row of the fields ``RANDOM``."""
     return {
-        "seed": int(np.uint64(seed).astype(np.int64)),
+        "seed": signed64(seed),
         "stream": stream(purpose, place.ordinal, place.completion),
     }
 
@@ -113,9 +233,3 @@ def uniform(sampler: DeviceSampler, step: DeviceStep) -> Tensor:
     """One unsigned 64-bit uniform per row, for the place's stream at the row's position."""
     stream_ = sampler.get("stream", step)
     return philox(torch.zeros_like(stream_), step.position, stream_, sampler.get("seed", step))
-
-
-RANDOM: Fields = {
-    "seed": (torch.int64, 0),
-    "stream": (torch.int64, 0),
-}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
+from aleator.core import host
 from aleator.device.candidates import NOTHING, DeviceCandidates, order_keys
 from aleator.device.fixed import MASK32, SIGN
+from aleator.device.token_bits import pack, signed
 
 _NEG_INF = float("-inf")
 
@@ -53,6 +53,11 @@ class Report:
         self.top_ids = tensor(rows, top, dtype=torch.int64)
         self.kept_top_ids = tensor(rows, top, dtype=torch.int64)
         self.kept = tensor(max_batch if kept else 0, words, dtype=torch.int32)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anything was asked for."""
+        return self._asked or len(self.kept) > 0
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -102,7 +107,14 @@ class Report:
             self.kept[:batch] = pack(data.alive)
 
     def after_list(self, keys: Tensor, weights: Tensor, tokens: Tensor) -> None:
-        """The same from lists: keys int64 [B, N], the least integer where there is none, and weights."""
+        """Note what tokens were drawn from, given as lists.
+
+        Args:
+            keys: int64 [B, N], the least integer where there is no candidate.
+            weights: int64 [B, N].
+            tokens: int64 [B].
+
+        """
         batch, n = keys.shape
         ids, there = MASK32 - (keys & MASK32), keys > SIGN
         if self._asked:
@@ -122,10 +134,12 @@ class Report:
             bit = torch.where(there, torch.ones_like(ids) << (ids & 31), 0)
             words = torch.zeros(batch, self.kept.shape[1], dtype=torch.int64, device=keys.device)
             words.scatter_add_(1, ids >> 5, bit)
-            self.kept[:batch] = _signed(words)
+            self.kept[:batch] = signed(words)
 
-    def after_on_host(self, row: int, native: Any, token: int) -> None:
-        """The same of a row that the host finished; ``native`` are its candidates, None if there are none."""
+    def after_on_host(self, row: int, native: host.Candidates | None, token: int) -> None:
+        """Note what the host drew a row's token from: its candidates, None if there are none."""
+        if not self.wanted:
+            return
         ids = np.zeros(0, np.int64) if native is None else native.ids.astype(np.int64)
         z = np.zeros(0, np.float32) if native is None else native.state()[1]
         w = np.zeros(0) if native is None else native.weights
@@ -144,16 +158,3 @@ class Report:
             bits[ids] = 1
             words = np.packbits(bits, bitorder="little").view(np.int32)
             self.kept[row] = torch.from_numpy(words)
-
-
-def pack(bits: Tensor) -> Tensor:
-    """int32 [B, ceil(V / 32)] from bool [B, V]: the form in which masks are given."""
-    batch, n = bits.shape
-    padded = torch.nn.functional.pad(bits, (0, -n % 32)).view(batch, -1, 32)
-    at = torch.arange(32, device=bits.device)
-    return _signed((padded.to(torch.int64) << at).sum(2))
-
-
-def _signed(words: Tensor) -> Tensor:
-    """int32 with the bits of numbers below 2^32."""
-    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)

@@ -2,26 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.device.backends.torch.token_mask import allow
+from aleator.device.arguments import ChainOptions, chain_of
+from aleator.device.backends.backend import Backend
+from aleator.device.backends.torch.backend import TorchBackend
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.chain import DeviceChain
-from aleator.device.places import DeviceStep
+from aleator.device.places import DeviceSampler
+from aleator.device.program import split
+from aleator.device.report import Report
 from aleator.device.sharded_candidates import ShardedCandidates
-from aleator.samplers.base import Place, Sampler
+from aleator.device.token_bits import allow
 from aleator.samplers.chain import SamplerChain
-from aleator.samplers.plan import make_plan
 from aleator.samplers.top_k import TopK
 
 # They look at the order of all candidates.
-_ORDERED = ("typical_p", "xtc", "mirostat_v2")
+_ORDERED = ("typical_p", "xtc", "mirostat", "mirostat_v2")
+
+
+class ShardedBackend(TorchBackend):
+    """The PyTorch form over one rank's part of the vocabulary.
+
+    Args:
+        options: of the chain.
+        template: of the chain.
+        report: empty.
+        first: this rank's first token.
+        max_top_k: candidates of a rank that are exchanged at most.
+        group: the ranks.
+
+    Attributes:
+        exchanged: bytes per row that this rank sent in the last step.
+
+    """
+
+    def __init__(
+        self,
+        options: ChainOptions,
+        template: SamplerChain,
+        report: Report,
+        first: int,
+        max_top_k: int,
+        group: dist.ProcessGroup | None,
+    ) -> None:
+        super().__init__(options, template, [], report)
+        self.first, self.max_top_k, self.group = first, max_top_k, group
+        self.exchanged = 0
+
+    def set_row(self, row: int, chain: SamplerChain) -> None:
+        """All of its samplers must have a device form."""
+        if there := split(chain)[1]:
+            raise ParameterError("chain", f"{there[0][0].name} has no device form: leave it out")
+        super().set_row(row, chain)
+
+    def apply(
+        self, logits: Tensor, allowed: Tensor | None, places: Sequence[DeviceSampler]
+    ) -> DeviceCandidates:
+        """Exchange what is needed."""
+        ids = torch.arange(self.first, self.first + logits.shape[1], device=logits.device)
+        batch = len(logits)
+        data = ShardedCandidates(
+            allow(logits, allowed, ids), self.first, self.bound_of(batch), self.group
+        )
+        step = self.histories.step(batch)
+        for place in places:
+            place.apply(data, step)
+        self.exchanged = data.exchanged
+        return data
+
+    def bound_of(self, batch: int) -> int:
+        """How many candidates each rank must send so that all rows' top-k are exact; 0: more than allowed."""
+        ks = []
+        for row in self.rows[:batch]:
+            found = [s.most for s in self.samplers(row.slots) if isinstance(s, TopK)]
+            ks.append(found[0] if found else self.options.n_vocab)
+        return max(ks) if max(ks) <= self.max_top_k else 0
+
+    def check_order(self, batch: int) -> None:
+        """Refuse a sampler that needs the order of all candidates, without a top-k before it."""
+        for number, row in enumerate(self.rows[:batch]):
+            names = [s.name for s in self.samplers(row.slots)]
+            before = names[: names.index("top_k")] if "top_k" in names else names
+            bounded = self.bound_of(batch) > 0
+            bad = [n for n in _ORDERED if n in before or (n in names and not bounded)]
+            if bad:
+                raise ParameterError(
+                    "samplers",
+                    f"{bad[0]} of row {number} needs the order of all candidates, which lie on several ranks: "
+                    f"put a top_k of 1 to max_top_k={self.max_top_k} before it in every row",
+                )
 
 
 class ShardedChain(DeviceChain):
@@ -30,23 +105,23 @@ class ShardedChain(DeviceChain):
     Every rank makes the same chain, with the same rows, and calls :meth:`sample` with its own part of
     the same rows' logits; every rank gets the tokens that one device would have drawn from all of them.
     Where all rows keep at most ``max_top_k`` at their top-k, so many candidates of each rank are exchanged
-    (8 bytes each) and nothing after that; else maxima and sums.  ``exchanged`` says how many bytes per row
-    a rank sent in the last step.
+    (8 bytes each) and nothing after that; else maxima and sums.
 
     Args:
         template: as for DeviceChain; all of its samplers must have a device form.
         max_batch: rows.
         n_vocab: tokens of the whole vocabulary.
         first: this rank's first token; ranks hold consecutive runs, in the order of their numbers.
-        max_top_k: candidates of a rank that are exchanged.
+        max_top_k: candidates of a rank that are exchanged, 1 to ``n_vocab``.
         group: the ranks; None: all.
-        device, max_tokens: as for DeviceChain.
+        device: as for DeviceChain.
+        max_tokens: as for DeviceChain.
 
     """
 
     def __init__(
         self,
-        template: SamplerChain | Iterable[Any],
+        template: SamplerChain | Iterable[object],
         max_batch: int,
         n_vocab: int,
         *,
@@ -63,20 +138,24 @@ class ShardedChain(DeviceChain):
                 "max_top_k", f"max_top_k={max_top_k} is out of range: give 1 to {n_vocab}"
             )
         self.first, self.max_top_k, self.group = first, max_top_k, group
-        self.exchanged = 0
         self._width = 0  # of this rank's part, once the ranks have agreed on their parts
-        if not isinstance(template, SamplerChain):
-            template = SamplerChain(template, seed=0)
-        if host := make_plan(template._samplers, str(device)).host:
-            raise ParameterError("template", f"{host[0]} has no device form: leave it out")
+        made = chain_of(template)
+        if there := split(made)[1]:
+            raise ParameterError("template", f"{there[0][0].name} has no device form: leave it out")
         super().__init__(
-            template,
-            max_batch,
-            n_vocab,
-            device=device,
-            max_tokens=max_tokens,
-            kernels="torch",
+            made, max_batch, n_vocab, device=device, max_tokens=max_tokens, kernels="torch"
         )
+
+    def _made(self, chains: Sequence[SamplerChain]) -> Backend:
+        self._sharded = ShardedBackend(
+            self._options, self._template, self.report, self.first, self.max_top_k, self.group
+        )
+        return self._sharded
+
+    @property
+    def exchanged(self) -> int:
+        """Bytes per row that this rank sent in the last step."""
+        return self._sharded.exchanged
 
     def sample(
         self, logits: Tensor, allowed: Tensor | None = None, live: Tensor | None = None
@@ -86,7 +165,10 @@ class ShardedChain(DeviceChain):
         Args:
             logits: ``[B, this rank's tokens]``.
             allowed: as for DeviceChain, over the whole vocabulary.
-            live: as for DeviceChain, the same on every rank.
+            live: as for DeviceChain, equal on every rank.
+
+        Returns:
+            As for DeviceChain, equal on every rank.
 
         Raises:
             LogitsError: wrong shape, type or device, or parts that do not make up the vocabulary (found out
@@ -94,13 +176,20 @@ class ShardedChain(DeviceChain):
             ParameterError: a sampler that needs the order of all candidates, without a top-k before it.
 
         """
-        self._check_order(self._check_logits(logits, allowed, live))
+        return super().sample(logits, allowed, live)
+
+    def _check_width(self, logits: Tensor) -> None:
+        width = logits.shape[1]
+        if self._width not in (0, width):
+            raise LogitsError(f"logits have {width} tokens, and had {self._width} before")
+        if not 1 <= width <= self.n_vocab - self.first:
+            raise LogitsError(
+                f"logits have {width} tokens from {self.first} on, the vocabulary {self.n_vocab}: every rank "
+                "has at least one"
+            )
+        self._sharded.check_order(len(logits))
         if not self._width:
-            self._check_parts(logits.shape[1])
-        tokens = super().sample(logits, allowed, live)
-        if isinstance(self.candidates, ShardedCandidates):
-            self.exchanged = self.candidates.exchanged
-        return tokens
+            self._check_parts(width)
 
     def _check_parts(self, width: int) -> None:
         """See to it that the ranks' parts make up the vocabulary."""
@@ -118,56 +207,3 @@ class ShardedChain(DeviceChain):
         if end != self.n_vocab:
             raise LogitsError(f"the ranks have {end} tokens, the vocabulary {self.n_vocab}")
         self._width = width
-
-    def _check_order(self, batch: int) -> None:
-        for row, state in enumerate(self._rows[:batch]):
-            names = [s.name for s in state.slots if s is not None]
-            before = names[: names.index("top_k")] if "top_k" in names else names
-            bad = [
-                name
-                for name in _ORDERED
-                if name in before or (name in names and not self._bound_of(batch))
-            ]
-            if bad:
-                raise ParameterError(
-                    "samplers",
-                    f"{bad[0]} of row {row} needs the order of all candidates, which lie on several ranks: "
-                    f"put a top_k of 1 to max_top_k={self.max_top_k} before it in every row",
-                )
-
-    def _bound_of(self, batch: int) -> int:
-        """How many candidates each rank must send so that all rows' top-k are exact; 0: more than allowed."""
-        ks = []
-        for state in self._rows[:batch]:
-            found = [s.most for s in state.slots if isinstance(s, TopK)]
-            ks.append(found[0] if found else self.n_vocab)
-        return max(ks) if max(ks) <= self.max_top_k else 0
-
-    def _candidates(self, logits: Tensor, batch: int) -> DeviceCandidates:
-        return ShardedCandidates(logits, self.first, self._bound_of(batch), self.group)
-
-    def _launch(self, logits: Tensor, allowed: Tensor | None, batch: int) -> DeviceCandidates:
-        ids = torch.arange(self.first, self.first + logits.shape[1], device=self.device)
-        data = self.candidates = self._candidates(allow(logits, allowed, ids), batch)
-        step: DeviceStep = self._step(batch)
-        for number, place in enumerate(self._places):
-            if any(state.slots[number] is not None for state in self._rows[:batch]):
-                place.apply(data, step)
-        return data
-
-    def _fit(
-        self, chain: SamplerChain
-    ) -> tuple[list[tuple[Sampler, Place] | None], list[tuple[Sampler, Place]]]:
-        slots, tail = super()._fit(chain)
-        if tail:
-            raise ParameterError("chain", f"{tail[0][0].name} has no device form: leave it out")
-        return slots, tail
-
-    def _check_width(self, width: int) -> None:
-        if self._width not in (0, width):
-            raise LogitsError(f"logits have {width} tokens, and had {self._width} before")
-        if not 1 <= width <= self.n_vocab - self.first:
-            raise LogitsError(
-                f"logits have {width} tokens from {self.first} on, the vocabulary {self.n_vocab}: every rank "
-                "has at least one"
-            )

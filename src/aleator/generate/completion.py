@@ -10,7 +10,7 @@ from aleator.generate.request import Request
 from aleator.generate.stop import StopMatcher
 from aleator.samplers import SamplerChain
 
-StopReason = Literal["eog", "grammar", "stop", "length", "context", "interrupted"]
+StopReason = Literal["eog", "grammar", "stop", "stop_token", "length", "context", "interrupted"]
 
 
 class TextStream(Protocol):
@@ -139,6 +139,9 @@ class Completion:
         if token in self._detokenizer.eog and not request.params.ignore_eos:
             self._end("eog")
             return
+        if token in request.params.stop_token_ids:
+            self._end("stop_token")
+            return
         self._show(self._matcher.push(self._stream.push(token)))
         if self._matcher.matched is not None:
             self._end("stop")
@@ -179,7 +182,7 @@ class Completion:
             self.pieces.append(piece)
 
     def _end(self, reason: StopReason) -> None:
-        if reason in ("eog", "grammar"):
+        if reason in ("eog", "grammar", "stop_token"):
             # Only here is the text over for good: elsewhere more bytes of the character would follow.
             self._show(self._matcher.push(self._stream.flush()))
         if self._matcher.matched is None:

@@ -196,6 +196,8 @@ def why_not_on_device(slot: Slot) -> str:
         )
     if chain.n_sampled or chain.position != request.drawn or chain.history != list(request.tokens):
         return "its chain has drawn tokens before"
+    if request.drawn and chain.adapts:
+        return f"its chain goes on from a session, and {chain.adapts} adapts to what was drawn"
     return ""
 
 

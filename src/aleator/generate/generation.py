@@ -68,7 +68,8 @@ class Generation(Iterator[str]):
         """Why it ended.
 
         "eog": an end-of-generation token; "grammar": the constrained text is complete, and nothing can
-        follow; "stop": a stop string; "length": ``max_tokens``;
+        follow; "stop": a stop string; "stop_token": one of
+        ``stop_token_ids``, whose text is left out; "length": ``max_tokens``;
         "context": no room for another token; "interrupted": :meth:`cancel`, or an error while generating.
         """
         return self._finished().stop_reason or "interrupted"

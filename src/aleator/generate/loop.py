@@ -8,15 +8,15 @@ from time import perf_counter
 
 import torch
 
-from aleator.core.errors import ParameterError
+from aleator.core.errors import LogitsError, ParameterError
 from aleator.generate.batch import Batch
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
 from aleator.generate.drawing import DeviceDrawing, Turn, make_drawing
 from aleator.generate.generation import Generation
 from aleator.generate.logprobs import LogprobsOf
+from aleator.generate.multi_step import DecodeLoop, Feed
 from aleator.generate.prefixes import Prefixes
-from aleator.generate.replay import DecodeLoop, Feed
 from aleator.generate.request import Request
 from aleator.generate.slot import Slot
 
@@ -37,14 +37,12 @@ class Run:
 
     Args:
         context: has a sequence for every slot, which are empty, and cells as :func:`cells_needed` says.
-        slots: what to make; slot i becomes sequence i.
+        slots: what to make; slot i becomes sequence i.  The first one's options say where all tokens are
+            drawn (``sampling_device``: see :func:`make_drawing`) and how many before the host hears of them
+            (``multi_step``: see :class:`DecodeLoop`; what was drawn after a stop string is taken back).
         detokenizer: the vocabulary: how many tokens there are, and which of them end a generation.
         n_ctx: positions that one sequence may use.
         progress: told of the prefill.
-        sampling_device: where tokens are drawn, "host", "device" or "auto": see :func:`make_drawing`.
-        multi_step: tokens of each completion that the device decodes and draws before the host hears of
-            them (:class:`DecodeLoop`), where it draws; pieces of text come in runs then, and what was
-            drawn after a stop string is taken back.
         prefixes: prompts are computed only from where they diverge from one of these, and what was
             computed is kept among them when its completion ends.  None: those of the context's cache.
 
@@ -62,8 +60,6 @@ class Run:
         n_ctx: int,
         progress: Progress | None = None,
         *,
-        sampling_device: str = "host",
-        multi_step: int = 1,
         prefixes: Prefixes | None = None,
     ) -> None:
         for seq, slot in enumerate(slots):
@@ -75,7 +71,10 @@ class Run:
         self._prefixes: Prefixes = context.cache if prefixes is None else prefixes
         self._prefilled = False
         self._n_tokens = len(detokenizer)
-        self._drawing = make_drawing(slots, sampling_device, context.device, self._n_tokens, n_ctx)
+        options, n_tokens = slots[0].request.options, self._n_tokens
+        multi_step = options.multi_step
+        where, device = options.sampling_device, context.device
+        self._drawing = make_drawing(slots, where, device, n_tokens, n_ctx)
         self._loop: DecodeLoop | None = None
         if multi_step != 1:
             if not isinstance(self._drawing, DeviceDrawing):
@@ -221,7 +220,8 @@ class Run:
                 limit = min(limit, wanted - len(slot.completion.tokens))
             heeds = not slot.request.params.ignore_eos
             feeds.append(Feed(slot.seq, slot.seq, slot.drawn, len(slot.tokens), limit, heeds))
-        for slot, drawn in zip(slots, loop.run(feeds), strict=True):
+        found = loop.run(feeds)
+        for slot, drawn in zip(slots, found, strict=True):
             for i, token in enumerate(drawn.tokens):
                 if slot.completion.done:  # by a stop string
                     loop.chain.rollback(slot.seq, len(drawn.tokens) - i)
@@ -231,6 +231,11 @@ class Run:
                 self.stats.decode_tokens += 1
                 slot.chain.accept(token, generated=True)
                 self._feed(slot, token, drawn.logprobs_of(i))
+        for slot, drawn in zip(slots, found, strict=True):
+            if drawn.failed and not slot.completion.done:
+                raise LogitsError(
+                    f"sequence {slot.seq}: no token that may be drawn has a finite logit"
+                )
 
     def _forced(self, slot: Slot) -> list[int]:
         """Tokens that are likely to be drawn next, since a constraint forces their text."""

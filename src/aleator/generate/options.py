@@ -159,18 +159,6 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
     return made
 
 
-def token_ids(name: str, value: Any) -> tuple[int, ...]:
-    """Token ids as a tuple; ParameterError for anything else."""
-    given = (
-        tuple(value)
-        if isinstance(value, Iterable) and not isinstance(value, str | bytes)
-        else (None,)
-    )
-    if not all(type(token) is int and 0 <= token <= MOST for token in given):
-        raise ParameterError(name, f"{name}={value!r:.80}: give a list of token ids")
-    return given
-
-
 @dataclass(frozen=True, kw_only=True)
 class GenerateOptions(Options):
     """Options of :meth:`aleator.LanguageModel.generate` beside sampling parameters."""

@@ -23,6 +23,7 @@ class Request:
         options: everything else that was asked for.
         completion: index among the completions of one prompt, which have random streams of their own.
         drawn: how many of the prompt's last tokens an earlier generation drew, which this one goes on with.
+        chain_state: of the chain that drew them, b"" if it is not known.
         forgotten: what that one's context shifts have forgotten: the model sees ``remaining`` only.
         namespace: of the prompt cache, where the rows are that those context shifts left; "" without.
         n_keep: positions at the beginning that a context shift never forgets.
@@ -34,6 +35,7 @@ class Request:
     options: GenerateOptions = field(default_factory=GenerateOptions)
     completion: int = 0
     drawn: int = 0
+    chain_state: bytes = field(default=b"", repr=False)
     forgotten: Forgotten = ()
     namespace: str = ""
     n_keep: int = 0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count, pairwise
 from typing import Any
 
@@ -18,10 +18,19 @@ from aleator.cache.formats.state_file import StateFile, read_state_file, write_s
 from aleator.cache.kept_states import ENDS
 from aleator.cache.kv_cache import KVCache
 from aleator.cache.recurrent import RecurrentCache
-from aleator.core.errors import CacheError, FileFormatError, Incompatible
+from aleator.core.errors import (
+    CacheError,
+    FileFormatError,
+    Incompatible,
+    ParameterError,
+    StateError,
+)
 from aleator.generate.context import Context
 from aleator.generate.request import Forgotten, remaining
+from aleator.models.fingerprint import ModelIdentity
+from aleator.samplers.chain import SamplerChain
 
+FORMAT = 2
 _loaded = count(1)
 
 
@@ -39,6 +48,7 @@ class Session:
         namespace: of the kept texts, where they are after context shifts.
         restored: tokens whose keys and values came with the file; the others are computed anew.
         why_not: why it is not all but the last token.
+        chain: the state of the chain that drew the others; b"" where it could not be written.
 
     """
 
@@ -50,6 +60,7 @@ class Session:
     namespace: str = ""
     restored: int = 0
     why_not: str = ""
+    chain: bytes = field(default=b"", repr=False)
 
     @property
     def remaining(self) -> tuple[int, ...]:
@@ -58,15 +69,16 @@ class Session:
 
 
 def save_session(
-    path: str | os.PathLike[str], context: Context, session: Session, fingerprint: str
+    path: str | os.PathLike[str], context: Context, session: Session, model: ModelIdentity
 ) -> int:
     """Write a session; the keys and values are those that the context's cache keeps of its text.
 
     Args:
-        path: the file; one that exists is replaced once the new one is complete.
+        path: the file; one that exists is replaced once the new one is complete.  The caller has looked
+            whether it may be (:class:`~aleator.generate.session_file.SessionFile`).
         context: its sequence 0 must be empty.
         session: what to write.
-        fingerprint: of the model.
+        model: what it was made with.
 
     Returns:
         How many tokens' keys and values were written.
@@ -86,7 +98,8 @@ def save_session(
         cache.seq_rm(0, -1, -1)
     header = {
         "kind": "session",
-        "model": fingerprint,
+        "format": FORMAT,
+        "model": asdict(model),
         "held": held,
         "n_prompt": session.n_prompt,
         "seed": session.seed,
@@ -94,29 +107,77 @@ def save_session(
         "forgotten": session.forgotten,
     }
     tokens = np.asarray(session.tokens, "<i4").tobytes()
-    write_state_file(
-        path, header, {"tokens": tokens, "rows": rows, "turned": turned, "states": states}
-    )
+    sections = {"tokens": tokens, "rows": rows, "turned": turned, "states": states}
+    write_state_file(path, header, sections | {"chain": session.chain})
     return held
 
 
-def load_session(path: str | os.PathLike[str], context: Context, fingerprint: str) -> Session:
+def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> bytes:
+    """The state of a chain after a text, to be written with its session.
+
+    Args:
+        chain: has accepted the text, and perhaps an end that is not part of it.
+        tokens: the text.
+        drawn_here: how many of the tokens this chain drew.
+
+    Returns:
+        The state; b"" if the chain cannot tell it: it has accepted another text, a device drew and only it
+        knows what an adaptive sampler has become, or a user's sampler has no state methods.
+
+    """
+    history = chain.history
+    elsewhere = drawn_here and not chain.n_sampled and chain.adapts
+    if elsewhere or history[: len(tokens)] != list(tokens):
+        return b""
+    try:
+        if len(history) > len(tokens):
+            chain = chain.clone()
+            chain.rollback(len(history) - len(tokens))
+        return chain.state_write()
+    except ParameterError:
+        return b""
+
+
+def go_on(chain: SamplerChain, tokens: Sequence[int], drawn: int, state: bytes = b"") -> None:
+    """Bring a new chain to the end of a text.
+
+    Args:
+        chain: has accepted nothing.
+        tokens: the text.
+        drawn: how many of the tokens, the last ones, were drawn.
+        state: of the chain that drew them, or b"".  A chain that is configured otherwise only accepts the text.
+
+    """
+    if state:
+        try:
+            chain.state_read(state)
+        except StateError:
+            pass  # other parameters than before
+        else:
+            if chain.history == list(tokens):
+                return
+            chain.reset()
+    start = len(tokens) - drawn
+    chain.accept_many(tokens[:start])
+    chain.accept_many(tokens[start:], generated=True)
+
+
+def load_session(path: str | os.PathLike[str], context: Context, model: ModelIdentity) -> Session:
     """Read a session, and keep its text in the context's cache as far as it fits.
 
     Args:
         path: the file.
         context: keeps texts, and its sequence 0 is empty.
-        fingerprint: of the model.
+        model: what is loaded.
 
     Raises:
-        FileFormatError: not a session, or a damaged one; nothing has changed.
-        Incompatible: it was made with another model.
+        FileFormatError: not a session, one of an older format, or a damaged one; nothing has changed.
+        Incompatible: it was made with another model; says which.
 
     """
     state = read_state_file(path)
     session = _session(state, context.n_vocab)
-    if state.header.get("model") != fingerprint:
-        raise Incompatible("model", state.header.get("model"), fingerprint)
+    _check_model(state, model)
     held, why_not = state.header["held"], ""
     if held:
         try:
@@ -140,6 +201,28 @@ def read_session(path: str | os.PathLike[str], n_vocab: int) -> Session:
     return _session(read_state_file(path), n_vocab)
 
 
+def _check_model(state: StateFile, model: ModelIdentity) -> None:
+    """Refuse a session that was made with another model."""
+    about = state.header.get("model")
+    fields = ("fingerprint", "name", "path")
+    if not (
+        isinstance(about, dict)
+        and {*about} == {*fields}
+        and all(type(about[f]) is str for f in fields)
+    ):
+        raise FileFormatError(state.name, "it does not say which model it is of", field="model")
+    theirs = ModelIdentity(**about)
+    if theirs.fingerprint != model.fingerprint:
+        same = " (the file has changed since)" if theirs.path == model.path else ""
+        raise Incompatible(
+            "model",
+            str(theirs),
+            str(model),
+            f"{state.name}: the session was made with the model {theirs}, and {model} is loaded{same}: load "
+            "that one, or ask for a new session (--session-new, new=True)",
+        )
+
+
 def _session(state: StateFile, n_vocab: int) -> Session:
     """The session of a file, with a look at everything that the file says."""
 
@@ -147,6 +230,12 @@ def _session(state: StateFile, n_vocab: int) -> Session:
         return FileFormatError(state.name, message, field=name)
 
     header = state.header
+    if header.get("kind") == "session" and header.get("format", 1) != FORMAT:
+        raise wrong(
+            f"the session is of format {header.get('format', 1)!r:.20}, and this version reads {FORMAT} only: "
+            "make it anew (--session-new, new=True)",
+            "format",
+        )
     if header.get("kind") != "session" or not {"tokens", "rows"} <= state.sections.keys():
         raise wrong("the file is not a session", "kind")
     data = state.sections["tokens"]
@@ -176,6 +265,7 @@ def _session(state: StateFile, n_vocab: int) -> Session:
         seed,
         header["extra"],
         tuple((at, n) for at, n in forgotten),
+        chain=bytes(state.sections.get("chain", b"")),
     )
 
 

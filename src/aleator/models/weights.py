@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError, UnsupportedModel
 from aleator.models import sampling
@@ -17,6 +19,7 @@ from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.json_object import read_json
 from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.fingerprint import ModelIdentity, fingerprint, remembered
 from aleator.models.index import read_gguf
 from aleator.models.index import read_json as read_config
 
@@ -25,8 +28,6 @@ if TYPE_CHECKING:
 
 # Tensors that hold no parameters of the model: divisors of the rotary frequencies.
 _NOT_PARAMETERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
-
-_SAMPLED = 4096  # bytes
 
 
 class Weights:
@@ -78,18 +79,28 @@ class Weights:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
         return self._tensors[name]
 
-    def fingerprint(self) -> str:
-        """32 hexadecimal digits that tell models apart whose keys and values do not fit each other.
+    def identity(self) -> ModelIdentity:
+        """Which model this is: its name, where it is, and a fingerprint of all its bytes.
 
-        Covers the configuration and the tensors' names, shapes and types, and of each tensor's data the
-        beginning and the end, not the whole: reading gigabytes would take longer than what it protects.
+        The first call for a file reads it whole (:mod:`aleator.models.fingerprint`).
         """
-        digest = hashlib.blake2b(repr(self.config).encode(), digest_size=16)
+        path = self.path.resolve()
+        made = remembered(self._files(), lambda: fingerprint(self._parts()))
+        return ModelIdentity(made, self.config.name or "", str(path))
+
+    def _files(self) -> list[Path]:
+        if self.gguf is not None:
+            return [self.path]
+        return sorted([self.path / "config.json", *self.path.glob("*.safetensors")])
+
+    def _parts(self) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:
+        if self.gguf is not None:
+            yield "gguf", self.gguf.data
+            return
+        yield "config", np.frombuffer((self.path / "config.json").read_bytes(), np.uint8)
         for name in sorted(self._tensors):
             tensor = self._tensors[name]
-            digest.update(f"{name} {tensor.shape} {tensor.type}".encode())
-            digest.update(tensor.data[:_SAMPLED].tobytes() + tensor.data[-_SAMPLED:].tobytes())
-        return digest.hexdigest()
+            yield f"{name} {tensor.shape} {tensor.type}", tensor.data
 
     def recommended_sampling(self) -> dict[str, Any]:
         """The sampling parameters that the model's files recommend.

@@ -45,6 +45,7 @@ class AdaptiveP(SeededSampler):
     aliases = ("adaptive-p", "adaptivep")
     reads = "mass"
     selects = True
+    adapts = True
     adaptive_target: float = declare(ADAPTIVE_TARGET)
     adaptive_decay: float = declare(ADAPTIVE_DECAY)
 

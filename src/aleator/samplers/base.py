@@ -44,6 +44,7 @@ class Sampler(ABC):
     reads: ClassVar[str] = "logits"  # or "mass": whether a pending temperature matters to it
     writes: ClassVar[bool] = False  # whether it changes logits or the temperature
     selects: ClassVar[bool] = False  # whether it chooses the token
+    adapts: ClassVar[bool] = False  # whether draws change what it does next, beyond the history
 
     @classmethod
     def parameters(cls) -> tuple[Parameter, ...]:

@@ -270,6 +270,11 @@ class SamplerChain(Sequence[Any]):
         """Set the counters of :attr:`perf` to 0; :meth:`reset` and :meth:`state_read` leave them."""
         self._native.reset_perf()
 
+    @property
+    def adapts(self) -> str:
+        """Which sampler changes with what is drawn, so that the history does not tell its state; "" if none."""
+        return next((s.name for s in self._samplers if s.adapts and not s.neutral), "")
+
     def describe(self) -> str:
         """The chain on one line; ``?`` marks samplers whose parameters make them do nothing."""
         first = [] if self._grammar is None else [self._grammar]

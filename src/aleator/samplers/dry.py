@@ -259,7 +259,7 @@ class DRY(Sampler):
         if longest:
             row.edit(
                 lambda token, z: (
-                    np.float32(z - self._penalty(longest[token])) if token in longest else z
+                    np.float32(z - self.penalty(longest[token])) if token in longest else z
                 )
             )
 
@@ -290,7 +290,8 @@ class DRY(Sampler):
                 longest[recent[k - 1]] = max(longest.get(recent[k - 1], 0), length)
         return longest
 
-    def _penalty(self, length: int) -> np.float32:
+    def penalty(self, length: int) -> np.float32:
+        """What a repetition of ``length`` tokens, at least ``dry_allowed_length``, takes from the logit."""
         power, square, e = 1.0, self.dry_base, length - self.dry_allowed_length
         while e:
             if e & 1:

@@ -5,7 +5,7 @@ Masks      the tokens ``end_tokens`` while fewer than ``min_tokens`` were genera
 Masked     stay masked.  If nothing is left, as under a grammar that allows only the end, the step raises
            ``LogitsError``.
 Order      before everything else in a chain that SamplingParams builds, which takes the end-of-generation
-           tokens of the vocabulary; a pending temperature is materialised first.
+           tokens of the vocabulary and ``stop_token_ids``; a pending temperature is materialised first.
 Elsewhere  vLLM agrees (``min_tokens``), as does transformers (``min_new_tokens``); llama.cpp does not have it.
 """
 

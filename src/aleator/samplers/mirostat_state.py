@@ -29,6 +29,7 @@ class MirostatSampler(SeededSampler):
 
     reads = "mass"
     selects = True
+    adapts = True
     purpose: ClassVar[Purpose]
     mirostat_tau: float = declare(MIROSTAT_TAU)
     mirostat_eta: float = declare(MIROSTAT_ETA)

@@ -70,7 +70,13 @@ ALLOWED_TOKEN_IDS = Parameter(
     reader=lambda words: [read_number("allowed_token_ids", int, word) for word in words],
     annotation="Iterable[int] | None", schema={"type": ["array", "null"], "items": {"type": "integer"}},
 )  # fmt: skip
-OF_ALL = (MIROSTAT, REPETITION_UNDER_GRAMMAR, ALLOWED_TOKEN_IDS)
+STOP_TOKEN_IDS = Parameter(
+    "stop_token_ids", tuple, (), "tokens that end a generation, beside the vocabulary's; may be repeated",
+    flags=("--stop-token-id",), checker=lambda value: check_ids("stop_token_ids", value), metavar="ID",
+    reader=lambda words: [read_number("stop_token_ids", int, word) for word in words],
+    annotation="Iterable[int]", schema={"type": "array", "items": {"type": "integer"}},
+)  # fmt: skip
+OF_ALL = (MIROSTAT, REPETITION_UNDER_GRAMMAR, ALLOWED_TOKEN_IDS, STOP_TOKEN_IDS)
 """Parameters of the whole chain rather than of a sampler."""
 
 # Every parameter of every sampler, by name.  Flags, tables and tests are made from these.
@@ -241,7 +247,7 @@ class _Methods:
             )
             values["logit_bias"] = tuple(biases.items())
         if values["min_tokens"]:
-            values["end_tokens"] = _ends("min_tokens", vocab)
+            values["end_tokens"] = (*_ends("min_tokens", vocab), *values["stop_token_ids"])
         values["allowed"] = values["allowed_token_ids"]
         first = [cls for cls in FIRST if cls.asked_for(values)]
         chain = [cls.from_values(values) for cls in first]
@@ -316,9 +322,8 @@ def _without_effect(
 
 def _before_llama_mirostat(chain: list[Sampler], values: Mapping[str, Any]) -> list[Sampler]:
     """llama.cpp's list with mirostat: biases and a plain temperature.  What it would drop is refused."""
-    kept = [
-        s for s in chain if isinstance(s, FIRST)
-    ]  # of these it has biases only: the chain refuses the others
+    # Of these llama.cpp has biases only: the chain refuses the others.
+    kept = [s for s in chain if isinstance(s, FIRST)]
     lost = [s.name for s in chain if not s.neutral and not isinstance(s, (*FIRST, Temperature))]
     if values["dynatemp_range"]:
         lost.append("dynatemp_range")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aleator.samplers.base import Sampler
-from aleator.samplers.device_forms import has_device_form
+from aleator.samplers.device_forms import why_not
 from aleator.samplers.top_k import TopK
 
 
@@ -65,10 +65,10 @@ def make_plan(
     if not portable:
         names = tuple(sampler.name for sampler in samplers if not sampler.neutral)
         return Plan(where, (), names, "numerics='llama.cpp' are made there only")
-    able = [has_device_form(sampler) for sampler in samplers]
+    able = [not why_not(sampler) for sampler in samplers]
     ends = (i for i, s in enumerate(samplers) if not (able[i] or s.neutral))
     split = next(ends, len(samplers))
-    why = f"{samplers[split].name} has no device form" if split < len(samplers) else ""
+    why = why_not(samplers[split]) if split < len(samplers) else ""
     full = next((s.name for s in samplers[split:] if getattr(s, "mass", "") == "full"), "")
     softmax = [i for i, s in enumerate(samplers[:split]) if s.name == "softmax"]
     if full and softmax:  # the mass that Softmax notes does not cross

@@ -32,6 +32,8 @@ from aleator.samplers.base import Place, Sampler
 class UserSampler(Sampler):
     """A user's sampler in a chain."""
 
+    adapts = True
+
     def __init__(self, user: Any, candidates_of: Callable[[Any], Any]) -> None:
         if not callable(getattr(user, "apply", None)):
             raise ParameterError(

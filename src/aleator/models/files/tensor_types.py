@@ -58,6 +58,8 @@ TENSOR_TYPES: dict[str, TensorType] = {
         TensorType("Q4_K", 12, 256, 144, (0, 2)),
         TensorType("Q5_K", 13, 256, 176, (0, 2)),
         TensorType("Q6_K", 14, 256, 210, (208,)),
+        TensorType("IQ4_NL", 20, 32, 18),
+        TensorType("IQ4_XS", 23, 256, 136),
     )
 }
 BY_ID = {t.id: t for t in TENSOR_TYPES.values()}

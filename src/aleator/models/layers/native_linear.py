@@ -13,21 +13,20 @@ from aleator.models.layers.parameters import parameter
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
-
-NATIVE_TYPES = ("F32", "F16", "BF16", "Q8_0")
 _CPU = torch.device("cpu")
 
 
 class StoredWeight:
     """One matrix [n_out, n_in], and its bias if it has one.
 
-    Types that native code does not know are held as float32.
-
     Attributes:
         matrix: the native form.
         bias: float32 [n_out], or None.
         n_out: width of the output.
         n_in: width of the input.
+
+    Raises:
+        FileFormatError: the tensor is not there, not of this shape, or not finite; names it.
     """
 
     def __init__(self, weights: Weights, name: str, n_out: int, n_in: int, bias: bool) -> None:
@@ -47,19 +46,14 @@ class StoredWeight:
         tensor = f"{name}.weight"
         weights.expect(tensor, (n_out, n_in))
         stored = weights.stored(tensor)
-        kind, data = stored.type, stored.data
-        if kind in NATIVE_TYPES:
-            weights.check_finite(tensor)
-        else:
-            kind = "F32"
-            data = weights.tensor(tensor).view(-1).view(torch.uint8).numpy()
+        weights.check_finite(tensor)
         self.bias = (
             parameter(weights, f"{name}.bias", (n_out,), _CPU, torch.float32)
             if bias or f"{name}.bias" in weights
             else None
         )
         self.matrix = _native.StoredMatrix(
-            data, kind, n_out, n_in, None if self.bias is None else self.bias.numpy()
+            stored.data, stored.type, n_out, n_in, None if self.bias is None else self.bias.numpy()
         )
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:

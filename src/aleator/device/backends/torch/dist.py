@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from aleator.core.contract import Purpose
-from aleator.core.errors import ParameterError
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import log2_q32, philox
-from aleator.device.places import RANDOM, DeviceSampler, DeviceStep, Fields, key, uniform
+from aleator.device.places import (
+    RANDOM,
+    DeviceSampler,
+    DeviceStep,
+    Fields,
+    Values,
+    expect,
+    key,
+    uniform,
+)
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.dist import Dist
 
 
 class DeviceDist(DeviceSampler):
     """Draws in proportion to weight, by inverse cumulative mass."""
 
     fields: ClassVar[Fields] = RANDOM
-    draw, purpose = "inverse", Purpose.DIST
+    purpose: ClassVar[Purpose] = Purpose.DIST
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+    def values(self, sampler: Sampler, place: Place) -> Values:
         """The key of its random numbers."""
-        if sampler.draw != self.draw:
-            raise ParameterError(
-                "draw",
-                f"draw={sampler.draw!r} in a place for {self.draw!r}: make the device chain with such a "
-                "sampler, or give this row the other draw",
-            )
-        seed = place.seed if sampler.seed is None else sampler.seed
+        own = expect(Dist, sampler)
+        seed = place.seed if own.seed is None else own.seed
         return key(seed, self.purpose, place)
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
@@ -39,7 +44,7 @@ class DeviceDist(DeviceSampler):
 class DeviceGumbel(DeviceDist):
     """Draws by a race: the smallest E / weight wins."""
 
-    draw, purpose = "gumbel", Purpose.GUMBEL
+    purpose: ClassVar[Purpose] = Purpose.GUMBEL
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Race."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import DeviceSampler, DeviceStep
+from aleator.device.places import DeviceSampler, DeviceStep, Values
+from aleator.samplers.base import Place, Sampler
 
 
 class DeviceGreedy(DeviceSampler):
     """Selects the token with the largest logit."""
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+    def values(self, sampler: Sampler, place: Place) -> Values:
         """No parameters."""
         return {}
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from aleator.core.errors import ParameterError
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import DeviceSampler, DeviceStep, Fields
+from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.logit_bias import LogitBias
 
 MAX_BIASES = 1024
 """Biases of one row."""
@@ -29,15 +31,19 @@ def check_tokens(pairs: Iterable[tuple[int, float]], n_vocab: int) -> None:
 class DeviceLogitBias(DeviceSampler):
     """Adds biases to logits."""
 
-    fields: ClassVar[Fields] = {"tokens": (torch.int64, 0), "biases": (torch.float32, 0.0)}
+    fields: ClassVar[Fields] = {
+        "tokens": Field(torch.int64, 0),
+        "biases": Field(torch.float32, 0.0),
+    }
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Pairs of a token and its bias."""
         return (MAX_BIASES,)
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+    def values(self, sampler: Sampler, place: Place) -> Values:
         """The pairs; the rest points past the vocabulary."""
-        pairs = sampler.logit_bias
+        own = expect(LogitBias, sampler)
+        pairs = own.logit_bias
         if len(pairs) > MAX_BIASES:
             raise ParameterError(
                 "logit_bias",

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import DeviceSampler, DeviceStep, Fields
+from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.min_p import MinP
 
 
 class DeviceMinP(DeviceSampler):
     """Keeps what is within a distance of the largest logit."""
 
-    fields: ClassVar[Fields] = {"log": (torch.float64, 0.0), "min_keep": (torch.int64, 0)}
+    fields: ClassVar[Fields] = {"log": Field(torch.float64, 0.0), "min_keep": Field(torch.int64, 0)}
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+    def values(self, sampler: Sampler, place: Place) -> Values:
         """ln(min_p), made once on the host."""
-        return {"log": math.log(float(np.float32(sampler.min_p))), "min_keep": sampler.fewest}
+        own = expect(MinP, sampler)
+        return {"log": math.log(float(np.float32(own.min_p))), "min_keep": own.fewest}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""

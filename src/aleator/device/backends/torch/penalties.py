@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from aleator.core.errors import ParameterError
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import DeviceSampler, DeviceStep, Fields
+from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.penalties import Penalties
 
 
 class DevicePenalties(DeviceSampler):
     """Penalises tokens that were accepted lately."""
 
     fields: ClassVar[Fields] = {
-        "window": (torch.int64, 0),
-        "repetition": (torch.float32, 1.0),
-        "frequency": (torch.float32, 0.0),
-        "presence": (torch.float32, 0.0),
-        "repeat_all": (torch.bool, True),
-        "count_all": (torch.bool, True),
+        "window": Field(torch.int64, 0),
+        "repetition": Field(torch.float32, 1.0),
+        "frequency": Field(torch.float32, 0.0),
+        "presence": Field(torch.float32, 0.0),
+        "repeat_all": Field(torch.bool, True),
+        "count_all": Field(torch.bool, True),
     }
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+    def values(self, sampler: Sampler, place: Place) -> Values:
         """A window of -1 is the whole history."""
-        if sampler.repetition_per != "token":
-            raise ParameterError(
-                "repetition_per",
-                f"repetition_per={sampler.repetition_per!r} runs on the host only: make the device chain with "
-                "such a sampler, or give this row 'token'",
-            )
+        own = expect(Penalties, sampler)
         return {
-            "window": 2**62 if sampler.penalty_last_n < 0 else sampler.penalty_last_n,
-            "repetition": sampler.repetition_penalty,
-            "frequency": sampler.frequency_penalty,
-            "presence": sampler.presence_penalty,
-            "repeat_all": sampler.penalty_scope != "generated",
-            "count_all": sampler.penalty_scope == "all",
+            "window": 2**62 if own.penalty_last_n < 0 else own.penalty_last_n,
+            "repetition": own.repetition_penalty,
+            "frequency": own.frequency_penalty,
+            "presence": own.presence_penalty,
+            "repeat_all": own.penalty_scope != "generated",
+            "count_all": own.penalty_scope == "all",
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:

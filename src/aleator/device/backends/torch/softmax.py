@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import DeviceSampler, DeviceStep
+from aleator.device.places import DeviceSampler, DeviceStep, Values
+from aleator.samplers.base import Place, Sampler
 
 
 class DeviceSoftmax(DeviceSampler):
     """Notes the mass of the whole row."""
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+    def values(self, sampler: Sampler, place: Place) -> Values:
         """No parameters."""
         return {}
 

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import exp2_double, log2_double, log2_q32
-from aleator.device.places import DeviceSampler, DeviceStep, Fields
+from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.temperature import Temperature
 
 
 class DeviceTemperature(DeviceSampler):
     """Multiplies the pending temperature."""
 
     fields: ClassVar[Fields] = {
-        "low": (torch.float64, 1.0),
-        "high": (torch.float64, 1.0),
-        "exponent": (torch.float64, 1.0),
-        "dynamic": (torch.bool, False),
+        "low": Field(torch.float64, 1.0),
+        "high": Field(torch.float64, 1.0),
+        "exponent": Field(torch.float64, 1.0),
+        "dynamic": Field(torch.bool, False),
     }
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+    def values(self, sampler: Sampler, place: Place) -> Values:
         """Bounds of the dynamic temperature, or the one there is."""
-        temperature, spread = sampler.temperature, sampler.dynatemp_range
+        own = expect(Temperature, sampler)
+        temperature, spread = own.temperature, own.dynatemp_range
         if spread <= 0:
             return {"low": temperature, "high": temperature}
         return {
             "low": max(0.0, temperature - spread),
             "high": temperature + spread,
-            "exponent": sampler.dynatemp_exponent,
+            "exponent": own.dynatemp_exponent,
             "dynamic": True,
         }
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import DeviceSampler, DeviceStep, Fields
+from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.top_k import TopK
 
 
 class DeviceTopK(DeviceSampler):
     """Keeps the first k of the order."""
 
-    fields: ClassVar[Fields] = {"k": (torch.int64, 2**62)}
+    fields: ClassVar[Fields] = {"k": Field(torch.int64, 2**62)}
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+    def values(self, sampler: Sampler, place: Place) -> Values:
         """K."""
-        return {"k": sampler.kept_of(self.n_vocab)}
+        own = expect(TopK, sampler)
+        return {"k": own.kept_of(self.n_vocab)}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import variance
-from aleator.device.places import DeviceSampler, DeviceStep, Fields
+from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.top_n_sigma import TopNSigma
 
 
 class DeviceTopNSigma(DeviceSampler):
     """Keeps logits within some standard deviations of the largest."""
 
-    fields: ClassVar[Fields] = {"n": (torch.float64, 0.0)}
+    fields: ClassVar[Fields] = {"n": Field(torch.float64, 0.0)}
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+    def values(self, sampler: Sampler, place: Place) -> Values:
         """n, as its float32."""
-        return {"n": float(np.float32(sampler.top_n_sigma))}
+        own = expect(TopNSigma, sampler)
+        return {"n": float(np.float32(own.top_n_sigma))}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import ceil_of_fraction, fraction_parts
-from aleator.device.places import DeviceSampler, DeviceStep, Fields
+from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.top_p import TopP
 
 
 class DeviceTopP(DeviceSampler):
     """Keeps the shortest prefix of the order that holds the mass."""
 
     fields: ClassVar[Fields] = {
-        "m": (torch.int64, 0),
-        "s": (torch.int64, 24),
-        "min_keep": (torch.int64, 0),
-        "full": (torch.bool, False),
+        "m": Field(torch.int64, 0),
+        "s": Field(torch.int64, 24),
+        "min_keep": Field(torch.int64, 0),
+        "full": Field(torch.bool, False),
     }
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+    def values(self, sampler: Sampler, place: Place) -> Values:
         """P as a fraction m / 2^s."""
-        m, s = fraction_parts(sampler.top_p)
-        return {"m": m, "s": s, "min_keep": sampler.min_keep, "full": sampler.mass == "full"}
+        own = expect(TopP, sampler)
+        m, s = fraction_parts(own.top_p)
+        return {"m": m, "s": s, "min_keep": own.min_keep, "full": own.mass == "full"}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""

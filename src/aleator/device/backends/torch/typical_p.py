@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import ceil_of_fraction, fraction_parts
-from aleator.device.places import DeviceSampler, DeviceStep, Fields
+from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.typical_p import TypicalP
 
 _LAST = 2**40
 
@@ -17,15 +19,16 @@ class DeviceTypicalP(DeviceSampler):
     """Keeps the tokens whose surprise is closest to the entropy."""
 
     fields: ClassVar[Fields] = {
-        "m": (torch.int64, 0),
-        "s": (torch.int64, 24),
-        "min_keep": (torch.int64, 0),
+        "m": Field(torch.int64, 0),
+        "s": Field(torch.int64, 24),
+        "min_keep": Field(torch.int64, 0),
     }
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+    def values(self, sampler: Sampler, place: Place) -> Values:
         """P as a fraction m / 2^s."""
-        m, s = fraction_parts(sampler.typical_p)
-        return {"m": m, "s": s, "min_keep": sampler.min_keep}
+        own = expect(TypicalP, sampler)
+        m, s = fraction_parts(own.typical_p)
+        return {"m": m, "s": s, "min_keep": own.min_keep}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""

@@ -1,45 +1,160 @@
-"""A user's sampler on the device: an object with ``apply_device(data)`` and ``device_bytes(B, V)``."""
+"""Users' samplers on the device: objects with ``apply_device(data)`` and ``device_bytes(B, V)``.
+
+What differs from row to row is declared by the class, as tensors that are allocated once:
+
+``device_fields``     parameters: ``{name: Field(dtype, neutral, shape)}``
+``device_state``      what is remembered from token to token, likewise; rolled back with the tokens
+``device_values()``   an object's values of both, by name, for the rows that have it
+
+In ``apply_device`` they are in ``data.own``, a :class:`OwnRows`, for all rows at once.  Rows with objects of
+one class share a place, and the object of the first is called, so it must not look at its own attributes.  A
+class without ``device_values`` has nothing that differs: each of its objects takes a place of its own.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
+import torch
+from torch import Tensor
+
+from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import DeviceSampler, DeviceStep
+from aleator.device.fixed import philox
+from aleator.device.places import (
+    RANDOM,
+    DeviceSampler,
+    DeviceStep,
+    Field,
+    Fields,
+    PlaceSizes,
+    Values,
+    expect,
+    key,
+)
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.user import UserSampler
+
+RESERVED = ("active", *RANDOM)
+"""Names that a user's tensors cannot have."""
+
+
+@runtime_checkable
+class OnDevice(Protocol):
+    """A user's object that can run on a device."""
+
+    def apply_device(self, data: DeviceCandidates) -> None:
+        """Do to all rows of ``data`` what ``apply`` does to one."""
+        ...
+
+    def device_bytes(self, batch: int, n_vocab: int) -> int:
+        """Bytes of the tensors that the object itself keeps for so many rows."""
+        ...
+
+
+class OwnRows:
+    """A user's sampler's own tensors and keys for the B rows of a step, as ``data.own``.
+
+    Attributes:
+        active: bool [B], which rows have the sampler; what is done to others is undone.
+        parameters: by name, [B, ...].
+        state: by name, [B, ...], as the accepted tokens left it.
+        seed: int64 [B], the rows' seeds, unsigned.
+        position: int64 [B], tokens generated and accepted since the reset.
+        stream: int64 [B], what keeps the sampler's random numbers apart from those of others.
+        step: the rows' histories.
+
+    """
+
+    def __init__(self, place: DeviceUser, step: DeviceStep) -> None:
+        self._place, self.step = place, step
+        self.active = place.get("active", step)
+        self.parameters: Mapping[str, Tensor] = {n: place.get(n, step) for n in place.own_fields}
+        self.state: Mapping[str, Tensor] = {n: place.get_state(n, step) for n in place.own_state}
+        self.seed, self.stream = place.get("seed", step), place.get("stream", step)
+        self.position = step.position
+
+    def propose(self, name: str, value: Tensor) -> None:
+        """Say what a state [B, ...] will be if the token is accepted that the row draws in this step."""
+        self._place.propose(name, value, self.step)
+
+    def uniform(self, index: int = 0) -> Tensor:
+        """int64 [B], an unsigned 64-bit random number of each row: the same for equal seed and position."""
+        return philox(torch.full_like(self.stream, index), self.position, self.stream, self.seed)
 
 
 class DeviceUser(DeviceSampler):
     """Calls ``apply_device`` once for all rows; rows without the sampler stay as they are."""
 
-    user: Any = None
-
-    @property
-    def nbytes(self) -> int:
-        """What the user's sampler says it takes."""
-        own = self.user.device_bytes(self.max_batch, self.n_vocab) if self.user is not None else 0
-        return super().nbytes + int(own)
-
-    def bind(self, user: Any) -> None:
-        """Use one object for all rows."""
-        if not callable(getattr(user, "device_bytes", None)):
+    def __init__(self, sampler: Sampler, sizes: PlaceSizes) -> None:
+        user = expect(UserSampler, sampler).user
+        if not isinstance(user, OnDevice):
             raise ParameterError(
                 "samplers",
                 f"{user!r} has apply_device but no device_bytes(B, V): memory must be known beforehand",
             )
-        self.user = user
+        self.user: OnDevice = user
+        self.own_fields, self.own_state = declared_by(user)
+        super().__init__(sampler, sizes)
+        self._bytes = int(user.device_bytes(sizes.max_batch, sizes.n_vocab))
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
-        """The object itself must be the one the chain was made with."""
-        if sampler.user is not self.user:
+    def declared(self, sampler: Sampler) -> tuple[Fields, Fields]:
+        """The user's, and the key of the random numbers."""
+        return {**RANDOM, **self.own_fields}, self.own_state
+
+    @property
+    def nbytes(self) -> int:
+        """Also what the user's object says that it takes."""
+        return super().nbytes + self._bytes
+
+    def values(self, sampler: Sampler, place: Place) -> Values:
+        """What the row's own object says."""
+        user = expect(UserSampler, sampler).user
+        make = getattr(user, "device_values", None)
+        given = make() if callable(make) else {}
+        if not isinstance(given, Mapping) or not given.keys() <= {
+            *self.own_fields,
+            *self.own_state,
+        }:
             raise ParameterError(
                 "samplers",
-                f"{sampler.name}: rows share the object that the device chain was made with",
+                f"{sampler.name}: device_values() must be a mapping with names of device_fields and "
+                f"device_state, not {given!r:.80}",
             )
-        return {}
+        return {**key(place.seed, Purpose.USER, place), **given}
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Call it."""
         before = data.snapshot()
+        data.own = OwnRows(self, step)
         self.user.apply_device(data)
+        data.own = None
         data.restore(before, ~self.get("active", step))
+
+
+def declared_by(user: object) -> tuple[Fields, Fields]:
+    """What a user's class declares as ``device_fields`` and ``device_state``."""
+    found: list[Fields] = []
+    for name in ("device_fields", "device_state"):
+        given = getattr(type(user), name, {})
+        if not isinstance(given, Mapping) or not all(isinstance(f, Field) for f in given.values()):
+            raise ParameterError(
+                "samplers",
+                f"{type(user).__name__}.{name} must map names to Field(dtype, neutral, shape)",
+            )
+        found.append(dict(given))
+    names = [*found[0], *found[1], *(f"next_{name}" for name in found[1])]
+    if len({*names, *RESERVED}) < len(names) + len(RESERVED):
+        raise ParameterError(
+            "samplers",
+            f"{type(user).__name__}: names of device_fields and device_state must differ from one another and "
+            f"from {', '.join(RESERVED)}",
+        )
+    return found[0], found[1]
+
+
+def place_of(user: object) -> object:
+    """What rows' objects must have in common to share a place."""
+    return type(user) if callable(getattr(user, "device_values", None)) else user

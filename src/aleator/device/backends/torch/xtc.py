@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,7 +11,19 @@ import torch
 from aleator.core.contract import Purpose
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import ceil_of_fraction, fraction_parts, less
-from aleator.device.places import RANDOM, DeviceSampler, DeviceStep, Fields, key, uniform
+from aleator.device.places import (
+    RANDOM,
+    DeviceSampler,
+    DeviceStep,
+    Field,
+    Fields,
+    Values,
+    expect,
+    key,
+    uniform,
+)
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.xtc import XTC
 
 
 class DeviceXTC(DeviceSampler):
@@ -19,25 +31,26 @@ class DeviceXTC(DeviceSampler):
 
     fields: ClassVar[Fields] = {
         **RANDOM,
-        "coin": (torch.int64, 0),
-        "always": (torch.bool, False),
-        "m": (torch.int64, 0),
-        "s": (torch.int64, 24),
-        "min_keep": (torch.int64, 0),
+        "coin": Field(torch.int64, 0),
+        "always": Field(torch.bool, False),
+        "m": Field(torch.int64, 0),
+        "s": Field(torch.int64, 24),
+        "min_keep": Field(torch.int64, 0),
     }
 
-    def values(self, sampler: Any, place: Any) -> dict[str, Any]:
+    def values(self, sampler: Sampler, place: Place) -> Values:
         """The coin falls where u < ceil(probability * 2^64)."""
-        m, s = fraction_parts(sampler.xtc_threshold)
-        probability = float(np.float32(sampler.xtc_probability))
+        own = expect(XTC, sampler)
+        m, s = fraction_parts(own.xtc_threshold)
+        probability = float(np.float32(own.xtc_probability))
         coin = 0 if probability >= 1 else math.ceil(probability * 2.0**64)
         return {
-            **key(sampler.seed_in(place), Purpose.XTC, place),
+            **key(own.seed_in(place), Purpose.XTC, place),
             "coin": int(np.uint64(coin).astype(np.int64)),
             "always": probability >= 1,
             "m": m,
             "s": s,
-            "min_keep": sampler.min_keep,
+            "min_keep": own.min_keep,
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:

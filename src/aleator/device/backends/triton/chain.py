@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
@@ -40,6 +39,11 @@ from aleator.device.backends.triton.layout import History, Logits, Sizes, Wanted
 from aleator.device.backends.triton.tiles import tile_maxima
 from aleator.device.places import DeviceSampler, DeviceStep
 from aleator.device.report import Report
+from aleator.samplers.base import Sampler
+from aleator.samplers.logit_bias import LogitBias
+from aleator.samplers.penalties import Penalties
+from aleator.samplers.temperature import Temperature
+from aleator.samplers.top_k import TopK
 
 LONGEST = 1024
 """Candidates that a list can hold."""
@@ -109,7 +113,7 @@ class Plan:
 
 def path_of(
     kinds: Sequence[type[DeviceSampler]],
-    samplers: Sequence[Any],
+    samplers: Sequence[Sampler | None],
     max_tokens: int,
     tail: bool,
     report: bool = False,
@@ -130,9 +134,8 @@ def path_of(
         if kind not in _KINDS or kind is DeviceUser:
             return by_torch
         if found is not None:
-            if found.want != triton_rows.AT_LIST.value and (
-                kind not in _IN_ORDER or getattr(sampler, "dynatemp_range", 0) > 0
-            ):
+            dynamic = isinstance(sampler, Temperature) and sampler.dynatemp_range > 0
+            if found.want != triton_rows.AT_LIST.value and (kind not in _IN_ORDER or dynamic):
                 return by_torch
             if kind in _WRITERS:
                 late.add(i)
@@ -140,18 +143,18 @@ def path_of(
             if heat != 1:
                 return by_torch  # every logit would have to be divided
             sparse = True
-            if kind is DeviceLogitBias:
+            if isinstance(sampler, LogitBias):
                 written += len(sampler.logit_bias)
-            elif kind is DevicePenalties:
+            elif isinstance(sampler, Penalties):
                 last = sampler.penalty_last_n
                 written += max_tokens if last < 0 else min(last, max_tokens)
-        elif kind is DeviceTemperature and sampler.dynatemp_range <= 0:
+        elif isinstance(sampler, Temperature) and sampler.dynatemp_range <= 0:
             heat *= sampler.temperature
             if heat <= 1e-5:
                 found = Path(triton_rows.AT_LIST.value, i, 1)
         elif kind is DeviceGreedy:
             found = Path(triton_rows.AT_LIST.value, i, 1)
-        elif kind is DeviceTopK and sampler.most <= LONGEST:
+        elif isinstance(sampler, TopK) and sampler.most <= LONGEST:
             found = Path(triton_rows.AT_LIST.value, i, sampler.most)
         elif kind in _IN_ORDER and kind is not DeviceTemperature:
             if kind in (DeviceSoftmax, DeviceTopP, DeviceDist):
@@ -199,7 +202,8 @@ class TritonChain:
             )
         self._kinds = [type(place) for place in places]
         self._places = tuple(named(type(place).__name__, place.rows) for place in places)
-        self._by_torch = [place for place in places if type(place) not in _KINDS]
+        # States that only the PyTorch form moves.
+        self._by_torch = [p for p in places if p.stateful and not isinstance(p, DeviceMirostatV2)]
         writers = [i for i, kind in enumerate(self._kinds) if kind in _WRITERS]
         self._n_writers = max(writers, default=-1) + 1
         self._sizes = Sizes(
@@ -240,14 +244,13 @@ class TritonChain:
             paths=torch.zeros(len(triton_rows.PATHS), dtype=torch.int64, device=device),
         )
         self._paths = [Path(triton_rows.AT_TORCH.value)] * max_batch
-        self._launched: dict[int, Plan] = {}  # for each size of a batch
 
     @property
     def nbytes(self) -> int:
         """Bytes of its tensors."""
         return sum(t.nbytes for t in (*self._wanted, *self._work, self.torch_rows))
 
-    def set(self, row: int, samplers: Sequence[Any], tail: bool) -> None:
+    def set(self, row: int, samplers: Sequence[Sampler | None], tail: bool) -> None:
         """Take note of a row's chain: the samplers at the template's places."""
         path = path_of(self._kinds, samplers, self.max_tokens, tail, self._report)
         self._paths[row] = path
@@ -284,25 +287,14 @@ class TritonChain:
             frozenset[int]().union(*(path.late for path in paths)),
         )
 
-    def check_replay(self, batch: int, captured: object) -> None:
-        """Refuse the replay of a captured step that would leave out kernels which rows need by now."""
-        plan = captured if isinstance(captured, Plan) else self._launched.get(batch)
-        if plan is None or plan != self.plan(batch, plan.allowed):
-            raise ParameterError(
-                "chain",
-                f"rows 0 to {batch - 1} need other kernels than were captured, since chains were set: capture "
-                "the step again",
-            )
-
     def sample(
         self, plan: Plan, logits: Tensor, allowed: Tensor | None, step: DeviceStep
     ) -> Tensor:
         """A token for each row, -1 where there is none or the row is PyTorch's; accepts nothing."""
-        self._launched[step.batch] = plan
         with self._current():
             return self._sample(plan, logits, allowed, step)
 
-    def _current(self) -> AbstractContextManager[Any]:
+    def _current(self) -> AbstractContextManager[object]:
         """Triton launches on the current device."""
         return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 

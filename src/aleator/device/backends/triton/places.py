@@ -240,7 +240,7 @@ def mirostat_v2(place, row, keys, alive, temperature, position, mus):
     bits = log2_q32(mass.to(tl.uint64)) - log2_q32(chosen.to(tl.uint64))
     surprise = bits.to(tl.float64) * 2.3283064365386963e-10  # 2^-32
     moved = mu - tl.load(place.eta + row) * (surprise - tl.load(place.tau + row))
-    tl.store(place.next + row, moved)
+    tl.store(place.next_mu + row, moved)
     return alive, token
 
 

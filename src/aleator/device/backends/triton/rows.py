@@ -618,5 +618,5 @@ def accept(tokens, history, places, sizes, KINDS: tl.constexpr):
             place = places[i]
             if KINDS[i] == MIROSTAT_V2:
                 if tl.load(place.active + row) != 0:
-                    mu = tl.load(place.next + row)
+                    mu = tl.load(place.next_mu + row)
                     tl.store(place.mu + row * (max_tokens + 1) + position + 1, mu)

@@ -1,4 +1,4 @@
-"""Steps ahead give the tokens of single steps, and leave the same behind."""
+"""Multi-step decoding gives the tokens of single steps, and leaves the same behind."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import pytest
 import torch
 
 import aleator
-from aleator.core.errors import CacheFull, LogitsError, ParameterError
+from aleator.core.errors import CacheFull, ParameterError
 from aleator.device.chain import DeviceChain
 from aleator.generate import Batch, Context
-from aleator.generate.replay import DecodeLoop, Drawn, Feed
+from aleator.generate.multi_step import DecodeLoop, Drawn, Feed
 from aleator.samplers import SamplerChain
 from aleator.samplers import index as S
 from tests.conftest import MakeDecoder
+from tests.device.inside import inside
 from tests.generate.test_drawing import PROMPTS, check_equal
 
 SAMPLERS: list[Any] = [
@@ -57,11 +58,11 @@ class Pair:
         self,
         decoder: Any,
         prompts: list[list[int]],
-        steps_ahead: int,
+        multi_step: int,
         ends: Any = (),
         **options: Any,
     ) -> None:
-        self.steps_ahead = steps_ahead
+        self.multi_step = multi_step
         self.contexts = [
             Context(
                 decoder, n_ctx=200, n_seq_max=4, **{"type_k": "f32", "type_v": "f32", **options}
@@ -80,13 +81,13 @@ class Pair:
                 context.decode(Batch.one(prompt[:-1], 0, row))
             self.feeds.append(Feed(row, row, prompt[-1], len(prompt) - 1, 1000))
         self.loop = DecodeLoop(
-            self.contexts[0], self.chain, steps_ahead, n_vocab=n_vocab, ends=ends, capture=False
+            self.contexts[0], self.chain, multi_step, n_vocab=n_vocab, ends=ends, capture=False
         )
         self.steps = Stepwise(self.contexts[1], chains, ends)
 
     def step(self, feeds: list[Feed]) -> list[Feed]:
         found = self.loop.run(feeds)
-        expected = self.steps.run(feeds, self.steps_ahead)
+        expected = self.steps.run(feeds, self.multi_step)
         assert [each.tokens for each in found] == [each.tokens for each in expected]
         after = []
         for feed, made in zip(feeds, found, strict=True):
@@ -95,8 +96,8 @@ class Pair:
             for context in self.contexts:
                 assert context.cache.seq_pos_max(feed.seq) == pos - 1
             chain = self.steps.chains[feed.row]
-            assert self.chain._length[feed.row].item() == len(chain.history)
-            assert self.chain._position[feed.row].item() == chain.position
+            assert inside(self.chain).histories.length[feed.row].item() == len(chain.history)
+            assert inside(self.chain).histories.position[feed.row].item() == chain.position
             after.append(replace(feed, token=made.tokens[-1], pos=pos, limit=feed.limit - n))
         caches = [context.cache for context in self.contexts]
         assert caches[0].used == caches[1].used
@@ -191,6 +192,37 @@ def test_what_fails_changes_nothing(
     cache, decoder = pair.contexts[0].cache, pair.contexts[0].decoder
     compute, calls = decoder.compute, []
 
+    def interrupted(*given: Any) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return compute(*given)
+
+    before = cache.cells.positions.tolist(), inside(pair.chain).histories.length.tolist()
+    monkeypatch.setattr(decoder, "compute", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        pair.loop.run(pair.feeds)
+    assert before == (
+        cache.cells.positions.tolist(),
+        inside(pair.chain).histories.length.tolist(),
+    )
+    monkeypatch.undo()
+    with pytest.raises(CacheFull):
+        DecodeLoop(pair.contexts[0], pair.chain, 300, n_vocab=decoder.config.n_vocab).run(
+            pair.feeds
+        )
+    assert before == (cache.cells.positions.tolist(), inside(pair.chain).histories.length.tolist())
+    pair.step(pair.feeds)
+    assert pair.loop.run([]) == []
+
+
+def test_a_row_that_cannot_draw_keeps_what_it_has_drawn(
+    make_decoder: MakeDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, whole = (Pair(make_decoder("llama"), PROMPT_IDS[:2], 6) for _ in range(2))
+    cache, decoder = pair.contexts[0].cache, pair.contexts[0].decoder
+    compute, calls = decoder.compute, []
+
     def poisoned(*given: Any) -> torch.Tensor:
         calls.append(1)
         logits = compute(*given)
@@ -198,27 +230,17 @@ def test_what_fails_changes_nothing(
             logits[1] = torch.nan
         return logits
 
-    def interrupted(*given: Any) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return compute(*given)
-
-    before = cache.cells.positions.tolist(), pair.chain._length.tolist()
-    for broken, error in ((poisoned, LogitsError), (interrupted, KeyboardInterrupt)):
-        calls.clear()
-        monkeypatch.setattr(decoder, "compute", broken)
-        with pytest.raises(error):
-            pair.loop.run(pair.feeds)
-        assert before == (cache.cells.positions.tolist(), pair.chain._length.tolist())
+    expected = whole.steps.run(whole.feeds, 6)
+    monkeypatch.setattr(decoder, "compute", poisoned)
+    first, second = pair.loop.run(pair.feeds)
+    assert (first.tokens, first.failed) == (expected[0].tokens, False)
+    assert (second.tokens, second.failed) == (expected[1].tokens[:3], True)
+    assert inside(pair.chain).histories.length.tolist()[:2] == [4 + 6, 3 + 3]
+    assert cache.seq_pos_max(1) == pair.feeds[1].pos + 2  # all but the last token
     monkeypatch.undo()
-    with pytest.raises(CacheFull):
-        DecodeLoop(pair.contexts[0], pair.chain, 300, n_vocab=decoder.config.n_vocab).run(
-            pair.feeds
-        )
-    assert before == (cache.cells.positions.tolist(), pair.chain._length.tolist())
-    pair.step(pair.feeds)
-    assert pair.loop.run([]) == []
+    again = replace(pair.feeds[1], token=second.tokens[-1], pos=pair.feeds[1].pos + 3, limit=3)
+    (rest,) = pair.loop.run([again])
+    assert rest.tokens == expected[1].tokens[3:]
 
 
 def test_free_cells_may_hold_anything(make_decoder: MakeDecoder) -> None:
@@ -239,8 +261,8 @@ class PretendedGraphs:
 
     def _state(self) -> list[torch.Tensor]:
         chain, cache = self._loop.chain, self._loop.context.cache
-        own = [vars(part).values() for part in (self._loop, self._loop.cells, chain, chain.report)]
-        places = [place.rows.values() for place in chain._places]
+        own = [vars(part).values() for part in (self._loop, self._loop.cells, chain.report)]
+        places = [inside(chain).tensors()]
         layers = [cache.keys.layers, cache.values.layers]
         found = [t for group in (*own, *places, *layers) for t in group]
         return [t for t in found if isinstance(t, torch.Tensor)]
@@ -285,19 +307,26 @@ def test_capturing_changes_nothing(
         context.cache.seq_rm(1, 0, 1)
         context.cache.seq_add(1, 1, -1, -1)
     feeds[1] = replace(feeds[1], pos=feeds[1].pos - 1)
-    pair.step([replace(feed, limit=3) for feed in feeds])  # keys are turned as they are read
+    pair.step([replace(feed, limit=3) for feed in feeds])  # keys are rotated as they are read
     assert (graphs.captures, graphs.replays) == (2, 27)
 
 
 def test_refuses(make_decoder: MakeDecoder) -> None:
     chain = DeviceChain(SAMPLERS, 1, 300, kernels="torch")
-    for name in ("gemma3", "mamba", "jamba"):
+    for name, what in (("gemma3", "windows"), ("mamba", "states"), ("jamba", "states")):
         context = Context(make_decoder(name), n_ctx=64)
-        with pytest.raises(ParameterError, match="windows or states"):
+        with pytest.raises(ParameterError, match=rf"this one \({name}\) has .*{what}") as caught:
             DecodeLoop(context, chain, 4, n_vocab=300)
+        assert caught.value.parameter == "multi_step"
     context = Context(make_decoder("llama"), n_ctx=64)
-    with pytest.raises(ParameterError, match="steps_ahead=0 is out of range"):
-        DecodeLoop(context, chain, 0, n_vocab=300)
+    for wrong in (0, 4097, True, 2.0, "8"):
+        with pytest.raises(ParameterError, match=r"multi_step=.* is out of range") as caught:
+            DecodeLoop(context, chain, wrong, n_vocab=300)  # type: ignore[arg-type]
+        assert caught.value.parameter == "multi_step"
+    on_host = DeviceChain(SAMPLERS, 1, 300, kernels="host", max_tokens=9)
+    with pytest.raises(ParameterError, match="not 'host'") as caught:
+        DecodeLoop(context, on_host, 4, n_vocab=300)
+    assert caught.value.parameter == "kernels"
 
 
 OPTIONS: dict[str, Any] = {"seed": 5, "logprobs": 2, "max_tokens": 40}
@@ -309,7 +338,8 @@ def test_texts_of_a_model(ahead: int, model: aleator.LanguageModel) -> None:
         {"n": 2},
         {"stop": ("e", "the")},
         {"mirostat": 2},
-        {"mirostat": 1},  # on the host: steps one by one
+        {"mirostat": 1},
+        {"tfs_z": 0.9},  # on the host: steps one by one
         {"temperature": 0.0, "ignore_eos": True},
     )
     for options in each:

@@ -1,4 +1,7 @@
-"""Many decode steps with their draws and no word between host and device: positions and ends are kept there."""
+"""Multi-step decoding: several decode steps with their draws, without a host round trip.
+
+Positions, counts and ends are kept in tensors on the device.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,25 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from aleator.cache.hybrid import HybridCache
-from aleator.cache.kv_cache import KVCache
-from aleator.core.errors import LogitsError, ParameterError
+from aleator.cache.plan import Plan
+from aleator.core.errors import ParameterError
+from aleator.device.backends.backend import Launches
 from aleator.device.chain import DeviceChain
+from aleator.device.selection import captures_graphs
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
 from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs
+from aleator.generate.reserved_cells import ReservedCells
 from aleator.models.layers.layer import Pass
 
-BUCKET = 256
-"""Cells that attention reads are padded to a multiple of this, so that few shapes occur."""
-
-_NEVER = 2**31 - 1
+MOST_STEPS = 4096
+"""Steps of a run at most."""
 
 
 def _no_logprobs(token: int, top: int, token_bytes: Callable[[int], bytes]) -> Logprobs:
@@ -58,12 +61,21 @@ class Drawn:
     """What came of a feed: the tokens drawn, each with what the chain's report says of it.
 
     All but the last are in the cache, and so is the feed's own.
+
+    Attributes:
+        tokens: in the order in which they were drawn.
+        logprobs: of each; empty without a report.
+        top_ids: of each, the most probable tokens.
+        top_logprobs: of these.
+        failed: after the last of them there was no token that may be drawn.
+
     """
 
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     top_ids: list[list[int]] = field(default_factory=list)
     top_logprobs: list[list[float]] = field(default_factory=list)
+    failed: bool = False
 
     def logprobs_of(self, i: int) -> LogprobsOf:
         """Those of token ``i``, where the chain reports them."""
@@ -72,128 +84,28 @@ class Drawn:
         return partial(reported_logprobs, self.logprobs[i], self.top_ids[i], self.top_logprobs[i])
 
 
-class ReservedCells:
-    """Cells taken for a run of tokens ahead, as layers see them: each row writes the next of its own.
-
-    Shapes depend on nothing but the number of rows and the padded number of cells; what changes from step
-    to step is in tensors.  Takes the place of :class:`aleator.cache.cell_tensors.CellTensors`.
-
-    Attributes:
-        slot: int64 [B], where each row's key and value go in this step.
-        count: int64 [B], how many of its sequence's cells each row sees in this step.
-        source: int64 [B], each row itself, or the row that it repeats because it has nothing to do.
-
-    """
-
-    blind = causal = False
-
-    def __init__(self, cache: KVCache, batch: int) -> None:
-        self._cache, device = cache, cache.devices[0]
-        self.raw = cache.k_storage == "raw"
-        most = -(-cache.size // BUCKET) * BUCKET
-        self._all_rows = torch.zeros(most, dtype=torch.int64, device=device)
-        self._all_ranks = torch.zeros(batch, most, dtype=torch.int64, device=device)
-        self._all_distances = torch.zeros(most, dtype=torch.int64, device=device)
-        self.slot = torch.zeros(batch, dtype=torch.int64, device=device)
-        self.count = torch.zeros(batch, dtype=torch.int64, device=device)
-        self.source = torch.zeros(batch, dtype=torch.int64, device=device)
-        self.n, self._shifted = 0, False
-        self._mask: torch.Tensor | None = None
-
-    @property
-    def shape(self) -> tuple[int, bool]:
-        """What a captured graph depends on."""
-        return self.n, self._shifted
-
-    def take(self, lists: Sequence[npt.NDArray[np.int64]], source: Sequence[int]) -> None:
-        """See to it that row i attends to a beginning of ``lists[source[i]]``, cells in the order of a text."""
-        device, cache = self.slot.device, self._cache
-        cells = lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists))
-        n = len(cells)
-        self.n = -(-n // BUCKET) * BUCKET
-        rows = np.full(self.n, cells[0])
-        rows[:n] = cells
-        ranks = np.full((len(lists), self.n), _NEVER)
-        for rank, own in zip(ranks, lists, strict=True):
-            at = np.arange(n) if len(lists) == 1 else np.searchsorted(cells, own)
-            rank[at] = np.arange(len(own))
-        moved = cache.cells.positions[rows].astype(np.int64) - cache.key_positions[rows]
-        self._shifted = bool(moved.any())
-        self._all_rows[: self.n] = torch.from_numpy(rows).to(device)
-        self._all_distances[: self.n] = torch.from_numpy(moved).to(device)
-        self._all_ranks[:, : self.n] = torch.from_numpy(ranks[list(source)]).to(device)
-        self.source.copy_(torch.tensor(source))
-
-    def clear(self, cells: npt.NDArray[np.int64]) -> None:
-        """Store zeros: cells are read before they are written, with weight 0, and 0 * NaN is NaN."""
-        for layer, shape in enumerate(self._cache.shapes):
-            at = torch.from_numpy(cells).to(self.slot.device)
-            for side, dim in (
-                (self._cache.keys, shape.head_dim),
-                (self._cache.values, shape.head_dim_v),
-            ):
-                side.write(
-                    layer, at, torch.zeros(len(cells), shape.kv_heads, dim, device=at.device)
-                )
-
-    def begin(self, slot: torch.Tensor, count: torch.Tensor) -> None:
-        """The next step."""
-        self.slot.copy_(slot)
-        self.count.copy_(count)
-        hidden = self._all_ranks[:, : self.n] >= self.count.unsqueeze(1)
-        self._mask = torch.zeros(hidden.shape, device=hidden.device).masked_fill_(
-            hidden, -torch.inf
-        )
-
-    def tensors(self) -> Any:
-        """As :class:`aleator.cache.step.MicroBatch`."""
-        return self
-
-    def device(self, layer: int) -> torch.device:
-        """Where a layer's keys and values are."""
-        return self._cache.devices[layer]
-
-    def mask(self, layer: int) -> torch.Tensor | None:
-        """float32 [B, n], 0 or -inf."""
-        return self._mask
-
-    def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Store keys [B, G, D] and values [B, G, Dv]; a row that repeats another stores the same bits."""
-        self._cache.keys.write(layer, self.slot, k.index_select(0, self.source))
-        self._cache.values.write(layer, self.slot, v.index_select(0, self.source))
-
-    def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys [n, G, D] and values [n, G, Dv]."""
-        cache, rows = self._cache, self._all_rows[: self.n]
-        k = cache.keys.read(layer, rows)
-        if self._shifted and cache.rotate is not None:
-            k = k.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-            k = cache.rotate(layer, k, self._all_distances[: self.n])
-        return k, cache.values.read(layer, rows)
-
-
 class DecodeLoop:
-    """Decodes and draws up to ``steps_ahead`` tokens per sequence before the host hears of any.
+    """Decodes and draws up to ``multi_step`` tokens per sequence before the host sees any.
 
-    The cells of all steps are taken beforehand.  Tokens, positions, counts, and whether a row has ended, are
-    tensors that every step reads and writes; a row that has ended repeats its last step, which changes
-    nothing.  What was taken and not used is given back at the end.  With ``capture`` a step is captured in a
-    CUDA graph once for every padded number of cells, and replayed; without it the same operations run one by
-    one.
+    The cells of all steps are reserved first.  Tokens, positions, counts, and whether a row has ended, are
+    tensors that every step reads and writes.  A row that has ended repeats its last step, which changes
+    nothing.  Cells that were reserved and not used are given back at the end.  With ``capture`` a step is
+    captured in a CUDA graph once for every padded number of cells, and replayed.  Without it the same
+    operations run one by one.
 
-    Tokens are those of single steps for equal logits; the logits may differ in their last bits, as between any
-    batch shapes.
+    For equal logits the tokens are those of single steps.  The logits may differ in their last bits, as between
+    any batch shapes.
 
     Args:
         context: of a model whose layers have attention over everything, all on one device.
         chain: a row per sequence, none with a part on the host; its rows have accepted the texts.
-        steps_ahead: steps of a run at most.
+        multi_step: steps of a run at most, 1 to 4096.
         n_vocab: tokens, the first of a row of logits.
         ends: end-of-generation tokens.
-        capture: None: where the device is a CUDA one.
+        capture: None: where graphs have passed their checks (:mod:`aleator.device.selection`).
 
     Raises:
-        ParameterError: a model or a chain with which this cannot be.
+        ParameterError: a model, a chain or a cache with which this cannot be.
 
     """
 
@@ -201,38 +113,24 @@ class DecodeLoop:
         self,
         context: Context,
         chain: DeviceChain,
-        steps_ahead: int,
+        multi_step: int,
         *,
         n_vocab: int,
         ends: Iterable[int] = (),
         capture: bool | None = None,
     ) -> None:
-        if (
-            isinstance(steps_ahead, bool)
-            or not isinstance(steps_ahead, int)
-            or not 1 <= steps_ahead <= 4096
-        ):
+        check_steps(multi_step)
+        check_model(context)
+        if chain.kernels == "host":
             raise ParameterError(
-                "steps_ahead", f"steps_ahead={steps_ahead!r} is out of range: give 1 to 4096"
+                "kernels",
+                "multi_step needs a chain on the device: make it with kernels='torch' or 'triton', not 'host'",
             )
         cache, decoder = context.cache, context.decoder
-        if decoder.recurrent or isinstance(cache, HybridCache):
-            raise ParameterError(
-                "steps_ahead",
-                "steps ahead need a model whose layers all see everything: this one has windows or states",
-            )
-        if any(device != decoder.device for device in cache.devices):
-            raise ParameterError(
-                "offload_kqv", "steps ahead need the cache on the model's device: offload_kqv=True"
-            )
         device, batch = decoder.device, chain.max_batch
-        self.context, self.chain, self.steps_ahead, self.n_vocab = (
-            context,
-            chain,
-            steps_ahead,
-            n_vocab,
-        )
-        self.capture = device.type == "cuda" if capture is None else capture
+        self.context, self.chain = context, chain
+        self.multi_step, self.n_vocab = multi_step, n_vocab
+        self.capture = captures_graphs(device) if capture is None else capture
         self.cells = ReservedCells(cache, batch)
         self._highest = context.n_ctx - 1
         decoder.rotary.angles(torch.zeros(1, dtype=torch.int64, device=device), self._highest)
@@ -240,35 +138,38 @@ class DecodeLoop:
         def integers(*shape: int) -> torch.Tensor:
             return torch.zeros(*shape, dtype=torch.int64, device=device)
 
-        self._slots = integers(batch, steps_ahead)
+        self._slots = integers(batch, multi_step)
         self._token, self._position, self._offset = (integers(batch) for _ in range(3))
         self._seen, self._left, self._drawn = (integers(batch) for _ in range(3))
         self._stopped, self._failed, self._heeds = (integers(batch).bool() for _ in range(3))
         self._is_end = torch.zeros(n_vocab, dtype=torch.bool, device=device)
         self._is_end[list(ends)] = True
-        # Column steps_ahead takes what rows say that have ended.
-        self._out = integers(batch, steps_ahead + 1)
+        # Column multi_step takes what rows say that have ended.
+        self._out = integers(batch, multi_step + 1)
         report, top = chain.report, chain.report.top_ids.shape[1]
         self._reports = len(report.logprobs) > 0
-        logged = steps_ahead + 1 if self._reports else 0
+        logged = multi_step + 1 if self._reports else 0
         self._logprobs = torch.zeros(batch, logged, dtype=torch.float64, device=device)
         self._top_ids = integers(batch, logged, top)
         self._top_logprobs = torch.zeros(batch, logged, top, dtype=torch.float64, device=device)
-        self._graphs: dict[Any, Any] = {}  # by the cells' shape and what the chain launches
+        self._graphs: dict[tuple[tuple[int, bool], Launches], torch.cuda.CUDAGraph] = {}
 
     def run(self, feeds: Sequence[Feed]) -> list[Drawn]:
-        """Decode the feeds' tokens and draw up to ``steps_ahead`` more each.
+        """Decode the feeds' tokens and draw up to ``multi_step`` more each.
 
-        Whatever is raised leaves cache and chain as they were.
+        A row may come to a step in which no token may be drawn.  It ends there, and keeps the tokens that it
+        has drawn before: see :attr:`Drawn.failed`.
+
+        Returns:
+            What came of each feed.
 
         Raises:
-            CacheFull: not enough cells to take beforehand.
-            LogitsError: a row without a token that may be drawn.
+            CacheFull: not enough cells to reserve; cache and chain are as they were, whatever is raised.
 
         """
         if not feeds:
             return []
-        cache, steps = self.context.cache, [min(self.steps_ahead, feed.limit) for feed in feeds]
+        cache, steps = self.context.cache, [min(self.multi_step, feed.limit) for feed in feeds]
         batch = Batch()
         for feed, n in zip(feeds, steps, strict=True):
             for pos in range(feed.pos, feed.pos + n):
@@ -293,12 +194,12 @@ class DecodeLoop:
             cache.seq_rm(feed.seq, feed.pos + len(drawn.tokens), -1)
         return found
 
-    def _plan(self, batch: Batch) -> Any:
+    def _plan(self, batch: Batch) -> Plan:
         plan = self.context.cache.plan(batch, n_ubatch=len(batch))
-        if getattr(plan, "extras", None) is not None:
+        if not isinstance(plan, Plan) or plan.extras is not None:
             raise ParameterError(
-                "steps_ahead",
-                "steps ahead are not for caches that keep more of a token than its position",
+                "multi_step",
+                "multi_step needs a cache that keeps nothing of a token but its position: give multi_step=1",
             )
         return plan
 
@@ -314,7 +215,7 @@ class DecodeLoop:
         rows = [feed.row for feed in feeds]
         self.cells.take(lists, source)
         self.cells.source.copy_(torch.tensor([rows[i] for i in source]))
-        table = np.zeros((size, self.steps_ahead), np.int64)
+        table = np.zeros((size, self.multi_step), np.int64)
         for row, i in enumerate(source):
             table[row] = slots[i][-1]
             table[row, : steps[i]] = slots[i]
@@ -348,13 +249,13 @@ class DecodeLoop:
             for _ in range(max(counts)):
                 graph.replay()
 
-    def _current(self) -> AbstractContextManager[Any]:
+    def _current(self) -> AbstractContextManager[object]:
         """Makes the model's device the current one, on which graphs are captured."""
         device = self._token.device
         return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
-    def _captured(self) -> Any:
-        """A graph of one step.  Not run yet: no GPU was there when this was written."""
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        """A graph of one step."""
         current = torch.cuda.current_stream(self._token.device)
         aside = torch.cuda.Stream(self._token.device)  # type: ignore[no-untyped-call]
         aside.wait_stream(current)
@@ -379,7 +280,7 @@ class DecodeLoop:
         live = ~self._stopped
         new = self.chain.sample(logits, live=live)
         drew = new >= 0
-        at = torch.where(drew, self._drawn, self.steps_ahead)
+        at = torch.where(drew, self._drawn, self.multi_step)
         self._log(at, new)
         self._failed.logical_or_(live & ~drew)
         self._drawn.add_(drew)
@@ -405,13 +306,42 @@ class DecodeLoop:
 
     def _found(self, feeds: Sequence[Feed]) -> list[Drawn]:
         """The one time that something comes from the device."""
-        if any(self._failed.tolist()):
-            row = self._failed.tolist().index(True)
-            raise LogitsError(f"row {row}: no token that may be drawn has a finite logit")
-        counts, out = self._drawn.tolist(), self._out.tolist()
+        counts, out, failed = self._drawn.tolist(), self._out.tolist(), self._failed.tolist()
         logged = [t.tolist() for t in (self._logprobs, self._top_ids, self._top_logprobs)]
         found = []
         for row in (feed.row for feed in feeds):
             n = counts[row]
-            found.append(Drawn(out[row][:n], *(each[row][:n] for each in logged)))
+            logprobs, ids, others = (each[row][:n] for each in logged)
+            found.append(Drawn(out[row][:n], logprobs, ids, others, failed[row]))
         return found
+
+
+def check_steps(multi_step: int) -> None:
+    """Refuse a number of steps that there cannot be."""
+    if (
+        isinstance(multi_step, bool)
+        or not isinstance(multi_step, int)
+        or not 1 <= multi_step <= MOST_STEPS
+    ):
+        raise ParameterError(
+            "multi_step",
+            f"multi_step={multi_step!r} is out of range: give a number of steps, 1 to {MOST_STEPS}",
+        )
+
+
+def check_model(context: Context) -> None:
+    """Refuse a model whose steps cannot be made ahead."""
+    cache, decoder = context.cache, context.decoder
+    what = "recurrent states" if decoder.recurrent else ""
+    if not what and isinstance(cache, HybridCache):
+        what = "sliding windows or recurrent states in some of its layers"
+    if what:
+        raise ParameterError(
+            "multi_step",
+            f"multi_step needs a model whose layers all have attention over the whole text; this one "
+            f"({decoder.config.architecture}) has {what}: give multi_step=1",
+        )
+    if any(device != decoder.device for device in cache.devices):
+        raise ParameterError(
+            "offload_kqv", "multi_step needs the cache on the model's device: give offload_kqv=True"
+        )

@@ -1,0 +1,81 @@
+// XXH64 of blocks of a file (the algorithm is Yann Collet's, its specification public): what a
+// model's fingerprint is made of.  Reads at memory speed.
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "bind.hpp"
+#include "samplers/binding.hpp"
+
+namespace aleator {
+namespace {
+
+using FileBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+constexpr uint64_t p1 = 0x9E3779B185EBCA87, p2 = 0xC2B2AE3D27D4EB4F, p3 = 0x165667B19E3779F9,
+                   p4 = 0x85EBCA77C2B2AE63, p5 = 0x27D4EB2F165667C5;
+
+template <typename Word>
+uint64_t read(const uint8_t* at) {
+  Word word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
+uint64_t round(uint64_t sum, uint64_t word) { return std::rotl(sum + word * p2, 31) * p1; }
+
+uint64_t merge(uint64_t hash, uint64_t sum) { return (hash ^ round(0, sum)) * p1 + p4; }
+
+uint64_t xxh64(const uint8_t* at, size_t n, uint64_t seed) {
+  const uint8_t* end = at + n;
+  uint64_t hash = seed + p5;
+  if (n >= 32) {
+    uint64_t a = seed + p1 + p2, b = seed + p2, c = seed, d = seed - p1;
+    for (; end - at >= 32; at += 32) {
+      a = round(a, read<uint64_t>(at));
+      b = round(b, read<uint64_t>(at + 8));
+      c = round(c, read<uint64_t>(at + 16));
+      d = round(d, read<uint64_t>(at + 24));
+    }
+    hash = std::rotl(a, 1) + std::rotl(b, 7) + std::rotl(c, 12) + std::rotl(d, 18);
+    hash = merge(merge(merge(merge(hash, a), b), c), d);
+  }
+  hash += n;
+  for (; end - at >= 8; at += 8)
+    hash = std::rotl(hash ^ round(0, read<uint64_t>(at)), 27) * p1 + p4;
+  if (end - at >= 4) {
+    hash = std::rotl(hash ^ (read<uint32_t>(at) * p1), 23) * p2 + p3;
+    at += 4;
+  }
+  for (; at < end; ++at) hash = std::rotl(hash ^ (*at * p5), 11) * p1;
+  hash = (hash ^ (hash >> 33)) * p2;
+  hash = (hash ^ (hash >> 29)) * p3;
+  return hash ^ (hash >> 32);
+}
+
+}  // namespace
+
+ALEATOR_BIND(fingerprint) {
+  m.def(
+      "xxh64_blocks",
+      [](const FileBytes& data, uint64_t block, uint64_t seed) {
+        const uint64_t n = data.size();
+        if (!block) throw nb::value_error("xxh64_blocks: a block has a byte or more");
+        std::vector<uint64_t> hashes;
+        {
+          nb::gil_scoped_release release;
+          for (uint64_t at = 0; at < n || hashes.empty(); at += block)
+            hashes.push_back(xxh64(data.data() + at, std::min(block, n - at), seed));
+        }
+        return to_numpy(std::move(hashes));
+      },
+      nb::arg("data"), nb::arg("block"), nb::arg("seed") = 0,
+      "XXH64 of each block of this many bytes; the last may be shorter, and one that is empty "
+      "stands for no data.");
+}
+
+}  // namespace aleator

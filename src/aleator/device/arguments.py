@@ -1,0 +1,155 @@
+"""What device chains are given, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aleator.core.errors import LogitsError, ParameterError
+from aleator.device.selection import KERNELS
+from aleator.samplers.chain import SamplerChain
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class ChainOptions:
+    """What a device chain is made with, see :class:`aleator.DeviceChain`."""
+
+    max_batch: int
+    n_vocab: int
+    device: torch.device
+    max_tokens: int
+    kernels: str
+    logprobs: int | None
+    kept: bool
+
+    def __post_init__(self) -> None:
+        """Check."""
+        for name, value, low, high in (
+            ("max_batch", self.max_batch, 1, 2**16),
+            ("n_vocab", self.n_vocab, 1, 2**20),
+            ("max_tokens", self.max_tokens, 1, 2**24),
+            ("logprobs", 0 if self.logprobs is None else self.logprobs, 0, 2**20),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise ParameterError(
+                    name, f"{name}={value!r} is out of range: give {low} to {high}"
+                )
+        if not isinstance(self.kept, bool):
+            raise ParameterError("kept", f"kept={self.kept!r}: give True or False")
+        if self.kernels not in KERNELS:
+            raise ParameterError(
+                "kernels", f"kernels={self.kernels!r}: choose auto, triton, torch or host"
+            )
+        if self.kernels == "host" and self.device.type != "cpu":
+            raise ParameterError("kernels", f"kernels='host' is for the CPU, not {self.device}")
+
+    def check_row(self, row: int) -> None:
+        """Refuse a row that there is not."""
+        if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < self.max_batch:
+            raise ParameterError(
+                "row", f"row={row!r} is out of range: the chain has rows 0 to {self.max_batch - 1}"
+            )
+
+    def check_token(self, token: int) -> None:
+        """Refuse a token that there is not."""
+        if (
+            isinstance(token, bool)
+            or not isinstance(token, (int, np.integer))
+            or not 0 <= token < self.n_vocab
+        ):
+            raise ParameterError(
+                "token", f"token={token!r} is out of range: give 0 to {self.n_vocab - 1}"
+            )
+
+
+def device_of(device: torch.device | str) -> torch.device:
+    """The device of a name."""
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ParameterError(
+            "device", f"device={device!r}: give a device of torch, such as 'cuda:0'"
+        ) from None
+
+
+def present(device: torch.device) -> torch.device:
+    """A CUDA device with its number."""
+    if device.type != "cuda":
+        return device
+    if not torch.cuda.is_available():
+        raise ParameterError("device", f"device='{device}': torch finds no CUDA device")
+    return device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
+
+
+def chain_of(template: SamplerChain | Iterable[object]) -> SamplerChain:
+    """A chain with portable numerics, of a chain or of samplers."""
+    if not isinstance(template, SamplerChain):
+        try:
+            template = SamplerChain(template, seed=0)
+        except TypeError:
+            raise ParameterError(
+                "template", f"template={template!r}: give a SamplerChain, or samplers"
+            ) from None
+    return portable(template)
+
+
+def portable(chain: SamplerChain) -> SamplerChain:
+    """Refuse a chain with other numerics."""
+    if chain.numerics != "portable":
+        raise ParameterError(
+            "numerics", "a device chain has portable numerics: llama.cpp's run on the host only"
+        )
+    return chain
+
+
+def check_logits(
+    options: ChainOptions, logits: Tensor, allowed: Tensor | None, live: Tensor | None
+) -> int:
+    """Refuse what :meth:`aleator.DeviceChain.sample` cannot take; the number of rows."""
+    if not isinstance(logits, Tensor) or logits.dtype not in FLOATS or logits.dim() != 2:
+        raise LogitsError(
+            f"logits ({described(logits)}) must be [B, V] of float32, float16 or bfloat16"
+        )
+    batch = int(logits.shape[0])
+    if not 1 <= batch <= options.max_batch:
+        raise LogitsError(f"logits have {batch} rows: this chain takes 1 to {options.max_batch}")
+    shapes = {"allowed": (batch, -(-options.n_vocab // 32)), "live": (batch,)}
+    types = {"allowed": torch.int32, "live": torch.bool}
+    for name, given in (("logits", logits), ("allowed", allowed), ("live", live)):
+        if given is None:
+            continue
+        if name != "logits" and (
+            not isinstance(given, Tensor)
+            or given.dtype != types[name]
+            or tuple(given.shape) != shapes[name]
+        ):
+            raise LogitsError(
+                f"{name} ({described(given)}) must be {types[name]} {list(shapes[name])}"
+            )
+        if not same_device(given.device, options.device):
+            raise LogitsError(f"{name} are on {given.device}, the chain on {options.device}")
+    return batch
+
+
+def check_width(logits: Tensor, n_vocab: int) -> None:
+    """Refuse rows of another vocabulary."""
+    if logits.shape[1] != n_vocab:
+        raise LogitsError(
+            f"logits are of {logits.shape[1]} tokens: this chain takes rows of {n_vocab}"
+        )
+
+
+def described(given: object) -> str:
+    """Shape and type of what was given for a tensor."""
+    return f"{tuple(getattr(given, 'shape', ()))}, {getattr(given, 'dtype', type(given))}"
+
+
+def same_device(a: torch.device, b: torch.device) -> bool:
+    """Whether two names mean one device."""
+    return a.type == b.type and (a.index == b.index or None in (a.index, b.index))

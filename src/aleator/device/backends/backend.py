@@ -1,0 +1,122 @@
+"""What a device chain asks of the code that runs it: the host's native kernels, PyTorch, or Triton."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from aleator.device.rows import Mark
+from aleator.samplers.chain import SamplerChain
+from aleator.samplers.plan import Plan
+
+Launches = Hashable
+"""Which operations a step makes; graphs hold as long as it is equal."""
+
+
+class Backend(Protocol):
+    """Rows of a device chain, and steps of them.  Arguments have been checked but for what is said.
+
+    Methods that raise change nothing.
+    """
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors on the device."""
+        ...
+
+    def plan(self, chain: SamplerChain) -> Plan:
+        """Where a row with this chain runs what."""
+        ...
+
+    def set_row(self, row: int, chain: SamplerChain) -> None:
+        """Give a row a chain, which stays as it is, and the tokens that it has accepted.
+
+        Raises:
+            ParameterError: a sampler cannot run here with its parameters, or there is no room.
+
+        """
+        ...
+
+    def extend(self, row: int, tokens: Sequence[int], generated: bool) -> None:
+        """Append tokens to a row.
+
+        Raises:
+            ParameterError: there is no room.
+            ConstraintError: the row's grammar does not allow a token.
+
+        """
+        ...
+
+    def rollback(self, row: int, n: int) -> None:
+        """Take back a row's last ``n`` tokens.
+
+        Raises:
+            ParameterError: there are not so many, or a sampler cannot.
+
+        """
+        ...
+
+    def reset(self, row: int) -> None:
+        """Forget a row's tokens."""
+        ...
+
+    def permute(self, rows: Sequence[int]) -> None:
+        """Let row i be what row ``rows[i]`` was."""
+        ...
+
+    def sample(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
+        """Choose and accept a token for each of the first rows, int64 [B], -1 where there is none.
+
+        Raises:
+            ParameterError: a row has no room.
+
+        """
+        ...
+
+    def runs_on_host(self, row: int) -> bool:
+        """Whether a row needs the host at every step."""
+        ...
+
+    def mark(self) -> Mark:
+        """Where every row is; for rows without a part on the host."""
+        ...
+
+    def back(self, mark: Mark) -> None:
+        """Take back what every row has accepted since the mark."""
+        ...
+
+    def launches(self, batch: int) -> Launches:
+        """Which operations a step of so many rows makes now."""
+        ...
+
+    def check_replay(self, batch: int, captured: Launches) -> None:
+        """Refuse the replay of a captured step that would leave out what rows need by now.
+
+        Args:
+            batch: rows.
+            captured: what :meth:`launches` said then; None: what the last step of so many rows made.
+
+        Raises:
+            ParameterError: other operations are needed.
+
+        """
+        ...
+
+    def require_room(self, counts: Sequence[int], live: Tensor | None = None) -> None:
+        """See to it that row i can accept ``counts[i]`` tokens more; rows that are not live need none.
+
+        Raises:
+            ParameterError: a row has no room.
+
+        """
+        ...
+
+    def count(self, counts: Sequence[int]) -> None:
+        """Take note that row i has accepted at most ``counts[i]`` tokens in a replay."""
+        ...
+
+    def paths(self, reset: bool) -> dict[str, int]:
+        """How many rows took which path through the kernels; empty where there are no paths."""
+        ...

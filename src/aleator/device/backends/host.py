@@ -1,0 +1,153 @@
+"""Device chains by the native kernels: rows are sampler chains, and all is on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from aleator.core import host
+from aleator.core.errors import LogitsError, ParameterError
+from aleator.device.arguments import ChainOptions
+from aleator.device.backends.backend import Launches
+from aleator.device.backends.torch.logit_bias import check_tokens
+from aleator.device.candidates import NOTHING
+from aleator.device.report import Report
+from aleator.device.rows import Mark
+from aleator.device.token_bits import allow
+from aleator.samplers.batch import sample_batch
+from aleator.samplers.candidates import Candidates
+from aleator.samplers.chain import SamplerChain
+from aleator.samplers.logit_bias import LogitBias
+from aleator.samplers.plan import Plan
+
+
+class HostBackend:
+    """See :class:`aleator.device.backends.backend.Backend`."""
+
+    nbytes = 0
+
+    def __init__(self, options: ChainOptions, template: SamplerChain, report: Report) -> None:
+        self._options, self._report = options, report
+        self._chains = [template.clone() for _ in range(options.max_batch)]
+
+    def plan(self, chain: SamplerChain) -> Plan:
+        """All samplers run there, by the native kernels."""
+        names = tuple(sampler.name for sampler in chain._samplers if not sampler.neutral)
+        return Plan("cpu, native kernels", names, (), split=len(chain))
+
+    def set_row(self, row: int, chain: SamplerChain) -> None:
+        """Any chain will do."""
+        for sampler in chain._samplers:
+            if isinstance(sampler, LogitBias):
+                check_tokens(sampler.logit_bias, self._options.n_vocab)
+        self._chains[row] = chain.clone()
+
+    def extend(self, row: int, tokens: Sequence[int], generated: bool) -> None:
+        """There is room for any number."""
+        chain = self._chains[row]
+        for done, token in enumerate(tokens):
+            try:
+                chain.accept(token, generated)
+            except BaseException:
+                chain.rollback(done)
+                raise
+
+    def rollback(self, row: int, n: int) -> None:
+        """As the chain does."""
+        self._chains[row].rollback(n)
+
+    def reset(self, row: int) -> None:
+        """As the chain does."""
+        self._chains[row].reset()
+
+    def permute(self, rows: Sequence[int]) -> None:
+        """Move chains."""
+        self._chains = [self._chains[row] for row in rows]
+
+    def sample(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
+        """Several rows at once."""
+        batch = len(logits)
+        z = (
+            logits
+            if allowed is None
+            else allow(logits, allowed, torch.arange(self._options.n_vocab))
+        )
+        if z.stride(1) != 1:
+            z = z.contiguous()
+        if live is None and not self._report.wanted:
+            return torch.tensor(_drawn(self._chains[:batch], z))
+        rows = list(range(batch)) if live is None else torch.nonzero(live).flatten().tolist()
+        tokens = torch.full((batch,), NOTHING)
+        if self._report.wanted:
+            tokens[:] = torch.tensor([self._told(row, z[row], row in rows) for row in range(batch)])
+            self._report.before(logits, tokens)
+        elif rows:
+            tokens[rows] = torch.tensor(_drawn([self._chains[row] for row in rows], z[rows]))
+        return tokens
+
+    def _told(self, row: int, z: Tensor, live: bool) -> int:
+        """A row's token; its candidates go into the report."""
+        chain = self._chains[row]
+        left = _applied(chain, z) if live else None
+        token = NOTHING if left is None or left.selected is None else left.selected
+        if token != NOTHING:
+            chain.accept(token, generated=True)
+        self._report.after_on_host(row, left, token)
+        return token
+
+    def runs_on_host(self, row: int) -> bool:
+        """All does."""
+        return True
+
+    def mark(self) -> Mark:
+        """Refused: rows are on the host."""
+        raise ParameterError("kernels", "kernels='host' has no marks: roll back row by row")
+
+    def back(self, mark: Mark) -> None:
+        """Refused, as :meth:`mark`."""
+        self.mark()
+
+    def launches(self, batch: int) -> Launches:
+        """Nothing is launched."""
+        return None
+
+    def check_replay(self, batch: int, captured: Launches) -> None:
+        """There is nothing to replay; rows on the host are refused before."""
+
+    def require_room(self, counts: Sequence[int], live: Tensor | None = None) -> None:
+        """There is room."""
+
+    def count(self, counts: Sequence[int]) -> None:
+        """Chains count themselves."""
+
+    def paths(self, reset: bool) -> dict[str, int]:
+        """There are none."""
+        return {}
+
+
+def _drawn(chains: Sequence[SamplerChain], rows: Tensor) -> list[int]:
+    """A token of each row; -1 in those without a candidate."""
+    try:
+        return sample_batch(chains, rows)
+    except LogitsError:  # nothing has changed: the other rows draw
+        return [_or_nothing(chain, row) for chain, row in zip(chains, rows, strict=True)]
+
+
+def _or_nothing(chain: SamplerChain, row: Tensor) -> int:
+    try:
+        return chain.sample(row)
+    except LogitsError:
+        return NOTHING
+
+
+def _applied(chain: SamplerChain, z: Tensor) -> host.Candidates | None:
+    """What a chain leaves of a row; None: nothing."""
+    try:
+        candidates = Candidates(z)
+        chain.apply(candidates)
+    except LogitsError:
+        return None
+    native = candidates._native
+    return native if isinstance(native, host.Candidates) else None

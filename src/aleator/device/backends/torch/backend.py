@@ -1,0 +1,347 @@
+"""Device chains by PyTorch operations, on any device: one file per sampler, over static shapes [B, V]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aleator.core import host
+from aleator.core.errors import ConstraintError, ParameterError
+from aleator.device.arguments import ChainOptions
+from aleator.device.backends.backend import Launches
+from aleator.device.candidates import NOTHING, DeviceCandidates
+from aleator.device.peak import PeakBytes
+from aleator.device.places import DeviceSampler, PlaceSizes
+from aleator.device.program import Placed, Program, split
+from aleator.device.report import Report
+from aleator.device.rows import Histories, Mark, Row
+from aleator.device.tails import finish, mask_of
+from aleator.device.token_bits import allow
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.chain import SamplerChain
+from aleator.samplers.plan import Plan, bound
+from aleator.samplers.user import UserSampler
+
+
+@dataclass(frozen=True)
+class TorchLaunches:
+    """What a step makes: the places in use, and the numbers that fix their operations."""
+
+    places: tuple[tuple[int, tuple[int, ...]], ...]
+
+
+class TorchBackend:
+    """See :class:`aleator.device.backends.backend.Backend`.
+
+    Args:
+        options: of the chain.
+        template: whose samplers have their places from the start.
+        chains: others of which that is true.
+        report: to be filled by every step.
+
+    """
+
+    def __init__(
+        self,
+        options: ChainOptions,
+        template: SamplerChain,
+        chains: Sequence[SamplerChain],
+        report: Report,
+    ) -> None:
+        self.options, self.report = options, report
+        self.histories = Histories(options.max_batch, options.max_tokens, options.device)
+        sizes = PlaceSizes(options.max_batch, options.n_vocab, options.max_tokens, options.device)
+        self.program = Program(sizes)
+        for chain in (template, *chains):
+            self.program, _ = self.program.fit(split(chain)[0], self.program.places)
+        self._template_places = list(self.program.places)
+        self.rows = [Row(template) for _ in range(options.max_batch)]
+        self._launched: dict[int, Launches] = {}  # by the size of a batch
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the histories and of all places."""
+        return sum(t.nbytes for t in self.histories.tensors) + self.program.nbytes
+
+    def plan(self, chain: SamplerChain) -> Plan:
+        """What has a device form runs there."""
+        return chain.plan(self.options.device)
+
+    def set_row(self, row: int, chain: SamplerChain) -> None:
+        """Places are added if the chain's order needs them."""
+        history = chain.history
+        for token in history:
+            self.options.check_token(token)
+        if len(history) > self.options.max_tokens:
+            raise ParameterError(
+                "max_tokens",
+                f"the chain has accepted {len(history)} tokens: max_tokens is too small",
+            )
+        here, there = split(chain)
+        here = [each for each in here if not each[0].neutral]
+        program, fitted = self.program.fit(here, self._needed(row))
+        for place, placed in fitted.items():
+            place.values(*placed)  # raises now, before anything changes
+        made = self._made(chain, here, there)
+        made.slots = {place: sampler for place, (sampler, _) in fitted.items()}
+        if program is not self.program:
+            self.program = program
+            self.grown()
+        for place in program.places:
+            if place in fitted:
+                place.set(row, *fitted[place])
+            else:
+                place.clear(row)
+        self.rows[row] = made
+        self.changed(row)
+        self.histories.clear(row)
+        self.extend(row, history, False)
+
+    def _needed(self, row: int) -> list[DeviceSampler]:
+        """Places of the template and of all rows but one."""
+        others = [r for i, r in enumerate(self.rows) if i != row]
+        used = {place for r in others for place in r.slots}
+        return [p for p in self.program.places if p in self._template_places or p in used]
+
+    def _made(self, chain: SamplerChain, here: Sequence[Placed], there: Sequence[Placed]) -> Row:
+        """The row, and what of it the host follows."""
+        made = Row(chain.clone())
+        if chain.grammar is not None:
+            first = Place(chain.seed, 0, chain.completion)
+            made.head = host.Chain([chain.grammar.native(first)], chain.completion)
+        if there:
+            # The clone has users' samplers of its own, which have seen nothing yet.
+            made.tail = host.Chain([s.native(p) for s, p in there], chain.completion).clone()
+            made.tail.reset()
+            made.top_k = bound([sampler for sampler, _ in here])
+        return made
+
+    def grown(self) -> None:
+        """The program has other places."""
+
+    def changed(self, row: int) -> None:
+        """A row has another chain."""
+
+    def extend(self, row: int, tokens: Sequence[int], generated: bool) -> None:
+        """The host's parts of the row accept them first: they may refuse."""
+        n = len(tokens)
+        if not n:
+            return
+        state, most = self.rows[row], self.options.max_tokens
+        start = int(self.histories.length[row])
+        if start + n > most:
+            raise ParameterError(
+                "max_tokens",
+                f"row {row} holds {start} tokens already, {n} more make more than max_tokens={most}: make the "
+                "chain with a larger one",
+            )
+        done: list[tuple[host.Chain, int]] = []
+        try:
+            for each in state.on_host:
+                done.append((each, 0))
+                for i, token in enumerate(tokens, start=1):
+                    each.accept(token, generated)
+                    done[-1] = each, i
+        except ConstraintError:
+            for each, accepted in done:
+                each.rollback(accepted)
+            raise
+        self.histories.extend(row, start, tokens, generated)
+        state.used = start + n
+        if generated:
+            last = int(self.histories.position[row])
+            for place in self.program.places:
+                for position in range(last - n + 1, last + 1):
+                    place.carried(row, position)
+
+    def rollback(self, row: int, n: int) -> None:
+        """On the host as on the device."""
+        state, length = self.rows[row], int(self.histories.length[row])
+        if not 0 <= n <= length:
+            raise ParameterError("n", f"n={n} is out of range: row {row} holds {length} tokens")
+        if state.tail is not None and n:
+            for sampler in state.chain._samplers[-len(state.tail.samplers) :]:
+                if isinstance(sampler, UserSampler) and not sampler.can_roll_back:
+                    raise ParameterError(
+                        "n", f"{sampler.name} of row {row} has no rollback(n): it cannot roll back"
+                    )
+        for each in state.on_host:
+            each.rollback(n)
+        state.used = length - n
+        self.histories.cut(row, length, n)
+
+    def reset(self, row: int) -> None:
+        """On the host as on the device."""
+        for each in self.rows[row].on_host:
+            each.reset()
+        self.rows[row].used = 0
+        self.histories.clear(row)
+
+    def permute(self, rows: Sequence[int]) -> None:
+        """Gather every tensor."""
+        index = torch.tensor(list(rows), device=self.options.device)
+        for tensor in self.tensors():
+            tensor.copy_(tensor[index])
+        self.rows = [self.rows[row] for row in rows]
+
+    def tensors(self) -> list[Tensor]:
+        """All that have a row for each row."""
+        own = [tensor for place in self.program.places for tensor in place.rows.values()]
+        return [*self.histories.tensors, *own]
+
+    def sample(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
+        """Grammars' masks first, then the device, then samplers on the host."""
+        batch = len(logits)
+        self.require_room([1] * batch, live)
+        heads = {
+            i: head for i, row in enumerate(self.rows[:batch]) if (head := row.head) is not None
+        }
+        masked = mask_of(heads, allowed, logits) if heads else allowed
+        tokens = self._step(logits, masked, live)
+        if heads:
+            for row, token in zip(heads, tokens[list(heads)].tolist(), strict=True):
+                if token != NOTHING:
+                    heads[row].accept(token, True)
+        self.count([1] * batch)
+        return tokens
+
+    def _step(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
+        self._launched[len(logits)] = self.launches(len(logits))
+        data = self.apply(logits, allowed, self.active(len(logits)))
+        tokens = data.selected
+        if live is not None:
+            tokens = torch.where(live, tokens, NOTHING)
+        self.report.after(data, tokens)
+        self.finish(data, live, tokens)
+        self.report.before(logits, tokens)
+        self.accept(tokens)
+        return tokens
+
+    def samplers(self, slots: Mapping[DeviceSampler, Sampler]) -> list[Sampler]:
+        """A row's samplers on the device, in order."""
+        return [slots[place] for place in self.program.places if place in slots]
+
+    def active(self, batch: int) -> list[DeviceSampler]:
+        """Places that any of the first rows uses."""
+        used = {place for row in self.rows[:batch] for place in row.slots}
+        return [place for place in self.program.places if place in used]
+
+    def apply(
+        self, logits: Tensor, allowed: Tensor | None, places: Sequence[DeviceSampler]
+    ) -> DeviceCandidates:
+        """What runs on the device: static shapes, no synchronisation."""
+        data = self.candidates(logits, allowed)
+        step = self.histories.step(len(logits))
+        for place in places:
+            place.apply(data, step)
+        return data
+
+    def candidates(self, logits: Tensor, allowed: Tensor | None) -> DeviceCandidates:
+        """All tokens that may be chosen."""
+        ids = torch.arange(self.options.n_vocab, device=logits.device)
+        return DeviceCandidates(allow(logits, allowed, ids))
+
+    def finish(self, data: DeviceCandidates, live: Tensor | None, tokens: Tensor) -> None:
+        """Let the host's samplers choose in rows that have some."""
+        tails: Mapping[int, tuple[host.Chain, int]] = {
+            i: (row.tail, row.top_k or self.options.n_vocab)
+            for i, row in enumerate(self.rows[: len(tokens)])
+            if row.tail is not None
+        }
+        if not tails:
+            return
+        if live is not None:
+            living = live.tolist()
+            tails = {row: tail for row, tail in tails.items() if living[row]}
+        finish(data, tails, self.options.n_vocab, tokens, self.report)
+
+    def accept(self, tokens: Tensor) -> None:
+        """Append what rows drew."""
+        drawn = tokens >= 0
+        self.histories.accept(tokens, drawn)
+        step = self.histories.step(len(tokens))
+        for place in self.active(len(tokens)):
+            place.accepted(drawn, step)
+
+    def workspace(self, dtype: torch.dtype) -> int:
+        """Bytes that the tensors of a step of all rows and places take at most, besides those that stay."""
+        with PeakBytes() as peak:
+            logits = torch.empty(
+                self.options.max_batch,
+                self.options.n_vocab,
+                dtype=dtype,
+                device=self.options.device,
+            )
+            given = peak.now
+            data = self.apply(logits, None, self.program.places)
+            tokens = data.selected
+            self.report.after(data, tokens)
+            self.report.before(logits, tokens)
+            drawn = tokens >= 0
+            self.histories.accept(tokens, drawn)
+            step = self.histories.step(len(tokens))
+            for place in self.program.places:
+                place.accepted(drawn, step)
+        return int(peak.most - given)
+
+    def runs_on_host(self, row: int) -> bool:
+        """Whether it has a grammar or samplers there."""
+        return bool(self.rows[row].on_host)
+
+    def mark(self) -> Mark:
+        """Where the histories are: states are known at every position."""
+        return self.histories.mark()
+
+    def back(self, mark: Mark) -> None:
+        """Go back there."""
+        self.histories.back(mark)
+
+    def launches(self, batch: int) -> Launches:
+        """Places, and what fixes their operations."""
+        used = {id(place): i for i, place in enumerate(self.program.places)}
+        return TorchLaunches(tuple((used[id(p)], p.launch) for p in self.active(batch)))
+
+    def check_replay(self, batch: int, captured: Launches) -> None:
+        """Compare."""
+        then = self._launched.get(batch) if captured is None else captured
+        if then is None or then != self.launches(batch):
+            raise stale(batch)
+
+    def require_room(self, counts: Sequence[int], live: Tensor | None = None) -> None:
+        """Ask the device only where there seems to be none."""
+        if self.options.device.type == "cuda":
+            with torch.cuda.device(self.options.device):
+                if torch.cuda.is_current_stream_capturing():
+                    return  # nothing is accepted now, and every replay is asked about
+        most = self.options.max_tokens
+        for row, n in enumerate(counts):
+            state = self.rows[row]
+            if not n or state.used + n <= most:
+                continue
+            state.used = int(self.histories.length[row])
+            if state.used + n > most and (live is None or bool(live[row])):
+                raise ParameterError(
+                    "max_tokens",
+                    f"row {row} holds {state.used} tokens, and max_tokens={most}: no room for {n} more",
+                )
+
+    def count(self, counts: Sequence[int]) -> None:
+        """What the host knows of the lengths."""
+        for row, n in enumerate(counts):
+            self.rows[row].used += n
+
+    def paths(self, reset: bool) -> dict[str, int]:
+        """There are none."""
+        return {}
+
+
+def stale(batch: int) -> ParameterError:
+    """What is said of a graph that does not fit the rows any more."""
+    return ParameterError(
+        "chain",
+        f"rows 0 to {batch - 1} need other kernels than were captured, since chains were set: capture the "
+        "step again",
+    )

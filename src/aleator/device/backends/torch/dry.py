@@ -1,0 +1,149 @@
+"""DRY on the device; the contract is in aleator.samplers.dry, the limits in aleator.samplers.device_forms."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aleator.device.candidates import DeviceCandidates
+from aleator.device.places import (
+    DeviceSampler,
+    DeviceStep,
+    Field,
+    Fields,
+    PlaceSizes,
+    Values,
+    expect,
+)
+from aleator.device.token_bits import bits_of_tokens, unpack
+from aleator.samplers.base import Place, Sampler
+from aleator.samplers.device_forms import (
+    MAX_BREAKER_TOKENS,
+    MAX_BREAKERS,
+    MAX_DRY_WINDOW,
+    long_breakers,
+)
+from aleator.samplers.dry import DRY
+
+
+class DeviceDRY(DeviceSampler):
+    """Penalises tokens that would continue a repeated sequence.
+
+    Every pair of places in the window is compared, which is why the window has a bound.
+    """
+
+    fields: ClassVar[Fields] = {
+        "window": Field(torch.int64, 0),
+        "allowed": Field(torch.int64, 2**31 - 1),
+        "penalties": Field(torch.float32, 0.0, (MAX_DRY_WINDOW,)),  # by the length of a repetition
+        "single": Field(torch.int32, 0),  # bits of the tokens that are breakers by themselves
+        "breakers": Field(torch.int32, -1, (MAX_BREAKERS, MAX_BREAKER_TOKENS)),
+        "lengths": Field(torch.int64, 0, (MAX_BREAKERS,)),  # of breakers; 0: there is none
+    }
+
+    def __init__(self, sampler: Sampler, sizes: PlaceSizes) -> None:
+        super().__init__(sampler, sizes)
+        self._width, self._breakers, self._length = self._needs(expect(DRY, sampler))
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """One bit per token."""
+        return (-(-self.n_vocab // 32),) if name == "single" else super().shape(name)
+
+    def _needs(self, own: DRY) -> tuple[int, int, int]:
+        """Columns of the window, and breakers of several tokens: their number and longest."""
+        long = long_breakers(own)
+        window = min(own.dry_penalty_last_n, self.sizes.max_tokens)
+        width = 1 << (min(max(window, 16), MAX_DRY_WINDOW) - 1).bit_length()
+        longest = max(map(len, long), default=0)
+        return width, min(len(long), MAX_BREAKERS), min(longest, MAX_BREAKER_TOKENS)
+
+    @property
+    def launch(self) -> tuple[int, ...]:
+        """The most that any row has needed so far."""
+        return self._width, self._breakers, self._length
+
+    def set(self, row: int, sampler: Sampler, place: Place) -> None:
+        """Give a row its parameters."""
+        super().set(row, sampler, place)
+        width, breakers, length = self._needs(expect(DRY, sampler))
+        self._width, self._breakers = max(self._width, width), max(self._breakers, breakers)
+        self._length = max(self._length, length)
+
+    def values(self, sampler: Sampler, place: Place) -> Values:
+        """The window, the penalty of each length, and the breakers."""
+        own = expect(DRY, sampler)
+        window = min(own.dry_penalty_last_n, self.sizes.max_tokens)
+        penalties = np.zeros(MAX_DRY_WINDOW, np.float32)
+        for length in range(own.dry_allowed_length, window):
+            penalties[length] = own.penalty(length)
+        breakers = np.full((MAX_BREAKERS, MAX_BREAKER_TOKENS), -1, np.int32)
+        lengths = np.zeros(MAX_BREAKERS, np.int64)
+        for i, tokens in enumerate(long_breakers(own)):
+            breakers[i, : len(tokens)], lengths[i] = tokens, len(tokens)
+        alone = [tokens[0] for tokens in own.breakers if len(tokens) == 1]
+        return {
+            "window": window,
+            "allowed": own.dry_allowed_length,
+            "penalties": torch.from_numpy(penalties),
+            "single": bits_of_tokens(alone, self.n_vocab),
+            "breakers": torch.from_numpy(breakers),
+            "lengths": torch.from_numpy(lengths),
+        }
+
+    def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
+        """Find what repeats, and penalise what followed it."""
+        recent, count = self._recent(step)
+        single = unpack(self.get("single", step), recent.clamp(min=0)) & (recent >= 0)
+        limit = self._limit(recent, count, single, step)
+        lengths = self._lengths(recent, count, limit)  # of the repetition from column k + 1 on
+        allowed = self.get("allowed", step).unsqueeze(1)
+        column = torch.arange(recent.shape[1], device=self.device)
+        found = (lengths >= allowed) & (column + 1 < count) & ~single & (limit >= allowed)
+        longest = torch.full(
+            (step.batch, self.n_vocab + 1), -1, dtype=torch.int64, device=self.device
+        )
+        tokens = torch.where(found, recent, self.n_vocab)
+        longest = longest.scatter_reduce(1, tokens, torch.where(found, lengths, -1), "amax")
+        longest = data.at_ids(longest[:, :-1])
+        penalty = self.get("penalties", step).gather(1, longest.clamp(min=0))
+        active = self.get("active", step) & found.any(1)
+        data.write(active, lambda z: torch.where(longest >= 0, z - penalty, z))
+
+    def _recent(self, step: DeviceStep) -> tuple[Tensor, Tensor]:
+        """int64 [B, width], the window's tokens, the newest first, -1 after its end; and int64 [B, 1]."""
+        count = self.get("window", step).minimum(step.length).unsqueeze(1)
+        column = torch.arange(self._width, device=self.device)
+        at = step.length.unsqueeze(1) - 1 - column
+        tokens = step.history.gather(1, at.clamp(0, step.history.shape[1] - 1)).to(torch.int64)
+        return torch.where(column < count, tokens, -1), count
+
+    def _limit(self, recent: Tensor, count: Tensor, single: Tensor, step: DeviceStep) -> Tensor:
+        """int64 [B, 1]: how many of the newest tokens come after the nearest breaker."""
+        width = recent.shape[1]
+        column = torch.arange(width, device=self.device)
+        tail = torch.where(single, 0, -1)  # tokens of the breaker after its first; -1: none here
+        for i in range(self._breakers):
+            tokens = self.get("breakers", step)[:, i]
+            length = self.get("lengths", step)[:, i : i + 1]
+            hit = (recent == tokens[:, :1]) & (length > 0) & (column >= length - 1)
+            for j in range(1, self._length):
+                follows = recent.roll(j, 1) == tokens[:, j : j + 1]
+                hit = hit & (follows | (j >= length))
+            tail = torch.where(hit, tail.maximum(length - 1), tail)
+        after = torch.where(tail >= 0, column - tail, 0)
+        first = (tail >= 0).to(torch.int8).argmax(1, keepdim=True)
+        return torch.where((tail >= 0).any(1, keepdim=True), after.gather(1, first), count)
+
+    def _lengths(self, recent: Tensor, count: Tensor, limit: Tensor) -> Tensor:
+        """int64 [B, width]: at k, how many tokens from k + 1 on are the newest ones."""
+        width = recent.shape[1]
+        column = torch.arange(width, device=self.device)
+        other = column.unsqueeze(1) + 1 + column  # [k, i]
+        tokens = recent.to(torch.int32)
+        padded = torch.nn.functional.pad(tokens, (0, width + 1), value=-2)
+        differs = padded[:, other] != tokens.unsqueeze(1)  # past the window's end: -1 or -2
+        first = differs.to(torch.int8).argmax(2)
+        return first.minimum(limit).minimum((count - 1 - column).clamp(min=0))

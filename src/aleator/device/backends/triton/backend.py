@@ -1,0 +1,122 @@
+"""Device chains by Triton kernels; rows whose chains they cannot run take the PyTorch form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aleator.device.arguments import ChainOptions
+from aleator.device.backends.backend import Launches
+from aleator.device.backends.torch.backend import TorchBackend, stale
+from aleator.device.backends.triton.chain import Plan, TritonChain
+from aleator.device.candidates import NOTHING
+from aleator.device.report import Report
+from aleator.samplers.chain import SamplerChain
+
+
+@dataclass(frozen=True)
+class TritonLaunches:
+    """What a step makes: kernels, and what PyTorch does where it is needed.
+
+    Attributes:
+        plan: which kernels.
+        torch: what the PyTorch form launches; None: it is not needed.
+        places: how many the program has.
+
+    """
+
+    plan: Plan
+    torch: Launches
+    places: int
+
+
+class TritonBackend(TorchBackend):
+    """See :class:`aleator.device.backends.backend.Backend`."""
+
+    def __init__(
+        self,
+        options: ChainOptions,
+        template: SamplerChain,
+        chains: Sequence[SamplerChain],
+        report: Report,
+    ) -> None:
+        super().__init__(options, template, chains, report)
+        self._fused = self._made_fused()
+
+    def _made_fused(self) -> TritonChain:
+        options = self.options
+        return TritonChain(
+            self.program.places, options.max_batch, options.n_vocab, options.device,
+            options.max_tokens, self.report.wanted,
+        )  # fmt: skip
+
+    @property
+    def nbytes(self) -> int:
+        """Also what the kernels leave for each other."""
+        return super().nbytes + self._fused.nbytes
+
+    def grown(self) -> None:
+        """The kernels are given all places: they are made anew."""
+        self._fused = self._made_fused()
+        for row in range(self.options.max_batch):
+            self.changed(row)
+
+    def changed(self, row: int) -> None:
+        """Find the row's path."""
+        state = self.rows[row]
+        slots = [state.slots.get(place) for place in self.program.places]
+        self._fused.set(row, slots, state.tail is not None)
+
+    def permute(self, rows: Sequence[int]) -> None:
+        """The rows' paths too."""
+        super().permute(rows)
+        self._fused.permute(rows, torch.tensor(list(rows), device=self.options.device))
+
+    def _step(self, logits: Tensor, allowed: Tensor | None, live: Tensor | None) -> Tensor:
+        batch, fused = len(logits), self._fused
+        plan = fused.plan(batch, allowed is not None)
+        self._launched[batch] = self._launches(plan, batch)
+        data = self.apply(logits, allowed, self.active(batch)) if plan.torch else None
+        tokens = fused.sample(plan, logits, allowed, self.histories.step(batch))
+        if data is not None:
+            tokens = torch.where(fused.torch_rows[:batch], data.selected, tokens)
+        if live is not None:
+            tokens = torch.where(live, tokens, NOTHING)
+        if data is not None:
+            self.report.after(data, tokens)
+            self.finish(data, live, tokens)
+        elif self.report.wanted:
+            self.report.after_list(*fused.listed(plan, batch), tokens)
+        if self.report.wanted:
+            fused.describe(plan, logits, tokens, self.report)
+        fused.accept(tokens, self.histories.step(batch))
+        return tokens
+
+    def workspace(self, dtype: torch.dtype) -> int:
+        """Only the tokens, unless a row needs PyTorch."""
+        if self._fused.plan(1, False).torch:
+            return super().workspace(dtype)
+        return 8 * self.options.max_batch
+
+    def _launches(self, plan: Plan, batch: int) -> TritonLaunches:
+        own = super().launches(batch) if plan.torch else None
+        return TritonLaunches(plan, own, len(self.program.places))
+
+    def launches(self, batch: int) -> Launches:
+        """Kernels for a step without ``allowed``."""
+        return self._launches(self._fused.plan(batch, False), batch)
+
+    def check_replay(self, batch: int, captured: Launches) -> None:
+        """Compare, with ``allowed`` where it was captured."""
+        then = self._launched.get(batch) if captured is None else captured
+        if not isinstance(then, TritonLaunches):
+            raise stale(batch)
+        if then != self._launches(self._fused.plan(batch, then.plan.allowed), batch):
+            raise stale(batch)
+
+    def paths(self, reset: bool) -> dict[str, int]:
+        """Counted on the device; waits for it."""
+        return self._fused.paths(reset)

@@ -1,0 +1,181 @@
+"""Chains and rows of logits on which device chains are compared with the host.
+
+For tests, and for ``aleator doctor --gpu``.  ``SAMPLERS`` has a chain about each sampler; ``CHAINS`` is for the
+Triton kernels: each sampler on a list, what is written before it, and what comes late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aleator.core.errors import LogitsError
+from aleator.samplers import index as S
+from aleator.samplers.base import Sampler
+from aleator.samplers.chain import SamplerChain
+
+FAMILIES = ("normal", "flat", "peaked", "masked", "ties", "one", "bfloat16", "wide", "special")
+
+
+def rows_of(family: str, batch: int, n_vocab: int, seed: int = 0) -> NDArray[np.float32]:
+    """Logits [B, V] of one of ``FAMILIES``."""
+    random_ = np.random.default_rng([seed, FAMILIES.index(family), batch, n_vocab])
+    z = random_.normal(0, 3, (batch, n_vocab)).astype(np.float32)
+    if family == "flat":
+        z = (z * 1e-4).astype(np.float32)
+    elif family == "peaked":
+        z[:, random_.integers(n_vocab)] += 40
+    elif family == "masked":
+        z[random_.random(z.shape) < 0.9] = -np.inf
+        z[:, 0] = 1
+    elif family == "ties":
+        z = np.rint(z).astype(np.float32)
+    elif family == "one":
+        chosen = random_.integers(n_vocab)
+        z[:, :chosen] = z[:, chosen + 1 :] = -np.inf
+    elif family == "bfloat16":
+        z = torch.from_numpy(z).bfloat16().float().numpy()
+    elif family == "wide":
+        z = (z * 1e4).astype(np.float32)
+    elif family == "special":
+        z[:, ::7], z[:, 1::7], z[:, 2::7] = np.nan, -0.0, np.inf if n_vocab % 2 else 3.0
+    return z
+
+
+SAMPLERS: dict[str, list[Sampler]] = {
+    "greedy": [S.Greedy()],
+    "dist": [S.Dist()],
+    "gumbel": [S.Dist(draw="gumbel")],
+    "temperature": [S.Temperature(temperature=0.7), S.Dist()],
+    "cold": [S.Temperature(temperature=1e-3), S.Temperature(temperature=1e-3), S.Dist()],
+    "hot": [S.Temperature(temperature=50.0), S.Temperature(temperature=3.0), S.Dist()],
+    "dynamic": [
+        S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=1.3),
+        S.Dist(),
+    ],
+    "dynamic_0": [
+        S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=0.0),
+        S.Dist(),
+    ],
+    "top_k": [S.TopK(top_k=5), S.Dist()],
+    "top_p": [S.TopP(top_p=0.9), S.Dist()],
+    "top_p_0": [S.TopP(top_p=0.0, min_keep=3), S.Dist()],
+    "top_p_full": [S.Softmax(), S.TopK(top_k=9), S.TopP(top_p=0.5, mass="full"), S.Dist()],
+    "min_p": [S.Temperature(temperature=1.5), S.MinP(min_p=0.05), S.Dist()],
+    "min_p_keep": [S.MinP(min_p=1.0, min_keep=4), S.Dist()],
+    "typical_p": [S.TypicalP(typical_p=0.7), S.Dist()],
+    "typical_p_keep": [S.TopK(top_k=20), S.TypicalP(typical_p=0.01, min_keep=5), S.Dist()],
+    "top_n_sigma": [S.TopNSigma(top_n_sigma=1.0), S.Dist()],
+    "xtc": [S.XTC(xtc_probability=0.7, xtc_threshold=0.05), S.Dist()],
+    "xtc_always": [S.XTC(xtc_probability=1.0, xtc_threshold=0.0, min_keep=2), S.Dist()],
+    "penalties": [
+        S.Penalties(
+            penalty_last_n=4, repetition_penalty=1.3, frequency_penalty=0.2, presence_penalty=0.1
+        ),
+        S.Dist(),
+    ],
+    "penalties_hot": [
+        S.Temperature(temperature=0.6),
+        S.Penalties(penalty_last_n=-1, repetition_penalty=0.8, penalty_scope="generated"),
+        S.Dist(),
+    ],
+    "logit_bias": [S.LogitBias(logit_bias={0: 2.0, 3: float("-inf"), 5: -1.5}), S.Dist()],
+    "token_mask": [S.TokenMask(allowed=[0, 1, 2, 5, 7, 20]), S.Dist()],
+    "mirostat_v2": [S.MirostatV2(mirostat_tau=3.0, mirostat_eta=0.2)],
+    "adaptive_p": [S.Temperature(temperature=1.4), S.AdaptiveP(adaptive_target=0.3)],
+    "adaptive_p_cold": [S.Temperature(temperature=1e-4), S.AdaptiveP(adaptive_target=0.9)],
+    "adaptive_p_off": [S.TopK(top_k=9), S.AdaptiveP(adaptive_decay=0.5)],
+    "mirostat": [S.Mirostat(mirostat_tau=3.0, mirostat_eta=0.3)],
+    "mirostat_m": [S.Temperature(temperature=0.4), S.Mirostat(mirostat_tau=6.0, mirostat_m=7)],
+    "dry": [
+        S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=()),
+        S.Dist(),
+    ],
+    "dry_0": [
+        S.Temperature(temperature=0.8),
+        S.DRY(
+            dry_multiplier=0.3,
+            dry_base=1.2,
+            dry_allowed_length=0,
+            dry_penalty_last_n=9,
+            dry_sequence_breakers=(),
+        ),
+        S.Dist(),
+    ],
+    "dry_breakers": [
+        S.DRY(
+            dry_multiplier=2.0,
+            dry_allowed_length=1,
+            dry_penalty_last_n=40,
+            dry_sequence_breakers=((4,), (3, 5), (999,), (1, 2, 1)),
+        ),
+        S.TopK(top_k=8),
+        S.Dist(),
+    ],
+    "default": [
+        S.Penalties(penalty_last_n=64, repetition_penalty=1.1),
+        S.TopNSigma(top_n_sigma=2.0),
+        S.TopK(top_k=12),
+        S.TypicalP(typical_p=0.95),
+        S.TopP(top_p=0.95),
+        S.MinP(min_p=0.05),
+        S.XTC(xtc_probability=0.5, xtc_threshold=0.1),
+        S.Temperature(temperature=0.8),
+        S.Dist(),
+    ],
+}
+
+K = S.TopK(top_k=40)
+DRAW = S.Dist()
+PENALTIES = S.Penalties(
+    penalty_last_n=5, repetition_penalty=1.3, frequency_penalty=0.2, presence_penalty=0.1
+)
+BIAS = S.LogitBias(logit_bias={0: 2.0, 3: float("-inf"), 5: -1.5, 140: 3.0})
+MASK = S.TokenMask(allowed=[*range(0, 150, 3), 7, 140])
+
+CHAINS: dict[str, list[Sampler]] = {
+    "gumbel": [K, S.Dist(draw="gumbel")],
+    "dynamic": [K, S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=1.3), DRAW],
+    "dynamic_0": [K, S.Temperature(temperature=1.0, dynatemp_range=0.8, dynatemp_exponent=0.0), DRAW],
+    "dynamic_xtc": [K, S.Temperature(temperature=1.0, dynatemp_range=0.5),
+                    S.XTC(xtc_probability=1.0, xtc_threshold=0.02), DRAW],
+    "late_xtc": [K, S.LogitBias(logit_bias={1: 2.0}), S.XTC(xtc_probability=0.5, xtc_threshold=0.05), DRAW],
+    "typical_p": [K, S.TypicalP(typical_p=0.7), DRAW],
+    "top_n_sigma": [K, S.TopNSigma(top_n_sigma=0.7), DRAW],
+    "xtc": [K, S.XTC(xtc_probability=0.7, xtc_threshold=0.05), S.TopP(top_p=0.9), DRAW],
+    "xtc_always": [K, S.XTC(xtc_probability=1.0, xtc_threshold=0.0, min_keep=2), DRAW],
+    "mirostat_v2": [K, S.Temperature(temperature=1.3), S.MirostatV2(mirostat_tau=3.0, mirostat_eta=0.2)],
+    "softmax_late": [K, S.Softmax(), S.TopP(top_p=0.5, mass="full", min_keep=2), DRAW],
+    "akunu": [S.Temperature(temperature=1.2), S.Softmax(), K, S.TopP(top_p=0.8, mass="full"), DRAW],
+    "written": [BIAS, PENALTIES, MASK, K, S.MinP(min_p=0.02), S.Temperature(temperature=0.8), DRAW],
+    "other_order": [MASK, PENALTIES, BIAS, S.Penalties(penalty_last_n=-1, presence_penalty=0.4), K, DRAW],
+    "forced": [S.LogitBias(logit_bias={4: float("inf"), 9: float("inf")}), MASK, PENALTIES, K, DRAW],
+    "late": [S.Temperature(temperature=0.7), K, BIAS, PENALTIES, MASK, S.TopP(top_p=0.8), DRAW],
+    "late_force": [K, S.LogitBias(logit_bias={i: float("inf") for i in range(0, 300, 7)}), PENALTIES, DRAW],
+    "cold": [BIAS, S.Temperature(temperature=1e-6), PENALTIES, DRAW],
+    "llama": [PENALTIES, K, S.TypicalP(typical_p=0.95), S.TopP(top_p=0.95), S.MinP(min_p=0.05),
+              S.XTC(xtc_probability=0.5, xtc_threshold=0.1), S.Temperature(temperature=0.8), DRAW],
+    "whole": [BIAS, PENALTIES, MASK, S.Temperature(temperature=2.0), S.TopP(top_p=0.95), S.MinP(min_p=0.01),
+              S.TopK(top_k=200), DRAW],
+    "whole_min_p": [PENALTIES, S.Temperature(temperature=2.0), S.MinP(min_p=0.1, min_keep=30),
+                    S.Temperature(temperature=0.5), S.TopP(top_p=0.9, min_keep=20), DRAW],
+    "whole_full": [BIAS, S.Softmax(), S.TopP(top_p=0.97, mass="full"), S.Temperature(temperature=3.0), DRAW],
+    "whole_cold": [S.MinP(min_p=0.001), S.Temperature(temperature=1e-6), DRAW],
+    "whole_forced": [S.LogitBias(logit_bias={i: float("inf") for i in range(0, 300, 7)}), PENALTIES,
+                     S.TopP(top_p=0.97), DRAW],
+    "whole_greedy": [S.TopP(top_p=0.9), S.Greedy()],
+}  # fmt: skip
+
+
+def expected(chains: Sequence[SamplerChain], z: NDArray[np.float32]) -> list[int]:
+    """What the rows' chains draw and accept on the host; -1 where there is nothing."""
+    tokens: list[int] = []
+    for chain, row in zip(chains, z, strict=True):
+        try:
+            tokens.append(chain.sample(row))
+        except LogitsError:
+            tokens.append(-1)
+    return tokens

@@ -1,0 +1,122 @@
+"""What a device chain knows of its rows: their chains on the host, their tokens on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from aleator.core import host
+from aleator.device.places import DeviceSampler, DeviceStep
+from aleator.samplers.base import Sampler
+from aleator.samplers.chain import SamplerChain
+
+
+@dataclass
+class Row:
+    """What the host knows of a row without asking the device.
+
+    Attributes:
+        chain: the row's chain as it was set.
+        head: its grammar, which the host follows.
+        tail: the samplers that run on the host.
+        top_k: candidates that are transferred for the tail at most; 0: all.
+        slots: what it does at which place.
+        used: tokens in its history, or more: a row that could not draw has accepted nothing.
+
+    """
+
+    chain: SamplerChain
+    head: host.Chain | None = None
+    tail: host.Chain | None = None
+    top_k: int = 0
+    slots: dict[DeviceSampler, Sampler] = field(default_factory=dict)
+    used: int = 0
+
+    @property
+    def on_host(self) -> list[host.Chain]:
+        """What follows the row's tokens on the host."""
+        return [each for each in (self.head, self.tail) if each is not None]
+
+
+class Mark(NamedTuple):
+    """Where every row was."""
+
+    length: Tensor
+    position: Tensor
+
+
+class Histories:
+    """The tokens of all rows, on the device.
+
+    Attributes:
+        tokens: int32 [B, max_tokens].
+        generated: bool [B, max_tokens], which of them were generated.
+        length: int64 [B], how many there are.
+        position: int64 [B], how many were generated since the reset.
+
+    """
+
+    def __init__(self, max_batch: int, max_tokens: int, device: torch.device) -> None:
+        self.max_tokens = max_tokens
+        self.tokens = torch.zeros(max_batch, max_tokens, dtype=torch.int32, device=device)
+        self.generated = torch.zeros(max_batch, max_tokens, dtype=torch.bool, device=device)
+        self.length = torch.zeros(max_batch, dtype=torch.int64, device=device)
+        self.position = torch.zeros(max_batch, dtype=torch.int64, device=device)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All of them."""
+        return [self.tokens, self.generated, self.length, self.position]
+
+    def step(self, batch: int) -> DeviceStep:
+        """The first rows, as samplers see them."""
+        return DeviceStep(
+            batch,
+            self.position[:batch],
+            self.tokens[:batch],
+            self.generated[:batch],
+            self.length[:batch],
+        )
+
+    def extend(self, row: int, start: int, tokens: Sequence[int], generated: bool) -> None:
+        """Append tokens to a row that holds ``start``."""
+        end = start + len(tokens)
+        self.tokens[row, start:end] = torch.tensor(tokens, dtype=torch.int32)
+        self.generated[row, start:end] = generated
+        self.length[row] = end
+        if generated:
+            self.position[row] += len(tokens)
+
+    def accept(self, tokens: Tensor, drawn: Tensor) -> None:
+        """Append tokens int64 [B] to the rows ``drawn``, bool [B]."""
+        step = self.step(len(tokens))
+        # A row that accepts nothing may be full: it writes what is there already.
+        at = step.length.clamp(max=self.max_tokens - 1).unsqueeze(1)
+        new = drawn.unsqueeze(1)
+        value = torch.where(new, tokens.to(torch.int32).unsqueeze(1), step.history.gather(1, at))
+        step.history.scatter_(1, at, value)
+        step.generated.scatter_(1, at, new | step.generated.gather(1, at))
+        step.length.add_(drawn)
+        step.position.add_(drawn)
+
+    def cut(self, row: int, length: int, n: int) -> None:
+        """Take back the last ``n`` tokens of a row that holds ``length``."""
+        self.position[row] -= self.generated[row, length - n : length].sum()
+        self.length[row] = length - n
+
+    def clear(self, row: int) -> None:
+        """Forget a row's tokens."""
+        self.position[row] = self.length[row] = 0
+
+    def mark(self) -> Mark:
+        """Where every row is."""
+        return Mark(self.length.clone(), self.position.clone())
+
+    def back(self, mark: Mark) -> None:
+        """Take back what every row has accepted since the mark."""
+        self.length.copy_(mark.length)
+        self.position.copy_(mark.position)

@@ -1,0 +1,96 @@
+"""What ``auto`` means: which kernels a device chain takes, and whether decode steps are captured in graphs.
+
+Nothing is chosen that has not run.  The Triton kernels and CUDA graphs are chosen only on a machine where
+``aleator doctor --gpu --enable`` has run their checks and written what passed.
+The file counts for the GPU, the versions and the package with which it was written.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+KERNELS = ("auto", "triton", "torch", "host")
+RESULTS = "ALEATOR_GPU_RESULTS"
+"""The environment variable that names another results file."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What results count for.
+
+    Attributes:
+        gpu: the name of the CUDA device.
+        torch: version.
+        triton: version; "": it is not installed.
+        aleator: version.
+
+    """
+
+    gpu: str
+    torch: str
+    triton: str
+    aleator: str
+
+
+def this_machine(device: torch.device) -> Machine:
+    """The machine as it is."""
+    triton = importlib.metadata.version("triton") if find_spec("triton") is not None else ""
+    return Machine(
+        torch.cuda.get_device_name(device),
+        torch.__version__,
+        triton,
+        importlib.metadata.version("aleator"),
+    )
+
+
+def results_file() -> Path:
+    """Where results are written and read."""
+    named = os.environ.get(RESULTS)
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aleator/gpu.json"
+
+
+def write_results(machine: Machine, passed: list[str]) -> Path:
+    """Write which checks have passed on a machine; returns the file."""
+    path = results_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"machine": asdict(machine), "passed": passed}, indent=1) + "\n")
+    passed_on.cache_clear()
+    return path
+
+
+@cache
+def passed_on(machine: Machine) -> frozenset[str]:
+    """Names of the checks that have passed on a machine; a file that cannot be read says none."""
+    try:
+        found = json.loads(results_file().read_text())
+        if found["machine"] == asdict(machine):
+            return frozenset(str(name) for name in found["passed"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return frozenset()
+
+
+def kernels_for(device: torch.device) -> str:
+    """What ``kernels="auto"`` means on a device: the fastest form that is known to work there."""
+    if device.type == "cpu":
+        return "host"
+    if device.type == "cuda" and torch.cuda.is_available() and find_spec("triton") is not None:
+        return "triton" if "triton" in passed_on(this_machine(device)) else "torch"
+    return "torch"
+
+
+def captures_graphs(device: torch.device) -> bool:
+    """Whether ``capture=None`` captures decode steps in CUDA graphs on a device."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return False
+    return "graphs" in passed_on(this_machine(device))

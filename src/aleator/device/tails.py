@@ -1,0 +1,91 @@
+"""What the host does for rows of a device chain: grammars before the device, samplers after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from aleator.core import host
+from aleator.core.errors import LogitsError
+from aleator.device.candidates import NOTHING, DeviceCandidates
+from aleator.device.report import Report
+
+
+def mask_of(heads: Mapping[int, host.Chain], allowed: Tensor | None, like: Tensor) -> Tensor:
+    """What grammars allow next, and what was allowed before, int32 [B, words].
+
+    Args:
+        heads: rows' grammars.
+        allowed: int32 [B, words]; None: everything.
+        like: the logits [B, V].
+
+    """
+    batch, n_vocab = like.shape
+    words = np.full((batch, -(-n_vocab // 32)), -1, np.int32)
+    for row, head in heads.items():
+        for kernel in head.samplers:
+            if not isinstance(kernel, host.ConstraintSampler):
+                continue
+            constraint = kernel.constrained.constraint
+            if not constraint.waiting:
+                given = constraint.mask().view(np.int32)[: words.shape[1]]
+                words[row] = 0
+                words[row, : len(given)] = given
+    made = torch.from_numpy(words).to(like.device)
+    return made if allowed is None else made & allowed
+
+
+def finish(
+    data: DeviceCandidates,
+    tails: Mapping[int, tuple[host.Chain, int]],
+    n_vocab: int,
+    tokens: Tensor,
+    report: Report,
+) -> None:
+    """Let the host's samplers choose from what is left of some rows.
+
+    Args:
+        data: the rows' candidates.
+        tails: of some rows, the samplers, and how many candidates these rows have at most.
+        n_vocab: tokens of the vocabulary.
+        tokens: int64 [B], to be written.
+        report: to be filled.
+
+    """
+    rows = list(tails)
+    if not rows:
+        return
+    temperatures = data.temperature[rows].tolist()
+    # Not data.order(): candidates that were masked since keep their places there.
+    most = min(max(bound for _, bound in tails.values()), data.current.shape[1])
+    first = data.keys()[rows].topk(most, 1, sorted=False).indices
+    ids = data.ids.expand_as(data.current)[rows].gather(1, first)
+    columns, left = ids.cpu().numpy(), data.current[rows].gather(1, first).cpu().numpy()
+    for i, (row, (tail, _)) in enumerate(tails.items()):
+        z = np.full(n_vocab, -np.inf, np.float32)
+        z[columns[i]] = left[i]
+        native = applied(tail, z, temperatures[i])
+        token = NOTHING
+        if native is not None and native.selected is not None:
+            token = native.selected
+            tail.accept(token, True)
+        tokens[row] = token
+        report.after_on_host(row, native, token)
+
+
+def applied(
+    chain: host.Chain, z: NDArray[np.float32], temperature: float = 1.0
+) -> host.Candidates | None:
+    """What a native chain leaves of a row that is still to be divided by a temperature; None: nothing."""
+    try:
+        candidates = host.Candidates(z)
+        if temperature != 1:
+            host.Chain([host.Temperature(temperature, 0.0, 1.0)], 0).apply(candidates)
+        chain.apply(candidates)
+    except LogitsError:
+        return None
+    return candidates

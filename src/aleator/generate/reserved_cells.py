@@ -1,0 +1,129 @@
+"""Cells of the cache that are reserved for several decode steps, with positions kept on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator.cache.kv_cache import KVCache
+
+BUCKET = 256
+"""Cells that attention reads are padded to a multiple of this, so that few shapes occur."""
+
+_NEVER = 2**31 - 1
+
+
+class ReservedCells:
+    """Cells reserved for a run of steps, as layers see them: each row writes the next of its own.
+
+    Shapes depend on nothing but the number of rows and the padded number of cells; what changes from step
+    to step is in tensors.  Takes the place of :class:`aleator.cache.cell_tensors.CellTensors`.
+
+    Attributes:
+        slot: int64 [B], where each row's key and value go in this step.
+        count: int64 [B], how many of its sequence's cells each row sees in this step.
+        source: int64 [B], each row itself, or the row that it repeats because it has nothing to do.
+
+    """
+
+    blind = causal = False
+
+    def __init__(self, cache: KVCache, batch: int) -> None:
+        self._cache, device = cache, cache.devices[0]
+        self.raw = cache.k_storage == "raw"
+        most = -(-cache.size // BUCKET) * BUCKET
+        self._all_rows = torch.zeros(most, dtype=torch.int64, device=device)
+        self._all_ranks = torch.zeros(batch, most, dtype=torch.int64, device=device)
+        self._all_distances = torch.zeros(most, dtype=torch.int64, device=device)
+        self.slot = torch.zeros(batch, dtype=torch.int64, device=device)
+        self.count = torch.zeros(batch, dtype=torch.int64, device=device)
+        self.source = torch.zeros(batch, dtype=torch.int64, device=device)
+        self.n, self._shifted = 0, False
+        self._mask: torch.Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, bool]:
+        """What a captured graph depends on."""
+        return self.n, self._shifted
+
+    def take(self, lists: Sequence[npt.NDArray[np.int64]], source: Sequence[int]) -> None:
+        """Choose what rows attend to.
+
+        Args:
+            lists: cells of each sequence, in the order of its positions.
+            source: row i attends to a beginning of ``lists[source[i]]``.
+
+        """
+        device, cache = self.slot.device, self._cache
+        cells = lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists))
+        n = len(cells)
+        self.n = -(-n // BUCKET) * BUCKET
+        rows = np.full(self.n, cells[0])
+        rows[:n] = cells
+        ranks = np.full((len(lists), self.n), _NEVER)
+        for rank, own in zip(ranks, lists, strict=True):
+            at = np.arange(n) if len(lists) == 1 else np.searchsorted(cells, own)
+            rank[at] = np.arange(len(own))
+        moved = cache.cells.positions[rows].astype(np.int64) - cache.key_positions[rows]
+        self._shifted = bool(moved.any())
+        self._all_rows[: self.n] = torch.from_numpy(rows).to(device)
+        self._all_distances[: self.n] = torch.from_numpy(moved).to(device)
+        self._all_ranks[:, : self.n] = torch.from_numpy(ranks[list(source)]).to(device)
+        self.source.copy_(torch.tensor(source))
+
+    def clear(self, cells: npt.NDArray[np.int64]) -> None:
+        """Store zeros, since cells are read with weight 0 before they are written, and 0 * NaN is NaN."""
+        for layer, shape in enumerate(self._cache.shapes):
+            at = torch.from_numpy(cells).to(self.slot.device)
+            for side, dim in (
+                (self._cache.keys, shape.head_dim),
+                (self._cache.values, shape.head_dim_v),
+            ):
+                side.write(
+                    layer, at, torch.zeros(len(cells), shape.kv_heads, dim, device=at.device)
+                )
+
+    def begin(self, slot: torch.Tensor, count: torch.Tensor) -> None:
+        """Go to the next step.
+
+        Args:
+            slot: int64 [B], the cell that each row writes.
+            count: int64 [B], how many of its sequence's cells each row sees.
+
+        """
+        self.slot.copy_(slot)
+        self.count.copy_(count)
+        hidden = self._all_ranks[:, : self.n] >= self.count.unsqueeze(1)
+        self._mask = torch.zeros(hidden.shape, device=hidden.device).masked_fill_(
+            hidden, -torch.inf
+        )
+
+    def tensors(self) -> Any:  # what layers use of CellTensors
+        """As :class:`aleator.cache.step.MicroBatch`: it has all tensors itself."""
+        return self
+
+    def device(self, layer: int) -> torch.device:
+        """Where a layer's keys and values are."""
+        return self._cache.devices[layer]
+
+    def mask(self, layer: int) -> torch.Tensor | None:
+        """float32 [B, n], 0 or -inf."""
+        return self._mask
+
+    def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Store keys [B, G, D] and values [B, G, Dv]; a row that repeats another stores the same bits."""
+        self._cache.keys.write(layer, self.slot, k.index_select(0, self.source))
+        self._cache.values.write(layer, self.slot, v.index_select(0, self.source))
+
+    def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys [n, G, D] and values [n, G, Dv]."""
+        cache, rows = self._cache, self._all_rows[: self.n]
+        k = cache.keys.read(layer, rows)
+        if self._shifted and cache.rotate is not None:
+            k = k.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+            k = cache.rotate(layer, k, self._all_distances[: self.n])
+        return k, cache.values.read(layer, rows)

@@ -1,0 +1,165 @@
+"""The file of a session while it is in use: one user at a time, and no text lost."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from aleator.cache.formats.state_file import read_state_file
+from aleator.core.errors import FileFormatError, OtherSession, ParameterError, SessionInUse
+
+
+class SessionFile:
+    """A session's file, which nobody else can use until it is closed.
+
+    A lock beside the file, ``.NAME.lock``, is held meanwhile; the system lets go of it if the process dies.
+    Opening shows that the file can be written, and removes what a killed process left of a save.
+
+        with SessionFile("scene.state") as file:
+            session = model.load_session(file)
+            model.save_session(file, model.generate(session))
+
+    Args:
+        path: the file, which need not exist.
+        new: what is there is to be replaced, whatever it is.
+
+    Attributes:
+        path: the file, links followed.
+        new: see above; False once a session was written.
+
+    Raises:
+        SessionInUse: somebody else has opened it.
+        ParameterError: it cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, new: bool = False) -> None:
+        self.given, self.path, self.new = str(path), Path(os.path.realpath(path)), new
+        if self.path.is_dir():
+            raise self._cannot("it is a directory")
+        self._lock_path = self.path.with_name(f".{self.path.name}.lock")
+        self._lock: int | None = self._take()
+        self._held: tuple[tuple[int, ...], int] | None = None
+        self._remove_stale()
+
+    def __enter__(self) -> SessionFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a session to go on with."""
+        return not self.new and self.path.exists()
+
+    def close(self) -> None:
+        """Let others use it."""
+        if self._lock is not None:
+            self._lock_path.unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
+
+    def require(self, tokens: Sequence[int], n_prompt: int) -> None:
+        """See to it that no other text is lost when this one is written.
+
+        Args:
+            tokens: the text, or its prompt if nothing was generated yet.
+            n_prompt: how many of them are the prompt.
+
+        Raises:
+            OtherSession: the file holds a text that does not begin this one, made from another prompt; or
+                something else.
+
+        """
+        if not self.exists:
+            return
+        remedy = (
+            "ask for a new session (--session-new, new=True) to replace it, or choose another file"
+        )
+        if self._held is None:
+            self._held = _read(self.path)
+        if self._held is None:
+            raise OtherSession(self.given, f"it is something else than a session: {remedy}")
+        held, prompt = self._held
+        goes_on = tuple(tokens[: len(held)]) == held
+        same_prompt = n_prompt == prompt and tuple(tokens[:prompt]) == held[:prompt]
+        if not goes_on and not same_prompt:
+            raise OtherSession(
+                self.given,
+                f"the session holds another text, of {len(held)} tokens: leave the prompt out to go on with "
+                f"it, {remedy}",
+            )
+
+    def holds(self, tokens: Sequence[int], n_prompt: int) -> None:
+        """Say what was read from it, or written to it."""
+        self._held, self.new = (tuple(tokens), n_prompt), False
+
+    def _take(self) -> int:
+        while True:
+            try:
+                lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:
+                raise self._cannot(f"there is no directory {self.path.parent}") from None
+            except OSError as error:
+                raise self._cannot(
+                    f"{self.path.parent} cannot be written: {error.strerror}"
+                ) from None
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Its last user may have removed it between the two.
+                if os.path.samestat(os.fstat(lock), os.stat(self._lock_path)):
+                    os.truncate(lock, 0)
+                    os.write(lock, str(os.getpid()).encode())
+                    return lock
+                os.close(lock)
+            except BlockingIOError:
+                holder = os.pread(lock, 20, 0).decode(errors="replace")
+                os.close(lock)
+                mine = holder == str(os.getpid())
+                user = "this process" if mine else f"another process ({holder or 'unknown'})"
+                raise SessionInUse(self.given, user) from None
+            except FileNotFoundError:
+                os.close(lock)
+            except OSError as error:
+                os.close(lock)
+                raise self._cannot(
+                    f"{self._lock_path} cannot be locked: {error.strerror}"
+                ) from None
+
+    def _remove_stale(self) -> None:
+        """Remove the unfinished files of saves whose process was killed: nobody else is saving now."""
+        head, tail = f".{self.path.name}.", ".partial"
+        for each in self.path.parent.iterdir():
+            middle = each.name.removeprefix(head).removesuffix(tail)
+            if each.name == f"{head}{middle}{tail}" and middle.isdigit():
+                with suppress(OSError):
+                    each.unlink()
+
+    def _cannot(self, why: str) -> ParameterError:
+        return ParameterError("session", f"session={self.given}: {why}; choose another file")
+
+
+def _read(path: Path) -> tuple[tuple[int, ...], int] | None:
+    """Tokens of a session and how many of them are its prompt; None if it is none."""
+    try:
+        state = read_state_file(path)
+        prompt = state.header["n_prompt"]
+        tokens = np.frombuffer(state.sections["tokens"], "<i4").tolist()
+        sound = state.header["kind"] == "session" and type(prompt) is int
+    except (FileFormatError, KeyError, ValueError):
+        return None
+    return (tuple(tokens), prompt) if sound else None

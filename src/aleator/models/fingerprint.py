@@ -1,0 +1,121 @@
+"""What tells models apart: a fingerprint of all bytes of their files, computed once a file.
+
+A fingerprint is 32 hexadecimal digits: BLAKE2b of the parts' names and sizes and of XXH64 of every 4 MiB of
+them.  It is remembered in ``aleator/fingerprints.json`` of the user's cache folder (``XDG_CACHE_HOME``, or
+``~/.cache``) by the files' paths, sizes and times of change, so that a model of gigabytes is read for it once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core import host
+
+BLOCK = 4 << 20
+MOST_REMEMBERED = 256
+_RECENT = 2_000_000_000  # nanoseconds: a file may change twice within its clock's tick
+_SIZE = 16
+
+Part = tuple[str, npt.NDArray[np.uint8]]
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """Which model something was made with.
+
+    Attributes:
+        fingerprint: see the module.
+        name: what the model's file calls it; "" if nothing.
+        path: where it was.
+
+    """
+
+    fingerprint: str
+    name: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.path})" if self.name else self.path
+
+
+def fingerprint(parts: Iterable[Part]) -> str:
+    """The fingerprint of some named parts, in their order."""
+    digest = hashlib.blake2b(digest_size=_SIZE)
+    for name, data in parts:
+        digest.update(f"{len(name)} {name} {data.nbytes} ".encode())
+        digest.update(host.xxh64_blocks(data, BLOCK).astype("<u8").tobytes())
+    return digest.hexdigest()
+
+
+def remembered(files: Sequence[Path], compute: Callable[[], str]) -> str:
+    """A fingerprint of files: the one remembered if none has changed since, else the computed one.
+
+    Args:
+        files: all that it is made of.
+        compute: makes it.
+
+    """
+    known = _read()
+    key = _key(files)
+    found = known.get(key)
+    if found is not None:
+        return found
+    made = compute()
+    if key and key == _key(files):
+        kept = list({**_read(), key: made}.items())[-MOST_REMEMBERED:]
+        _write(dict(kept))
+    return made
+
+
+def _key(files: Sequence[Path]) -> str:
+    """The files as they are now; "" if one of them has just changed, or is gone."""
+    digest = hashlib.blake2b(digest_size=_SIZE)
+    for file in files:
+        try:
+            about = file.stat()
+        except OSError:
+            return ""
+        if time.time_ns() - max(about.st_mtime_ns, about.st_ctime_ns) < _RECENT:
+            return ""
+        place = os.fsencode(file.resolve())
+        numbers = about.st_size, about.st_mtime_ns, about.st_dev, about.st_ino
+        digest.update(f"{len(place)} {numbers} ".encode() + place)
+    return digest.hexdigest()
+
+
+def _store() -> Path:
+    folder = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    return Path(folder) / "aleator" / "fingerprints.json"
+
+
+def _read() -> dict[str, str]:
+    """What is remembered; nothing if the file is missing or is not what it should be."""
+    try:
+        known = json.loads(_store().read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    pairs = known.items() if isinstance(known, dict) else ()
+    return {k: v for k, v in pairs if isinstance(v, str) and len(v) == 2 * _SIZE}
+
+
+def _write(known: dict[str, str]) -> None:
+    """Remember; where that cannot be, the next use computes again."""
+    store = _store()
+    partial = store.with_name(f".{store.name}.{os.getpid()}.partial")
+    with suppress(OSError):
+        store.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            partial.write_text(json.dumps(known))
+            partial.replace(store)
+        finally:
+            partial.unlink(missing_ok=True)

@@ -1,0 +1,90 @@
+"""From requests to what makes them: chains, streams of text, and the endings of constrained texts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from aleator.generate.ending import Ending, Shortest
+from aleator.generate.request import Request
+from aleator.generate.session import go_on
+from aleator.generate.slot import OnLogits, Slot
+from aleator.grammar.spelling import spelling
+from aleator.samplers import SamplerChain
+from aleator.samplers.logit_bias import biases_of_ids
+from aleator.text.stream import StreamDecoder
+from aleator.text.tokenizer import Tokenizer
+
+
+class SlotMaker:
+    """Makes the slots of requests.
+
+    Args:
+        tokenizer: of the model.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
+
+    def make(self, requests: Sequence[Request], on_logits: OnLogits | None = None) -> list[Slot]:
+        """Slots with chains of their own, which have accepted the prompts.
+
+        Args:
+            requests: what to make.
+            on_logits: called before each draw of any of them.
+        """
+        templates: dict[int, SamplerChain] = {}  # what DRY prepares from a vocabulary is shared
+        slots = []
+        for request in requests:
+            key = id(request.params)
+            if key not in templates:
+                templates[key] = request.params.chain(self._tokenizer)
+            chain = SamplerChain(
+                templates[key],
+                request.params.numerics,
+                completion=request.completion,
+                grammar=templates[key].grammar,
+            )
+            go_on(chain, request.tokens, request.drawn, request.chain_state)
+            slots.append(self.with_chain(request, chain, on_logits))
+        return slots
+
+    def with_chain(
+        self, request: Request, chain: SamplerChain, on_logits: OnLogits | None = None
+    ) -> Slot:
+        """A slot with a chain that has accepted the prompt."""
+        return Slot(
+            request,
+            chain,
+            self._stream(request),
+            self._vocab,
+            on_logits=on_logits,
+            spell=self._spell(request, chain),
+            ending=self._ending(request, chain),
+        )
+
+    def _stream(self, request: Request) -> StreamDecoder:
+        """Turns what is generated into text; what was drawn before was part of it."""
+        start = len(request.tokens) - request.drawn
+        at_start = all(map(self._vocab.is_special, request.tokens[:start]))
+        stream = self._tokenizer.stream(at_start=at_start)
+        for token in request.tokens[start:]:
+            stream.push(token)
+        return stream
+
+    def _spell(self, request: Request, chain: SamplerChain) -> Callable[[bytes], list[int]] | None:
+        """Cuts forced text into tokens; None if nothing in the chain forces any."""
+        if chain.grammar is None or not request.options.jump_forward:
+            return None
+        return spelling(self._tokenizer).tokens
+
+    def _ending(self, request: Request, chain: SamplerChain) -> Ending | None:
+        """Brings a constrained text to its end; None if that is not wanted or not possible."""
+        wanted = request.options.complete_grammar
+        if wanted is None:
+            wanted = chain.numerics == "portable"
+        if not wanted or len(chain.constraints) != 1:
+            return None
+        biases = biases_of_ids(request.params.logit_bias, self._tokenizer)
+        banned = [token for token, bias in biases if bias == -math.inf]
+        return Ending(chain, Shortest(spelling(self._tokenizer), banned))

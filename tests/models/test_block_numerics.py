@@ -1,0 +1,155 @@
+"""Products with ggml's blocks: native code against the contract's reference, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import gguf
+import numpy as np
+import pytest
+
+from aleator import _native
+from aleator.cache.threads import thread_pool
+from aleator.models.block_numerics import FORMATS, Bytes, Floats, fused, product, round_rows
+from aleator.models.files.tensor_types import TENSOR_TYPES
+
+HALVES = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,)} | {
+    "Q4_K": (0, 2), "Q5_K": (0, 2)
+}  # fmt: skip
+
+
+def random_rows(kind: str, out: int, n: int, seed: int = 0) -> Bytes:
+    """Any bytes, the float16 numbers among them finite and of moderate size."""
+    elements, size, _ = FORMATS[kind]
+    rng = np.random.default_rng([seed, out, n])
+    data = rng.integers(0, 256, (out * n // elements, size), dtype=np.uint8)
+    for at in HALVES.get(kind, (0,)):
+        scales = rng.normal(0, 0.01, len(data)).astype(np.float16)
+        data[:, at : at + 2] = scales[:, None].view(np.uint8)
+    return data.reshape(out, -1)
+
+
+def native(kind: str, data: Bytes, n: int, x: Floats, threads: int = 1) -> Floats:
+    matrix = _native.StoredMatrix(data.reshape(-1), kind, len(data), n)
+    y = np.full((len(x), len(data)), np.nan, np.float32)
+    _native.linear(thread_pool(threads), matrix, x, y)
+    return y
+
+
+def shapes(kind: str) -> list[tuple[int, int]]:
+    block = FORMATS[kind][0]
+    return [(1, block), (9, 3 * block), (37, 1312 if block == 32 else 1280), (130, 2 * block)]
+
+
+def test_every_type_in_blocks_has_a_format() -> None:
+    assert set(FORMATS) == {t.name for t in TENSOR_TYPES.values() if t.block > 1}
+    for name, (elements, size, _) in FORMATS.items():
+        assert (TENSOR_TYPES[name].block, TENSOR_TYPES[name].size) == (elements, size)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_native_products_are_the_reference_for_any_tokens_and_threads(kind: str) -> None:
+    for out, n in shapes(kind):
+        data = random_rows(kind, out, n)
+        x = np.random.default_rng(1).standard_normal((41, n)).astype(np.float32)
+        x[3] *= 1e-20
+        x[5] *= 1e20
+        expected = product(kind, data, x)
+        for tokens in (1, 2, 3, 4, 6, 7, 8, 13, 41):
+            for threads in (1, 2):
+                got = native(kind, data, n, x[:tokens], threads)
+                assert got.tobytes() == expected[:tokens].tobytes(), (out, n, tokens)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_extreme_bytes(kind: str) -> None:
+    """Blocks of equal bytes with the largest activations: the sums that could overflow 16 bits."""
+    elements, size, _ = FORMATS[kind]
+    for byte in (0x00, 0x7F, 0x80, 0xFF):
+        data = np.full((3, 2 * size), byte, np.uint8)
+        for at in HALVES.get(kind, (0,)):
+            for start in (at, size + at):
+                data[:, start : start + 2] = np.array([1.0], np.float16).view(np.uint8)
+        for sign in (1, -1):
+            x = np.full((9, 2 * elements), sign, np.float32)
+            x[4, ::2] *= -1
+            expected = product(kind, data, x)
+            for tokens in (1, 9):
+                got = native(kind, data, 2 * elements, x[:tokens])
+                assert got.tobytes() == expected[:tokens].tobytes(), (byte, sign, tokens)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_rows_are_read_as_ggml_reads_them(kind: str) -> None:
+    elements = FORMATS[kind][0]
+    data = random_rows(kind, 5, 3 * elements)
+    matrix = _native.StoredMatrix(data.reshape(-1), kind, 5, 3 * elements)
+    y = np.empty((5, 3 * elements), np.float32)
+    _native.read_rows(thread_pool(1), matrix, np.arange(5), y)
+    expected = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind])
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K"])
+def test_products_are_near_the_exact_ones(kind: str) -> None:
+    """Rounding to int8 is off by at most half of a 127th of a block's largest element."""
+    elements = FORMATS[kind][0]
+    data = random_rows(kind, 20, 4 * elements)
+    x = np.random.default_rng(2).standard_normal((8, 4 * elements)).astype(np.float32)
+    w = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind]).astype(np.float64)
+    largest = np.abs(x.reshape(8, 4, elements)).max(-1).repeat(elements, 1)
+    allowed = (largest / 254) @ np.abs(w).T * 1.001
+    assert (np.abs(product(kind, data, x) - x @ w.T) <= allowed).all()
+
+
+@pytest.mark.parametrize("kind", ["Q4_1", "Q6_K"])
+def test_broken_and_empty_activations(kind: str) -> None:
+    elements = FORMATS[kind][0]
+    data = random_rows(kind, 4, 2 * elements)
+    x = np.ones((9, 2 * elements), np.float32)
+    x[1, 5], x[2, -1], x[3, 0] = np.nan, np.inf, -np.inf
+    x[4] = 0
+    x[5] = 2.0**-101
+    for tokens in (6, 9):
+        y = native(kind, data, 2 * elements, x[:tokens])
+        assert np.isnan(y[1:4]).all()
+        assert np.isfinite(y[[0, 4, 5]]).all()
+        assert not y[4:6].any()
+
+
+def test_fused_rounds_once() -> None:
+    rng = np.random.default_rng(0)
+    a, b, c = (
+        (rng.standard_normal(20_000) * 2.0 ** rng.integers(-20, 20, 20_000)).astype(np.float32)
+        for _ in range(3)
+    )
+    c[:10_000] = -(a * b)[:10_000]  # the rest of a rounded product, exactly
+    exact = np.array(
+        [float(np.longdouble(x) * y + z) for x, y, z in zip(a, b, c, strict=True)], np.float64
+    )
+    got = fused(a, b, c)
+    np.testing.assert_array_equal(got[:10_000], exact[:10_000].astype(np.float32))
+    assert (np.abs(got - exact) <= np.spacing(np.abs(got)) / 2 * 1.0000001).all()
+
+
+def test_rounding_ties_go_to_even() -> None:
+    x = np.zeros((1, 32), np.float32)
+    x[0, :6] = 127, 0.5, 1.5, 2.5, -0.5, -1.5
+    rounded = round_rows(x, 32)
+    assert rounded.d[0, 0] == 1
+    assert rounded.q[0, :6].tolist() == [127, 0, 2, 2, 0, -2]
+
+
+@pytest.mark.parametrize("isa", ["base", "v3"])
+def test_lower_instruction_sets(isa: str) -> None:
+    """The comparisons above once more, where this processor has better."""
+    if os.environ.get("ALEATOR_ISA") or _native.isa() in ("base", isa):
+        pytest.skip("no better instruction set here")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += ["-k", "reference or extreme or rows_are_read or broken", __file__]
+    environment = {**os.environ, "ALEATOR_ISA": isa}
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert out.returncode == 0, out.stdout[-3000:]
+    assert " passed" in out.stdout

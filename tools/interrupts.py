@@ -1,0 +1,329 @@
+"""Interrupts at every line of every operation on a cache: the state is that before or that after.
+
+    python tools/interrupts.py                       every line, every model and operation: a table
+    python tools/interrupts.py --model llama --operation keep
+    python tools/interrupts.py --kind opcode         at every bytecode instead
+    python tools/interrupts.py --kind call           MemoryError at every call of a C function
+    python tools/interrupts.py --kind native         MemoryError at every allocation of the native cells
+    python tools/interrupts.py --signals 10000       a soak: a timer's signal during random operations
+
+An interrupt is a KeyboardInterrupt that a trace function raises in a frame of the package.  After each, every
+cell, row, state, cached prefix, flag, handle and checkpoint is compared, and so are the logits of the next
+decode, bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from cache_scenes import MODELS, OPERATIONS, Operation, Scene
+from cache_snapshot import Snapshot, difference
+
+import aleator
+from aleator import _native
+
+PACKAGE = str(Path(aleator.__file__).parent)
+Kind = Literal["line", "opcode", "call", "native"]
+
+
+class Raiser:
+    """Counts places where something can be raised within the package, and raises at one of them.
+
+    Attributes:
+        count: places so far.
+        where: file and line at which it was raised.
+
+    """
+
+    def __init__(self, kind: Kind, at: int | None) -> None:
+        self.kind, self.at = kind, at
+        self.count, self.where = 0, ""
+
+    def run(self, call: Callable[[], object]) -> BaseException | None:
+        """Call, and return what was raised."""
+        gc.disable()  # what a collection runs is no part of the operation
+        try:
+            if self.kind == "native":
+                _native.fail_allocation(-1 if self.at is None else self.at - 1)
+            elif self.kind == "call":
+                sys.setprofile(self._profile)
+            else:
+                sys.settrace(self._call)
+            try:
+                call()
+            finally:
+                sys.settrace(None)
+                sys.setprofile(None)
+                _native.fail_allocation(-1)
+        except BaseException as error:
+            return error.with_traceback(None)
+        finally:
+            gc.enable()
+        return None
+
+    def _count(self, frame: Any, error: type[BaseException]) -> None:
+        self.count += 1
+        if self.count == self.at:
+            file = Path(frame.f_code.co_filename).relative_to(PACKAGE)
+            self.where = f"{file}:{frame.f_lineno}"
+            raise error
+
+    def _call(self, frame: Any, event: str, arg: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes = self.kind == "opcode"
+        return self._line
+
+    def _line(self, frame: Any, event: str, arg: Any) -> Any:
+        if event == self.kind:
+            self._count(frame, KeyboardInterrupt)
+        return self._line
+
+    def _profile(self, frame: Any, event: str, arg: Any) -> None:
+        if event == "c_call" and frame.f_code.co_filename.startswith(PACKAGE):
+            self._count(frame, MemoryError)
+
+
+@dataclass
+class Violation:
+    """A place at which the state was neither that before nor that after."""
+
+    place: int
+    where: str
+    what: list[str]
+
+
+@dataclass
+class Found:
+    """What came out for one operation of one model.
+
+    Attributes:
+        places: where something can be raised.
+        tried: at how many of them it was.
+        refused: the operation itself raises this, of itself.
+        violations: places that broke the promise.
+
+    """
+
+    places: int = 0
+    tried: int = 0
+    refused: str = ""
+    violations: list[Violation] = field(default_factory=list)
+
+
+def examine(
+    model: str,
+    operation: Operation,
+    kind: Kind = "line",
+    most: int | None = None,
+    warm: bool = False,
+) -> Found:
+    """Raise at places of an operation, all or ``most`` of them, evenly spread.
+
+    Args:
+        model: a name of :data:`MODELS`.
+        operation: what is done.
+        kind: what counts as a place.
+        most: how many places are tried at most; None: all.
+        warm: what is made once has been made; otherwise the operation is done once for that.
+
+    """
+    found = Found()
+    if not warm:
+        _run(operation.scene(model), operation, kind, None)
+    reference = operation.scene(model)
+    before, probe = reference.state(), _probe(reference)
+    raiser, error = _run(reference, operation, kind, None)
+    found.refused = "" if error is None else type(error).__name__
+    after, found.places = reference.state(), raiser.count
+    probes = (probe, _probe(reference))
+    current: Scene | None = None
+    place, step = 0, 1.0
+    if kind == "native":
+        found.places = most or 10_000  # ends with the first that is not reached
+    elif most is not None and found.places > most:
+        step = found.places / most
+    at = 1.0
+    while (place := int(at)) <= found.places:
+        at += step
+        scene = current or operation.scene(model)
+        current = None
+        raiser, error = _run(scene, operation, kind, place)
+        if kind == "native" and (error is None or type(error).__name__ == found.refused):
+            found.places = place - 1
+            break
+        found.tried += 1
+        now = scene.state()
+        wrong = _wrong(scene, now, (before, after), probes)
+        if wrong:
+            found.violations.append(Violation(place, raiser.where, wrong))
+        elif now == before:
+            current = scene  # goes on as if nothing had been
+    return found
+
+
+def _run(
+    scene: Scene, operation: Operation, kind: Kind, at: int | None
+) -> tuple[Raiser, BaseException | None]:
+    raiser = Raiser(kind, at)
+    error = raiser.run(lambda: operation.run(scene))
+    return raiser, error
+
+
+def _probe(scene: Scene) -> bytes | str:
+    try:
+        return scene.probe()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _wrong(
+    scene: Scene,
+    now: Snapshot,
+    allowed: tuple[Snapshot, Snapshot],
+    probes: tuple[bytes | str, bytes | str],
+) -> list[str]:
+    """What is neither as before nor as after; the shorter list."""
+    if now not in allowed:
+        return min((difference(now, each) for each in allowed), key=len)
+    try:
+        scene.cache.check()
+    except Exception as error:
+        return [f"check: {error}"]
+    expected = probes[allowed.index(now)]
+    if _probe(scene) != expected:
+        return ["the next decode's logits"]
+    again = scene.state()
+    return [f"after the next decode: {name}" for name in difference(again, now)]
+
+
+# Signals
+
+
+class Soak:
+    """Random operations, during which a timer's signal raises, beside the same without one."""
+
+    def __init__(self, model: str, seed: int) -> None:
+        self.model, self.rng = model, random.Random(seed)
+        self.interrupts = self.after = 0
+        self.violations: list[str] = []
+
+    def once(self) -> None:
+        """One operation, interrupted or not."""
+        name = self.rng.choice(sorted(OPERATIONS))
+        operation = OPERATIONS[name]
+        scene, reference = operation.scene(self.model), operation.scene(self.model)
+        before, started = reference.state(), time.perf_counter()
+        _quietly(operation, reference)
+        took, after = time.perf_counter() - started, reference.state()
+        probes = (_probe(operation.scene(self.model)), _probe(reference))
+        for _ in range(20):
+            if not self._interrupted(operation, scene, took):
+                return
+            self.interrupts += 1
+            now = scene.state()
+            wrong = _wrong(scene, now, (before, after), probes)
+            if wrong:
+                self.violations.append(f"{self.model} {name}: {', '.join(wrong)}")
+                return
+            if now != before:
+                self.after += 1
+                return
+
+    def _interrupted(self, operation: Operation, scene: Scene, took: float) -> bool:
+        def ring(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        old = signal.signal(signal.SIGALRM, ring)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, max(1e-6, took * self.rng.random()))
+            try:
+                _quietly(operation, scene)
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            signal.signal(signal.SIGALRM, old)
+        return False
+
+
+def _quietly(operation: Operation, scene: Scene) -> None:
+    with contextlib.suppress(Exception):  # a verb that this cache refuses
+        operation.run(scene)
+
+
+def soak(models: list[str], wanted: int, seed: int, seconds: float) -> int:
+    """Interrupt until there were so many, and print what came out; returns the violations."""
+    end, bad = time.monotonic() + seconds, 0
+    print("| model | interrupts | of them after the change | violations |\n|---|---:|---:|---:|")
+    for i, model in enumerate(models):
+        run = Soak(model, seed + i)
+        share = wanted * (i + 1) // len(models) - wanted * i // len(models)
+        until = time.monotonic() + (end - time.monotonic()) / (len(models) - i)
+        while run.interrupts < share and time.monotonic() < until:
+            run.once()
+        print(f"| {model} | {run.interrupts} | {run.after} | {len(run.violations)} |", flush=True)
+        for line in run.violations[:20]:
+            print(f"  {line}", file=sys.stderr)
+        bad += len(run.violations)
+    return bad
+
+
+def table(models: list[str], operations: list[str], kind: Kind, most: int | None) -> int:
+    """Examine, and print a table; returns the violations."""
+    print(f"| model | operation | {kind}s | tried | violations |\n|---|---|---:|---:|---:|")
+    bad = 0
+    for model in models:
+        places = tried = wrong = 0
+        for name in operations:
+            found = examine(model, OPERATIONS[name], kind, most)
+            note = f" ({found.refused})" if found.refused else ""
+            print(
+                f"| {model} | {name}{note} | {found.places} | {found.tried} | {len(found.violations)} |",
+                flush=True,
+            )
+            for each in found.violations[:8]:
+                print(f"  {each.place} {each.where}: {', '.join(each.what)}", file=sys.stderr)
+            places, tried = places + found.places, tried + found.tried
+            wrong += len(found.violations)
+        print(f"| **{model}** | **all** | **{places}** | **{tried}** | **{wrong}** |", flush=True)
+        bad += wrong
+    return bad
+
+
+def main() -> None:
+    """Parse the command line; the exit status says whether there were violations."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--model", action="append", choices=list(MODELS))
+    parser.add_argument("--operation", action="append", choices=list(OPERATIONS))
+    parser.add_argument("--kind", default="line", choices=["line", "opcode", "call", "native"])
+    parser.add_argument("--most", type=int, help="places tried per operation (default: all)")
+    parser.add_argument("--signals", type=int, help="interrupts by a timer, in all")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the soak; another one goes on with others"
+    )
+    parser.add_argument("--seconds", type=float, default=3600.0, help="the soak ends after so long")
+    args = parser.parse_args()
+    models = args.model or list(MODELS)
+    if args.signals:
+        bad = soak(models, args.signals, args.seed, args.seconds)
+    else:
+        bad = table(models, args.operation or list(OPERATIONS), args.kind, args.most)
+    sys.exit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()
