@@ -15,7 +15,7 @@ from cache_snapshot import Snapshot, snapshot
 from make_models import SPECS, write_model
 
 from aleator.cache import PrefixConfig
-from aleator.cache.sequence import Checkpoint, Sequence
+from aleator.cache.handle.sequence import Checkpoint, Sequence
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder

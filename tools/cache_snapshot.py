@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from aleator.cache.sequence import Checkpoint
+from aleator.cache.handle.sequence import Checkpoint
+from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.generate import Context
 
 Snapshot = dict[str, Any]
@@ -32,13 +34,12 @@ def snapshot(context: Context, marks: Iterable[Checkpoint] = ()) -> Snapshot:
     cache: Any = context.cache
     found: Snapshot = {}
     for i, pool in enumerate(cache.pools):
-        part = _states(pool) if hasattr(pool, "conv") else _cells(pool)
+        part = _states(pool) if isinstance(pool, RecurrentPool) else _cells(pool.first)
         found |= {f"pool {i} {name}": value for name, value in part.items()}
     found["cached prefixes"] = sorted(
         (t.seq, t.namespace, t.tokens.tolist(), list(t.digests), list(t.used), list(t.pins))
         for t in (cache.prefix or ())
     )
-    found["do_defrag"] = bool(cache.do_defrag)
     found["step under way"] = cache.current_step is not None
     found["handles"] = sorted(seq for seq, ref in cache._handles.items() if ref() is not None)
     found["checkpoints"] = [(m.seq, m.length, m.valid_to) for m in marks]
@@ -52,7 +53,7 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
 
 
-def _cells(pool: Any) -> Snapshot:
+def _cells(pool: AttentionPool) -> Snapshot:
     cells = pool.cells
     used = np.flatnonzero(cells.positions >= 0)
     found: Snapshot = {
@@ -60,15 +61,16 @@ def _cells(pool: Any) -> Snapshot:
         "owners": cells.owners.tobytes(),
         "shifts": (cells.has_shift, cells.shifts[used].tobytes()),
         "head": (cells.head, cells.used, cells.top),
-        "rotations": pool.key_positions[used].tobytes(),
+        "rotations": pool.rows.key_positions[used].tobytes(),
+        "do_defrag": pool.do_defrag,
     }
-    for name, side in (("keys", pool.keys), ("values", pool.values)) if len(used) else ():
+    for name, side in (("keys", pool.rows.keys), ("values", pool.rows.values)) if len(used) else ():
         found[name] = _digest(side.bytes_of(layer, used) for layer in range(len(side.layers)))
     return found
 
 
-def _states(pool: Any) -> Snapshot:
-    states = {seq: tuple(history) for seq, history in pool.states.items()}
+def _states(pool: RecurrentPool) -> Snapshot:
+    states = {seq: tuple(history) for seq, history in pool.states.book().items()}
     rows = sorted({row for history in states.values() for row, _ in history})
     return {
         "states": states,

@@ -169,7 +169,7 @@ class Comparison:
             policy="streams" if setting.streams else "unified",
         )
         self.llamas = [self.theirs, self.exact]
-        self.cache: KVCache = self.ours.cache
+        self.cache = self.ours.cache
 
     def close(self) -> None:
         for llama in self.llamas:

@@ -186,9 +186,41 @@ def tail(r: random.Random, n: int) -> list[Any]:
         S.TypicalP(typical_p=r.choice((1.0, share(r)))),
         S.TopK(top_k=r.randrange(1, 40)),
         S.Temperature(temperature=r.uniform(0.3, 2)),
-        S.DRY(dry_multiplier=0.8, dry_allowed_length=1, dry_sequence_breakers=()),
+        S.DRY(  # a whole history: on the host
+            dry_multiplier=0.8, dry_allowed_length=1, dry_penalty_last_n=-1, dry_sequence_breakers=()
+        ),
         S.Dist(),
-    ]
+    ]  # fmt: skip
+
+
+def mirostat_1(r: random.Random, n: int) -> list[Any]:
+    return [
+        S.TopK(top_k=r.randrange(0, 90)),
+        S.Temperature(temperature=r.uniform(0.3, 2)),
+        S.Mirostat(
+            mirostat_tau=r.uniform(0, 6), mirostat_eta=r.random(), mirostat_m=r.randrange(2, 120)
+        ),
+    ]  # fmt: skip
+
+
+def repeats(r: random.Random, n: int) -> list[Any]:
+    return [
+        S.Temperature(temperature=r.uniform(0.3, 2)),
+        S.DRY(
+            dry_multiplier=r.uniform(-0.5, 2), dry_base=r.uniform(1, 2), dry_allowed_length=r.randrange(3),
+            dry_penalty_last_n=r.choice((3, 20, 64)),
+            dry_sequence_breakers=r.choice(((), ((1,),), ((2, 3), (4,)), ((1, 2, 1), (0, 5)))),
+        ),
+        S.TopK(top_k=r.randrange(0, 40)),
+        S.Dist(),
+    ]  # fmt: skip
+
+
+def any_order(r: random.Random, n: int) -> list[Any]:
+    """Samplers of other chains in an order that no other row has, and any that selects."""
+    some = [s for make in (default, heat_first, repeats) for s in make(r, n)[:-1]]
+    last = r.choice((S.Dist(), S.Dist(draw="gumbel"), S.Greedy(), S.MirostatV2(), S.Mirostat()))
+    return [*r.sample(some, r.randrange(6)), last]
 
 
 CHAINS: dict[str, tuple[Make, float]] = {
@@ -196,6 +228,7 @@ CHAINS: dict[str, tuple[Make, float]] = {
     "mirostat 2": (mirostat, 0.05), "adaptive-p": (adaptive, 0.05),
     "race": (race, 0.05), "whole row": (whole_row, 0.1), "written": (written, 0.1),
     "greedy": (greedy, 0.05), "host tail": (tail, 0.1),
+    "mirostat 1": (mirostat_1, 0.05), "dry": (repeats, 0.05), "any order": (any_order, 0.05),
 }  # fmt: skip
 """How each makes a chain, and its share of the blocks."""
 OPTIONAL = (

@@ -4,6 +4,7 @@
     python tools/stubs.py --check    fails if one is stale
 
 - src/aleator/_native.pyi: the native module's.
+- src/aleator/samplers/sampling_params.pyi: ``SamplingParams``, whose fields are made from the declarations.
 - src/aleator/keywords.pyi: the keyword arguments of functions with ``**options``, from their declarations.
 """
 
@@ -92,7 +93,71 @@ def comment(text: str) -> list[str]:
     return [*lines[:-1], f'{lines[-1]}"""', ""]
 
 
-STUBS = {"_native.pyi": native, "keywords.pyi": keywords}
+PARAMS_HEAD = '''\
+"""``SamplingParams`` as its declarations make it; made by tools/stubs.py."""
+
+import builtins
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+from aleator.keywords import SamplingKeywords
+from aleator.samplers.base import Sampler
+from aleator.samplers.chain import SamplerChain
+from aleator.samplers.constrained import ConstraintSampler
+
+@dataclass(frozen=True, init=False)
+class SamplingParams:
+    """All sampling parameters.  Without arguments everything is neutral: presets hold opinions."""
+
+'''
+PARAMS_METHODS = """\
+    def __init__(self, **values: Unpack[SamplingKeywords]) -> None: ...
+    @classmethod
+    def preset(cls, name: str, **changes: Unpack[SamplingKeywords]) -> SamplingParams: ...
+    @classmethod
+    def resolve(
+        cls,
+        explicit: Mapping[str, Any],
+        preset: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SamplingParams: ...
+    def replace(self, **changes: Unpack[SamplingKeywords]) -> SamplingParams: ...
+    def values(self) -> dict[str, Any]: ...
+    @property
+    def constraint(self) -> ConstraintSampler | None: ...
+    def list(self, vocab: Any = None) -> builtins.list[Sampler]: ...
+    def chain(self, vocab: Any = None, completion: int = 0) -> SamplerChain: ...
+"""
+# What is kept of a parameter that is no number, word or switch.
+KEPT = {
+    "samplers": "tuple[str, ...]",
+    "logit_bias": "tuple[tuple[int | str, float], ...]",
+    "dry_sequence_breakers": "tuple[str | tuple[int, ...], ...]",
+    "bad_words": "tuple[str | tuple[int, ...], ...]",
+    "allowed_token_ids": "tuple[int, ...] | None",
+    "stop_token_ids": "tuple[int, ...]",
+    "seed": "int | None",
+    "grammar": "ConstraintSampler | None",
+    "json_schema": "ConstraintSampler | None",
+    "regex": "ConstraintSampler | None",
+}
+
+
+def sampling_params() -> str:
+    """The class of sampling parameters, with the types that its fields keep."""
+    lines = []
+    for each in ALL.values():
+        kept = KEPT[each.name] if each.type in (object, tuple) else each.type.__name__
+        lines += [f"    {each.name}: {kept}", *comment(described(each))]
+    return PARAMS_HEAD + "\n".join(lines) + "\n" + PARAMS_METHODS
+
+
+STUBS = {
+    "_native.pyi": native,
+    "keywords.pyi": keywords,
+    "samplers/sampling_params.pyi": sampling_params,
+}
 
 
 def main() -> int:

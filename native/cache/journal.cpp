@@ -103,8 +103,8 @@ void Journal::commit() {
   frames_.pop_back();
   if (!frames_.empty()) return;
   // What they hold goes when all is done: it may run code of its own.
-  const std::vector<Record> records = std::exchange(records_, {});
-  const std::vector<Record> later = std::exchange(later_, {});
+  const Vector<Record> records = std::exchange(records_, {});
+  const Vector<Record> later = std::exchange(later_, {});
   nb::object interrupt;
   ++closing_;
   for (const Record& call : later)
@@ -118,7 +118,6 @@ void Journal::commit() {
 nb::object Journal::rollback() noexcept {
   nb::object interrupt;
   if (frames_.empty()) return interrupt;
-  std::vector<Record> undone;
   const size_t from = frames_.back().records;
   while (records_.size() > from) {
     Record record = std::move(records_.back());

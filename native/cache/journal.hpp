@@ -17,6 +17,7 @@
 #include <optional>
 #include <vector>
 
+#include "cache/allocation.hpp"
 #include "cache/part.hpp"
 
 namespace aleator::cache {
@@ -74,8 +75,8 @@ class Journal {
   void leave() noexcept;
 
   std::vector<Member> parts_;
-  std::vector<Frame> frames_;
-  std::vector<Record> records_, later_;
+  Vector<Frame> frames_;
+  Vector<Record> records_, later_;
   uint64_t last_id_ = 0;
   int closing_ = 0;           // outermost frames whose calls after the commit are being made
   unsigned long thread_ = 0;  // whose the frames are, while busy_

@@ -111,7 +111,7 @@ void States::rollback() noexcept {
 }
 
 void States::check() const {
-  std::vector<int32_t> holders(holders_.size());
+  Vector<int32_t> holders(holders_.size());
   const auto count = [&](const Book& book) {
     for (const auto& [seq, history] : book)
       for (const auto& [row, position] : history) ++holders[static_cast<size_t>(row)];

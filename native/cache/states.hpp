@@ -7,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "cache/allocation.hpp"
 #include "cache/bitmap.hpp"
 #include "cache/part.hpp"
 
@@ -18,8 +20,10 @@ namespace aleator::cache {
 
 class States final : public Part {
  public:
-  using History = std::vector<std::pair<int32_t, int32_t>>;  // row, position
-  using Book = std::map<int32_t, History>;                   // by sequence; none is empty
+  using History = Vector<std::pair<int32_t, int32_t>>;  // row, position
+  // By sequence; none is empty.
+  using Book =
+      std::map<int32_t, History, std::less<int32_t>, Allocator<std::pair<const int32_t, History>>>;
 
   explicit States(int32_t n_rows);
 
@@ -51,9 +55,9 @@ class States final : public Part {
   void release(const History& history) noexcept;
 
   Book book_;
-  std::vector<int32_t> holders_;
+  Vector<int32_t> holders_;
   Bitmap free_;
-  std::vector<Frame> frames_;
+  Vector<Frame> frames_;
   uint64_t version_ = 0, last_version_ = 0;
 };
 

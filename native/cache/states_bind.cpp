@@ -1,4 +1,3 @@
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
@@ -21,6 +20,16 @@ nb::tuple tuple_of(const States::History& history) {
   for (const auto& state : history)
     PyTuple_SET_ITEM(made.ptr(), i++, pair_of(state).release().ptr());
   return nb::borrow<nb::tuple>(made);
+}
+
+// Made here and not by a caster: those end the process when an allocation fails.
+States::Book book_of(const nb::dict& histories) {
+  States::Book book;
+  for (const auto& [seq, history] : histories) {
+    States::History& made = book[nb::cast<int32_t>(seq)];
+    for (nb::handle state : history) made.push_back(nb::cast<std::pair<int32_t, int32_t>>(state));
+  }
+  return book;
 }
 
 }  // namespace
@@ -64,8 +73,10 @@ ALEATOR_BIND(states) {
            "How many rows sequences from first on hold, or would if the open frames were taken "
            "back.")
       .def("grow", &States::grow, "n"_a, "Add so many rows, for good.")
-      .def("change", &States::change, "histories"_a,
-           nb::sig("def change(self, histories: dict[int, tuple[tuple[int, int], ...]]) -> None"),
-           "Replace histories, all or none. ValueError for a row that there is not.")
+      .def(
+          "change", [](States& s, const nb::dict& histories) { s.change(book_of(histories)); },
+          "histories"_a,
+          nb::sig("def change(self, histories: dict[int, tuple[tuple[int, int], ...]]) -> None"),
+          "Replace histories, all or none. ValueError for a row that there is not.")
       .def("check", &States::check, "Raise RuntimeError if rows are lost or held twice.");
 }

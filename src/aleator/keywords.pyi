@@ -23,7 +23,7 @@ class SamplingKeywords(TypedDict, total=False):
     stop_token_ids: Iterable[int]
     """Tokens that end a generation, beside the vocabulary's; may be repeated."""
 
-    logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Mapping[int | str, float] | Iterable[tuple[int | str, float]]
     """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
     '" the"-2'; may be repeated."""
 
@@ -338,7 +338,7 @@ class BatchKeywords(TypedDict, total=False):
     stop_token_ids: Iterable[int]
     """Tokens that end a generation, beside the vocabulary's; may be repeated."""
 
-    logit_bias: Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]
+    logit_bias: Mapping[int, float] | Mapping[str, float] | Mapping[int | str, float] | Iterable[tuple[int | str, float]]
     """Add BIAS to the logit of token ID, as in 15+1.5 or 15-inf, or of all tokens of a text, as in
     '" the"-2'; may be repeated."""
 
@@ -619,8 +619,9 @@ class ContextKeywords(TypedDict, total=False):
     fit n_ubatch (not for models with windows or states) (default: on)."""
 
     split: str | None
-    """How batches are cut (aleator.cache.split) (simple or equal or sequence; default: llama.cpp's
-    choice: equal with policy='streams' and for models with attention and states, else simple)."""
+    """How batches are cut (aleator.cache.cells.split) (simple or equal or sequence; default:
+    llama.cpp's choice: equal with policy='streams' and for models with attention and states, else
+    simple)."""
 
     lock_timeout: float | None
     """Seconds to wait for another thread that uses the context, before it is an error (0 or more;
@@ -704,8 +705,9 @@ class LoadKeywords(TypedDict, total=False):
     """Threads for more than one token (1 or more; default: like n_threads)."""
 
     split: str | None
-    """How batches are cut (aleator.cache.split) (simple or equal or sequence; default: llama.cpp's
-    choice: equal with policy='streams' and for models with attention and states, else simple)."""
+    """How batches are cut (aleator.cache.cells.split) (simple or equal or sequence; default:
+    llama.cpp's choice: equal with policy='streams' and for models with attention and states, else
+    simple)."""
 
     lock_timeout: float | None
     """Seconds to wait for another thread that uses the context, before it is an error (0 or more;

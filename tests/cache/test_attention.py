@@ -15,7 +15,7 @@ import pytest
 import torch
 from make_models import SPECS, write_model
 
-from aleator.cache.cell_tensors import CellTensors
+from aleator.cache.rows.tensors import CellTensors
 from aleator.core.errors import InvalidBatch
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
@@ -211,9 +211,9 @@ def test_random_caches_against_a_double_loop() -> None:
             own = np.zeros((t, 2), np.uint64)
             own[np.arange(t), seqs // 64] = np.uint64(1) << (seqs % 64).astype(np.uint64)
             batch = step.place(at, seqs, own, causal)
-            tensors = CellTensors(cache, batch)
+            tensors = CellTensors(cache.cells, cache.first.rows, batch.slots, batch.seen)
             mask = tensors.mask(0)
-            rows = np.asarray(tensors._rows)
+            rows = np.asarray(tensors._index)
             words, held = cache.cells.owners, cache.cells.positions
             for i in range(t):
                 bit = words[:, seqs[i] // 64] >> np.uint64(seqs[i] % 64) & np.uint64(1)

@@ -16,9 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from aleator._native import fail_allocation
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import LayerShape
+from aleator.cache.pools.recurrent import RecurrentPool, RecurrentShape
+from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix import PrefixConfig
-from aleator.cache.recurrent import RecurrentCache, RecurrentShape
-from aleator.cache.window import WindowCache
+from aleator.cache.prefix.states import kept_rows
 from aleator.core.errors import CacheFull, CannotRewind, ParameterError
 from aleator.generate import Batch
 
@@ -49,18 +50,19 @@ class Pools(RuleBasedStateMachine):
         f32["policy"] = self.policy
         self.window = self.states = None
         if self.windowed:
-            self.window = WindowCache(
+            self.window = WindowPool(
                 [ONE],
                 (16 if self.policy == "unified" else 36) + self.room,
                 window=WINDOW,
-                n_seq_max=6 if self.keeps else 3,
-                expendable=3,
+                n_seq_max=3,
+                n_kept=3 if self.keeps else 0,
                 ring=not self.keeps,
                 **f32,
             )
         if self.stateful:
-            self.states = RecurrentCache(
-                [RecurrentShape(1, 1, 1)], n_seq_max=3, rollback=2, prefix=prefix
+            shapes = [RecurrentShape(1, 1, 1)]
+            self.states = RecurrentPool(
+                shapes, n_seq_max=3, rollback=2, kept_rows=kept_rows(prefix, 3, shapes)
             )
         self.cache = HybridCache(
             [ONE], 48, window=self.window, recurrent=self.states, n_seq_max=3, prefix=prefix, **f32
@@ -73,11 +75,14 @@ class Pools(RuleBasedStateMachine):
         """Everything that can be seen of the cache."""
         pools: list[Any] = [self.cache, *([self.window] if self.window else [])]
         cells = [(p.cells.positions.tolist(), p.cells.owners.tolist()) for p in pools]
-        keys = [p.keys.layers[0].view(-1)[torch.from_numpy(p.cells.positions >= 0)] for p in pools]
+        keys = [
+            p.first.rows.keys.layers[0].view(-1)[torch.from_numpy(p.cells.positions >= 0)]
+            for p in pools
+        ]
         kept = [(t.seq, t.tokens.tolist(), list(t.used)) for t in self.cache.prefix or ()]
         rows: list[Any] = []
         if self.states:
-            held = dict(sorted(self.states.states.items()))
+            held = dict(sorted(self.states.states.book().items()))
             rows = [(s, [(float(self.states.ssm[0][r]), p) for r, p in h]) for s, h in held.items()]
         return cells, [k.tolist() for k in keys], sorted(kept), rows
 
@@ -214,7 +219,7 @@ class Pools(RuleBasedStateMachine):
                 held = set(self.window.cells.positions[cells].tolist())
                 ok = set(range(max(0, length - WINDOW + 1), length)) <= held
             if self.states:
-                ok &= any(p == length - 1 for _, p in self.states.states.get(kept.seq, ()))
+                ok &= any(p == length - 1 for _, p in self.states.states.book().get(kept.seq, ()))
             n = length if ok else n
         return n
 
@@ -228,9 +233,9 @@ class Pools(RuleBasedStateMachine):
                 low = max(0, len(text) - WINDOW + 1) if seq < 3 else len(text)
                 self._holds(self.window, seq, text, range(low, len(text)))
         if self.states:
-            books: Any = self.states.kept
+            books: Any = self.cache.kept
             kept |= {books.number(seq): text for seq, text in self.texts.items()}
-            for seq, history in self.states.states.items():
+            for seq, history in self.states.states.book().items():
                 text = self.texts[seq] if seq < 3 else kept[seq]
                 for row, position in history:
                     assert int(self.states.ssm[0][row]) == hashed(text[: position + 1])
@@ -240,7 +245,7 @@ class Pools(RuleBasedStateMachine):
         cells = pool.cells.seq_cell_list(seq)
         positions = pool.cells.positions[cells].tolist()
         assert set(least) <= set(positions) <= set(range(len(text)))
-        keys = pool.keys.layers[0].view(-1)[torch.from_numpy(cells)]
+        keys = pool.first.rows.keys.layers[0].view(-1)[torch.from_numpy(cells)]
         assert [int(k) for k in keys] == [text[p] for p in positions]
 
 
@@ -293,7 +298,7 @@ def test_a_clear_is_all_or_none(machine: type[Pools], monkeypatch: pytest.Monkey
     assert pools.seen() == before
     pools.agrees()
     pools.cache.clear()
-    stored = [p.keys.layers[0] for p in (pools.cache, pools.window) if p]
+    stored = [p.first.rows.keys.layers[0] for p in (pools.cache, pools.window) if p]
     stored += pools.states.ssm if pools.states else []
     assert not any(t.any() for t in stored)
     pools.texts = {s: [] for s in range(3)}

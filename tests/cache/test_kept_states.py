@@ -12,8 +12,8 @@ import torch
 from make_models import SPECS, write_model
 
 from aleator import load
-from aleator.cache.kept_states import ENDS, MOST
 from aleator.cache.prefix import PrefixConfig
+from aleator.cache.prefix.states import ENDS, MOST
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CacheError
 from aleator.generate import Batch, Context
@@ -77,7 +77,7 @@ def test_states_at_boundaries_are_the_states(
     for row, position in kept:
         fresh: Any = Context(decoder)
         feed(fresh, TEXT[: position + 1])
-        newest = fresh.cache.newest_row(0)
+        newest = fresh.cache.recurrent.newest_row(0)
         for ours, theirs in zip(
             [*ctx.cache.conv, *ctx.cache.ssm], [*fresh.cache.conv, *fresh.cache.ssm], strict=True
         ):

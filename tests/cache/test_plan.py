@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aleator import _native
-from aleator.cache import KVCache, LayerShape
+from aleator.cache import Cache, KVCache, LayerShape
 from aleator.cache.prefix import PrefixConfig
 from aleator.core.errors import (
     Aborted,
@@ -59,7 +59,7 @@ def fill(cache: KVCache, picture: str) -> None:
             t[cell] = cell
 
 
-def snapshot(cache: KVCache) -> tuple[Any, ...]:
+def snapshot(cache: Cache) -> tuple[Any, ...]:
     owners = tuple(tuple(cache.cells.owners_of(i)) for i in range(cache.size))
     used = np.flatnonzero(cache.cells.positions >= 0)
     rows = tuple(t.numpy()[used].tobytes() for t in cache.keys.layers + cache.values.layers)

@@ -23,7 +23,13 @@ class Pool:
         self.cells = Cells(size, USERS + texts)
         self.journal = Journal()
         self.journal.enlist(self.cells)
-        self.index = PrefixIndex(PrefixConfig(block, texts), self.journal, self.cells, USERS)
+        self.index = PrefixIndex(PrefixConfig(block, texts), self.journal, self, USERS)
+
+    def hold(self, seq: int, text: int, length: int) -> None:
+        self.cells.seq_cp(seq, text, 0, length)
+
+    def give_up(self, text: int, length: int) -> None:
+        self.cells.seq_rm(text, length, -1)
 
     def write(self, seq: int, tokens: list[int], start: int = 0) -> None:
         words = self.cells.owners.shape[1]

@@ -237,7 +237,9 @@ def test_checkpoints(decoder: Decoder) -> None:
     feed(ctx, 0, TEXT[:10])
     kept = ctx.cache.checkpoint(0)
     assert kept.position == 9
-    assert kept.nbytes * ctx.cache.n_rows == sum(t.nbytes for t in ctx.cache.conv + ctx.cache.ssm)
+    assert kept.nbytes * ctx.cache.recurrent.states.n_rows == sum(
+        t.nbytes for t in ctx.cache.conv + ctx.cache.ssm
+    )
     feed(ctx, 0, TEXT[10:40])
     ctx.cache.restore(1, kept)
     ctx.cache.restore(0, kept)
@@ -419,13 +421,16 @@ def test_steps_within_steps(make_decoder: Any, name: str, rollback: int) -> None
     assert feed(ctx, 0, parts[3]).equal(expected[3])
     assert ctx.state_write(0) == plain.state_write(0)
     pool: Any = ctx.cache.pools[-1]
-    rows, where = pool.n_rows, pool.addresses()
+    rows, where = pool.states.n_rows, pool.addresses()
     with ctx.cache.step():
         for token in TEXT[20:30]:
             feed(ctx, 0, [token])
-    assert (pool.n_rows, pool.addresses()) == (rows, where)  # those of inner steps are used again
+    assert (pool.states.n_rows, pool.addresses()) == (
+        rows,
+        where,
+    )  # those of inner steps are used again
     ctx.cache.clear()
-    assert pool.used == 0
+    assert not pool.states.book()
 
 
 def test_no_memory_for_a_step_within_a_step(
@@ -553,7 +558,8 @@ class Model(RuleBasedStateMachine):
         seqs = np.array([s for s, _ in rows], np.int32)
         owners = (np.uint64(1) << seqs.astype(np.uint64))[:, None]
         with self.cache.step() as step:
-            batch = step.place(np.array(positions, np.int32), owners)
+            where = np.array(positions, np.int32)
+            batch = step.place(where, seqs, owners)
             for run in batch.runs:
                 value = 0.0 if run.source < 0 else float(batch.ssm[0][run.source, 0, 0])
                 stores = dict(run.stores)
@@ -640,7 +646,7 @@ class Model(RuleBasedStateMachine):
             text = self.texts.get(seq, [])
             assert self.cache.seq_pos_max(seq) == len(text) - 1
             if text:
-                row = self.cache.newest_row(seq)
+                row = self.cache.states[seq][-1][0]
                 assert float(self.cache.ssm[0][row, 0, 0]) == hashed(text)
                 assert self.cache.oldest_rewind(seq) == len(text) - self.held[seq] + 1
 

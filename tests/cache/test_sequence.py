@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from aleator.cache import KVCache, LayerShape, Sequence
+from aleator.cache import Cache, KVCache, LayerShape, Sequence
 from aleator.core.errors import CacheError, CacheFull, CannotRewind, CannotShift, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.decoder import Decoder
@@ -40,7 +40,7 @@ def close(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool((a - b).abs().max() < 1e-4)
 
 
-def state(cache: KVCache) -> tuple[bytes, bytes, list[list[int]]]:
+def state(cache: Cache) -> tuple[bytes, bytes, list[list[int]]]:
     owners = [cache.cells.owners_of(i) for i in range(cache.size)]
     return cache.cells.positions.tobytes(), cache.cells.shifts.tobytes(), owners
 
@@ -182,7 +182,7 @@ def test_a_failing_copy_changes_nothing(ctx: Context, monkeypatch: pytest.Monkey
     def fail(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ctx.cache, "copy_rows", fail)
+    monkeypatch.setattr(ctx.cache.first.rows, "copy", fail)
     with pytest.raises(KeyboardInterrupt):
         b.slide(keep=2)
     assert state(ctx.cache) == before

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from aleator.cache import KVCache, LayerShape, shift
+from aleator.cache import KVCache, LayerShape
+from aleator.cache.rows import shift
 from aleator.models.config import RopeConfig
 from aleator.models.layers.rotary import Rotary
 
@@ -84,7 +85,7 @@ def test_remove_and_shift(
     keys.cache.seq_add(0, 3, -1, -3)
     keys.step()
     assert not keys.cache.cells.has_shift
-    assert (len(shift.behind(keys.cache)) == 0) == in_place
+    assert (len(shift.behind(keys.cache.cells, keys.cache.first.rows)) == 0) == in_place
     limit = {"f32": 1e-5, "f16": 2e-3, "bf16": 2e-2}.get(kind, 1.5 * before)
     assert keys.error() < limit
 
@@ -98,9 +99,11 @@ def test_many_shifts_are_as_exact_as_one(kind: str) -> None:  # study T25b
         often.cache.seq_add(0, 0, -1, 1)
         often.step()
     assert often.error() == once.error()
-    shift.rewrite(often.cache, shift.behind(often.cache))  # once, by the whole distance
+    pool = often.cache.first
+    moved = shift.behind(pool.cells, pool.rows)
+    shift.rewrite(pool.journal, pool.cells, pool.rows, moved)  # once, by the whole distance
     assert often.error() < 1.5 * max(once.error(), 1e-6)
-    assert len(shift.behind(often.cache)) == 0
+    assert len(shift.behind(pool.cells, pool.rows)) == 0
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -128,12 +131,12 @@ def test_there_and_back_turns_nothing() -> None:  # study T25d
     keys.cache.seq_add(0, 0, -1, 3)
     keys.cache.seq_add(0, 0, -1, -3)
     keys.step()
-    assert len(shift.behind(keys.cache)) == 0
+    assert len(shift.behind(keys.cache.cells, keys.cache.first.rows)) == 0
     keys.cache.seq_add(0, 0, -1, 3)
     keys.step()
     keys.cache.seq_add(0, 0, -1, -3)
     keys.step()
-    assert len(shift.behind(keys.cache)) == 0
+    assert len(shift.behind(keys.cache.cells, keys.cache.first.rows)) == 0
     assert keys.calls == 0
     assert all(torch.equal(a, b) for a, b in zip(stored, keys.cache.keys.layers, strict=True))
 
@@ -169,7 +172,7 @@ def test_copied_rows_take_their_position_along() -> None:
     keys = Keys("f16", 64, 64, "norm")
     keys.cache.seq_add(0, 0, -1, 7)
     keys.step()
-    keys.cache.copy_rows(np.arange(3), np.arange(40, 43))
+    keys.cache.first.rows.copy(np.arange(3), np.arange(40, 43))
     assert keys.cache.key_positions[40:43].tolist() == [0, 1, 2]
     for layer in range(LAYERS):
         stored = keys.cache.keys.read(layer, torch.arange(64))

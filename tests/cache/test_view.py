@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aleator.cache.view import take_frame
+from aleator.cache.cells.view import take_frame
 from aleator.core.errors import ParameterError
 from tests.cache.test_cells import put
 

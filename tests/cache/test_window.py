@@ -16,9 +16,9 @@ from make_models import SPECS, write_model
 
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import LayerShape
+from aleator.cache.pools.recurrent import RecurrentPool, RecurrentShape
+from aleator.cache.pools.window import WindowPool, window_capacity
 from aleator.cache.prefix import PrefixConfig
-from aleator.cache.recurrent import RecurrentCache, RecurrentShape
-from aleator.cache.window import WindowCache, window_capacity
 from aleator.core.errors import CacheFull, CannotRewind, CannotShift, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
@@ -322,7 +322,7 @@ def test_a_full_cache_changes_nothing(decoder: Decoder) -> None:
 
 
 def test_windows_that_do_not_fit(decoder: Decoder) -> None:
-    pool = WindowCache([LayerShape(1, 4, 4)], 12, window=8, n_seq_max=2)
+    pool = WindowPool([LayerShape(1, 4, 4)], 12, window=8, n_seq_max=2)
     cache = HybridCache([], 64, window=pool, n_seq_max=2)
     _place(cache, [(i, 0) for i in range(8)])
     with pytest.raises(CacheFull, match="12 cells"):
@@ -357,13 +357,13 @@ def test_kept_texts(decoder: Decoder) -> None:
 )
 def test_sizes_are_checked(options: dict[str, Any], name: str) -> None:
     with pytest.raises(ParameterError, match=name):
-        WindowCache([LayerShape(1, 4, 4)], 16, **options)
+        WindowPool([LayerShape(1, 4, 4)], 16, **options)
 
 
 def test_streams(decoder: Decoder) -> None:
     """Each sequence has a ring of its own, and nothing that others do takes cells from it."""
     ctx = context(decoder, n_ctx=2048, n_seq_max=2, policy="streams")
-    assert ctx.cache.window.size == 2 * 256
+    assert ctx.cache.window.cells.size == 2 * 256
     feed(ctx, 1, TEXT[:20])
     for start in range(0, 300, 10):
         feed(ctx, 0, TEXT[start : start + 10])
@@ -404,13 +404,13 @@ def _place(cache: HybridCache, tokens: list[tuple[int, int]]) -> Any:
             if part.window is not None:
                 tensors = part.window.tensors()
                 assert cache.window is not None
-                positions = cache.window.cells.positions[tensors._rows]
+                positions = cache.window.cells.positions[tensors._index]
                 tensors = positions, tensors.mask(0)
     return tensors
 
 
 def test_sinks() -> None:
-    pool = WindowCache([LayerShape(1, 4, 4)], 12, window=4, sinks=2)
+    pool = WindowPool([LayerShape(1, 4, 4)], 12, window=4, sinks=2)
     cache = HybridCache([], 64, window=pool)
     for start in range(0, 40, 4):
         seen, mask = _place(cache, [(start + i, 0) for i in range(4)])
@@ -465,7 +465,7 @@ def test_sinks_need_windows(tmp_path: Path) -> None:
 
 def test_recurrent_layers_beside_attention() -> None:
     """A sequence lives in both pools; what one refuses the other does not do."""
-    states = RecurrentCache([RecurrentShape(2, 1, 1)], n_seq_max=3, rollback=2)
+    states = RecurrentPool([RecurrentShape(2, 1, 1)], n_seq_max=3, rollback=2)
     cache = HybridCache(
         [LayerShape(1, 4, 4)],
         32,
@@ -505,5 +505,5 @@ def test_recurrent_layers_beside_attention() -> None:
     cache.seq_rm(0, 2, 4)  # the state keeps what it has read
     assert cache.cells.seq_cells(0) == 6
     cache.clear()
-    assert (cache.used, states.used) == (0, 0)
+    assert (cache.used, len(states.states.book())) == (0, 0)
     states.check()

@@ -97,3 +97,14 @@ def test_philox(seed: int) -> None:
         signed(list(index)), signed(list(position)), signed(list(stream)), signed([seed])
     )
     assert unsigned(made) == [uniform64(seed, i, p, s) for i, p, s in keys]
+
+
+def test_sums_of_two_parts_are_rounded_once() -> None:
+    random_ = random.Random(3)
+    pairs = [(0, 0), (1 << 47, 1), ((1 << 47) - 1, 0xFFFF), ((1 << 52) + 1, 1 << 15)]
+    for bits in range(1, 55):
+        pairs += [(random_.getrandbits(bits), random_.getrandbits(n)) for n in (1, 15, 16, 30, 54)]
+        pairs.append(((1 << bits) - 1, (1 << bits) - 1))
+    high, low = (torch.tensor(each) for each in zip(*pairs, strict=True))
+    wanted = [float((a << 16) + b) for a, b in pairs]
+    assert fixed.double_of(high, low).tolist() == wanted

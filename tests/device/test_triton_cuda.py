@@ -21,7 +21,7 @@ ALL = {**SAMPLERS, **{f"{name} (list)": chain for name, chain in CHAINS.items()}
 
 
 def pair(samplers: list[Any], batch: int, n_vocab: int) -> tuple[DeviceChain, list[SamplerChain]]:
-    device = DeviceChain(samplers, batch, n_vocab, device="cuda", max_tokens=256)
+    device = DeviceChain(samplers, batch, n_vocab, device="cuda", max_tokens=256, kernels="triton")
     assert device.kernels == "triton"
     chains = [SamplerChain(samplers, seed=100 + row, completion=row) for row in range(batch)]
     for row, chain in enumerate(chains):

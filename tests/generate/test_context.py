@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from aleator.cache import KVCache, RecurrentCache, shift
+from aleator.cache import HybridCache, KVCache, RecurrentCache
+from aleator.cache.rows import shift
 from aleator.core.errors import CacheFull, CannotRewind, InvalidBatch, ParameterError
 from aleator.generate import Batch, Context
 from aleator.models.block import Block
@@ -233,7 +234,7 @@ def test_a_failing_shift_restores_every_byte(
         return llama.shift_keys(layer, keys, deltas)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ctx.cache, "rotate", rotate)
+        patch.setattr(ctx.cache.first.rows, "rotate", rotate)
         with pytest.raises(KeyboardInterrupt):
             ctx.decode(Batch.one([1]))
     assert snapshot(ctx) == before
@@ -244,7 +245,7 @@ def test_a_failing_shift_restores_every_byte(
             ctx.decode(Batch.one([1]))
     assert snapshot(ctx) == before
     ctx.decode(Batch.one([1]))
-    assert not len(shift.behind(ctx.cache))
+    assert not len(shift.behind(ctx.cache.cells, ctx.cache.first.rows))
 
 
 @pytest.mark.parametrize(("types", "tolerance"), [("f32", 1e-5), ("bf16", 0.02), ("f16", 2e-3)])
@@ -442,14 +443,11 @@ def test_addresses_are_those_of_all_pools(make_decoder: Any, name: str, n: int) 
     assert context.cache.addresses() == where
 
 
-def test_which_verbs_states_lack() -> None:
-    said = (RecurrentCache.__doc__ or "").split("not there:")[1].split(".")[0]
-    for verb in said.replace("`", "").replace("\n", " ").split(","):
-        assert hasattr(KVCache, verb.strip())
-        assert not hasattr(RecurrentCache, verb.strip())
-    verbs = {name for name in vars(KVCache) if name.startswith(("seq_", "state_", "session_"))}
-    assert verbs
-    assert all(hasattr(RecurrentCache, verb) for verb in verbs)
+def test_every_cache_has_the_same_verbs() -> None:
+    names = {name for name in dir(KVCache) if not name.startswith("_")}
+    assert {"seq_rm", "state_write", "defrag", "find_slot", "cells"} < names
+    assert all(hasattr(HybridCache, name) for name in names)
+    assert all(name in dir(RecurrentCache) for name in names)
 
 
 def test_positions_below_0_are_refused(llama: Decoder) -> None:

@@ -102,9 +102,9 @@ def test_tokens_beyond_the_context_need_no_memory(model: aleator.LanguageModel) 
 
 
 def test_what_is_left_crosses_though_leaders_were_masked(model: aleator.LanguageModel) -> None:
-    options: dict[str, Any] = {"top_k": 2, "dry_multiplier": 0.8, "xtc_probability": 1.0}
-    both(model, max_tokens=20, samplers="xtc;top_k;dry", xtc_threshold=0.05, seed=1, **options)
-    both(model, max_tokens=20, samplers="typ_p;top_k;dry", typical_p=0.5, seed=1, **options)
+    options: dict[str, Any] = {"top_k": 2, "dry_multiplier": 0.8, "max_tokens": 20, "seed": 1}
+    both(model, samplers="xtc;top_k;dry", xtc_threshold=0.05, xtc_probability=1.0, **options)
+    both(model, samplers="typ_p;top_k;dry", typical_p=0.5, **options)
 
 
 def test_a_context_shift(model: aleator.LanguageModel) -> None:

@@ -376,9 +376,9 @@ def test_weights_elsewhere_or_in_other_types_go_through_torch(tmp_path: Any) -> 
     path = write_model(tmp_path / "m.gguf", SPECS["llama"])
     decoder = build_decoder(open_weights(path), dtype=torch.bfloat16)
     ctx = Context(decoder, n_ctx=16)
-    assert not NativeStep.supports(decoder, ctx.cache)
+    assert not NativeStep.supports(decoder, ctx.cache.pool)
     with pytest.raises(TypeError):
-        NativeStep(decoder, ctx.cache)
+        NativeStep(decoder, ctx.cache.pool)
 
 
 def test_the_number_of_threads_does_not_change_logits(make_decoder: Any) -> None:

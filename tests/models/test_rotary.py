@@ -35,6 +35,7 @@ def test_angles_of_a_new_table(at: list[int]) -> None:
 
 
 def test_the_table_is_used_below_its_bound_only() -> None:
+    assert TABLE_ROWS == 32_768  # 16 MiB for heads of 128 channels
     rotary = made()
     rotary.angles(torch.tensor([TABLE_ROWS]), TABLE_ROWS)
     assert len(rotary._table) == 0

@@ -43,10 +43,12 @@ def test_of_a_directory(tmp_path: Path) -> None:
 def test_every_value_arrives_under_our_name() -> None:
     own = {
         "temperature": 0.6, "top_k": 20, "top_p": 0.9, "min_p": 0.02, "typical_p": 0.8,
-        "repetition_penalty": 1.1,
+        "epsilon_cutoff": 0.001, "eta_cutoff": 0.002, "repetition_penalty": 1.1,
+        "no_repeat_ngram_size": 3,
     }  # fmt: skip
-    chosen = SamplingParams.resolve({}, metadata=read(**own))
+    chosen = SamplingParams.resolve({}, metadata=read(**own, min_new_tokens=4))
     assert {name: getattr(chosen, name) for name in own} == own
+    assert chosen.min_tokens == 4
     assert chosen.penalty_last_n == -1  # transformers penalises the whole text
     assert SamplingParams.resolve({}, metadata=read(repetition_penalty=1)).penalty_last_n == 64
 

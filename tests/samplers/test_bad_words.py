@@ -52,7 +52,8 @@ def test_text_with_the_bundled_tokenizer(model: Any) -> None:
     plain = model.generate("ROMEO:", max_tokens=40, temperature=0).text
     word = next(w for w in plain.split() if w.isalpha() and len(w) > 2)
     params = S.SamplingParams(bad_words=[word], temperature=0)
-    sequences = params.list(model.tokenizer)[0].sequences
+    (bad_words,) = (s for s in params.list(model.tokenizer) if isinstance(s, S.BadWords))
+    sequences = bad_words.sequences
     tokens = model.generate("ROMEO:", max_tokens=40, params=params).tokens
     assert model.generate("ROMEO:", max_tokens=40, params=params).text != plain
     for sequence in sequences:

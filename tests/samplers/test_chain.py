@@ -13,7 +13,7 @@ from aleator.core.errors import LogitsError, ParameterError
 ROW = np.random.default_rng(0).normal(size=500).astype(np.float32) * 2
 
 
-def default_chain(seed: int = 1, **changes: object) -> S.SamplerChain:
+def default_chain(seed: int = 1, **changes: Any) -> S.SamplerChain:
     chain: S.SamplerChain = S.SamplingParams.preset(
         "llama.cpp", seed=seed, repetition_penalty=1.2, **changes
     ).chain()

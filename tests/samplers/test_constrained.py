@@ -316,6 +316,6 @@ def test_params(model: aleator.LanguageModel) -> None:
     with pytest.raises(ParameterError, match="grammar and regex are both given"):
         S.SamplingParams(grammar=GBNF, regex="a")
     with pytest.raises(ParameterError, match="neither GBNF text nor"):
-        S.SamplingParams(grammar=7)
+        S.SamplingParams(grammar=7)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="vocabulary"):
         params.chain()

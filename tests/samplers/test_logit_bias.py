@@ -71,7 +71,8 @@ def test_text_stands_for_its_tokens() -> None:
     bias = S.LogitBias({"b d": 2.0, 5: -1.0, "d": 2.0}, tokenizer=Words())
     assert bias.logit_bias == ((1, 2.0), (3, 2.0), (5, -1.0))
     assert bias == S.LogitBias({1: 2, 3: 2, 5: -1})
-    params = S.SamplingParams(logit_bias={"c": -np.inf, 0: 1.0})
+    mixed: dict[int | str, float] = {"c": -np.inf, 0: 1.0}
+    params = S.SamplingParams(logit_bias=mixed)
     assert params.logit_bias == ((0, 1.0), ("c", -np.inf))
     assert params.chain(Words())[0].logit_bias == ((0, 1.0), (2, -np.inf))
     ignoring = params.replace(ignore_eos=True)

@@ -51,7 +51,8 @@ def test_what_is_given_is_in_the_chain_of_every_preset(preset: str, name: str) -
 def test_what_a_given_order_leaves_out_is_refused(name: str) -> None:
     order = ";".join(n for n in ("top_k", "temperature") if n != name)
     first = next(iter(ASKED[name]))
-    for given in ({"samplers": order}, {"sampler_seq": "t" if name == "top_k" else "k"}):
+    letters: dict[str, Any] = {"sampler_seq": "t" if name == "top_k" else "k"}
+    for given in ({"samplers": order}, letters):
         if name == "temperature" and "samplers" not in given:
             continue
         with pytest.raises(

@@ -39,7 +39,8 @@ def test_invalid_values_are_refused_by_name(p: Parameter) -> None:
 def test_bounds_are_accepted_and_typed(p: Parameter) -> None:
     for bound in (p.low, p.high, p.neutral):
         if bound is not None:
-            value = getattr(S.SamplingParams(**{p.name: np.float64(bound)}), p.name)
+            given: dict[str, Any] = {p.name: np.float64(bound)}
+            value = getattr(S.SamplingParams(**given), p.name)
             assert type(value) is p.type
             assert value == bound
 
@@ -68,7 +69,7 @@ def test_every_sampler_declares_help_and_flags_once() -> None:
     [("typ_p", "typical_p", 0.5), ("temp", "temperature", 0.5), ("repeat_penalty", "repetition_penalty", 1.1),
      ("repeat_last_n", "penalty_last_n", 5), ("nucleus", "top_p", 0.5)],
 )  # fmt: skip
-def test_aliases(alias: str, name: str, value: float) -> None:
+def test_aliases(alias: str, name: str, value: Any) -> None:
     assert getattr(S.SamplingParams(**{alias: value}), name) == value
     with pytest.raises(ParameterError, match="twice"):
         S.SamplingParams(**{alias: value, name: value})
@@ -76,13 +77,13 @@ def test_aliases(alias: str, name: str, value: float) -> None:
 
 def test_unknown_parameters_are_refused_with_a_suggestion() -> None:
     with pytest.raises(ParameterError, match="temperature"):
-        S.SamplingParams(temprature=0.5)
+        S.SamplingParams(temprature=0.5)  # type: ignore[call-arg]
     with pytest.raises(ParameterError, match="no sampling parameter 'zzz'"):
-        S.SamplingParams(zzz=1)
+        S.SamplingParams(zzz=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("seed", [1.5, "1", True, -2, 2**64])
-def test_bad_seeds(seed: object) -> None:
+def test_bad_seeds(seed: Any) -> None:
     with pytest.raises(ParameterError, match="seed"):
         S.SamplingParams(seed=seed)
 
@@ -191,7 +192,8 @@ def test_logit_bias_forms_and_errors() -> None:
     for text in ("", "15", "x+1", "15+", "15+y", "+1"):
         with pytest.raises(ParameterError, match="logit_bias"):
             S.parse_bias(text)
-    for bad in ({-1: 1.0}, {1: math.nan}, [(1, 2.0), (1, 3.0)], 5, {"": 1}, {2**24: 0.0}):
+    wrong: list[Any] = [{-1: 1.0}, {1: math.nan}, [(1, 2.0), (1, 3.0)], 5, {"": 1}, {2**24: 0.0}]
+    for bad in wrong:
         with pytest.raises(ParameterError, match="logit_bias"):
             S.SamplingParams(logit_bias=bad)
     with pytest.raises(ParameterError, match="token 7"):
@@ -216,5 +218,5 @@ def test_values_replace_and_immutability() -> None:
     assert params.replace(temp=0.5).temperature == 0.5
     assert params.replace(sampler_seq="k").samplers == ("top_k",)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        params.top_k = 6
+        params.top_k = 6  # type: ignore[misc]
     assert "top_k" in (S.SamplingParams.__doc__ or "")

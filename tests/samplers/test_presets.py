@@ -121,7 +121,7 @@ class Vocabulary:
 
 
 def test_no_repetition_penalty_under_a_grammar() -> None:
-    given = {
+    given: dict[str, Any] = {
         "repetition_penalty": 2.0,
         "presence_penalty": 0.5,
         "grammar": "root ::= [ab]*",

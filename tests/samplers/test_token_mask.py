@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,7 +88,8 @@ def test_params_allow_tokens_by_id() -> None:
     assert chain.describe().startswith("logits -> token_mask -> logit_bias -> ")
     assert chain.sample(row) == 5
     assert params.replace(allowed_token_ids=None).chain().sample(row) == 8
-    for bad in ([], [-1], "13", [0.5], 3, [2**24]):
+    wrong: list[Any] = [[], [-1], "13", [0.5], 3, [2**24]]
+    for bad in wrong:
         with pytest.raises(ParameterError, match="allowed_token_ids"):
             S.SamplingParams(allowed_token_ids=bad)
     with pytest.raises(ParameterError, match=r"token_mask is not one of llama\.cpp"):

@@ -11,40 +11,47 @@ from typing import TYPE_CHECKING, Any
 from aleator._native import Cells
 
 if TYPE_CHECKING:
-    from aleator.cache.cell_tensors import CellTensors
-    from aleator.cache.defrag import Defragmented
+    from aleator.cache.cache import Cache
+    from aleator.cache.cells.plan import Part, Plan
+    from aleator.cache.cells.view import Frame
+    from aleator.cache.handle.sequence import Checkpoint, Sequence, Slid
     from aleator.cache.hybrid import HybridCache
-    from aleator.cache.kv_cache import KVCache, LayerShape
-    from aleator.cache.plan import Part, Plan
+    from aleator.cache.kv_cache import KVCache
+    from aleator.cache.pools.pool import Pool, Step
+    from aleator.cache.pools.recurrent import RecurrentShape
     from aleator.cache.prefix import Match, PrefixConfig
-    from aleator.cache.recurrent import RecurrentCache, RecurrentShape
-    from aleator.cache.sequence import Checkpoint, Sequence, Slid
-    from aleator.cache.step import MicroBatch, Step
-    from aleator.cache.view import Frame
+    from aleator.cache.recurrent import RecurrentCache
+    from aleator.cache.rows.batch import MicroBatch
+    from aleator.cache.rows.defrag import Defragmented
+    from aleator.cache.rows.rows import LayerShape
+    from aleator.cache.rows.tensors import CellTensors
     from aleator.cache.window import WindowCache
 
 _MODULES = {
-    "CellTensors": "cell_tensors",
-    "Checkpoint": "sequence",
-    "Defragmented": "kv_cache",
-    "Frame": "view",
+    "Cache": "cache",
+    "CellTensors": "rows.tensors",
+    "Checkpoint": "handle.sequence",
+    "Defragmented": "rows.defrag",
+    "Frame": "cells.view",
     "HybridCache": "hybrid",
     "KVCache": "kv_cache",
-    "LayerShape": "kv_cache",
+    "LayerShape": "rows.rows",
     "Match": "prefix",
-    "MicroBatch": "step",
-    "Part": "plan",
-    "Plan": "plan",
+    "MicroBatch": "rows.batch",
+    "Pool": "pools.pool",
+    "Part": "cells.plan",
+    "Plan": "cells.plan",
     "PrefixConfig": "prefix",
     "RecurrentCache": "recurrent",
-    "RecurrentShape": "recurrent",
-    "Sequence": "sequence",
-    "Slid": "sequence",
-    "Step": "step",
+    "RecurrentShape": "pools.recurrent",
+    "Sequence": "handle.sequence",
+    "Slid": "handle.sequence",
+    "Step": "pools.pool",
     "WindowCache": "window",
 }
 
 __all__ = [
+    "Cache",
     "CellTensors",
     "Cells",
     "Checkpoint",
@@ -57,6 +64,7 @@ __all__ = [
     "MicroBatch",
     "Part",
     "Plan",
+    "Pool",
     "PrefixConfig",
     "RecurrentCache",
     "RecurrentShape",

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,9 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="Jinja template that writes messages as text (default: the model's)",
     )
-    add_declared(group, pick(TEXT))
+    length, stop, shift = pick(TEXT)
+    help = "when the context is full, forget the oldest exchanges instead of ending"
+    add_declared(group, (length, stop, replace(shift, help=help)))
     group.option(
         "--no-escape",
         action="store_true",

@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from aleator.cli.arguments import Parser
 from aleator.cli.terminal import write
-from aleator.core.errors import AleatorError
+from aleator.core.errors import AleatorError, ParameterError
 
 EXAMPLES = """\
 Every line is checked by trying it.  The exit code is 0 when text can be generated, else 1.
+With --gpu it compares all that runs on a GPU with the host instead; the exit code is 0 when all of it is equal.
 """
 
 EXTRAS = {
@@ -29,11 +30,26 @@ EXTRAS = {
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the options: there are none."""
+    """Declare the options."""
+    group = parser.group("GPU")
+    group.option(
+        "--gpu",
+        action="store_true",
+        help="compare samplers, operator and graphs on the GPU with the host",
+    )
+    group.option(
+        "--enable",
+        action="store_true",
+        help="with --gpu: make what passes the default on this machine",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the findings; returns the exit code."""
+    if arguments.gpu:
+        return gpu(arguments.enable)
+    if arguments.enable:
+        raise ParameterError("enable", "--enable is for 'aleator doctor --gpu'")
     from aleator import __version__
 
     line("aleator", __version__)
@@ -52,6 +68,36 @@ def run(arguments: argparse.Namespace) -> int:
     sound = attempt("bundled model", bundled)
     line("in all", "text can be generated" if sound else "text cannot be generated: see above")
     return 0 if sound else 1
+
+
+def gpu(enable: bool) -> int:
+    """Run the checks of :mod:`aleator.cli.gpu`, and say what is on and how to turn on the rest."""
+    import torch
+
+    if not torch.cuda.is_available():
+        line("gpu", "none: torch finds no CUDA device, so nothing was checked")
+        return 1
+    from aleator.cli.gpu import checks
+    from aleator.device.selection import passed_on, this_machine, write_results
+
+    device = torch.device("cuda", torch.cuda.current_device())
+    machine, all_checks = this_machine(device), checks()
+    line("gpu", machine.gpu)
+    passed = []
+    for check in all_checks:
+        if attempt(check.name, lambda run=check.run: run(device) or "passed"):  # type: ignore[misc]
+            passed.append(check.name)
+    if enable:
+        line(
+            "results",
+            f"written to {write_results(machine, passed)}: what passed is the default here",
+        )
+    else:
+        enabled = passed_on(machine)
+        for check in all_checks:
+            if check.name in passed and check.enables and check.name not in enabled:
+                line(check.name, f"not a default: ask for {check.enables}, or run with --enable")
+    return 0 if len(passed) == len(all_checks) else 1
 
 
 def line(title: str, finding: str) -> None:

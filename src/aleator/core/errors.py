@@ -172,6 +172,10 @@ class NotCopyable(CacheError, TypeError):
         self.kind = kind
 
 
+class NoCells(CacheError):
+    """Something of cells was asked of a cache that has only recurrent states."""
+
+
 class CannotShift(CacheError):
     """Positions cannot be shifted with this model or storage type."""
 

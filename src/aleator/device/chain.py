@@ -192,8 +192,9 @@ class DeviceChain:
             chain: None: the template.
 
         Raises:
-            ParameterError: a sampler cannot run with its parameters, the chain has drawn tokens, or its prompt
-                is too long; names the row and the parameter, and nothing has changed.
+            ParameterError: a sampler cannot run with its parameters, the chain's tokens are too many, or it has
+                drawn some (``kernels="host"`` goes on with such a chain); names the row and the parameter, and
+                nothing has changed.
 
         """
         self._options.check_row(row)
@@ -201,11 +202,6 @@ class DeviceChain:
             raise ParameterError("chain", f"chain={chain!r}: give a SamplerChain, or None")
         try:
             given = portable(self._template if chain is None else chain)
-            if given.position:
-                raise ParameterError(
-                    "chain",
-                    f"the chain has generated {given.position} tokens: give it before it draws any",
-                )
             for token in given.history:
                 self._options.check_token(token)
             self._backend.set_row(row, given)

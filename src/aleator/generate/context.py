@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from aleator.cache.arguments import Uncopyable
+from aleator.cache.builder import build_cache
 from aleator.cache.devices import checked_device
-from aleator.cache.hybrid import HybridCache
-from aleator.cache.kv_cache import KVCache
-from aleator.cache.prefix import PrefixConfig, require_config
-from aleator.cache.recurrent import RecurrentCache
-from aleator.cache.storage import storage_type
-from aleator.cache.window import WindowCache, window_capacity
+from aleator.cache.pools.hybrid import HybridPool
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.prefix import PrefixConfig
 from aleator.core.errors import Aborted, InvalidBatch, ParameterError
 from aleator.core.options import declarations, takes
 from aleator.generate.batch import Batch, checked_inputs
@@ -44,7 +42,7 @@ class Context(Uncopyable):
         options: fields of :class:`aleator.generate.options.ContextOptions`.
 
     Attributes:
-        cache: a KVCache, or of a model with states only a RecurrentCache, which has not all of its verbs.
+        cache: a KVCache, a HybridCache or a RecurrentCache, as the model needs it.
 
     Raises:
         ParameterError: a value out of range.
@@ -61,7 +59,7 @@ class Context(Uncopyable):
     ) -> None:
         chosen = ContextOptions.of(options)
         n_ctx, n_seq_max, flash_attn = chosen.n_ctx, chosen.n_seq_max, chosen.flash_attn
-        policy, n_rollback, causal_attn = chosen.policy, chosen.n_rollback, chosen.causal_attn
+        policy, causal_attn = chosen.policy, chosen.causal_attn
         decoder = model if isinstance(model, Decoder) else getattr(model, "decoder", None)
         if not isinstance(decoder, Decoder):
             raise ParameterError("model", f"model must be a Decoder or have one, not {model!r}")
@@ -80,11 +78,7 @@ class Context(Uncopyable):
                 "causal_attn", f"causal_attn=False: {why} no later tokens; use causal_attn=True"
             )
         self.n_vocab = decoder.config.n_vocab
-        require_config(prefix)
         n_threads, n_threads_batch = chosen.n_threads, chosen.n_threads_batch
-        swa_full, swa_sinks = chosen.swa_full, chosen.swa_sinks
-        if swa_sinks and decoder.config.window is None:
-            raise ParameterError("swa_sinks", f"swa_sinks={swa_sinks}: this model has no windows")
         self.n_threads = n_threads
         self.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
         self.flash_attn, self.causal_attn = flash_attn, causal_attn
@@ -94,95 +88,17 @@ class Context(Uncopyable):
         self.device = (
             decoder.device if chosen.device is None else checked_device("device", chosen.device)
         )
-        self._native: Any = None
-        self.cache: KVCache
-        states: RecurrentCache | None = None
-        if decoder.recurrent:
-            states = RecurrentCache(
-                decoder.recurrent_shapes,
-                n_seq_max=n_seq_max,
-                rollback=n_rollback,
-                device=decoder.device,
-                prefix=prefix,
-                architecture=decoder.config.architecture,
-                n_layers=decoder.config.n_layers,
-            )
-        if states is not None and not decoder.blocks:
-            if NativeSSM.supports(decoder, states):
-                self._native = NativeSSM(decoder, states)
-            self.cache = cast(Any, states)  # with the same verbs, but for those of cells
-        else:
-            by_token = flash_attn or storage_type("type_v", chosen.type_v).block > 1
-            made: dict[str, Any] = {
-                "n_seq_max": n_seq_max,
-                "type_k": chosen.type_k,
-                "type_v": chosen.type_v,
-                "device": decoder.device if chosen.offload_kqv else "cpu",
-                "rotate": decoder.shift_keys,
-                "v_layout": chosen.v_layout or ("token" if by_token else "channel"),
-                "k_storage": chosen.k_storage,
-                "policy": policy,
-                "compat": chosen.compat,
-                "pad": 256 if flash_attn or chosen.compat is None else 32,
-                "architecture": decoder.config.architecture,
-            }
-            shapes = decoder.cache_shapes
-            if states is not None:
-                self.cache = HybridCache(shapes, n_ctx, recurrent=states, prefix=prefix, **made)
-            elif decoder.config.window is None:
-                self.cache = KVCache(shapes, n_ctx, prefix=prefix, **made)
-            else:
-                self.cache = self._hybrid(decoder, prefix, swa_full, swa_sinks, made)
-            if NativeStep.supports(decoder, self.cache):
-                self._native = NativeStep(decoder, self.cache)
+        self.cache = build_cache(decoder.cache_layers, chosen, n_ctx, self.n_ubatch, prefix)
+        self._native: NativeStep | NativeSSM | None = None
+        pool = self.cache.pool
+        if isinstance(pool, RecurrentPool):
+            if NativeSSM.supports(decoder, pool):
+                self._native = NativeSSM(decoder, pool)
+        elif NativeStep.supports(decoder, pool):
+            self._native = NativeStep(decoder, pool)
         self.cache.journal.lock_timeout = chosen.lock_timeout
         # The last decode's logits and their tokens' batch indices.
         self._last: tuple[torch.Tensor | None, list[int]] = (None, [])
-
-    def _hybrid(
-        self,
-        decoder: Decoder,
-        prefix: PrefixConfig | None,
-        full: bool,
-        sinks: int,
-        options: dict[str, Any],
-    ) -> HybridCache:
-        """Layers that see everything, and beside them those with a window."""
-        window = decoder.config.window
-        assert window is not None  # noqa: S101  the caller has looked
-        capacity = self.n_ctx
-        if not full:
-            shares = self.n_seq_max if options["policy"] == "streams" else 1
-            capacity = shares * window_capacity(
-                window.size,
-                self.n_ctx // shares,
-                self.n_seq_max // shares,
-                self.n_ubatch,
-                sinks,
-            )
-            if prefix:
-                cell = sum(
-                    KVCache.bytes_for(
-                        decoder.window_shapes, 1, options["type_k"], options["type_v"]
-                    )
-                )
-                capacity = min(self.n_ctx, capacity + prefix.bytes // cell)
-        own = {
-            "rotate": decoder.shift_window_keys,
-            "n_seq_max": self.n_seq_max + (prefix.texts if prefix else 0),
-            "compat": None,
-        }
-        pool = WindowCache(
-            decoder.window_shapes,
-            capacity,
-            window=window.size,
-            sinks=sinks,
-            ring=not (full or prefix),
-            expendable=self.n_seq_max,
-            **(options | own),
-        )
-        shapes = decoder.cache_shapes
-        return HybridCache(shapes, self.n_ctx, window=pool, prefix=prefix, **options)
 
     def decode(self, batch: Batch) -> torch.Tensor:
         """Run a batch of any length and store its tokens in the cache.
@@ -206,20 +122,21 @@ class Context(Uncopyable):
 
     @torch.inference_mode()
     def _decode(self, batch: Batch) -> torch.Tensor:
-        cache, config = self.cache, self.decoder.config
-        cache.defrag_if_asked()
-        plan = cache.plan(
+        pool, config = self.cache.pool, self.decoder.config
+        pool.defrag_if_asked()
+        plan = pool.plan(
             batch,
             n_ubatch=self.n_ubatch,
             n_batch=self.n_batch,
             rule=self.split,
+            keep_tail=0,
             causal=self.causal_attn,
         )
         inputs = checked_inputs(batch, config.n_vocab, config.n_embd)
         self._set_threads(len(plan))
         rows: list[torch.Tensor] = []
-        cache.prepare(plan)
-        for part in cache.carried_out(plan):
+        pool.prepare(plan)
+        for part in pool.carried_out(plan):
             if self.abort_callback is not None and self.abort_callback():
                 raise Aborted(len(rows))
             rows.append(self._compute(inputs[part.tokens], part))
@@ -227,7 +144,7 @@ class Context(Uncopyable):
         if plan.rows is not None:
             out = out[torch.from_numpy(plan.rows).to(out.device)]
         out = out.to(self.device)
-        cache.journal.set(self, "_last", (out, batch.wanted()))
+        pool.journal.set(self, "_last", (out, batch.wanted()))
         return out
 
     @property
@@ -265,7 +182,7 @@ class Context(Uncopyable):
         be taken back.
         """
         least = self.cache.rewindable
-        if isinstance(self.cache, HybridCache):
+        if isinstance(self.cache.pool, HybridPool):
             least = min(least, self.n_ubatch // n_sequences - 1)
         return max(0, least)
 

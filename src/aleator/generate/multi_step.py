@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.cache.hybrid import HybridCache
-from aleator.cache.plan import Plan
+from aleator.cache.cells.plan import Plan
+from aleator.cache.pools.hybrid import HybridPool
 from aleator.core.errors import ParameterError
 from aleator.device.backends.backend import Launches
 from aleator.device.chain import DeviceChain
@@ -176,20 +176,27 @@ class DecodeLoop:
                 batch.add(feed.token, pos, [feed.seq], logits=False)
         mark = self.chain.mark()
         try:
-            with torch.inference_mode(), cache.step(self._plan(batch)) as step:
-                slots = np.empty(len(batch), np.int64)
-                for part in step:
-                    slots[part.tokens] = part.slots
-                self.cells.clear(slots)
-                self._load(feeds, steps, np.split(slots, np.cumsum(steps)[:-1]))
-                counts = [0] * self.chain.max_batch
-                for feed, n in zip(feeds, steps, strict=True):
-                    counts[feed.row] = n
-                self._go(counts)
-                found = self._found(feeds)
+            with torch.inference_mode():
+                found: list[Drawn] = cache.journal.run(self._decode, feeds, steps, batch)
         except BaseException:
             self.chain.back(mark)
             raise
+        return found
+
+    def _decode(self, feeds: Sequence[Feed], steps: Sequence[int], batch: Batch) -> list[Drawn]:
+        """Decode all steps and draw, then give back the cells that were not used."""
+        cache, plan = self.context.cache, self._plan(batch)
+        cache.pool.prepare(plan)
+        slots = np.empty(len(batch), np.int64)
+        for part in cache.pool.carried_out(plan):
+            slots[part.tokens] = part.slots
+        self.cells.clear(slots)
+        self._load(feeds, steps, np.split(slots, np.cumsum(steps)[:-1]))
+        counts = [0] * self.chain.max_batch
+        for feed, n in zip(feeds, steps, strict=True):
+            counts[feed.row] = n
+        self._go(counts)
+        found = self._found(feeds)
         for feed, drawn in zip(feeds, found, strict=True):
             cache.seq_rm(feed.seq, feed.pos + len(drawn.tokens), -1)
         return found
@@ -333,7 +340,7 @@ def check_model(context: Context) -> None:
     """Refuse a model whose steps cannot be made ahead."""
     cache, decoder = context.cache, context.decoder
     what = "recurrent states" if decoder.recurrent else ""
-    if not what and isinstance(cache, HybridCache):
+    if not what and isinstance(cache.pool, HybridPool):
         what = "sliding windows or recurrent states in some of its layers"
     if what:
         raise ParameterError(

@@ -77,7 +77,7 @@ class ContextOptions(CacheOptions):
         True,
     )
     split: str | None = option(
-        "how batches are cut (aleator.cache.split)",
+        "how batches are cut (aleator.cache.cells.split)",
         None,
         choices=("simple", "equal", "sequence"),
         portable=False,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.cache.kv_cache import KVCache
+from aleator.cache.cache import Cache
 
 BUCKET = 256
 """Cells that attention reads are padded to a multiple of this, so that few shapes occur."""
@@ -21,7 +21,7 @@ class ReservedCells:
     """Cells reserved for a run of steps, as layers see them: each row writes the next of its own.
 
     Shapes depend on nothing but the number of rows and the padded number of cells; what changes from step
-    to step is in tensors.  Takes the place of :class:`aleator.cache.cell_tensors.CellTensors`.
+    to step is in tensors.  Takes the place of :class:`aleator.cache.rows.tensors.CellTensors`.
 
     Attributes:
         slot: int64 [B], where each row's key and value go in this step.
@@ -32,7 +32,7 @@ class ReservedCells:
 
     blind = causal = False
 
-    def __init__(self, cache: KVCache, batch: int) -> None:
+    def __init__(self, cache: Cache, batch: int) -> None:
         self._cache, device = cache, cache.devices[0]
         self.raw = cache.k_storage == "raw"
         most = -(-cache.size // BUCKET) * BUCKET
@@ -103,7 +103,7 @@ class ReservedCells:
         )
 
     def tensors(self) -> Any:  # what layers use of CellTensors
-        """As :class:`aleator.cache.step.MicroBatch`: it has all tensors itself."""
+        """As :class:`aleator.cache.rows.batch.MicroBatch`: it has all tensors itself."""
         return self
 
     def device(self, layer: int) -> torch.device:

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from aleator.cache.cache import Cache
 from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import StateFile, read_state_file, write_state_file
-from aleator.cache.kept_states import ENDS
-from aleator.cache.kv_cache import KVCache
-from aleator.cache.recurrent import RecurrentCache
+from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.prefix.states import ENDS, KeptStates
 from aleator.core.errors import (
     CacheError,
     FileFormatError,
@@ -92,7 +93,7 @@ def save_session(
         rows = b""
         if held:
             with _unturned(cache) as turned:
-                rows = llama.write(cache, 0, windows_only=False)
+                rows = llama.write(cache.pool, 0, windows_only=False)
             states = _earlier_states(cache, held)
     finally:
         cache.seq_rm(0, -1, -1)
@@ -270,26 +271,26 @@ def _session(state: StateFile, n_vocab: int) -> Session:
 
 
 @contextmanager
-def _unturned(cache: Any) -> Iterator[bytes]:
+def _unturned(cache: Cache) -> Iterator[bytes]:
     """Sequence 0 as if no shift were pending; gives what its keys are turned to, "" if none is.
 
     So they are stored as they are: turned and rounded they would be others than those of the first run.
     """
-    pools = [(pool, cells) for pool, cells in _cells(cache) if pool.k_storage != "raw"]
-    turned = [pool.key_positions[cells] for pool, cells in pools]
+    pools = [(pool, cells) for pool, cells in _cells(cache) if pool.rows.k_storage != "raw"]
+    turned = [pool.rows.key_positions[cells] for pool, cells in pools]
     moved = any(
         (pool.cells.positions[c] != at).any() for (pool, c), at in zip(pools, turned, strict=True)
     )
     try:
         for pool, cells in pools:
-            pool.key_positions[cells] = pool.cells.positions[cells]
+            pool.rows.key_positions[cells] = pool.cells.positions[cells]
         yield b"".join(at.astype("<i4").tobytes() for at in turned) if moved else b""
     finally:
         for (pool, cells), at in zip(pools, turned, strict=True):
-            pool.key_positions[cells] = at
+            pool.rows.key_positions[cells] = at
 
 
-def _turn(cache: Any, turned: bytes | memoryview) -> None:
+def _turn(cache: Cache, turned: bytes | memoryview) -> None:
     """Say what the keys of sequence 0 are turned to, as :func:`_unturned` gave it."""
     if len(turned) == 0:
         return
@@ -298,38 +299,40 @@ def _turn(cache: Any, turned: bytes | memoryview) -> None:
     positions = np.frombuffer(turned, "<i4") if len(turned) == 4 * n else np.empty(0, "<i4")
     if n == 0 or len(positions) != n or positions.min() < 0:
         raise CacheError("what its keys are turned to does not fit its rows")
-    if any(pool.k_storage == "raw" for pool, _ in pools):
+    if any(pool.rows.k_storage == "raw" for pool, _ in pools):
         raise CacheError("its keys are turned, and k_storage='raw' has those of position 0")
     for pool, cells in pools:
-        pool.key_positions[cells], positions = positions[: len(cells)], positions[len(cells) :]
+        pool.rows.key_positions[cells], positions = positions[: len(cells)], positions[len(cells) :]
 
 
-def _cells(cache: Any) -> list[tuple[KVCache, npt.NDArray[np.int64]]]:
+def _cells(cache: Cache) -> list[tuple[AttentionPool, npt.NDArray[np.int64]]]:
     """The pools of cells, each with those that sequence 0's state has, by position."""
     found = []
     for pool in cache.pools:
-        if isinstance(pool, KVCache):
+        if isinstance(pool, AttentionPool):
             found.append((pool, pool.cells.seq_cell_list(0)))
     return found
 
 
-def _earlier_states(cache: Any, held: int) -> bytes:
+def _earlier_states(cache: Cache, held: int) -> bytes:
     """The latest recurrent states kept of sequence 0's text before its end: positions, and rows by layer."""
-    states = _recurrent(cache)
-    if states is None or states.kept is None:
+    found = _recurrent(cache)
+    if found is None:
         return b""
-    kept = [each for each in states.kept.of(0) if each[1] < held - 1][-ENDS:]
+    states, keeper = found
+    kept = [each for each in keeper.of(0) if each[1] < held - 1][-ENDS:]
     rows = [row for row, _ in kept]
     parts = [np.asarray([position for _, position in kept], "<i4").tobytes()]
     parts += [t[rows].cpu().numpy().astype("<f4").tobytes() for t in states.conv + states.ssm]
     return b"".join(parts)
 
 
-def _put_states(cache: Any, data: bytes | memoryview, held: int) -> None:
+def _put_states(cache: Cache, data: bytes | memoryview, held: int) -> None:
     """Give sequence 0 the states that :func:`_earlier_states` gave, as far as there is room."""
-    states = _recurrent(cache)
-    if len(data) == 0 or states is None or states.kept is None:
+    found = _recurrent(cache)
+    if len(data) == 0 or found is None:
         return
+    states, keeper = found
     sizes = [t[0].numel() for t in states.conv + states.ssm]
     n, rest = divmod(len(data), 4 * (1 + sum(sizes)))
     at = np.frombuffer(data, "<i4")[:n].tolist() if rest == 0 else []
@@ -337,17 +340,19 @@ def _put_states(cache: Any, data: bytes | memoryview, held: int) -> None:
     ascending = all(a < b for a, b in pairwise([-1, *at, held - 1]))
     if rest or not ascending or not np.isfinite(values).all():
         raise CacheError("its earlier states are none of its text")
-    rows = states.free_rows(min(n, max(0, states.kept.limit - states.kept.held())))
+    rows = states.free_rows(min(n, max(0, keeper.limit - keeper.held())))
     for t, size in zip(states.conv + states.ssm, sizes, strict=True):
         latest = values[: n * size].reshape(n, *t.shape[1:])[n - len(rows) :]
         t[rows], values = (
             torch.from_numpy(latest.astype(np.float32)).to(t.device),
             values[n * size :],
         )
-    states.change({states.kept.number(0): tuple(zip(rows, at[n - len(rows) :], strict=True))})
+    states.states.change({keeper.number(0): tuple(zip(rows, at[n - len(rows) :], strict=True))})
 
 
-def _recurrent(cache: Any) -> RecurrentCache | None:
-    """The recurrent states of a cache, if it has any."""
-    found = cache if isinstance(cache, RecurrentCache) else getattr(cache, "recurrent", None)
-    return found if isinstance(found, RecurrentCache) else None
+def _recurrent(cache: Cache) -> tuple[RecurrentPool, KeptStates] | None:
+    """The pool of recurrent states and those of cached prefixes, if the cache has them."""
+    for pool in cache.pools:
+        if isinstance(pool, RecurrentPool) and isinstance(pool.keeper, KeptStates):
+            return pool, pool.keeper
+    return None

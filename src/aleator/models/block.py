@@ -7,7 +7,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.kv_cache import LayerShape
+from aleator.cache.rows.rows import LayerShape
 from aleator.models.layers.attention import attend
 from aleator.models.layers.feed_forward import feed_forward
 from aleator.models.layers.layer import LayerWeights, Pass

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.cache.kv_cache import LayerShape
-from aleator.cache.recurrent import RecurrentShape
-from aleator.cache.recurrent_step import RecurrentBatch
-from aleator.cache.step import MicroBatch
+from aleator.cache.builder import Layers
+from aleator.cache.pools.recurrent import RecurrentShape
+from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.rows.batch import MicroBatch
+from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.block import Block
 from aleator.models.layers.layer import Layer, LayerWeights, Pass, RecurrentLayer
@@ -106,6 +107,22 @@ class Decoder:
     def recurrent_shapes(self) -> list[RecurrentShape]:
         """What each layer with a state keeps of a sequence."""
         return [layer.shape for layer in self.recurrent]
+
+    @property
+    def cache_layers(self) -> Layers:
+        """What the layers keep, for a cache to be made."""
+        config = self.config
+        return Layers(
+            config.architecture,
+            config.n_layers,
+            self.device,
+            self.cache_shapes,
+            None if config.window is None else config.window.size,
+            self.window_shapes,
+            self.recurrent_shapes,
+            self.shift_keys,
+            self.shift_window_keys,
+        )
 
     def shift_keys(self, layer: int, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
         """Rotate stored keys of layers that see everything, in place.

@@ -19,7 +19,11 @@ _HUGGING_FACE: dict[str, tuple[str, type[int] | type[float]]] = {
     "top_p": ("top_p", float),
     "min_p": ("min_p", float),
     "typical_p": ("typical_p", float),
+    "epsilon_cutoff": ("epsilon_cutoff", float),
+    "eta_cutoff": ("eta_cutoff", float),
     "repetition_penalty": ("penalty_repeat", float),
+    "no_repeat_ngram_size": ("no_repeat_ngram_size", int),
+    "min_new_tokens": ("min_tokens", int),
 }
 # What changes the tokens there and is not honoured here -> the value that changes nothing.
 _REFUSED: dict[str, object] = {
@@ -28,14 +32,10 @@ _REFUSED: dict[str, object] = {
     "diversity_penalty": 0,
     "penalty_alpha": 0,
     "top_h": 0,
-    "epsilon_cutoff": 0,
-    "eta_cutoff": 0,
-    "no_repeat_ngram_size": 0,
     "encoder_repetition_penalty": 1,
     "encoder_no_repeat_ngram_size": 0,
     "guidance_scale": 1,
     "min_length": 0,
-    "min_new_tokens": 0,
     "bad_words_ids": [],
     "suppress_tokens": [],
     "begin_suppress_tokens": [],

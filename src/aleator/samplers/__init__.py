@@ -16,8 +16,8 @@ from aleator.samplers.matcher_grammar import MatcherGrammar as MatcherGrammar
 from aleator.samplers.order import parse_letters as parse_letters
 from aleator.samplers.order import parse_names as parse_names
 from aleator.samplers.params import PARAMETERS as PARAMETERS
-from aleator.samplers.params import SamplingParams as SamplingParams
 from aleator.samplers.presets import DEFAULT_PRESET as DEFAULT_PRESET
 from aleator.samplers.presets import PRESETS as PRESETS
 from aleator.samplers.reference import ReferenceChain as ReferenceChain
 from aleator.samplers.regex import Regex as Regex
+from aleator.samplers.sampling_params import SamplingParams as SamplingParams

@@ -103,7 +103,8 @@ LOGIT_BIAS = Parameter(
     "'\" the\"-2'; may be repeated",
     flags=("-l", "--logit-bias"), checker=check_biases,
     reader=lambda words: [parse_bias(word) for word in words], metavar="ID+BIAS",
-    annotation="Mapping[int, float] | Mapping[str, float] | Iterable[tuple[int | str, float]]",
+    annotation="Mapping[int, float] | Mapping[str, float] | Mapping[int | str, float] | "
+    "Iterable[tuple[int | str, float]]",
     schema={
         "type": "array", 
         "items": {"type": "array", "prefixItems": [{"type": ["integer", "string"]}, {"type": "number"}]},

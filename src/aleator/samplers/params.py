@@ -1,4 +1,4 @@
-"""``SamplingParams``: all sampling parameters in one frozen object, and the chain they stand for."""
+"""All sampling parameters, and what ``SamplingParams`` does with them: its fields are made from here."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ _ALIASES = {alias: p.name for p in PARAMETERS.values() for alias in p.aliases}
 CONSTRAINTS = ("grammar", "json_schema", "regex")
 
 
-class _Methods:
+class Methods:
     """What ``SamplingParams`` can do; its fields are made from the declarations."""
 
     def __init__(self, **values: Any) -> None:
@@ -359,11 +359,13 @@ def _from_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _fields() -> list[tuple[str, Any, Any]]:
+def fields() -> list[tuple[str, Any, Any]]:
+    """Name, type and default of each field of ``SamplingParams``."""
     return [(p.name, p.type, dataclasses.field(default=p.neutral)) for p in ALL.values()]
 
 
-def _document() -> str:
+def document() -> str:
+    """The docstring of ``SamplingParams``."""
     lines = [
         "All sampling parameters.  Without arguments everything is neutral: presets hold opinions.",
         "",
@@ -390,9 +392,3 @@ def _document() -> str:
         "    For a name that is not known, a value out of range, or a contradiction.",
     ]
     return "\n".join(lines)
-
-
-SamplingParams: Any = dataclasses.make_dataclass(
-    "SamplingParams", _fields(), bases=(_Methods,), init=False, frozen=True,
-    namespace={"__doc__": _document(), "__module__": __name__},
-)  # fmt: skip

@@ -513,7 +513,7 @@ def test_write_refuses_nothing_that_read_accepts() -> None:
     other = context(n_seq_max=70)
     other.state_read(blob)
     assert other.state_write() == blob
-    assert llama.read(ctx.cache, memoryview(blob), -1) == ctx.cache.used
+    assert llama.read(ctx.cache.pool, memoryview(blob), -1) == ctx.cache.used
 
 
 def test_streams_are_exchanged_with_streams_only() -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,14 +28,14 @@ import torch
 from aleator.cache.formats import recurrent
 from aleator.cache.formats.recurrent import States
 from aleator.cache.formats.source import Source
-from aleator.cache.recurrent import RecurrentCache
-from aleator.cache.shift import turned_keys
+from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.hybrid import HybridPool
+from aleator.cache.pools.pool import AnyPool
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.rows.shift import read_keys
 from aleator.cache.storage.storage import Storage
 from aleator.core.errors import Corrupt, Incompatible
 from aleator.core.integers import token_ids
-
-if TYPE_CHECKING:
-    from aleator.cache.kv_cache import KVCache
 
 SEQUENCE_MAGIC = 0xAF143CD8
 SESSION_MAGIC, SESSION_VERSION = 0x6767736E, 10
@@ -73,49 +72,49 @@ class Section:
 # Writing
 
 
-def write(cache: KVCache, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
+def write(pool: AnyPool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
     """The state of everything (-1) or of one sequence, shifts applied.
 
     ``windows_only=False``: of a sequence all that window layers hold, which llama.cpp does not write.
     """
     if seq >= 0:
         head = struct.pack("<Ii", SEQUENCE_MAGIC, seq)
-        return head + _memories(cache, seq, partial, windows_only)
-    name = cache.architecture.encode()
-    return struct.pack("<I", len(name)) + name + _memories(cache, -1)
+        return head + _memories(pool, seq, partial, windows_only)
+    name = pool.architecture.encode()
+    return struct.pack("<I", len(name)) + name + _memories(pool, -1)
 
 
-def write_session(cache: KVCache, tokens: Sequence[int], seq: int) -> bytes:
+def write_session(pool: AnyPool, tokens: Sequence[int], seq: int) -> bytes:
     """A session file (-1) or a sequence's file; ``tokens`` is the text it stands for."""
     ids = token_ids(tokens).astype("<i4")
     if seq >= 0:
         head = struct.pack("<III", SEQUENCE_FILE_MAGIC, SEQUENCE_FILE_VERSION, len(ids))
-        return head + ids.tobytes() + _memories(cache, seq)
+        return head + ids.tobytes() + _memories(pool, seq)
     head = struct.pack("<III", SESSION_MAGIC, SESSION_VERSION, len(ids))
-    return head + ids.tobytes() + write(cache, -1)
+    return head + ids.tobytes() + write(pool, -1)
 
 
-def _memories(cache: Any, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
+def _memories(pool: AnyPool, seq: int, partial: bool = False, windows_only: bool = True) -> bytes:
     """A cache of one pool, or of several one after the other."""
     return b"".join(
-        recurrent.write(pool, seq)
-        if isinstance(pool, RecurrentCache)
-        else _memory(pool, seq, windows_only)
-        for pool in (cache.followers if partial else cache.pools)
+        recurrent.write(leaf, seq)
+        if isinstance(leaf, RecurrentPool)
+        else _memory(leaf.first, seq, windows_only)
+        for leaf in (pool.leaves[1:] if partial else pool.leaves)
     )
 
 
-def _memory(cache: KVCache, seq: int, windows_only: bool) -> bytes:
-    parts = [struct.pack("<I", cache.n_streams)]
-    share = cache.size // cache.n_streams
-    rows = cache.cells.owners[: cache.cells.top]
+def _memory(pool: AttentionPool, seq: int, windows_only: bool) -> bytes:
+    parts = [struct.pack("<I", pool.cells.n_streams)]
+    share = pool.cells.size // pool.cells.n_streams
+    rows = pool.cells.owners[: pool.cells.top]
     bits = np.unpackbits(np.ascontiguousarray(rows).view(np.uint8), axis=1, bitorder="little")
-    bits = bits[:, : cache.n_seq_max]  # kept texts are not part of the state
+    bits = bits[:, : pool.n_seq_max]  # kept texts are not part of the state
     own = bits[:, seq] if seq >= 0 else bits.any(1)
     if seq >= 0 and windows_only:
-        own = own & cache.in_state(seq, cache.cells.positions[: len(bits)])
+        own = own & pool.in_state(seq, pool.cells.positions[: len(bits)])
     used = np.flatnonzero(own)
-    for stream in range(cache.n_streams):
+    for stream in range(pool.cells.n_streams):
         cells = used[(used >= stream * share) & (used < (stream + 1) * share)]
         parts.append(struct.pack("<I", len(cells)))
         if len(cells):
@@ -123,17 +122,17 @@ def _memory(cache: KVCache, seq: int, windows_only: bool) -> bytes:
             if seq >= 0:
                 own_bits = np.zeros_like(own_bits)
                 own_bits[:, seq] = 1
-            parts += [_cells(cache, cells, own_bits), *_data(cache, cells)]
+            parts += [_cells(pool, cells, own_bits), *_data(pool, cells)]
     return b"".join(parts)
 
 
-def _cells(cache: KVCache, cells: npt.NDArray[np.int64], owners: Bytes) -> bytes:
+def _cells(pool: AttentionPool, cells: npt.NDArray[np.int64], owners: Bytes) -> bytes:
     """``owners`` are bits [n, n_seq_max]."""
     row, ids = np.nonzero(owners)
     counts = np.bincount(row, minlength=len(cells))
-    columns = [cache.cells.positions[cells], counts]
-    if cache.cells.extras is not None:
-        columns += list(cache.cells.extras[cells][:, _XYT].T)
+    columns = [pool.cells.positions[cells], counts]
+    if pool.cells.extras is not None:
+        columns += list(pool.cells.extras[cells][:, _XYT].T)
     start = np.concatenate(([0], np.cumsum(counts + len(columns))))
     out = np.empty(start[-1], "<i4")
     for i, column in enumerate(columns):
@@ -143,14 +142,14 @@ def _cells(cache: KVCache, cells: npt.NDArray[np.int64], owners: Bytes) -> bytes
     return out.tobytes()
 
 
-def _data(cache: KVCache, cells: npt.NDArray[np.int64]) -> list[bytes]:
-    keys, values = cache.keys, cache.values
-    parts = [struct.pack("<II", values.by_channel, len(cache.shapes))]
-    behind = cache.cells.positions[cells] != cache.key_positions[cells]
-    for layer in range(len(cache.shapes)):
+def _data(pool: AttentionPool, cells: npt.NDArray[np.int64]) -> list[bytes]:
+    keys, values = pool.rows.keys, pool.rows.values
+    parts = [struct.pack("<II", values.by_channel, len(pool.rows.shapes))]
+    behind = pool.cells.positions[cells] != pool.rows.key_positions[cells]
+    for layer in range(len(pool.rows.shapes)):
         rows = keys.bytes_of(layer, cells)
         if behind.any():
-            turned = turned_keys(cache, layer, cells[behind])
+            turned = read_keys(pool.cells, pool.rows, layer, cells[behind])
             rows[behind] = keys.encoded(layer, turned)
         parts += [struct.pack("<iQ", keys.type.ggml, keys.row_bytes(layer)), rows.tobytes()]
     for layer, (heads, dim) in enumerate(values.shapes):
@@ -167,7 +166,7 @@ def _data(cache: KVCache, cells: npt.NDArray[np.int64]) -> list[bytes]:
 # Reading
 
 
-def read(cache: KVCache, blob: bytes | memoryview, seq: int, partial: bool = False) -> int:
+def read(pool: AnyPool, blob: bytes | memoryview, seq: int, partial: bool = False) -> int:
     """Replace everything (-1) or one sequence by a state; returns its cells.
 
     The state of an empty sequence has none and changes nothing; that of a recurrent cache empties its
@@ -180,11 +179,11 @@ def read(cache: KVCache, blob: bytes | memoryview, seq: int, partial: bool = Fal
 
     """
     source = Source(blob)
-    _head(cache, source, seq)
-    return _read_memories(cache, source, seq, partial)
+    _head(pool, source, seq)
+    return _read_memories(pool, source, seq, partial)
 
 
-def read_session(cache: KVCache, data: bytes | memoryview, seq: int) -> tuple[list[int], int]:
+def read_session(pool: AnyPool, data: bytes | memoryview, seq: int) -> tuple[list[int], int]:
     """The same for a session file or a sequence's file; returns its tokens and its cells."""
     source = Source(data)
     magic, version = source.u32("magic"), source.u32("version")
@@ -203,16 +202,18 @@ def read_session(cache: KVCache, data: bytes | memoryview, seq: int) -> tuple[li
         raise Corrupt(source.offset - 4, f"{n} tokens")
     tokens = source.array("<i4", n, "tokens").tolist()
     if seq < 0:
-        _head(cache, source, seq)
-    return tokens, _read_memories(cache, source, seq)
+        _head(pool, source, seq)
+    return tokens, _read_memories(pool, source, seq)
 
 
-def _read_memories(cache: Any, source: Source, seq: int, partial: bool = False) -> int:
+def _read_memories(pool: AnyPool, source: Source, seq: int, partial: bool = False) -> int:
     """Within a frame, check the states of all pools and then replace them; returns the first's cells."""
-    found: list[tuple[Any, Any]] = []
-    for pool in cache.followers if partial else cache.pools:
-        read_one = recurrent.read if isinstance(pool, RecurrentCache) else _sections
-        found.append((pool, read_one(pool, source, seq)))
+    found: list[tuple[AttentionPool, list[Section]] | tuple[RecurrentPool, States]] = []
+    for leaf in pool.leaves[1:] if partial else pool.leaves:
+        if isinstance(leaf, RecurrentPool):
+            found.append((leaf, recurrent.read(leaf, source, seq)))
+        else:
+            found.append((leaf.first, _sections(leaf.first, source, seq)))
     if source.left:
         raise Corrupt(source.offset, f"{source.left} bytes follow the end of the state")
     # llama.cpp's attention caches do nothing with the state of an empty sequence; its recurrent ones empty it.
@@ -221,16 +222,18 @@ def _read_memories(cache: Any, source: Source, seq: int, partial: bool = False) 
     ):
         return 0
     cells = []
-    for pool, sections in found:
-        restore = recurrent.restore if isinstance(pool, RecurrentCache) else _restore
-        cells.append(restore(pool, sections, seq))
-    if partial:
-        cache.rewind_to_followers(seq)
-    cache.require_complete()
+    for to, what in found:
+        if isinstance(to, RecurrentPool) and isinstance(what, States):
+            cells.append(recurrent.restore(to, what, seq))
+        elif isinstance(to, AttentionPool) and isinstance(what, list):
+            cells.append(_restore(to, what, seq))
+    if partial and isinstance(pool, HybridPool):
+        pool.rewind_to_followers(seq)
+    pool.require_complete()
     return cells[0]
 
 
-def _head(cache: KVCache, source: Source, seq: int) -> None:
+def _head(pool: AnyPool, source: Source, seq: int) -> None:
     first = source.u32("the head")
     if seq >= 0:
         if first != SEQUENCE_MAGIC:
@@ -242,44 +245,44 @@ def _head(cache: KVCache, source: Source, seq: int) -> None:
     if first > 256:
         raise Corrupt(0, f"not a whole state: a name of {first} bytes")
     name = bytes(source.take(first, "architecture")).decode(errors="replace")
-    if name != cache.architecture:
-        raise Incompatible("architecture", name, cache.architecture)
+    if name != pool.architecture:
+        raise Incompatible("architecture", name, pool.architecture)
 
 
-def _sections(cache: KVCache, source: Source, seq: int) -> list[Section]:
-    source.expect("n_stream", source.u32("n_stream"), cache.n_streams)
+def _sections(pool: AttentionPool, source: Source, seq: int) -> list[Section]:
+    source.expect("n_stream", source.u32("n_stream"), pool.cells.n_streams)
     sections = []
-    for _ in range(cache.n_streams):
+    for _ in range(pool.cells.n_streams):
         at = source.offset
         n = source.u32("cell_count")
-        if n * (12 if cache.n_pos_per_embd == 1 else 24) > source.left:
+        if n * (12 if pool.n_pos_per_embd == 1 else 24) > source.left:
             raise Corrupt(at, f"{n} cells do not fit into the {source.left} bytes left")
         if n == 0:
             none = np.empty((0, 1), np.uint64)
             sections.append(Section(np.empty(0, np.int32), none, None, [], []))
             continue
-        cells = _read_cells(cache, source, n, seq)
+        cells = _read_cells(pool, source, n, seq)
         if seq >= 0 and any(len(s.positions) for s in sections):
             raise Corrupt(at, "a sequence's state has cells in several streams")
-        sections.append(Section(*cells, *_read_data(cache, source, n)))
+        sections.append(Section(*cells, *_read_data(pool, source, n)))
     return sections
 
 
 def _read_cells(
-    cache: KVCache, source: Source, n: int, seq: int
+    pool: AttentionPool, source: Source, n: int, seq: int
 ) -> tuple[Ints, npt.NDArray[np.uint64], Ints | None]:
     start = source.offset
-    owners = np.zeros((n, (cache.cells.n_seq_max + 63) // 64), np.uint64)
-    width = 0 if cache.n_pos_per_embd == 1 else 3
+    owners = np.zeros((n, (pool.cells.n_seq_max + 63) // 64), np.uint64)
+    width = 0 if pool.n_pos_per_embd == 1 else 3
     extras = np.empty((n, width), np.int32)
     simple = np.frombuffer(source.take(n * (12 + 4 * width), "cells"), "<i4").reshape(n, -1)
     if (simple[:, 1] == 1).all():  # one owner each
         positions = simple[:, 0].copy()
         extras[:] = simple[:, 2 : 2 + width]
         ids = simple[:, 2 + width]
-        if seq < 0 and not ((ids >= 0) & (ids < cache.n_seq_max)).all():
-            bad = int(ids[(ids < 0) | (ids >= cache.n_seq_max)][0])
-            raise Incompatible("n_seq_max", f"a cell of sequence {bad}", cache.n_seq_max)
+        if seq < 0 and not ((ids >= 0) & (ids < pool.n_seq_max)).all():
+            bad = int(ids[(ids < 0) | (ids >= pool.n_seq_max)][0])
+            raise Incompatible("n_seq_max", f"a cell of sequence {bad}", pool.n_seq_max)
         ids = ids.astype(np.int64) if seq < 0 else np.full(n, seq)
         owners[np.arange(n), ids // 64] = np.uint64(1) << (ids % 64).astype(np.uint64)
     elif seq >= 0:
@@ -292,14 +295,14 @@ def _read_cells(
             positions[i], count = struct.unpack("<iI", source.take(8, "a cell"))
             if count == 0 or count * 4 > source.left:
                 raise Corrupt(at, f"cell {i} has {count} owners")
-            if count > cache.n_seq_max:
-                raise Incompatible("n_seq_max", f"at least {count}", cache.n_seq_max)
+            if count > pool.n_seq_max:
+                raise Incompatible("n_seq_max", f"at least {count}", pool.n_seq_max)
             extras[i] = source.array("<i4", width, "x, y and token")
             each = tuple(source.array("<i4", count, "owners").tolist())
             if len(set(each)) != count:
                 raise Corrupt(at, f"cell {i} names an owner twice")
-            if min(each) < 0 or max(each) >= cache.n_seq_max:
-                raise Incompatible("n_seq_max", f"a cell of sequences {each}", cache.n_seq_max)
+            if min(each) < 0 or max(each) >= pool.n_seq_max:
+                raise Incompatible("n_seq_max", f"a cell of sequences {each}", pool.n_seq_max)
             for s in each:
                 owners[i, s // 64] |= np.uint64(1 << (s % 64))
     if not ((positions >= 0) & (positions < 2**31 - 1)).all():
@@ -311,12 +314,12 @@ def _read_cells(
     return positions, owners, np.ascontiguousarray(extras[:, _XYT])
 
 
-def _read_data(cache: KVCache, source: Source, n: int) -> tuple[list[Bytes], list[Bytes]]:
+def _read_data(pool: AttentionPool, source: Source, n: int) -> tuple[list[Bytes], list[Bytes]]:
     by_channel = source.u32("v_trans")
     if by_channel > 1:
         raise Corrupt(source.offset - 4, f"v_trans is {by_channel}")
-    source.expect("v_trans", by_channel, int(cache.values.by_channel))
-    source.expect("n_layer", source.u32("n_layer"), len(cache.shapes))
+    source.expect("v_trans", by_channel, int(pool.rows.values.by_channel))
+    source.expect("n_layer", source.u32("n_layer"), len(pool.rows.shapes))
 
     def rows(side: Storage, name: str, layer: int) -> Bytes:
         found = stored(side, name, layer)
@@ -336,49 +339,49 @@ def _read_data(cache: KVCache, source: Source, n: int) -> tuple[list[Bytes], lis
         source.expect(f"{name} row bytes", source.u64("row bytes"), size)
         return source.rows(n, size, f"{name} of layer {layer}")
 
-    layers = range(len(cache.shapes))
-    keys = [rows(cache.keys, "k", i) for i in layers]
-    return keys, [rows(cache.values, "v", i) for i in layers]
+    layers = range(len(pool.rows.shapes))
+    keys = [rows(pool.rows.keys, "k", i) for i in layers]
+    return keys, [rows(pool.rows.values, "v", i) for i in layers]
 
 
-def _restore(cache: KVCache, sections: list[Section], seq: int) -> int:
+def _restore(pool: AttentionPool, sections: list[Section], seq: int) -> int:
     """Within a frame, put what has been checked into the cache."""
     total = 0
     if seq >= 0:
-        cache.cells.seq_rm(seq)
+        pool.cells.seq_rm(seq)
     else:
-        if cache.prefix is not None:
-            cache.prefix.clear()
-        cache.cells.clear()
+        pool.cells.clear()
     for section in sections:
         n = len(section.positions)
         total += n
         if n == 0:
             continue
-        cache.make_room(n)
-        cells = cache.find(section.positions, section.owners, section.extras)
-        cache.preserve(cells)
-        raw = cache.k_storage == "raw"
-        cache.key_positions[cells] = section.positions
-        for layer in range(len(cache.shapes)):
-            cache.values.put_bytes(layer, cells, section.values[layer])
+        pool.make_room(n)
+        cells = pool.find(section.positions, section.owners, section.extras)
+        pool.rows.preserve(pool.journal, cells)
+        raw = pool.rows.k_storage == "raw"
+        pool.rows.key_positions[cells] = section.positions
+        for layer in range(len(pool.rows.shapes)):
+            pool.rows.values.put_bytes(layer, cells, section.values[layer])
             if raw:
-                _put_raw(cache, layer, cells, section)
+                _put_raw(pool, layer, cells, section)
             else:
-                cache.keys.put_bytes(layer, cells, section.keys[layer])
+                pool.rows.keys.put_bytes(layer, cells, section.keys[layer])
         if raw:
-            cache.key_positions[cells] = 0
+            pool.rows.key_positions[cells] = 0
     if seq < 0:
-        for stream in range(cache.n_streams):
-            cache.cells.seq_add(stream, 1, 0, 1)  # an empty range: it only sets the head to 0
+        for stream in range(pool.cells.n_streams):
+            pool.cells.seq_add(stream, 1, 0, 1)  # an empty range: it only sets the head to 0
     return total
 
 
-def _put_raw(cache: KVCache, layer: int, cells: npt.NDArray[np.int64], section: Section) -> None:
+def _put_raw(
+    pool: AttentionPool, layer: int, cells: npt.NDArray[np.int64], section: Section
+) -> None:
     """Keys turned to their positions, stored as at position 0."""
-    assert cache.rotate is not None  # noqa: S101  raw storage has one
-    cache.keys.put_bytes(layer, cells, section.keys[layer])
-    index = torch.from_numpy(cells).to(cache.devices[layer])
-    keys = cache.keys.read(layer, index).float()
+    assert pool.rows.rotate is not None  # noqa: S101  raw storage has one
+    pool.rows.keys.put_bytes(layer, cells, section.keys[layer])
+    index = torch.from_numpy(cells).to(pool.rows.devices[layer])
+    keys = pool.rows.keys.read(layer, index).float()
     back = torch.from_numpy(-section.positions.astype(np.int64)).to(keys.device)
-    cache.keys.write(layer, index, cache.rotate(layer, keys, back))
+    pool.rows.keys.write(layer, index, pool.rows.rotate(layer, keys, back))

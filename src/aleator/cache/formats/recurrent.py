@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from aleator.cache.formats.source import Bytes, Source
+from aleator.cache.pools.pool import END
+from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.errors import Corrupt, Incompatible
-
-if TYPE_CHECKING:
-    from aleator.cache.recurrent import RecurrentCache
 
 _F32 = 0
 
@@ -32,11 +30,11 @@ class States:
     ssm: list[Bytes]
 
 
-def write(cache: RecurrentCache, seq: int) -> bytes:
+def write(pool: RecurrentPool, seq: int) -> bytes:
     """The states of everything (-1) or of one sequence; only the newest of each."""
     owners: dict[tuple[int, int], list[int]] = {}
-    for each in range(cache.n_seq_max) if seq < 0 else [seq]:
-        newest = cache.newest(each)
+    for each in range(pool.n_seq_max) if seq < 0 else [seq]:
+        newest = pool.states.newest(each)
         if newest is not None:
             owners.setdefault(newest, []).append(each)
     parts = [struct.pack("<I", len(owners))]
@@ -44,18 +42,18 @@ def write(cache: RecurrentCache, seq: int) -> bytes:
         listed = ids if seq < 0 else []
         parts.append(struct.pack(f"<iI{len(listed)}i", position, len(listed), *listed))
     rows = [row for row, _ in owners]
-    parts.append(struct.pack("<II", 0, cache.n_layers))
-    for t in (*cache.conv, *cache.ssm):
+    parts.append(struct.pack("<II", 0, pool.n_layers))
+    for t in (*pool.conv, *pool.ssm):
         taken = t[rows].cpu().contiguous().numpy()
         parts += [struct.pack("<iQ", _F32, t[0].numel() * 4), taken.tobytes()]
     return b"".join(parts)
 
 
-def read(cache: RecurrentCache, source: Source, seq: int) -> States:
+def read(pool: RecurrentPool, source: Source, seq: int) -> States:
     """What :func:`write` or llama.cpp wrote, checked; nothing changes."""
     at = source.offset
     n = source.u32("cell_count")
-    most = 1 if seq >= 0 else cache.n_seq_max
+    most = 1 if seq >= 0 else pool.n_seq_max
     if n > most:
         raise Incompatible("n_seq_max", f"at least {n}", most)
     cells: list[tuple[int, tuple[int, ...]]] = []
@@ -66,20 +64,20 @@ def read(cache: RecurrentCache, source: Source, seq: int) -> States:
             raise Corrupt(at, f"state {i} is at position {position}")
         if count != 0 and seq >= 0:
             raise Corrupt(at, "a sequence's state names owners")
-        if seq < 0 and not 1 <= count <= cache.n_seq_max:
-            raise Incompatible("n_seq_max", f"a state of {count} sequences", cache.n_seq_max)
+        if seq < 0 and not 1 <= count <= pool.n_seq_max:
+            raise Incompatible("n_seq_max", f"a state of {count} sequences", pool.n_seq_max)
         ids = tuple(source.array("<i4", count, "owners").tolist()) if seq < 0 else (seq,)
-        if min(ids) < 0 or max(ids) >= cache.n_seq_max:
-            raise Incompatible("n_seq_max", f"a state of sequences {ids}", cache.n_seq_max)
+        if min(ids) < 0 or max(ids) >= pool.n_seq_max:
+            raise Incompatible("n_seq_max", f"a state of sequences {ids}", pool.n_seq_max)
         cells.append((position, ids))
     named = [s for _, ids in cells for s in ids]
     if len(set(named)) != len(named):
         raise Corrupt(at, "a sequence has two states")
     if (transposed := source.u32("s_trans")) != 0:
         raise Corrupt(source.offset - 4, f"s_trans is {transposed}")
-    source.expect("n_layer", source.u32("n_layer"), cache.n_layers)
+    source.expect("n_layer", source.u32("n_layer"), pool.n_layers)
     rows: list[Bytes] = []
-    for name, t in [("conv", t) for t in cache.conv] + [("ssm", t) for t in cache.ssm]:
+    for name, t in [("conv", t) for t in pool.conv] + [("ssm", t) for t in pool.ssm]:
         source.expect(f"type of {name}", source.u32("type"), _F32)
         size = t[0].numel() * 4
         source.expect(f"{name} row bytes", source.u64("row bytes"), size)
@@ -87,22 +85,22 @@ def read(cache: RecurrentCache, source: Source, seq: int) -> States:
         if not np.isfinite(found.view("<f4")).all():
             raise Corrupt(source.offset, f"{name} holds NaN or an infinity")
         rows.append(found)
-    return States(cells, rows[: len(cache.conv)], rows[len(cache.conv) :])
+    return States(cells, rows[: len(pool.conv)], rows[len(pool.conv) :])
 
 
-def restore(cache: RecurrentCache, states: States, seq: int) -> int:
+def restore(pool: RecurrentPool, states: States, seq: int) -> int:
     """Within a frame, replace everything (-1) or one sequence by what was read; returns how many states."""
     if seq < 0:
-        cache.clear(data=False)
+        pool.clear(data=False)
     else:
-        cache.seq_rm(seq)
+        pool.seq_rm(seq, 0, END)
     for i, (position, ids) in enumerate(states.cells):
         conv, ssm = (
             tuple(
                 torch.from_numpy(rows[i].view("<f4").astype(np.float32)).view(t.shape[1:])
                 for rows, t in zip(side, tensors, strict=True)
             )
-            for side, tensors in ((states.conv, cache.conv), (states.ssm, cache.ssm))
+            for side, tensors in ((states.conv, pool.conv), (states.ssm, pool.ssm))
         )
-        cache.put(ids, position, conv, ssm)
+        pool.put(ids, position, conv, ssm)
     return len(states.cells)

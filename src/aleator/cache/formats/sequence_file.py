@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import (
     Buffer,
     pack_state,
     read_state_file,
     write_state_file,
 )
+from aleator.cache.handle.sequence import Restored
+from aleator.cache.pools.pool import AnyPool
 from aleator.core.errors import FileFormatError, Incompatible, ParameterError
-
-if TYPE_CHECKING:
-    from aleator.cache.kv_cache import KVCache
-
-
-class Restored(NamedTuple):
-    """What :meth:`aleator.cache.Sequence.load` found: the text, if it was saved, and positions restored."""
-
-    tokens: tuple[int, ...]
-    usable: int
 
 
 def save_sequence(
-    cache: KVCache,
+    pool: AnyPool,
     seq: int,
     path: str | os.PathLike[str] | None,
     tokens: Sequence[int],
     model: str,
 ) -> bytes | None:
     """See :meth:`aleator.cache.Sequence.save`."""
-    n = cache.seq_pos_max(seq) + 1
+    n = pool.seq_pos_max(seq) + 1
     if n == 0:
         raise ParameterError("seq", f"sequence {seq} is empty: there is nothing to save")
     if len(tokens) not in (0, n):
@@ -46,7 +38,7 @@ def save_sequence(
     header = {"kind": "sequence", "model": model, "next": n}
     sections = {
         "tokens": np.asarray(tokens, "<i4").tobytes(),
-        "rows": cache.state_write(seq, format="llama"),
+        "rows": llama.write(pool, seq),
     }
     if path is None:
         return b"".join(pack_state(header, sections))
@@ -55,7 +47,7 @@ def save_sequence(
 
 
 def load_sequence(
-    cache: KVCache, seq: int, source: str | os.PathLike[str] | Buffer, model: str
+    pool: AnyPool, seq: int, source: str | os.PathLike[str] | Buffer, model: str
 ) -> Restored:
     """See :meth:`aleator.cache.Sequence.load`; within a frame."""
     state = read_state_file(source)
@@ -71,7 +63,7 @@ def load_sequence(
     if len(tokens) and tokens.min() < 0:
         raise FileFormatError(state.name, "there are tokens below 0", field="tokens")
     # Rows of nothing would leave the sequence as it is, which may end there too.
-    cells = cache.state_read(sections["rows"], seq, format="llama")
-    if cells == 0 or cache.seq_pos_max(seq) + 1 != n:
+    cells = llama.read(pool, sections["rows"], seq)
+    if cells == 0 or pool.seq_pos_max(seq) + 1 != n:
         raise FileFormatError(state.name, f"its rows do not end before {n}", field="rows")
     return Restored(tuple(tokens.tolist()), n)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.cell_tensors import CellTensors
+from aleator.cache.rows.tensors import CellTensors
 
 
 def attend(

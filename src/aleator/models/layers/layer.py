@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from aleator.cache.cell_tensors import CellTensors
-from aleator.cache.hybrid import HybridBatch
-from aleator.cache.recurrent import RecurrentShape
-from aleator.cache.recurrent_step import RecurrentBatch
+from aleator.cache.pools.hybrid import HybridBatch
+from aleator.cache.pools.recurrent import RecurrentShape
+from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.rows.tensors import CellTensors
 from aleator.models.layers.linear import Linear, linear
 from aleator.models.layers.parameters import parameter
 from aleator.models.layers.rms_norm import RMSNorm

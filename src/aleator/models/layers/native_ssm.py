@@ -14,24 +14,24 @@ from aleator.models.layers.mamba import MambaLayer
 from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear
 
 if TYPE_CHECKING:
-    from aleator.cache.recurrent import RecurrentCache
-    from aleator.cache.recurrent_step import RecurrentBatch
+    from aleator.cache.pools.recurrent import RecurrentPool
+    from aleator.cache.pools.recurrent_batch import RecurrentBatch
     from aleator.models.decoder import Decoder
     from aleator.models.layers.linear import Linear
 
 
 class NativeSSM:
-    """The decoder's native form over one cache, whose states it reads and writes in place.
+    """The decoder's native form over one pool, whose states it reads and writes in place.
 
     Same arithmetic as :meth:`Decoder.forward` in float32, in another order.  A token's logits have the same
     bits for any number of threads, and in micro-batches of up to 8 tokens for any company.  Use
     :meth:`supports` first.
     """
 
-    def __init__(self, decoder: Decoder, cache: RecurrentCache) -> None:
+    def __init__(self, decoder: Decoder, pool: RecurrentPool) -> None:
         self.n_vocab = decoder.config.n_vocab
         self._decoder = decoder
-        self._build(cache.conv, cache.ssm)
+        self._build(pool.conv, pool.ssm)
 
     def _build(self, convs: list[torch.Tensor], states: list[torch.Tensor]) -> None:
         decoder, self._states = self._decoder, states[0]
@@ -63,14 +63,14 @@ class NativeSSM:
             )
 
     @staticmethod
-    def supports(decoder: Decoder, cache: RecurrentCache) -> bool:
+    def supports(decoder: Decoder, pool: RecurrentPool) -> bool:
         """Whether weights (in float32 arithmetic) and states are where native code can use them."""
         return (
             isinstance(decoder.embedding, StoredEmbedding)
             and all(isinstance(layer, MambaLayer) for layer in decoder.layers)
             and not decoder.config.n_ff
             and not decoder.architecture.state_norm
-            and cache.device.type == "cpu"
+            and pool.device.type == "cpu"
         )
 
     def run(

@@ -9,30 +9,30 @@ import numpy.typing as npt
 import torch
 
 from aleator import _native
-from aleator.cache.hybrid import HybridBatch, HybridCache
+from aleator.cache.pools.hybrid import HybridBatch, HybridPool
 from aleator.cache.threads import torch_pool
 from aleator.models.layers.geglu import GeGLU
 from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear
 from aleator.models.layers.swiglu import SwiGLU
 
 if TYPE_CHECKING:
-    from aleator.cache.kv_cache import KVCache
-    from aleator.cache.step import MicroBatch
+    from aleator.cache.pools.pool import AnyPool
+    from aleator.cache.pools.window import WindowPool
+    from aleator.cache.rows.batch import MicroBatch
     from aleator.cache.storage.storage import Storage
-    from aleator.cache.window import WindowCache
     from aleator.models.decoder import Decoder
     from aleator.models.layers.linear import Linear
 
 
 class NativeStep:
-    """The decoder's native form over one cache, whose storage it reads and writes in place.
+    """The decoder's native form over one pool, whose storage it reads and writes in place.
 
     Same arithmetic as :meth:`Decoder.forward` in float32, in another order.  A token's logits have the same
     bits for any number of threads, and in micro-batches of up to 8 tokens for any company.  Use
     :meth:`supports` first.
     """
 
-    def __init__(self, decoder: Decoder, cache: KVCache) -> None:
+    def __init__(self, decoder: Decoder, pool: AnyPool) -> None:
         config, rotary = decoder.config, decoder.rotary
         self.n_vocab = config.n_vocab
         embedding = decoder.embedding
@@ -54,9 +54,9 @@ class NativeStep:
             decoder.window_rotary.magnitude,
         )
         self._softcap = config.logit_softcap
-        window = _window(cache)
+        window = _window(pool)
         for block in decoder.blocks:
-            pool = window if block.windowed and window is not None else cache
+            rows = (window if block.windowed and window is not None else pool.first).rows
             post = block.post_norms
             heads = block.head_weights
             (q, k, v), (o,) = _matrices(block.qkv), _matrices(block.output)
@@ -73,23 +73,23 @@ class NativeStep:
                 block.ffn_norm.weight.numpy(),
                 None if heads is None else heads[0].numpy(),
                 None if heads is None else heads[block.n_heads].numpy(),
-                _memory(pool.keys, block.layer),
-                _memory(pool.values, block.layer),
+                _memory(rows.keys, block.layer),
+                _memory(rows.values, block.layer),
                 None if post is None else post[0].weight.numpy(),
                 None if post is None else post[1].weight.numpy(),
                 block.windowed,
             )
 
     @staticmethod
-    def supports(decoder: Decoder, cache: KVCache) -> bool:
+    def supports(decoder: Decoder, pool: AnyPool) -> bool:
         """Whether weights (in float32 arithmetic) and cache are where native code can use them."""
-        window = _window(cache)
+        window = _window(pool)
         return (
             isinstance(decoder.embedding, StoredEmbedding)
             and not decoder.recurrent
             and (window is None or window.sinks == 0)
-            and all(device.type == "cpu" for device in cache.devices)
-            and cache.k_storage == "rotated"
+            and all(device.type == "cpu" for device in pool.first.rows.devices)
+            and pool.first.rows.k_storage == "rotated"
         )
 
     def run(
@@ -131,9 +131,9 @@ class NativeStep:
         return rows.div_(cap).tanh_().mul_(cap) if cap else rows
 
 
-def _window(cache: KVCache) -> WindowCache | None:
+def _window(pool: AnyPool) -> WindowPool | None:
     """The pool of layers with a window, if there are any."""
-    return cache.window if isinstance(cache, HybridCache) else None
+    return pool.window if isinstance(pool, HybridPool) else None
 
 
 def _gate(ffn: SwiGLU | GeGLU) -> str:

@@ -72,9 +72,13 @@ class TorchBackend:
 
     def set_row(self, row: int, chain: SamplerChain) -> None:
         """Places are added if the chain's order needs them."""
+        if chain.position:
+            raise ParameterError(
+                "chain",
+                f"the chain has generated {chain.position} tokens: give it before it draws any, or make the "
+                "device chain with kernels='host'",
+            )
         history = chain.history
-        for token in history:
-            self.options.check_token(token)
         if len(history) > self.options.max_tokens:
             raise ParameterError(
                 "max_tokens",

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.journal import Journal, atomic
+from aleator.cache.prefix.config import PrefixConfig
 from aleator.core.errors import ParameterError
-from aleator.core.integers import integer_in, token_ids
+from aleator.core.integers import token_ids
 
 Tokens = npt.NDArray[np.int32]
 
@@ -31,42 +32,13 @@ REMEMBERED_EVICTIONS = 4096
 
 
 class Owners(Protocol):
-    """What the index needs of the cells: sequences that share and leave them."""
+    """What holds prefixes; see :class:`aleator.cache.pools.pool.Pool`."""
 
-    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        """Let ``dst`` own the cells of ``src`` too."""
+    def hold(self, seq: int, text: int, length: int) -> None:
+        """Let sequence ``text`` hold a sequence's first ``length`` tokens."""
 
-    def seq_rm(self, seq: int, p0: int, p1: int) -> None:
-        """Let ``seq`` leave its cells."""
-
-
-@dataclass(frozen=True)
-class PrefixConfig:
-    """How texts are kept.
-
-    Args:
-        block: tokens of a block, 1 to 4,096: the unit in which kept texts are found and shortened.
-        texts: how many texts are kept at most, 1 to 1,024.
-        spacing: recurrent layers keep a state after every so many tokens, a multiple of ``block``; twice as
-            many, four times and so on of a longer text.
-        bytes: memory for these states, or for more cells of window layers, at most; 0 to 2^40.
-
-    """
-
-    block: int = 16
-    texts: int = 63
-    spacing: int = 64
-    bytes: int = 2**27
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        for name, value, low, high in (
-            ("block", self.block, 1, 4096),
-            ("texts", self.texts, 1, 1024),
-            ("spacing", self.spacing, 1, 2**20),
-            ("bytes", self.bytes, 0, 2**40),
-        ):
-            integer_in(name, value, low, high)
+    def give_up(self, text: int, length: int) -> None:
+        """Let sequence ``text`` hold no more than its first ``length`` tokens."""
 
 
 @dataclass(eq=False)
@@ -107,7 +79,7 @@ class PrefixIndex:
     Args:
         config: block size and number of texts.
         journal: what the index's changes are recorded in, with those of the cells.
-        owners: the cells.
+        owners: what holds the prefixes.
         first: number of the first of ``config.texts`` sequences that keep texts.
         serves: ``serves(seq, n)`` is how many of the first ``n`` tokens of the text that ``seq`` keeps can be
             gone on from; None: all.
@@ -137,6 +109,26 @@ class PrefixIndex:
 
     def __iter__(self) -> Iterator[Text]:
         return iter(self._texts.values())
+
+    # What pools ask
+
+    @property
+    def block(self) -> int:
+        """Tokens of a block."""
+        return self.config.block
+
+    def numbers(self) -> list[int]:
+        """The sequences that hold prefixes."""
+        return list(self._texts)
+
+    def used_at(self, seq: int, position: int) -> int:
+        """When the block of a prefix with this position was used last."""
+        used = self._texts[seq].used
+        return used[min(position // self.config.block, len(used) - 1)]
+
+    def pinned(self, seq: int) -> int:
+        """How many leading tokens of a prefix must stay."""
+        return max(self._texts[seq].pins, default=0)
 
     @atomic
     def match(self, tokens: Sequence[int] | Tokens, namespace: str = "") -> Match:
@@ -224,7 +216,7 @@ class PrefixIndex:
         number = next(n for n in self._numbers if n not in self._texts)
         blocks = -(-len(kept) // self.config.block)
         text = Text(number, namespace, kept, digests, [clock] * blocks)
-        self._owners.seq_cp(seq, number, 0, len(kept))
+        self._owners.hold(seq, number, len(kept))
         self.journal.set(self, "_texts", {**self._texts, number: text})
         for digest in digests:
             self.journal.put(self._by_digest, digest, (*self._by_digest.get(digest, ()), text))
@@ -290,7 +282,7 @@ class PrefixIndex:
             else:
                 journal.drop(self._by_digest, digest)
                 self._remember(digest)
-        self._owners.seq_rm(text.seq, length, -1)
+        self._owners.give_up(text.seq, length)
         journal.set(text, "tokens", text.tokens[:length])
         journal.set(text, "digests", text.digests[: length // block])
         journal.set(text, "used", text.used[: -(-length // block)])
@@ -341,12 +333,6 @@ class PrefixIndex:
                 (f"the kept text ends after {length} tokens",) if length < len(wanted) - 1 else ()
             )
         return (f"token {length} is {wanted[length]} and in the kept text {text.tokens[length]}",)
-
-
-def require_config(prefix: object) -> None:
-    """Raise ParameterError unless ``prefix`` is a PrefixConfig, or None."""
-    if not (prefix is None or isinstance(prefix, PrefixConfig)):
-        raise ParameterError("prefix", f"prefix must be a PrefixConfig or None, not {prefix!r}")
 
 
 def checked_text(tokens: Sequence[int] | Tokens, namespace: object) -> Tokens:

@@ -5,21 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence as Seq
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from aleator._native import Cells
 from aleator.cache.arguments import Uncopyable, checked_delta, checked_divisor
-from aleator.cache.formats.sequence_file import Restored, load_sequence, save_sequence
 from aleator.cache.journal import Journal, atomic
+from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.prefix import Match
 from aleator.core.errors import CacheError, CannotRewind, ParameterError
 from aleator.core.integers import UNBOUNDED, integer_in
 
-if TYPE_CHECKING:
-    from aleator.cache.formats.state_file import Buffer
-    from aleator.cache.kv_cache import KVCache
-    from aleator.cache.prefix import Match
+Buffer = bytes | bytearray | memoryview
+
+
+class Restored(NamedTuple):
+    """What :meth:`Sequence.load` found: the text, if it was saved, and positions restored."""
+
+    tokens: tuple[int, ...]
+    usable: int
 
 
 class Slid(NamedTuple):
@@ -51,6 +57,76 @@ class Checkpoint:
         return 0 if self.copy is None else int(self.copy.nbytes)
 
 
+class Host(Protocol):
+    """The cache that a handle is on; see :class:`aleator.cache.KVCache`."""
+
+    @property
+    def journal(self) -> Journal:
+        """What its changes are recorded in."""
+
+    @property
+    def first(self) -> AttentionPool:
+        """The pool whose cells know every position."""
+
+    def sequence(self, id: int | None = None) -> Sequence:
+        """A handle on a sequence."""
+
+    def forget(self, id: int) -> None:
+        """Take back a sequence's handle."""
+
+    def remember(self, mark: Checkpoint) -> None:
+        """Tell a checkpoint of changes from now on."""
+
+    def remembers(self, mark: Checkpoint) -> bool:
+        """Whether a checkpoint is one of this cache."""
+
+    def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
+        """Remove positions."""
+
+    def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
+        """Share positions."""
+
+    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        """Move positions."""
+
+    def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
+        """Divide positions."""
+
+    def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
+        """Copy what others have too."""
+
+    def seq_pos_max(self, seq: int) -> int:
+        """The highest position, or -1."""
+
+    def oldest_rewind(self, seq: int) -> int:
+        """The lowest position, but 0, that can be rewound to."""
+
+    def checkpoint(self, seq: int) -> Any:
+        """What must be copied to rewind later."""
+
+    def restore(self, seq: int, checkpoint: Any) -> None:
+        """Rewind to a copy."""
+
+    def match(self, tokens: Seq[int], namespace: str = "") -> Match:
+        """Find a cached prefix."""
+
+    def adopt(self, seq: int, match: Match) -> None:
+        """Take over what was found."""
+
+    def keep(self, seq: int, tokens: Seq[int], namespace: str = "") -> bool:
+        """Keep a text."""
+
+    def save_sequence(
+        self, seq: int, path: str | os.PathLike[str] | None, tokens: Seq[int], model: str
+    ) -> bytes | None:
+        """Write a sequence."""
+
+    def load_sequence(
+        self, seq: int, source: str | os.PathLike[str] | Buffer, model: str
+    ) -> Restored:
+        """Read a sequence."""
+
+
 class Sequence(Uncopyable):
     """One sequence of a :class:`KVCache`, made by :meth:`KVCache.sequence` or :meth:`fork`.
 
@@ -63,12 +139,12 @@ class Sequence(Uncopyable):
 
     """
 
-    def __init__(self, cache: KVCache, id: int) -> None:
-        self._cache: KVCache | None = cache
+    def __init__(self, cache: Host, id: int) -> None:
+        self._cache: Host | None = cache
         self.id = id
 
     @property
-    def cache(self) -> KVCache:
+    def cache(self) -> Host:
         """The cache it is in; raises CacheError once it is closed."""
         if self._cache is None:
             raise CacheError(f"the handle on sequence {self.id} is closed: make a new one")
@@ -90,15 +166,19 @@ class Sequence(Uncopyable):
         if self._cache is not None:
             self._cache.journal.run(self._close, self._cache)
 
-    def _close(self, cache: KVCache) -> None:
+    def _close(self, cache: Host) -> None:
         cache.seq_rm(self.id)
-        cache.journal.drop(cache._handles, self.id)
+        cache.forget(self.id)
         cache.journal.set(self, "_cache", None)
 
     @property
     def journal(self) -> Journal:
         """That of the cache."""
         return self.cache.journal
+
+    @property
+    def _cells(self) -> Cells:
+        return self.cache.first.cells
 
     def __repr__(self) -> str:
         if self._cache is None:
@@ -107,33 +187,33 @@ class Sequence(Uncopyable):
 
     def __len__(self) -> int:
         """How many cells it owns."""
-        return self.cache.cells.seq_cells(self.id)
+        return self._cells.seq_cells(self.id)
 
     @property
     def pos_min(self) -> int | None:
         """Its lowest position; None if it is empty."""
-        return self.cache.cells.seq_pos_min(self.id) if len(self) else None
+        return self._cells.seq_pos_min(self.id) if len(self) else None
 
     @property
     def pos_max(self) -> int | None:
         """Its highest position; None if it is empty."""
-        return self.cache.cells.seq_pos_max(self.id) if len(self) else None
+        return self.cache.seq_pos_max(self.id) if len(self) else None
 
     @property
     def next(self) -> int:
         """The position of its next token."""
-        return self.cache.cells.seq_pos_max(self.id) + 1
+        return self.cache.seq_pos_max(self.id) + 1
 
     @property
     def positions(self) -> npt.NDArray[np.int32]:
         """Its positions, ascending, int32."""
-        return np.sort(self.cache.cells.positions[self.cells])
+        return np.sort(self._cells.positions[self.cells])
 
     @property
     def cells(self) -> npt.NDArray[np.int64]:
         """Its cells in order of position, int64."""
-        cells = self.cache.cells.seq_cell_list(self.id)
-        return cells[np.argsort(self.cache.cells.positions[cells], kind="stable")]
+        cells = self._cells.seq_cell_list(self.id)
+        return cells[np.argsort(self._cells.positions[cells], kind="stable")]
 
     @atomic
     def fork(self, upto: int | None = None) -> Sequence:
@@ -178,7 +258,7 @@ class Sequence(Uncopyable):
         """
         copy = self.cache.checkpoint(self.id) if self.next else None
         mark = Checkpoint(self.id, self.next, copy)
-        self.cache._marks.add(mark)
+        self.cache.remember(mark)
         return mark
 
     @atomic
@@ -189,7 +269,7 @@ class Sequence(Uncopyable):
             CannotRewind: positions before it were removed, moved or replaced since.
 
         """
-        if mark not in self.cache._marks or mark.seq != self.id:
+        if not self.cache.remembers(mark) or mark.seq != self.id:
             raise CannotRewind(f"the checkpoint is not one of sequence {self.id} in this cache")
         if mark.valid_to < mark.length:
             raise CannotRewind(
@@ -230,7 +310,7 @@ class Sequence(Uncopyable):
             model: tells models apart; see :meth:`aleator.models.weights.Weights.fingerprint`.
 
         """
-        return save_sequence(self.cache, self.id, path, tokens, model)
+        return self.cache.save_sequence(self.id, path, tokens, model)
 
     @atomic
     def load(self, source: str | os.PathLike[str] | Buffer, *, model: str = "") -> Restored:
@@ -246,7 +326,7 @@ class Sequence(Uncopyable):
             CacheFull: there are not so many cells.
 
         """
-        return load_sequence(self.cache, self.id, source, model)
+        return self.cache.load_sequence(self.id, source, model)
 
     # Editing
 
@@ -267,8 +347,8 @@ class Sequence(Uncopyable):
         """
         self._check_range(start, stop)
         delta = checked_delta(delta)
-        self.cache._require_shift()
-        first = self.cache.cells.seq_runs(self.id, start, stop)[:1]
+        self.cache.first.require_shift()
+        first = self._cells.seq_runs(self.id, start, stop)[:1]
         if first and first[0][0] + delta < 0:
             raise ParameterError(
                 "delta", f"delta {delta} moves position {first[0][0]} below 0: drop() it first"
@@ -288,7 +368,7 @@ class Sequence(Uncopyable):
         """
         self._check_range(start, stop)
         divisor = checked_divisor(divisor)
-        self.cache._require_shift()
+        self.cache.first.require_shift()
         self.cache.unshare(self.id, start, stop)
         self.cache.seq_div(self.id, start, stop, divisor)
 
@@ -311,7 +391,7 @@ class Sequence(Uncopyable):
         keep = integer_in("keep", keep, 0, UNBOUNDED)
         if discard is not None:
             discard = integer_in("discard", discard, 0, UNBOUNDED)
-        self.cache._require_shift()
+        self.cache.first.require_shift()
         end = self.next
         left = max(0, end - keep)
         removed = min(left // 2 if discard is None else discard, max(0, left - 1))

@@ -11,13 +11,12 @@ When their rows run out, the last state of the kept text whose end was not used 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from aleator.cache.prefix import PrefixConfig, PrefixIndex
-
-if TYPE_CHECKING:
-    from aleator.cache.recurrent import History, RecurrentCache
-    from aleator.cache.recurrent_step import Run
+from aleator.cache.pools.recurrent import History, RecurrentPool, RecurrentShape, row_bytes
+from aleator.cache.pools.recurrent_batch import Run
+from aleator.cache.prefix.config import PrefixConfig
+from aleator.cache.prefix.index import PrefixIndex
 
 MOST = 32
 """States of one text at multiples of its spacing; between half as many and so many once it is long."""
@@ -27,11 +26,12 @@ SPARE = 8
 """Rows that are kept free, for the states of one step: nothing is given up before the step is over."""
 
 
-def kept_rows(prefix: PrefixConfig | None, n_seq_max: int, row_bytes: int) -> int:
+def kept_rows(prefix: PrefixConfig | None, n_seq_max: int, layers: Sequence[RecurrentShape]) -> int:
     """Rows for such states: as many as ``prefix.bytes`` has room for, and as can be used."""
     if prefix is None:
         return 0
-    return min((prefix.texts + n_seq_max) * (MOST + ENDS), prefix.bytes // max(1, row_bytes))
+    most = prefix.bytes // max(1, row_bytes(layers))
+    return min((prefix.texts + n_seq_max) * (MOST + ENDS), most)
 
 
 class KeptStates:
@@ -41,17 +41,17 @@ class KeptStates:
     numbered sequence has one of the states at boundaries of its text.
 
     Attributes:
-        index: finds texts by their tokens; of a cache of several pools it is that of all.
+        index: finds texts by their tokens.
         rows: rows that may be held so, within a step; a few less are, between steps.
 
     """
 
-    def __init__(self, cache: RecurrentCache, config: PrefixConfig, rows: int) -> None:
-        self._cache, self.rows, self._spacing = cache, rows, config.spacing
+    def __init__(self, pool: RecurrentPool, index: PrefixIndex, rows: int) -> None:
+        self._pool, self.index, self.rows = pool, index, rows
+        self._spacing = index.config.spacing
         self.limit = rows - min(SPARE, rows // 2)
-        self._first = cache.n_seq_max + config.texts
+        self._first = pool.n_seq_max + index.config.texts
         self.grown = False  # since the last trim
-        self.index = PrefixIndex(config, cache.journal, self, cache.n_seq_max, self.length)
 
     def number(self, seq: int) -> int:
         """The number under which the states at boundaries of a sequence's text are kept."""
@@ -59,7 +59,7 @@ class KeptStates:
 
     def of(self, seq: int) -> History:
         """(row, position) of the states at boundaries of a sequence's text, ascending."""
-        return self._cache.history_of(self._first + seq)
+        return self._pool.states.history(self._first + seq)
 
     def take(self, run: Run) -> None:
         """Have a run leave its states at boundaries too."""
@@ -71,8 +71,8 @@ class KeptStates:
         room = self.rows - self.held()
         while len(at) > room:
             at = at[1::2]
-        cache, stores = self._cache, dict(run.stores)
-        fresh = iter(cache.free_rows(len(at)))
+        pool, stores = self._pool, dict(run.stores)
+        fresh = iter(pool.free_rows(len(at)))
         new = []
         for length in at:
             index = length - 1 - start
@@ -82,67 +82,69 @@ class KeptStates:
             new.append((row, length - 1))
         run.stores[:] = sorted(stores.items())
         self._has_grown()
-        cache.change({self.number(s): (*self._thinned(self.of(s), end), *new) for s in run.owners})
+        pool.states.change(
+            {self.number(s): (*self._thinned(self.of(s), end), *new) for s in run.owners}
+        )
 
-    def length(self, text: int, length: int) -> int:
+    def serves(self, text: int, length: int) -> int:
         """The most of a text's first ``length`` tokens after which a state is kept."""
-        kept = self._cache.history_of(text)
+        kept = self._pool.states.history(text)
         return next((position + 1 for _, position in reversed(kept) if position < length), 0)
 
-    def can_keep(self, seq: int, length: int) -> bool:
+    def holds(self, seq: int, length: int) -> bool:
         """Whether a state of the sequence's first ``length`` tokens is held."""
-        newest = self._cache.history_of(seq)[-1:]
+        newest = self._pool.states.history(seq)[-1:]
         return any(position < length for _, position in self.of(seq)[:1]) or any(
             position == length - 1 for _, position in newest
         )
 
     def adopt(self, text: int, seq: int, length: int) -> None:
         """Let a sequence continue from a kept text's state after ``length`` tokens."""
-        kept = tuple(each for each in self._cache.history_of(text) if each[1] < length)
-        self._cache.change({seq: kept[-1:], self.number(seq): kept})
+        kept = tuple(each for each in self._pool.states.history(text) if each[1] < length)
+        self._pool.states.change({seq: kept[-1:], self.number(seq): kept})
 
     def held(self) -> int:
         """How many rows are held so, those that a step under way has given up included."""
-        return self._cache.rows.held(self._cache.n_seq_max)
+        return self._pool.states.held(self._pool.n_seq_max)
 
     def _has_grown(self) -> None:
         """See to it that states are given up when the step is over: within it they may be needed again."""
         if not self.grown:
-            self._cache.journal.set(self, "grown", True)
-            self._cache.journal.after_commit(self._cache.journal.run, self._trim)
+            self._pool.journal.set(self, "grown", True)
+            self._pool.journal.after_commit(self._pool.journal.run, self._trim)
 
     def _trim(self) -> None:
         """Give up states until the spare rows are free again."""
-        self._cache.journal.set(self, "grown", False)
-        states = self._cache.states
-        while len(_rows(states, self._cache.n_seq_max)) > self.limit:
+        self._pool.journal.set(self, "grown", False)
+        states = self._pool.states.book()
+        while len(_rows(states, self._pool.n_seq_max)) > self.limit:
             text = self._oldest(states)
             if text is not None:
                 states[text] = states[text][:-1]
             else:
                 text = max((s for s in states if s >= self._first), key=lambda s: len(states[s]))
                 states[text] = states[text][1::2]
-            self._cache.change({text: states[text]})
+            self._pool.states.change({text: states[text]})
 
-    # What the index needs of sequences
-
-    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
-        """Keep the states of ``src`` at boundaries before ``p1``, and the one at it, as text ``dst``."""
-        kept = [each for each in self.of(src) if each[1] < p1]
-        end = [each for each in self._cache.history_of(src) if each[1] == p1 - 1]
+    def hold(self, seq: int, text: int, length: int) -> None:
+        """Keep the states of a sequence's first ``length`` tokens, the last included, as those of ``text``."""
+        kept = [each for each in self.of(seq) if each[1] < length]
+        end = [each for each in self._pool.states.history(seq) if each[1] == length - 1]
         if end and end[0] not in kept and self.held() < self.rows:
             kept.append(end[0])
-        later = [each for each in self.of(src) if each[1] >= p1]
+        later = [each for each in self.of(seq) if each[1] >= length]
         self._has_grown()
-        self._cache.change({
-            dst: self._thinned(kept, p1),
-            self.number(src): self._thinned(kept, p1) + tuple(later),
+        self._pool.states.change({
+            text: self._thinned(kept, length),
+            self.number(seq): self._thinned(kept, length) + tuple(later),
         })  # fmt: skip
 
-    def seq_rm(self, seq: int, p0: int, p1: int) -> None:
-        """Give up what stands for more than ``p0`` tokens."""
-        kept = self._cache.history_of(seq)
-        self._cache.change({seq: kept[: bisect_left(kept, p0, key=lambda each: each[1])]})
+    def give_up(self, text: int, length: int) -> None:
+        """Give up what stands for more than ``length`` tokens."""
+        kept = self._pool.states.history(text)
+        self._pool.states.change(
+            {text: kept[: bisect_left(kept, length, key=lambda each: each[1])]}
+        )
 
     def _spacing_at(self, length: int) -> int:
         """The spacing of a text of so many tokens."""
@@ -159,12 +161,11 @@ class KeptStates:
 
     def _oldest(self, states: dict[int, History]) -> int | None:
         """The text whose last state was not used for the longest time."""
-        block, oldest = self.index.config.block, []
-        for text in self.index:
-            kept = states.get(text.seq, ())
-            if kept and kept[-1][1] >= max(text.pins, default=0):
-                used = text.used[min(kept[-1][1] // block, len(text.used) - 1)]
-                oldest.append((used, text.seq))
+        oldest = []
+        for text in self.index.numbers():
+            kept = states.get(text, ())
+            if kept and kept[-1][1] >= self.index.pinned(text):
+                oldest.append((self.index.used_at(text, kept[-1][1]), text))
         return min(oldest)[1] if oldest else None
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.journal import Transaction
-
 if TYPE_CHECKING:
-    from aleator.cache.recurrent import RecurrentCache
+    from aleator.cache.pools.recurrent import RecurrentPool
 
 
 @dataclass
@@ -65,7 +62,7 @@ class RecurrentBatch:
 
     def __init__(
         self,
-        cache: RecurrentCache,
+        pool: RecurrentPool,
         runs: list[Run],
         positions: npt.NDArray[np.int32],
         tokens: slice = slice(None),
@@ -73,7 +70,7 @@ class RecurrentBatch:
     ) -> None:
         self.positions, self.tokens = positions, tokens
         self.wanted = np.arange(len(positions)) if wanted is None else wanted
-        self.runs, self.conv, self.ssm = runs, cache.conv, cache.ssm
+        self.runs, self.conv, self.ssm = runs, pool.conv, pool.ssm
         self.order = np.array([t for run in runs for t in run.tokens], dtype=np.int64)
         self.starts = np.zeros(len(runs) + 1, dtype=np.int64)
         self.starts[1:] = np.cumsum([len(run.tokens) for run in runs])
@@ -86,7 +83,7 @@ class RecurrentBatch:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RecurrentPlan:
-    """What :meth:`RecurrentCache.plan` decided about a batch of T tokens.
+    """What :meth:`RecurrentPool.plan` decided about a batch of T tokens.
 
     Attributes:
         positions: int32 [T].
@@ -110,40 +107,11 @@ class RecurrentPlan:
         return len(self.positions)
 
 
-class RecurrentStep(Transaction):
-    """A change that is taken back, exactly, if the block under ``with`` raises anything at all.
-
-    With a plan, iterating gives its micro-batches one after the other.
-    """
-
-    def __init__(self, cache: RecurrentCache, plan: RecurrentPlan | None = None) -> None:
-        super().__init__(cache.journal)
-        self._cache, self._plan = cache, plan
-
-    def _entered(self) -> None:
-        if self._plan is not None:
-            self._cache.prepare(self._plan)
-
-    def __iter__(self) -> Iterator[RecurrentBatch]:
-        if self._plan is None:
-            return iter(())
-        return self._cache.carried_out(self._plan)
-
-    def place(
-        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
-    ) -> RecurrentBatch:
-        """Give T tokens rows to start from and rows to leave their states in.
-
-        ``owners`` [T, words]: the sequences of each token, as bits.
-        """
-        return self._cache.place(positions, owners)
-
-
 class Placement:
     """Makes the runs of one micro-batch, and the changes that its states are."""
 
-    def __init__(self, cache: RecurrentCache) -> None:
-        self._cache = cache
+    def __init__(self, pool: RecurrentPool) -> None:
+        self._pool = pool
         self._runs: list[Run] = []
         self._open: dict[int, Run] = {}  # by sequence
 
@@ -156,7 +124,7 @@ class Placement:
             if run is None or run.owners != group:
                 # What these sequences have read so far in this micro-batch ends here.
                 self._finish([r for s in group if (r := self._open.get(s))])
-                run = Run(self._cache.newest_row(group[0]), group, [], [], [])
+                run = Run(self._pool.newest_row(group[0]), group, [], [], [])
                 self._open.update(dict.fromkeys(group, run))
             run.tokens.append(token)
             run.positions.append(position)
@@ -169,21 +137,21 @@ class Placement:
         A row that is free now is one that only runs closed before have read, so in the order of closing
         none is overwritten too early.
         """
-        cache, depth = self._cache, self._cache.rollback + 1
+        pool, depth = self._pool, self._pool.rollback + 1
         for run in {id(run): run for run in ended}.values():
             for seq in run.owners:
                 del self._open[seq]
             kept = min(depth, len(run.tokens))
-            histories = {seq: cache.history_of(seq) for seq in run.owners}
+            histories = {seq: pool.states.history(seq) for seq in run.owners}
             histories = {s: h[max(0, len(h) + kept - depth) :] for s, h in histories.items()}
-            cache.change(histories)
+            pool.states.change(histories)
             first = len(run.tokens) - kept
-            rows = cache.free_rows(kept)
+            rows = pool.free_rows(kept)
             new = tuple(zip(rows, run.positions[first:], strict=True))
-            cache.change({seq: history + new for seq, history in histories.items()})
+            pool.states.change({seq: history + new for seq, history in histories.items()})
             run.stores.extend((first + i, row) for i, row in enumerate(rows))
-            if cache.kept is not None:
-                cache.kept.take(run)
+            if pool.keeper is not None:
+                pool.keeper.take(run)
             self._runs.append(run)
 
 

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from aleator.cache.storage.storage import Rows
+from aleator._native import Cells
+from aleator.cache.rows.rows import Rows
+from aleator.cache.storage.storage import Rows as Index
 
-if TYPE_CHECKING:
-    from aleator.cache.kv_cache import KVCache
-    from aleator.cache.step import MicroBatch
+
+class Seen(NamedTuple):
+    """Which cells T tokens attend to: lists in order of position, of which each sees a beginning.
+
+    Attributes:
+        cells: int32, the lists one after the other.
+        start: int64, where each begins, and the end of the last.
+        list: int32 [T], each token's list.
+        counts: int64 [T], how many of its cells the token sees.
+        deltas: int32, how far the listed cells' stored keys are behind them; None: nowhere.
+
+    """
+
+    cells: npt.NDArray[np.int32]
+    start: npt.NDArray[np.int64]
+    list: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int64]
+    deltas: npt.NDArray[np.int32] | None
 
 
 class View(NamedTuple):
@@ -27,8 +44,8 @@ class View(NamedTuple):
 
     """
 
-    slots: Rows
-    rows: Rows
+    slots: Index
+    rows: Index
     mask: torch.Tensor | None
     distances: torch.Tensor | None
 
@@ -44,24 +61,34 @@ class CellTensors:
 
     """
 
-    __slots__ = ("_batch", "_cache", "_rows", "_views", "blind", "causal", "n", "raw")
+    __slots__ = (
+        "_cells",
+        "_index",
+        "_rows",
+        "_seen",
+        "_slots",
+        "_views",
+        "blind",
+        "causal",
+        "n",
+        "raw",
+    )
 
-    def __init__(self, cache: KVCache, batch: MicroBatch) -> None:
-        self._cache, self._batch = cache, batch
-        seen = batch.seen
+    def __init__(self, cells: Cells, rows: Rows, slots: npt.NDArray[np.int64], seen: Seen) -> None:
+        self._cells, self._rows, self._slots, self._seen = cells, rows, slots, seen
         # One sequence is read in the order of its text; several as one set, cells they share once.
-        rows = seen.cells if len(seen.start) == 2 else np.unique(seen.cells)
-        self._rows, self.n = rows.astype(np.int64), len(rows)
-        t, counts = len(batch.slots), seen.counts
+        index = seen.cells if len(seen.start) == 2 else np.unique(seen.cells)
+        self._index, self.n = index.astype(np.int64), len(index)
+        t, counts = len(slots), seen.counts
         self.blind = not counts.all()
         triangle = len(seen.start) == 2 and t == self.n
         self.causal = triangle and bool((counts == np.arange(1, t + 1)).all())
-        self.raw = cache.k_storage == "raw"
+        self.raw = rows.k_storage == "raw"
         self._views: dict[torch.device, View] = {}
 
     def device(self, layer: int) -> torch.device:
         """Where a layer's keys and values are."""
-        return self._cache.devices[layer]
+        return self._rows.devices[layer]
 
     def mask(self, layer: int) -> torch.Tensor | None:
         """float32 [T, n] on the layer's device, 0 or -inf; None if all see all, or causal."""
@@ -70,39 +97,39 @@ class CellTensors:
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store keys [T, G, D] and values [T, G, Dv] of the micro-batch's tokens."""
         slots = self._view(layer).slots
-        self._cache.keys.write(layer, slots, k)
-        self._cache.values.write(layer, slots, v)
+        self._rows.keys.write(layer, slots, k)
+        self._rows.values.write(layer, slots, v)
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [n, G, D] and values [n, G, Dv]; in their stored types, and views, where possible."""
         view = self._view(layer)
-        k = self._cache.keys.read(layer, view.rows)
-        if view.distances is not None and self._cache.rotate is not None:
+        k = self._rows.keys.read(layer, view.rows)
+        if view.distances is not None and self._rows.rotate is not None:
             k = k.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-            k = self._cache.rotate(layer, k, view.distances)
-        return k, self._cache.values.read(layer, view.rows)
+            k = self._rows.rotate(layer, k, view.distances)
+        return k, self._rows.values.read(layer, view.rows)
 
     def _view(self, layer: int) -> View:
-        device = self._cache.devices[layer]
+        device = self._rows.devices[layer]
         view = self._views.get(device)
         if view is None:
             view = self._views[device] = self._make(device)
         return view
 
     def _make(self, device: torch.device) -> View:
-        cache, rows = self._cache, self._rows
-        top = cache.cells.top
+        index, rows = self._index, self._rows
+        top = self._cells.top
         distances = None
-        if self._batch.seen.deltas is not None:
-            moved = cache.cells.positions[:top][rows] - cache.key_positions[:top][rows]
+        if self._seen.deltas is not None:
+            moved = self._cells.positions[:top][index] - rows.key_positions[:top][index]
             distances = torch.from_numpy(moved.astype(np.int64)).to(device)
         return View(
-            _rows(self._batch.slots, device), _rows(rows, device), self._mask(device), distances
+            _index(self._slots, device), _index(index, device), self._mask(device), distances
         )
 
     def _mask(self, device: torch.device) -> torch.Tensor | None:
         """Made on the device, from a few numbers per token and per cell."""
-        seen, t, n = self._batch.seen, len(self._batch.slots), self.n
+        seen, t, n = self._seen, len(self._slots), self.n
         if self.causal or (len(seen.start) == 2 and bool((seen.counts == n).all())):
             return None
         counts = torch.from_numpy(seen.counts).to(device)
@@ -112,14 +139,48 @@ class CellTensors:
             # rank[i, j]: which of list i's cells j is, counted from 0; past every count if none.
             rank = np.full((len(seen.start) - 1, n), np.iinfo(np.int64).max)
             for i, (a, b) in enumerate(zip(seen.start[:-1], seen.start[1:], strict=True)):
-                rank[i, np.searchsorted(self._rows, seen.cells[a:b])] = np.arange(b - a)
+                rank[i, np.searchsorted(self._index, seen.cells[a:b])] = np.arange(b - a)
             lists = torch.from_numpy(seen.list.astype(np.int64)).to(device)
             visible = torch.from_numpy(rank).to(device)[lists] < counts[:, None]
         mask = torch.zeros(t, n, device=device)
         return mask.masked_fill_(~visible, -torch.inf)
 
 
-def _rows(cells: npt.NDArray[np.int64], device: torch.device) -> Rows:
+class WindowTensors(CellTensors):
+    """The cells of a micro-batch as layers with a window use them with torch."""
+
+    __slots__ = ("_far", "_triangle")
+
+    def __init__(
+        self,
+        cells: Cells,
+        rows: Rows,
+        slots: npt.NDArray[np.int64],
+        seen: Seen,
+        positions: npt.NDArray[np.int32],
+        window: int,
+        sinks: int,
+    ) -> None:
+        super().__init__(cells, rows, slots, seen)
+        held = torch.from_numpy(cells.positions[self._index])
+        far = torch.from_numpy(positions)[:, None] - held[None, :] >= window
+        far &= held[None, :] >= sinks
+        self._far = far if bool(far.any()) else None
+        self._triangle = self.causal
+        self.causal = self.causal and self._far is None
+
+    def _mask(self, device: torch.device) -> torch.Tensor | None:
+        mask = super()._mask(device)
+        if self._far is None:
+            return mask
+        if mask is None:
+            mask = torch.zeros(self._far.shape, device=device)
+            if self._triangle:
+                mask.fill_(-torch.inf).triu_(1)
+        return mask.masked_fill_(self._far.to(device), -torch.inf)
+
+
+def _index(cells: npt.NDArray[np.int64], device: torch.device) -> Index:
     """An unbroken ascending run as a slice, which is read without a copy."""
     n = len(cells)
     if n and cells[-1] - cells[0] == n - 1 and (n < 3 or bool((np.diff(cells) == 1).all())):

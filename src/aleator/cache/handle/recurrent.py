@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
-
 import numpy as np
 import numpy.typing as npt
 
 from aleator.cache.arguments import checked_delta, checked_divisor
+from aleator.cache.handle.sequence import Checkpoint, Host, Sequence, Slid
 from aleator.cache.journal import atomic
-from aleator.cache.sequence import Checkpoint, Sequence, Slid
+from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.errors import CannotRewind, CannotShift
 from aleator.core.integers import UNBOUNDED, integer_in
-
-if TYPE_CHECKING:
-    from aleator.cache.recurrent import RecurrentCache
 
 
 class RecurrentSequence(Sequence):
@@ -23,12 +19,9 @@ class RecurrentSequence(Sequence):
     Its length is that of the text it stands for.  What would take a part out of its state is refused.
     """
 
-    def __init__(self, cache: RecurrentCache, id: int) -> None:
-        super().__init__(cast(Any, cache), id)
-
-    @property
-    def _states(self) -> RecurrentCache:
-        return cast("RecurrentCache", self.cache)
+    def __init__(self, cache: Host, pool: RecurrentPool, id: int) -> None:
+        super().__init__(cache, id)
+        self._pool = pool
 
     def __len__(self) -> int:
         """Its next position."""
@@ -47,12 +40,12 @@ class RecurrentSequence(Sequence):
     @property
     def positions(self) -> npt.NDArray[np.int32]:
         """The positions after which its state is held, ascending, int32."""
-        return np.array([p for _, p in self._states.history(self.id)], dtype=np.int32)
+        return np.array([p for _, p in self._pool.states.history(self.id)], dtype=np.int32)
 
     @property
     def cells(self) -> npt.NDArray[np.int64]:
         """The rows of these states, int64."""
-        return np.array([row for row, _ in self._states.history(self.id)], dtype=np.int64)
+        return np.array([row for row, _ in self._pool.states.history(self.id)], dtype=np.int64)
 
     @atomic
     def fork(self, upto: int | None = None) -> Sequence:
@@ -65,17 +58,17 @@ class RecurrentSequence(Sequence):
         """
         if upto is not None:
             upto = integer_in("upto", upto, 0, UNBOUNDED)
-        other = self._states.sequence()
-        self._states.seq_cp(self.id, other.id)
+        other = self.cache.sequence()
+        self.cache.seq_cp(self.id, other.id)
         if upto is not None:
             other.truncate(upto)
         return other
 
     def checkpoint(self) -> Checkpoint:
         """Copy the state, for :meth:`restore`."""
-        copy = self._states.checkpoint(self.id) if self.next else None
+        copy = self.cache.checkpoint(self.id) if self.next else None
         mark = Checkpoint(self.id, self.next, copy)
-        self._states._marks.add(mark)
+        self.cache.remember(mark)
         return mark
 
     @atomic
@@ -86,12 +79,12 @@ class RecurrentSequence(Sequence):
             CannotRewind: it is of another sequence or another cache.
 
         """
-        if mark not in self._states._marks or mark.seq != self.id:
+        if not self.cache.remembers(mark) or mark.seq != self.id:
             raise CannotRewind(f"the checkpoint is not one of sequence {self.id} in this cache")
         if mark.copy is None:
             self.truncate(0)
         else:
-            self._states.restore(self.id, mark.copy)
+            self.cache.restore(self.id, mark.copy)
 
     def drop(self, start: int, stop: int) -> None:
         """Remove positions [start, stop): the newest ones, as :meth:`truncate` would."""
@@ -102,19 +95,21 @@ class RecurrentSequence(Sequence):
                 "and decode the rest again",
                 self.oldest_rewind(),
             )
-        self._states.seq_rm(self.id, start, max(stop, start))
+        self.cache.seq_rm(self.id, start, max(stop, start))
 
+    @atomic
     def shift(self, start: int, stop: int, delta: int) -> None:
         """Add ``delta`` to its newest position if that is in the range, for this sequence only."""
         self._check_range(start, stop)
-        self._states.relabel(self.id, start, stop, checked_delta(delta))
+        self._pool.relabel(self.id, start, stop, checked_delta(delta))
 
+    @atomic
     def divide(self, start: int, stop: int, divisor: int) -> None:
         """Divide its newest position if that is in the range, for this sequence only."""
         self._check_range(start, stop)
         divisor = checked_divisor(divisor)
         newest = self.next - 1
-        self._states.relabel(self.id, start, stop, newest // divisor - newest)
+        self._pool.relabel(self.id, start, stop, newest // divisor - newest)
 
     def slide(self, keep: int = 4, discard: int | None = None) -> Slid:
         """Refused: a state forgets nothing, and needs no room."""

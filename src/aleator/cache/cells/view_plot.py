@@ -7,7 +7,7 @@ from os import PathLike
 
 import numpy as np
 
-from aleator.cache.view import Frame
+from aleator.cache.cells.view import Frame
 from aleator.core.errors import ParameterError
 from aleator.core.pictures import require_matplotlib
 

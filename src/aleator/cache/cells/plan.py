@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from aleator.cache.batch_rules import Tokens, checked_positions, checked_sections, owner_bits
-from aleator.cache.split import split
+from aleator._native import Cells
+from aleator.cache.cells.batch_rules import Tokens, checked_positions, checked_sections, owner_bits
+from aleator.cache.cells.split import split
+from aleator.cache.journal import Journal
 from aleator.core.errors import CacheFull, InvalidBatch
-
-if TYPE_CHECKING:
-    from aleator.cache.kv_cache import KVCache
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -65,8 +64,38 @@ class Plan:
         return len(self.positions)
 
 
+class Planned(Protocol):
+    """Cells that a plan is made for.
+
+    Attributes:
+        cells: the bookkeeping.
+        journal: what a trial of the placement is taken back with.
+        n_seq_max: sequence ids lie in [0, n_seq_max).
+        n_pos_per_embd: 4 if a token has positions (t, y, x, z), else 1.
+        contiguous: whether the tokens of a micro-batch must lie in a row.
+
+    """
+
+    cells: Cells
+    journal: Journal
+    n_seq_max: int
+    n_pos_per_embd: int
+    contiguous: bool
+
+    def make_room(self, needed: int) -> None:
+        """See to it that so many cells are free, or raise CacheFull."""
+
+    def find(
+        self,
+        positions: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        extras: npt.NDArray[np.int32] | None = None,
+    ) -> npt.NDArray[np.int64]:
+        """Give tokens cells and return them, or raise CacheFull."""
+
+
 def make_plan(
-    cache: KVCache,
+    pool: Planned,
     batch: Tokens,
     *,
     n_ubatch: int,
@@ -75,8 +104,8 @@ def make_plan(
     keep_tail: int,
     causal: bool,
 ) -> Plan:
-    """See :meth:`KVCache.plan`."""
-    cells, n = cache.cells, len(batch.positions)
+    """See :meth:`aleator.cache.KVCache.plan`."""
+    cells, n = pool.cells, len(batch.positions)
     if n == 0:
         raise InvalidBatch(-1, "the batch is empty: add at least one token")
     if not causal and n > n_ubatch:
@@ -86,10 +115,10 @@ def make_plan(
             "pass fewer, or create the context with a larger n_ubatch",
         )
     sections = extras = None
-    if cache.n_pos_per_embd == 1:
-        given = checked_positions(batch, cells, cache.n_seq_max)
+    if pool.n_pos_per_embd == 1:
+        given = checked_positions(batch, cells, pool.n_seq_max)
     else:
-        given, sections = checked_sections(batch, cells, cache.n_seq_max)
+        given, sections = checked_sections(batch, cells, pool.n_seq_max)
         extras = np.full((n, 3), -1, np.int32)
         extras[:, :2] = sections[:, 1:3]
         if len(batch.tokens):
@@ -97,11 +126,11 @@ def make_plan(
     positions = np.array(given, dtype=np.int32)
     # Only where later tokens are seen does it matter which, and llama.cpp takes the last.
     seqs = np.array([s[0 if causal else -1] for s in batch.sequences], dtype=np.int32)
-    owners = owner_bits(batch, cells.words, cache.n_seq_max)
+    owners = owner_bits(batch, cells.words, pool.n_seq_max)
     wanted = np.array(batch.wanted(), dtype=np.int64)
     version = cells.version
     if n <= n_ubatch and n <= n_batch and rule != "sequence" and cells.n_streams == 1:
-        slots = cells.find(n, cache.contiguous)
+        slots = cells.find(n, pool.contiguous)
         if len(slots) == n and rule == "simple":
             part = Part(slice(0, n), slots, wanted)
             return Plan(positions, seqs, owners, (part,), version, None, causal, sections, extras)
@@ -121,32 +150,32 @@ def make_plan(
 
     def trial() -> tuple[list[Part], list[npt.NDArray[np.int64]]]:
         parts, order = [], []
-        cache.make_room(n)
+        pool.make_room(n)
         for members in tokens:
             index = np.array(members, np.int64)
-            slots = cache.find(
+            slots = pool.find(
                 positions[index], owners[index], None if extras is None else extras[index]
             )
             parts.append(Part(_as_slice(index), slots, np.flatnonzero(is_wanted[index])))
             order.append(index[is_wanted[index]])
         return parts, order
 
-    parts, order = cache.journal.attempt(trial)  # nothing of it stays
+    parts, order = pool.journal.attempt(trial)  # nothing of it stays
     flat = np.concatenate(order)
     rows = None if bool((flat[1:] > flat[:-1]).all()) else np.argsort(flat)
     return Plan(positions, seqs, owners, tuple(parts), version, rows, causal, sections, extras)
 
 
-def full(cache: KVCache, needed: int, free: int, evictable: int = 0) -> CacheFull:
+def full(contiguous: bool, needed: int, free: int, evictable: int = 0) -> CacheFull:
     """The error for tokens that find no cells, saying why where cells are free."""
     if needed <= free + evictable:
-        why = "in a row" if cache.contiguous else "in the share that each sequence has to itself"
+        why = "in a row" if contiguous else "in the share that each sequence has to itself"
         return CacheFull(
             needed,
             free,
             evictable,
             f"the KV cache has {free} free cells, but not {needed} {why}: "
-            + ("defrag() it" if cache.contiguous else "remove or shift the sequence"),
+            + ("defrag() it" if contiguous else "remove or shift the sequence"),
         )
     return CacheFull(needed, free, evictable)
 

@@ -1,0 +1,142 @@
+"""Makes the cache that a decoder needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aleator.cache.cache import Cache
+from aleator.cache.hybrid import HybridCache
+from aleator.cache.kv_cache import KVCache
+from aleator.cache.options import CacheOptions
+from aleator.cache.pools.recurrent import RecurrentPool, RecurrentShape
+from aleator.cache.pools.window import WindowPool, window_capacity
+from aleator.cache.prefix import PrefixConfig, require_config
+from aleator.cache.prefix.states import kept_rows
+from aleator.cache.recurrent import RecurrentCache
+from aleator.cache.rows.rows import LayerShape, RotateKeys, bytes_for
+from aleator.cache.storage import storage_type
+from aleator.core.errors import ParameterError
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What the layers of a model keep.
+
+    Attributes:
+        architecture: the model's, as state files name it.
+        count: all layers.
+        device: where they compute.
+        shapes: of the layers that see everything.
+        window: positions that tokens of window layers see; None: there are no such layers.
+        window_shapes: of these.
+        states: of the recurrent layers.
+        shift: rotates keys of layers that see everything to other positions.
+        shift_window: rotates those of window layers.
+
+    """
+
+    architecture: str
+    count: int
+    device: torch.device
+    shapes: Sequence[LayerShape]
+    window: int | None
+    window_shapes: Sequence[LayerShape]
+    states: Sequence[RecurrentShape]
+    shift: RotateKeys
+    shift_window: RotateKeys
+
+
+def build_cache(
+    model: Layers, options: CacheOptions, n_ctx: int, n_ubatch: int, prefix: PrefixConfig | None
+) -> Cache:
+    """The cache of a decoder's layers: of one kind of pool, or of several.
+
+    Args:
+        model: what its layers keep.
+        options: the cache's options.
+        n_ctx: cells, ``options.n_ctx`` resolved.
+        n_ubatch: tokens of a micro-batch, ``options.n_ubatch`` resolved.
+        prefix: how prefixes are cached; None: not at all.
+
+    Raises:
+        ParameterError: a value out of range.
+
+    """
+    require_config(prefix)
+    if options.swa_sinks and model.window is None:
+        raise ParameterError(
+            "swa_sinks", f"swa_sinks={options.swa_sinks}: this model has no windows"
+        )
+    shapes, states = model.shapes, model.states
+    if states and not shapes:
+        return RecurrentCache(
+            states,
+            n_seq_max=options.n_seq_max,
+            rollback=options.n_rollback,
+            device=model.device,
+            prefix=prefix,
+            architecture=model.architecture,
+            n_layers=model.count,
+        )
+    by_token = options.flash_attn or storage_type("type_v", options.type_v).block > 1
+    common: dict[str, Any] = {
+        "n_seq_max": options.n_seq_max,
+        "type_k": options.type_k,
+        "type_v": options.type_v,
+        "device": model.device if options.offload_kqv else "cpu",
+        "v_layout": options.v_layout or ("token" if by_token else "channel"),
+        "k_storage": options.k_storage,
+        "policy": options.policy,
+        "pad": 256 if options.flash_attn or options.compat is None else 32,
+        "architecture": model.architecture,
+    }
+    first = {**common, "rotate": model.shift, "compat": options.compat}
+    if states:
+        pool = RecurrentPool(
+            states,
+            n_seq_max=options.n_seq_max,
+            rollback=options.n_rollback,
+            device=model.device,
+            kept_rows=kept_rows(prefix, options.n_seq_max, states),
+            architecture=model.architecture,
+            n_layers=model.count,
+        )
+        return HybridCache(shapes, n_ctx, recurrent=pool, prefix=prefix, **first)
+    if model.window is None:
+        return KVCache(shapes, n_ctx, prefix=prefix, **first)
+    window = WindowPool(
+        model.window_shapes,
+        _window_cells(model.window, model.window_shapes, options, n_ctx, n_ubatch, prefix),
+        window=model.window,
+        sinks=options.swa_sinks,
+        ring=not (options.swa_full or prefix),
+        n_kept=prefix.texts if prefix else 0,
+        rotate=model.shift_window,
+        **common,
+    )
+    return HybridCache(shapes, n_ctx, window=window, prefix=prefix, **first)
+
+
+def _window_cells(
+    size: int,
+    shapes: Sequence[LayerShape],
+    options: CacheOptions,
+    n_ctx: int,
+    n_ubatch: int,
+    prefix: PrefixConfig | None,
+) -> int:
+    """Cells of the window pool."""
+    if options.swa_full:
+        return n_ctx
+    shares = options.n_seq_max if options.policy == "streams" else 1
+    cells = shares * window_capacity(
+        size, n_ctx // shares, options.n_seq_max // shares, n_ubatch, options.swa_sinks
+    )
+    if prefix:
+        cell = sum(bytes_for(shapes, 1, options.type_k, options.type_v))
+        cells = min(n_ctx, cells + prefix.bytes // cell)
+    return cells

@@ -1,0 +1,256 @@
+"""What caches offer of cells, over the pool whose cells know every position.
+
+Of a cache that has recurrent states only, all of it is refused: NoCells.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+from os import PathLike
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator._native import Cells
+from aleator.cache.arguments import check_sequence
+from aleator.cache.cells.view import Frame, take_frame
+from aleator.cache.journal import Journal, atomic
+from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.pool import AnyPool
+from aleator.cache.rows.defrag import Defragmented
+from aleator.cache.rows.rows import LayerShape, RotateKeys
+from aleator.cache.rows.shift import read_keys
+from aleator.cache.storage import Storage
+from aleator.core.integers import UNBOUNDED, integer_in
+
+
+class CellVerbs(ABC):
+    """Cells and what they store.
+
+    Attributes:
+        pool: what holds the sequences.
+
+    """
+
+    pool: AnyPool
+
+    @property
+    def journal(self) -> Journal:
+        """What all changes are recorded in."""
+        return self.pool.journal
+
+    @property
+    def first(self) -> AttentionPool:
+        """The pool whose cells know every position; NoCells where there is none."""
+        return self.pool.first
+
+    @property
+    def cells(self) -> Cells:
+        """Positions and owners of the cells."""
+        return self.first.cells
+
+    @property
+    def keys(self) -> Storage:
+        """The storage of keys."""
+        return self.first.rows.keys
+
+    @property
+    def values(self) -> Storage:
+        """The storage of values."""
+        return self.first.rows.values
+
+    @property
+    def key_positions(self) -> npt.NDArray[np.int32]:
+        """Int32 [n_cells], the position that a cell's stored key is rotated to.
+
+        It is behind the cell's position after a shift, and attention makes up for the difference.
+        """
+        return self.first.rows.key_positions
+
+    @property
+    def shapes(self) -> list[LayerShape]:
+        """What each layer stores."""
+        return self.first.rows.shapes
+
+    @property
+    def devices(self) -> list[torch.device]:
+        """Where each layer's keys and values are."""
+        return self.first.rows.devices
+
+    @property
+    def rotate(self) -> RotateKeys | None:
+        """Rotates keys to new positions; None where positions cannot be shifted."""
+        return self.first.rows.rotate
+
+    @property
+    def k_storage(self) -> str:
+        """How keys are stored: "rotated" or "raw"."""
+        return self.first.rows.k_storage
+
+    @property
+    def type_k(self) -> str:
+        """The type keys are stored in."""
+        return self.first.type_k
+
+    @property
+    def type_v(self) -> str:
+        """The type values are stored in."""
+        return self.first.type_v
+
+    @property
+    def v_layout(self) -> str:
+        """How values are laid out: "token" or "channel"."""
+        return self.first.v_layout
+
+    @property
+    def policy(self) -> str:
+        """How sequences share the cells: "unified" or "streams"."""
+        return self.first.policy
+
+    @property
+    def compat(self) -> str | None:
+        """Whose placement is followed: "llama-2024" or None."""
+        return self.first.compat
+
+    @property
+    def pad(self) -> int:
+        """:attr:`n` is a multiple of this."""
+        return self.first.pad
+
+    @property
+    def n_pos_per_embd(self) -> int:
+        """4 if a token has positions (t, y, x, z), else 1."""
+        return self.first.n_pos_per_embd
+
+    @property
+    def n_streams(self) -> int:
+        """Parts of the cells that sequences have to themselves; 1: they share all."""
+        return self.first.cells.n_streams
+
+    @property
+    def size(self) -> int:
+        """Capacity in cells."""
+        return self.first.cells.size
+
+    @property
+    def used(self) -> int:
+        """Cells that hold a token."""
+        return self.first.cells.used
+
+    @property
+    def free(self) -> int:
+        """Cells that hold none."""
+        return self.first.free
+
+    @property
+    def head(self) -> int:
+        """Where the next search for free cells starts; may equal ``size``."""
+        return self.first.cells.head
+
+    @property
+    def n(self) -> int:
+        """How many leading cells llama.cpp would read: to the highest used one, and then to :attr:`pad`."""
+        return self.first.n
+
+    @property
+    def has_shift(self) -> bool:
+        """Whether a cell's position has moved since the last update."""
+        return self.first.cells.has_shift
+
+    @property
+    def do_copy(self) -> bool:
+        """Whether rows wait to be copied: never, they are copied at once."""
+        return False
+
+    @property
+    def v_trans(self) -> bool:
+        """Whether a channel's values lie side by side."""
+        return self.v_layout == "channel"
+
+    @property
+    def do_defrag(self) -> bool:
+        """Whether the next :meth:`update` or decode fills holes first."""
+        return self.first.do_defrag
+
+    @do_defrag.setter
+    def do_defrag(self, value: bool) -> None:
+        self.first.do_defrag = value
+
+    def read_keys(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> torch.Tensor:
+        """What a layer stores as keys of the cells, rotated to their positions: float32 [n, G, D]."""
+        return read_keys(self.cells, self.first.rows, layer, np.asarray(cells, np.int64))
+
+    def read_values(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> torch.Tensor:
+        """What a layer stores as values of the cells: float32 [n, G, Dv]."""
+        return self.first.rows.read_values(layer, np.asarray(cells, np.int64))
+
+    def find_slot(
+        self, n: int, *, contiguous: bool | None = None, seq: int = 0
+    ) -> npt.NDArray[np.int64] | None:
+        """The cells that the next ``n`` tokens would get, int64 [n]; None: there are not so many.
+
+        Args:
+            n: how many tokens, 1 or more.
+            contiguous: only cells in a row, which do not wrap; None as ``compat`` says.
+            seq: whose; it only matters with ``policy="streams"``.
+
+        """
+        first = self.first
+        check_sequence("seq", seq, first.n_seq_max)
+        n = integer_in("n", n, 1, UNBOUNDED)
+        stream = seq if first.policy == "streams" else 0
+        wanted = first.contiguous if contiguous is None else contiguous
+        cells = first.cells.find(min(n, first.cells.size + 1), wanted, stream)
+        return cells if len(cells) else None
+
+    @atomic
+    def update(self) -> bool:
+        """Do pending work now instead of at the next decode; whether there was any."""
+        pending = self.has_shift or self.do_defrag
+        self.pool.apply_shifts()
+        self.pool.defrag_if_asked()
+        return pending
+
+    @atomic
+    def defrag(self, threshold: float | None = None, max_moves: int | None = None) -> Defragmented:
+        """Move the last cells into the holes before them, keys and values included.
+
+        The plan is llama.cpp's of 2024: each hole is filled with as many of the last used cells, in order.
+
+        Args:
+            threshold: do nothing unless more than this share of the :attr:`n` cells is unused (and n is
+                at least 128); None: always do it.
+            max_moves: at most so many runs of cells; None: all that are needed.
+
+        Returns:
+            The moves.
+
+        """
+        if max_moves is not None:
+            max_moves = integer_in("max_moves", max_moves, 0, UNBOUNDED)
+        return self.first.defrag(threshold, max_moves)
+
+    def map(self) -> str:
+        """One character per cell up to the last used one.
+
+        "." is a free cell, a digit its only owner ("+" above 9), "M" several owners.
+        """
+        return self.cells.map()
+
+    def frame(self, label: str = "") -> Frame:
+        """What the cells hold now, to be shown; see aleator.cache.cells.view."""
+        return take_frame(self.cells, label)
+
+    def plot(self, path: str | PathLike[str], frames: Sequence[Frame] = ()) -> None:
+        """Draw cells by owner and position as PNG; needs matplotlib.
+
+        Args:
+            path: the file.
+            frames: what :meth:`frame` gave over time, oldest first; without any, what the cells hold now.
+
+        """
+        from aleator.cache.cells.view_plot import plot_frames  # matplotlib is optional
+
+        plot_frames(frames or [self.frame()], path)

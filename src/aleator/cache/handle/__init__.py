@@ -1,0 +1,1 @@
+"""Handles on sequences: what people do with a text, exact or refused."""

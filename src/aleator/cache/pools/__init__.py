@@ -1,0 +1,1 @@
+"""Pools: cells with their rows, windows of them, and recurrent states, behind one protocol."""

@@ -1,0 +1,461 @@
+"""The pool of layers that see every position: cells, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator._native import Cells
+from aleator.cache.cells.batch_rules import Tokens
+from aleator.cache.cells.plan import Part, Plan, full, make_plan
+from aleator.cache.devices import checked_device
+from aleator.cache.journal import Journal
+from aleator.cache.options import check_options
+from aleator.cache.pools.pool import END, AnyPool, Pool, Texts
+from aleator.cache.rows import shift
+from aleator.cache.rows.batch import MicroBatch
+from aleator.cache.rows.defrag import Defragmented, moves_for
+from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for
+from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
+
+
+class AttentionPool(Pool[Plan, MicroBatch, Any]):
+    """Keys and values of ``n_cells`` tokens, shared by up to ``n_seq_max`` sequences.
+
+    Arguments are those of :class:`aleator.cache.KVCache`; ``n_kept`` is the number of sequences beyond the
+    numbered ones, which hold cached prefixes.
+
+    Attributes:
+        cells: positions and owners.
+        rows: what the cells store.
+        do_defrag: whether the next update or decode fills holes first.
+
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerShape],
+        n_cells: int,
+        *,
+        n_seq_max: int = 1,
+        n_kept: int = 0,
+        type_k: str = "f16",
+        type_v: str = "f16",
+        device: torch.device | str | Sequence[torch.device | str] = "cpu",
+        rotate: RotateKeys | None = None,
+        v_layout: str = "token",
+        k_storage: str = "rotated",
+        hadamard: bool = True,
+        policy: str = "unified",
+        compat: str | None = None,
+        pad: int | None = None,
+        architecture: str = "",
+        n_pos_per_embd: int = 1,
+    ) -> None:
+        check_options(
+            n_cells,
+            n_seq_max,
+            k_storage=k_storage,
+            policy=policy,
+            compat=compat,
+            pad=pad,
+            n_pos_per_embd=n_pos_per_embd,
+            turns=rotate is not None,
+            keeps=n_kept > 0,
+        )
+        given = [device] * len(layers) if isinstance(device, (str, torch.device)) else list(device)
+        if len(given) != len(layers):
+            raise ParameterError("device", f"{len(given)} devices for {len(layers)} layers")
+        devices = [checked_device("device", d) for d in given]
+        try:
+            self.rows = Rows(
+                layers,
+                n_cells,
+                devices,
+                type_k=type_k,
+                type_v=type_v,
+                v_layout=v_layout,
+                k_storage=k_storage,
+                hadamard=hadamard,
+                rotate=rotate,
+            )
+            self.cells = Cells(
+                n_cells,
+                n_seq_max + n_kept,
+                policy == "streams",
+                compat is not None,
+                n_pos_per_embd > 1,
+            )
+        except (RuntimeError, MemoryError) as error:
+            k_bytes, v_bytes = bytes_for(layers, n_cells, type_k, type_v)
+            where = ", ".join(dict.fromkeys(str(d) for d in devices)) or "cpu"
+            raise ParameterError(
+                "n_ctx",
+                f"the KV cache does not fit: n_ctx {n_cells} needs {k_bytes / 2**20:,.0f} "
+                f"MiB for K ({type_k}) and {v_bytes / 2**20:,.0f} MiB for V ({type_v}) on "
+                f"{where}; use a smaller n_ctx",
+            ) from error
+        self.n_seq_max, self.architecture = n_seq_max, architecture
+        self.type_k, self.type_v, self.v_layout = type_k, type_v, v_layout
+        self.policy, self.compat, self.n_pos_per_embd = policy, compat, n_pos_per_embd
+        self.contiguous = compat is not None
+        self.pad = pad or (32 if compat else 256)
+        self.do_defrag = False
+        self.texts: Texts | None = None
+        self.journal = Journal()
+        self.journal.enlist(self.cells)
+        # Cells whose rows the innermost frame has kept aside, and which frame that was.
+        self._aside, self._aside_in = np.zeros(0, np.bool_), 0
+
+    def join(self, journal: Journal) -> None:
+        """Record changes in the journal of the whole that this becomes a part of."""
+        journal.enlist(self.cells)
+        self.journal = journal
+
+    @property
+    def first(self) -> AttentionPool:
+        """The pool itself."""
+        return self
+
+    @property
+    def leaves(self) -> list[AnyPool]:
+        """The pool itself alone."""
+        return [self]
+
+    @property
+    def used(self) -> int:
+        """Cells that hold a token."""
+        return self.cells.used
+
+    @property
+    def free(self) -> int:
+        """Cells that hold no token."""
+        return self.cells.size - self.cells.used
+
+    @property
+    def n(self) -> int:
+        """How many leading cells llama.cpp would read: to the highest used one, and then to ``pad``."""
+        padded = -(-self.cells.top // self.pad) * self.pad
+        return min(self.cells.size, max(self.pad, padded))
+
+    @property
+    def version(self) -> int:
+        """Changes with every change."""
+        return self.cells.version
+
+    @property
+    def bytes_k(self) -> int:
+        """Bytes allocated for keys."""
+        return self.rows.keys.nbytes
+
+    @property
+    def bytes_v(self) -> int:
+        """Bytes allocated for values."""
+        return self.rows.values.nbytes
+
+    def addresses(self) -> list[int]:
+        """Where each layer's keys and then values begin in memory; never changes."""
+        return self.rows.keys.addresses() + self.rows.values.addresses()
+
+    def check(self) -> None:
+        """Raise RuntimeError if the indexes of the cells and the cells disagree; O(size)."""
+        self.cells.check()
+
+    def require_complete(self) -> None:
+        """Nothing: whatever positions are held, the next tokens see them."""
+
+    def in_state(self, seq: int, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Which positions a sequence's state holds: all."""
+        return np.ones(len(positions), np.bool_)
+
+    # Plan and step
+
+    def plan(
+        self,
+        batch: Tokens,
+        *,
+        n_ubatch: int,
+        n_batch: int,
+        rule: str,
+        keep_tail: int,
+        causal: bool,
+    ) -> Plan:
+        """Check a batch, cut it and choose cells, without changing anything."""
+        return make_plan(
+            self,
+            batch,
+            n_ubatch=n_ubatch,
+            n_batch=n_batch,
+            rule=rule,
+            keep_tail=keep_tail,
+            causal=causal,
+        )
+
+    def prepare(self, plan: Plan) -> None:
+        """Make room for a plan and settle shifts; CacheError if it is void."""
+        if plan.version != self.cells.version:
+            raise CacheError("the cache has changed since the plan was made: plan again")
+        self.make_room(len(plan))
+        self.apply_shifts()
+
+    def carried_out(self, plan: Plan) -> Iterator[MicroBatch]:
+        """The micro-batches of a plan that was prepared, each placed when it is asked for."""
+        for part in plan.parts:
+            yield self.apply(plan, part)
+
+    def apply(self, plan: Plan, part: Part) -> MicroBatch:
+        """Place one micro-batch of a plan."""
+        positions, owners, seqs = plan.positions, plan.owners, plan.seqs
+        sections, extras = plan.sections, plan.extras
+        at = part.tokens
+        if len(part.slots) < len(plan) or not isinstance(at, slice):  # a part, or in another order
+            positions, owners, seqs = positions[at], owners[at], seqs[at]
+            if sections is not None and extras is not None:
+                sections, extras = sections[at], extras[at]
+        self.cells.put(part.slots, positions, owners, extras)
+        self.keep_rows(part.slots)
+        return MicroBatch(
+            self.cells,
+            self.rows,
+            part.slots,
+            positions,
+            seqs,
+            plan.causal,
+            part.tokens,
+            part.wanted,
+            sections,
+        )
+
+    def make_room(self, needed: int) -> None:
+        """See to it that so many cells are free: cached prefixes go first, then CacheFull is raised."""
+        if needed <= self.free:
+            return
+        free = self.free
+        while self.texts is not None and self.texts.evict_block():
+            if needed <= self.free:
+                return
+        raise CacheFull(needed, free, self.free - free)
+
+    def apply_shifts(self) -> None:
+        """Settle pending shifts: see :mod:`aleator.cache.rows.shift`."""
+        shift.settle(self.journal, self.cells, self.rows)
+
+    def find(
+        self,
+        positions: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        extras: npt.NDArray[np.int32] | None = None,
+    ) -> npt.NDArray[np.int64]:
+        """Give T tokens cells and return them, int64 [T]; raises CacheFull.
+
+        ``extras``: int32 [T, 3], y, x and token id of each, if the cells keep them.
+        """
+        try:
+            return self.cells.place(positions, owners, self.contiguous, extras)
+        except ValueError:
+            raise full(self.contiguous, len(positions), self.free) from None
+
+    def place(
+        self,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        causal: bool = True,
+    ) -> MicroBatch:
+        """Place T tokens without a plan; raises CacheFull."""
+        slots = self.find(positions, owners)
+        self.keep_rows(slots)
+        return MicroBatch(self.cells, self.rows, slots, positions, seqs, causal)
+
+    def keep_rows(self, slots: npt.NDArray[np.int64]) -> None:
+        """Keep aside what cells stored that were used before, as something else is about to be stored there.
+
+        Outside of frames there is nothing to keep it for.
+        """
+        cells = self.cells.used_before(slots)
+        if len(cells) == 0:
+            return
+        if self._aside_in != self.journal.frame:
+            self._aside = np.zeros(self.cells.size, np.bool_)
+            self._aside_in = self.journal.frame
+        cells = cells[~self._aside[cells]]
+        if len(cells):
+            self.rows.preserve(self.journal, cells)
+            self._aside[cells] = True
+
+    # Cached prefixes
+
+    def hold(self, seq: int, text: int, length: int) -> None:
+        """Let sequence ``text`` hold a sequence's first ``length`` tokens: no data moves."""
+        self.cells.seq_cp(seq, text, 0, length)
+
+    def give_up(self, text: int, length: int) -> None:
+        """Let sequence ``text`` hold no more than its first ``length`` tokens."""
+        self.cells.seq_rm(text, length, -1)
+
+    def holds(self, seq: int, length: int) -> bool:
+        """Whether a sequence's first ``length`` tokens can be held; ParameterError if it has not so many."""
+        if self.cells.seq_pos_min(seq) != 0 or self.cells.seq_pos_max(seq) < length - 1:
+            raise ParameterError(
+                "tokens",
+                f"sequence {seq} does not hold positions 0 to {length - 1}, which tokens names",
+            )
+        return True
+
+    def serves(self, text: int, length: int) -> int:
+        """The most of the first ``length`` tokens that ``text`` holds that can be gone on from: all."""
+        return length
+
+    def adopt(self, text: int, seq: int, length: int) -> None:
+        """Let an empty sequence hold the first ``length`` tokens of ``text``."""
+        self.cells.seq_cp(text, seq, 0, length)
+
+    def _leave_texts(self, seq: int, p0: int) -> None:
+        """Make cached prefixes give up the cells from ``p0`` on that they share with a sequence."""
+        if self.texts is not None:
+            for other in self.cells.sharers(seq, p0):
+                self.texts.shorten(other, p0)
+
+    # Verbs
+
+    def seq_rm(self, seq: int, p0: int, p1: int) -> None:
+        """Remove a sequence (-1: every one) from the cells in a range; a cell left without one is free."""
+        if seq == -1 and self.texts is not None:
+            for text in self.texts.numbers():
+                self.texts.shorten(text, p0)
+        self.cells.seq_rm(seq, p0, p1)
+
+    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
+        """Let ``dst`` own the cells of ``src`` in a range too; no data moves.
+
+        With ``policy="streams"`` nothing can be shared: ``dst`` becomes a copy of ``src``, at once.
+        """
+        if self.policy == "unified":
+            self.cells.seq_cp(src, dst, p0, p1)
+            return
+        cells = self.cells.seq_cell_list(src)
+        if len(cells) and (p0 > self.cells.seq_pos_min(src) or p1 <= self.cells.seq_pos_max(src)):
+            raise ParameterError(
+                "p0",
+                "with policy='streams' a sequence is copied whole: leave p0 and p1 out, or use "
+                "policy='unified'",
+            )
+        target = cells + (dst - src) * (self.cells.size // self.n_seq_max)
+        self.cells.seq_rm(dst)
+        self.keep_rows(target)
+        self.rows.copy(cells, target)
+        self.cells.duplicate(cells, target, dst, False)
+        self.cells.follow_head(dst, src)
+
+    def seq_keep(self, seq: int) -> None:
+        """Remove every other sequence."""
+        self.cells.seq_keep(seq)
+
+    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        """Add ``delta`` to the positions in a range, for all sequences that share the cells.
+
+        A cell moved below 0 is freed.  The stored keys are rotated at the next decode.
+        """
+        self.require_shift()
+        if delta and p0 < p1:
+            self._leave_texts(seq, p0)
+        try:
+            self.cells.seq_add(seq, p0, p1, delta)
+        except ValueError as error:
+            raise ParameterError("delta", str(error)) from None
+
+    def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
+        """Divide the positions in a range, rounding down, for all sequences that share the cells."""
+        self.require_shift()
+        if divisor > 1 and p0 < p1:
+            self._leave_texts(seq, p0)
+        self.cells.seq_div(seq, p0, p1, divisor)
+
+    def seq_pos_min(self, seq: int) -> int:
+        """The sequence's lowest position, or -1 if it is empty."""
+        return self.cells.seq_pos_min(seq)
+
+    def seq_pos_max(self, seq: int) -> int:
+        """The sequence's highest position, or -1 if it is empty."""
+        return self.cells.seq_pos_max(seq)
+
+    def unshare(self, seq: int, p0: int, p1: int) -> None:
+        """Give a sequence copies of its cells in a range that others own too; prefixes give theirs up."""
+        self._leave_texts(seq, p0)
+        shared = self.cells.shared(seq, p0, p1)
+        if len(shared) == 0:
+            return
+        own = self.cells.find(len(shared))
+        if len(own) < len(shared):
+            raise CacheFull(
+                len(shared),
+                self.free,
+                message=f"{len(shared)} of the cells are shared and {self.free} are free to copy them "
+                "to: close a sequence, or create the context with a larger n_ctx",
+            )
+        self.keep_rows(own)
+        self.rows.copy(shared, own)
+        self.cells.duplicate(shared, own, seq, True)
+
+    def clear(self, data: bool) -> None:
+        """Free every cell; with ``data`` zero what free cells store, once the outermost step is over."""
+        self.cells.clear()
+        self.journal.set(self, "do_defrag", False)
+        if data:
+            self.journal.after_commit(self._zero_free)
+
+    def _zero_free(self) -> None:
+        self.rows.zero(np.flatnonzero(self.cells.positions < 0))
+
+    def defrag(self, threshold: float | None, max_moves: int | None) -> Defragmented:
+        """Move the last cells into the holes before them, keys and values included."""
+        done = moves_for(self.cells, self.n, threshold, max_moves)
+        if done.moves:
+            src, dst = done.cells()
+            self.cells.move(list(done.moves))
+            self.keep_rows(dst)
+            self.rows.copy(src, dst)
+        return done
+
+    def defrag_if_asked(self) -> None:
+        """Fill the holes if ``do_defrag`` says so."""
+        if self.do_defrag:
+            self.journal.set(self, "do_defrag", False)
+            self.defrag(None, None)
+
+    # What rewinds and shifts are possible
+
+    def require_shift(self) -> None:
+        """Raise CannotShift unless keys can be rotated to new positions."""
+        if self.rows.rotate is None:
+            raise CannotShift("this model's keys cannot be turned to new positions")
+
+    def can_shift(self) -> bool:
+        """Whether keys can be rotated to new positions."""
+        return self.rows.rotate is not None
+
+    def oldest_rewind(self, seq: int) -> int:
+        """The lowest position, but 0, from which a rewind works: any."""
+        return 0
+
+    @property
+    def rewindable(self) -> int:
+        """Tokens by which a sequence can be rewound: any number."""
+        return END
+
+    def stands_for(self, seq: int, n: int) -> bool:
+        """Whether a sequence holds positions 0 to ``n`` - 1, and no others."""
+        low, high = self.cells.seq_pos_min(seq), self.cells.seq_pos_max(seq)
+        return (low, high, self.cells.seq_cells(seq)) == (0, n - 1, n)
+
+    def checkpoint(self, seq: int) -> Any:
+        """What must be copied of a sequence to rewind it later: nothing, here."""
+        return None
+
+    def restore(self, seq: int, mark: Any) -> None:
+        """Refused: every rewind is possible without checkpoints."""
+        raise CacheError("this cache makes no checkpoints: every rewind is possible without")

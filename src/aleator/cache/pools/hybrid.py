@@ -1,0 +1,478 @@
+"""A pool in parts: cells for layers that see everything, and pools that follow them.
+
+The first pool knows every position of every sequence; beside it stand a pool of window layers, or one of
+recurrent states, or both.  A sequence lives in all of them, and an operation changes all or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.cache.cells.batch_rules import Tokens
+from aleator.cache.cells.plan import Plan
+from aleator.cache.journal import Journal
+from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.pool import END, AnyPool, Pool
+from aleator.cache.pools.recurrent import RecurrentCheckpoint, RecurrentPool
+from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.window import WindowCheckpoint, WindowPool
+from aleator.cache.rows.batch import MicroBatch, WindowBatch
+from aleator.cache.rows.tensors import CellTensors
+from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
+
+
+@dataclass(frozen=True)
+class HybridCheckpoint:
+    """What a sequence's followers held when its next position was ``length``, copied."""
+
+    seq: int
+    length: int
+    window: WindowCheckpoint | None
+    recurrent: RecurrentCheckpoint | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return sum(part.nbytes for part in (self.window, self.recurrent) if part is not None)
+
+
+class HybridBatch:
+    """One micro-batch in every pool.
+
+    Attributes:
+        base: its cells in the first pool.
+        window: its cells in the window pool, if there is one.
+        recurrent: its states, if there are any.
+
+    """
+
+    __slots__ = ("base", "recurrent", "window")
+
+    def __init__(
+        self, base: MicroBatch, window: WindowBatch | None, recurrent: RecurrentBatch | None
+    ) -> None:
+        self.base, self.window, self.recurrent = base, window, recurrent
+
+    @property
+    def positions(self) -> npt.NDArray[np.int32]:
+        """int32 [T]."""
+        return self.base.positions
+
+    @property
+    def tokens(self) -> slice | npt.NDArray[np.int64]:
+        """Which tokens of the batch these are."""
+        return self.base.tokens
+
+    @property
+    def wanted(self) -> npt.NDArray[np.int64]:
+        """Which of them want logits, counted from the start of the micro-batch."""
+        return self.base.wanted
+
+    def tensors(self) -> CellTensors:
+        """The first pool's cells for layers that compute with torch."""
+        return self.base.tensors()
+
+
+class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
+    """Cells that know every position, and the pools that follow them.
+
+    What would leave a window layer without a key that the next token must see, or a recurrent layer without
+    its state, is refused: CannotRewind, with the oldest legal position, or CannotShift.
+
+    Args:
+        first: the pool of layers that see everything; there may be no such layers.
+        window: the pool of window layers.
+        recurrent: the pool of recurrent layers.
+
+    """
+
+    def __init__(
+        self,
+        first: AttentionPool,
+        window: WindowPool | None = None,
+        recurrent: RecurrentPool | None = None,
+    ) -> None:
+        if window is not None and window.policy != first.policy:
+            raise ParameterError(
+                "policy", f"policy={first.policy!r}, and {window.policy!r} in window layers"
+            )
+        if first.n_pos_per_embd != 1:
+            raise ParameterError("n_pos_per_embd", "n_pos_per_embd=4 is for caches of one pool")
+        self._first, self.window, self.recurrent = first, window, recurrent
+        self.followers: list[AnyPool] = [pool for pool in (window, recurrent) if pool is not None]
+        self.n_seq_max, self.architecture = first.n_seq_max, first.architecture
+        self.texts = None
+        self.journal = first.journal
+        for pool in self.followers:
+            pool.join(self.journal)
+
+    def join(self, journal: Journal) -> None:
+        """Record changes in the journal of the whole that this becomes a part of."""
+        for pool in self.leaves:
+            pool.join(journal)
+        self.journal = journal
+
+    @property
+    def first(self) -> AttentionPool:
+        """The pool whose cells know every position."""
+        return self._first
+
+    @property
+    def leaves(self) -> list[AnyPool]:
+        """The first pool and its followers."""
+        return [self._first, *self.followers]
+
+    @property
+    def version(self) -> int:
+        """Of the first pool, which changes with every other."""
+        return self._first.version
+
+    @property
+    def bytes_k(self) -> int:
+        """Bytes allocated for keys in every pool, and the convolutions' values."""
+        return sum(pool.bytes_k for pool in self.leaves)
+
+    @property
+    def bytes_v(self) -> int:
+        """Bytes allocated for values in every pool, and states."""
+        return sum(pool.bytes_v for pool in self.leaves)
+
+    def addresses(self) -> list[int]:
+        """Those of the first pool's layers and then of the others'."""
+        return [at for pool in self.leaves for at in pool.addresses()]
+
+    def check(self) -> None:
+        """Raise an error if the bookkeeping of a pool contradicts itself, or that of another."""
+        for pool in self.leaves:
+            pool.check()
+        self._require_complete()
+
+    # Plan and step
+
+    def plan(
+        self,
+        batch: Tokens,
+        *,
+        n_ubatch: int,
+        n_batch: int,
+        rule: str,
+        keep_tail: int,
+        causal: bool,
+    ) -> Plan:
+        """That of the first pool; the others place their cells as they come."""
+        return self._first.plan(
+            batch,
+            n_ubatch=n_ubatch,
+            n_batch=n_batch,
+            rule=rule,
+            keep_tail=keep_tail,
+            causal=causal,
+        )
+
+    def prepare(self, plan: Plan) -> None:
+        """Make room in the first pool and settle shifts; CacheError if the plan is void."""
+        self._first.prepare(plan)
+        for pool in self.followers:
+            pool.apply_shifts()
+
+    def carried_out(self, plan: Plan) -> Iterator[HybridBatch]:
+        """The micro-batches of a plan that was prepared, each placed in every pool when it is asked for."""
+        for part in plan.parts:
+            base = self._first.apply(plan, part)
+            seqs, owners = plan.seqs[part.tokens], plan.owners[part.tokens]
+            yield self._beside(base, seqs, owners, plan.causal)
+
+    def place(
+        self,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        causal: bool = True,
+    ) -> HybridBatch:
+        """Place T tokens in every pool, without a plan."""
+        base = self._first.place(positions, seqs, owners, causal)
+        return self._beside(base, seqs, owners, causal)
+
+    def _beside(
+        self,
+        base: MicroBatch,
+        seqs: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        causal: bool,
+    ) -> HybridBatch:
+        at, window, recurrent = base.positions, None, None
+        if self.window is not None:
+            window = self.window.place(at, seqs, owners, causal)
+        if self.recurrent is not None:
+            recurrent = self.recurrent.place(at, seqs, owners, causal)
+        return HybridBatch(base, window, recurrent)
+
+    def apply_shifts(self) -> None:
+        """Settle pending shifts in every pool."""
+        for pool in self.leaves:
+            pool.apply_shifts()
+
+    def defrag_if_asked(self) -> None:
+        """Fill the first pool's holes if that was asked for."""
+        self._first.defrag_if_asked()
+
+    # Cached prefixes
+
+    def hold(self, seq: int, text: int, length: int) -> None:
+        """Let sequence ``text`` hold a sequence's first ``length`` tokens, in every pool."""
+        for pool in self.leaves:
+            pool.hold(seq, text, length)
+
+    def give_up(self, text: int, length: int) -> None:
+        """Let sequence ``text`` hold no more than its first ``length`` tokens, in every pool."""
+        for pool in self.leaves:
+            pool.give_up(text, length)
+
+    def holds(self, seq: int, length: int) -> bool:
+        """Whether the first pool holds a sequence's first ``length`` tokens, or ParameterError."""
+        return self._first.holds(seq, length)
+
+    def serves(self, text: int, length: int) -> int:
+        """The most of a text's first ``length`` tokens that every pool can go on from."""
+        while length:
+            before = length
+            if self.recurrent is not None:
+                length = self.recurrent.serves(text, length)
+            if self.window is not None:
+                length = self.window.serves_beside(self._first, text, length)
+            if length == before or self.recurrent is None:
+                break
+        return length
+
+    def adopt(self, text: int, seq: int, length: int) -> None:
+        """Let an empty sequence hold the first ``length`` tokens of ``text``, in every pool."""
+        for pool in self.leaves:
+            pool.adopt(text, seq, length)
+
+    # Verbs
+
+    def seq_rm(self, seq: int, p0: int, p1: int) -> None:
+        """Remove positions of a sequence (-1: of every one) in every pool.
+
+        Raises:
+            CannotRewind: the next token would miss what has left a window, or a state that is not held.
+
+        """
+        try:
+            self._all_or_none(lambda: [pool.seq_rm(seq, p0, p1) for pool in self.leaves])
+        except CannotRewind:
+            if seq == -1:
+                raise
+            # Whichever pool refused, the position that all of them allow.
+            raise self._refused(_Forgotten(seq, p0, ""), False, None) from None
+
+    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
+        """Let ``dst`` own what ``src`` has in a range too, in every pool.
+
+        Raises:
+            CannotRewind: the next token of ``dst`` would miss what has left a window, or a state that is not
+                held.
+            ParameterError: a recurrent pool copies beginnings of sequences only, into empty ones.
+
+        """
+        states = self.recurrent
+        if states is not None and self._first.cells.seq_cells(dst):
+            raise ParameterError(
+                "dst", f"sequence {dst} is not empty, and states cannot be mixed: seq_rm it first"
+            )
+
+        def change() -> None:
+            self._first.seq_cp(src, dst, p0, p1)
+            if self.window is not None:
+                self.window.seq_cp(src, dst, p0, p1)
+            if states is not None and p0 == 0:  # a beginning: copy, then rewind
+                states.seq_cp(src, dst, 0, END)
+                try:
+                    states.seq_rm(dst, p1, END)
+                except CannotRewind:
+                    raise _Forgotten(dst, p1, "recurrent layers") from None
+            elif states is not None:
+                states.seq_cp(src, dst, p0, p1)
+
+        self._all_or_none(change, source=src)
+
+    def seq_keep(self, seq: int) -> None:
+        """Remove every other sequence."""
+        self._all_or_none(lambda: [pool.seq_keep(seq) for pool in self.leaves])
+
+    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        """Add ``delta`` to the positions in a range, in every pool.
+
+        Raises:
+            CannotShift: the next token would see positions that have left a window.
+
+        """
+        self._all_or_none(
+            lambda: [pool.seq_add(seq, p0, p1, delta) for pool in self.leaves], shift=True
+        )
+
+    def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
+        """Divide the positions in a range by ``divisor``, in every pool; CannotShift as ``seq_add``."""
+        self._all_or_none(
+            lambda: [pool.seq_div(seq, p0, p1, divisor) for pool in self.leaves], shift=True
+        )
+
+    def seq_pos_min(self, seq: int) -> int:
+        """The lowest position that every pool holds, or -1 if the sequence is empty."""
+        return max(pool.seq_pos_min(seq) for pool in self.leaves)
+
+    def seq_pos_max(self, seq: int) -> int:
+        """The sequence's highest position, or -1 if it is empty."""
+        return self._first.seq_pos_max(seq)
+
+    def unshare(self, seq: int, p0: int, p1: int) -> None:
+        """Give a sequence copies of the cells in a range that others own too, in every pool.
+
+        Raises:
+            CacheFull: no cells for the copies.
+            CannotShift: its recurrent state is another sequence's too.
+
+        """
+        for pool in self.leaves:
+            pool.unshare(seq, p0, p1)
+
+    def clear(self, data: bool) -> None:
+        """Remove every sequence in every pool."""
+        for pool in self.leaves:
+            pool.clear(data)
+
+    # What rewinds and shifts are possible
+
+    def oldest_rewind(self, seq: int) -> int:
+        """The lowest position, but 0, that every pool can rewind to."""
+        oldest = 0
+        if self.window is not None and (gone := self.window.missing(self._first, seq)) >= 0:
+            oldest = gone + self.window.window
+        if self.recurrent is not None:
+            oldest = max(oldest, self.recurrent.oldest_rewind(seq))
+        return oldest
+
+    @property
+    def rewindable(self) -> int:
+        """Tokens of one micro-batch by which a sequence can be rewound at least."""
+        return min(pool.rewindable for pool in self.leaves)
+
+    def can_shift(self) -> bool:
+        """Whether every pool's positions can be shifted."""
+        return all(pool.can_shift() for pool in self.leaves)
+
+    def stands_for(self, seq: int, n: int) -> bool:
+        """Whether the first pool holds a sequence's positions 0 to ``n`` - 1, and no others."""
+        return self._first.stands_for(seq, n)
+
+    def checkpoint(self, seq: int) -> HybridCheckpoint:
+        """Copy what the window and recurrent layers hold of a sequence: little, beside the rest."""
+        return HybridCheckpoint(
+            seq,
+            self.seq_pos_max(seq) + 1,
+            None if self.window is None else self.window.checkpoint(seq),
+            None if self.recurrent is None else self.recurrent.checkpoint(seq),
+        )
+
+    def restore(self, seq: int, mark: HybridCheckpoint) -> None:
+        """Rewind a sequence to a checkpoint of it, however far that is.
+
+        Positions up to the checkpoint must be as they were then.
+
+        Raises:
+            CannotRewind: the first pool does not hold them any more.
+            ParameterError: a checkpoint of another kind of cache.
+
+        """
+        if (mark.window is None) != (self.window is None) or (mark.recurrent is None) != (
+            self.recurrent is None
+        ):
+            raise ParameterError("checkpoint", "checkpoint: it is of a cache with other pools")
+        if self.window is not None and mark.window is not None:
+            self.window.check_checkpoint(mark.window)
+
+        def change() -> None:
+            self.cut(seq, mark.length)
+            if self.window is not None and mark.window is not None:
+                self.window.restore(seq, mark.window)
+            if self.recurrent is not None and mark.recurrent is not None:
+                self.recurrent.restore(seq, mark.recurrent)
+
+        self._all_or_none(change)
+
+    def cut(self, seq: int, length: int) -> None:
+        """Leave the first pool a sequence's first ``length`` positions; CannotRewind if it lacks the last."""
+        if not self._first.cells.seq_runs(seq, length - 1, length):
+            raise CannotRewind(
+                f"sequence {seq} does not hold position {length - 1}, at which the checkpoint was taken, "
+                "any more"
+            )
+        self._first.cells.seq_rm(seq, length, -1)
+
+    def rewind_to_followers(self, seq: int) -> int:
+        """Cut a sequence where the followers end, whose states were read; returns its length."""
+        length = 1 + max(pool.seq_pos_max(seq) for pool in self.followers)
+        self.cut(seq, length)
+        return length
+
+    def require_complete(self) -> None:
+        """Raise Corrupt, of a state that was read, unless every pool holds what the next tokens see."""
+        try:
+            self._require_complete()
+        except _Forgotten as error:
+            raise Corrupt(
+                -1, f"its {error.layers} lack what follows from the others: {error}"
+            ) from None
+
+    def _all_or_none(
+        self, change: Callable[[], object], shift: bool = False, source: int | None = None
+    ) -> None:
+        """Make a change in all pools; refuse it if a next token would not see what it should.
+
+        ``source``: the sequence whose oldest position to report, if not the one that would miss something.
+        """
+        try:
+            self.journal.run(self._checked, change)
+        except _Forgotten as error:
+            raise self._refused(error, shift, source) from None
+
+    def _checked(self, change: Callable[[], object]) -> None:
+        change()
+        self._require_complete()
+
+    def _require_complete(self) -> None:
+        for seq in range(self.n_seq_max):
+            position = self._first.cells.seq_pos_max(seq) + 1
+            if self.recurrent is not None and self.recurrent.seq_pos_max(seq) != position - 1:
+                raise _Forgotten(seq, position, "recurrent layers")
+            if self.window is None:
+                continue
+            ahead = self.window.cells.seq_pos_max(seq) >= position
+            if ahead or (position and not self.window.complete(self._first, seq, position)):
+                raise _Forgotten(seq, position, "window layers")
+
+    def _refused(self, error: _Forgotten, shift: bool, source: int | None) -> CacheError:
+        what = (
+            f"the next token of sequence {error.seq}, at position {error.position}, needs what its window or "
+            "recurrent layers do not hold any more"
+        )
+        if shift:
+            return CannotShift(
+                f"{what}: shift more at once, or create the context with swa_full=True"
+            )
+        oldest = self.oldest_rewind(error.seq if source is None else source)
+        return CannotRewind(
+            f"{what}: the oldest legal position is {oldest}, or 0 to remove all of it", oldest
+        )
+
+
+class _Forgotten(CacheError):
+    """What the next token of a sequence sees is not held by these ``layers``."""
+
+    def __init__(self, seq: int, position: int, layers: str) -> None:
+        super().__init__(f"sequence {seq} cannot go on at position {position}")
+        self.seq, self.position, self.layers = seq, position, layers

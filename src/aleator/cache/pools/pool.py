@@ -1,0 +1,339 @@
+"""The protocol of pools, and the steps that change them.
+
+A pool holds what a kind of layers remembers of sequences.  Arguments are checked above it; what it refuses
+depends on what it holds.  All changes are made within a frame of its journal, so a pool never undoes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.cache.arguments import Uncopyable
+from aleator.cache.cells.batch_rules import Tokens
+from aleator.cache.journal import Journal, Transaction
+from aleator.core.errors import NoCells
+
+if TYPE_CHECKING:
+    from aleator.cache.pools.attention import AttentionPool
+
+END = 2**31 - 1
+"""Above every position."""
+
+
+class Texts(Protocol):
+    """What pools ask of the cached prefixes, which sequences beyond the numbered ones hold."""
+
+    def evict_block(self) -> bool:
+        """Give up the last block of the prefix that was not used for longest; False if there is none."""
+
+    def shorten(self, seq: int, length: int) -> None:
+        """Forget all but the first ``length`` tokens of the prefix that sequence ``seq`` holds."""
+
+    def numbers(self) -> list[int]:
+        """The sequences that hold prefixes."""
+
+    def used_at(self, seq: int, position: int) -> int:
+        """When the block of a prefix with this position was used last."""
+
+    def pinned(self, seq: int) -> int:
+        """How many leading tokens of a prefix must stay."""
+
+    @property
+    def block(self) -> int:
+        """Tokens of a block."""
+
+
+class Plan(Protocol):
+    """What :meth:`Pool.plan` decided about a batch."""
+
+    @property
+    def version(self) -> int:
+        """Of the pool that it was made for; the plan is void after any change."""
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64] | None:
+        """For each wanted token in batch order its row in the concatenated parts; None: as they come."""
+
+    def __len__(self) -> int:
+        """How many tokens."""
+
+
+class Batch(Protocol):
+    """One micro-batch of a plan, placed."""
+
+    @property
+    def positions(self) -> npt.NDArray[np.int32]:
+        """int32 [T]."""
+
+    @property
+    def tokens(self) -> slice | npt.NDArray[np.int64]:
+        """Which tokens of the batch these are."""
+
+    @property
+    def wanted(self) -> npt.NDArray[np.int64]:
+        """Which of them want logits, counted from the start of the micro-batch."""
+
+
+PlanT = TypeVar("PlanT", bound=Plan)
+BatchT = TypeVar("BatchT", bound=Batch)
+MarkT = TypeVar("MarkT")
+
+
+class Pool(Uncopyable, ABC, Generic[PlanT, BatchT, MarkT]):
+    """What a kind of layers remembers of up to ``n_seq_max`` sequences.
+
+    Ranges of positions are [p0, p1) with 0 <= p0 and p1 at most :data:`END`.
+
+    Attributes:
+        journal: what changes are recorded in.
+        n_seq_max: sequence ids lie in [0, n_seq_max); those beyond hold cached prefixes.
+        architecture: the model's, as state files name it.
+        texts: the cached prefixes; None: there are none.
+
+    """
+
+    journal: Journal
+    n_seq_max: int
+    architecture: str
+    texts: Texts | None
+
+    # Verbs
+
+    @abstractmethod
+    def seq_rm(self, seq: int, p0: int, p1: int) -> None:
+        """Remove positions of a sequence (-1: of every one); CannotRewind if the rest cannot go on."""
+
+    @abstractmethod
+    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
+        """Let ``dst`` hold what ``src``, another sequence, holds in a range too."""
+
+    @abstractmethod
+    def seq_keep(self, seq: int) -> None:
+        """Remove every other sequence."""
+
+    @abstractmethod
+    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        """Add ``delta`` to positions; CannotShift if that is not possible."""
+
+    @abstractmethod
+    def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
+        """Divide positions, rounding down; CannotShift if that is not possible."""
+
+    @abstractmethod
+    def seq_pos_min(self, seq: int) -> int:
+        """The lowest position that is held; -1 if the sequence is empty."""
+
+    @abstractmethod
+    def seq_pos_max(self, seq: int) -> int:
+        """The highest position; -1 if the sequence is empty."""
+
+    @abstractmethod
+    def unshare(self, seq: int, p0: int, p1: int) -> None:
+        """Let a sequence share nothing of a range with others; CacheFull or CannotShift if it must."""
+
+    @abstractmethod
+    def clear(self, data: bool) -> None:
+        """Remove every sequence; with ``data`` zero what is stored, once the outermost step is over."""
+
+    # What rewinds and shifts are possible
+
+    @abstractmethod
+    def oldest_rewind(self, seq: int) -> int:
+        """The lowest position, but 0, from which ``seq_rm(seq, position, END)`` works."""
+
+    @property
+    @abstractmethod
+    def rewindable(self) -> int:
+        """Tokens of one micro-batch by which a sequence can be rewound at least."""
+
+    @abstractmethod
+    def can_shift(self) -> bool:
+        """Whether ``seq_add`` and ``seq_div`` are possible."""
+
+    @abstractmethod
+    def stands_for(self, seq: int, n: int) -> bool:
+        """Whether a sequence stands for just the positions below ``n``."""
+
+    @abstractmethod
+    def checkpoint(self, seq: int) -> MarkT:
+        """What must be copied of a sequence that is not empty to rewind it later."""
+
+    @abstractmethod
+    def restore(self, seq: int, mark: MarkT) -> None:
+        """Rewind a sequence to what :meth:`checkpoint` copied."""
+
+    # Plan and step
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """Changes with every change."""
+
+    @abstractmethod
+    def plan(
+        self,
+        batch: Tokens,
+        *,
+        n_ubatch: int,
+        n_batch: int,
+        rule: str,
+        keep_tail: int,
+        causal: bool,
+    ) -> PlanT:
+        """Check a batch, cut it and choose where its tokens go, without changing anything."""
+
+    @abstractmethod
+    def prepare(self, plan: PlanT) -> None:
+        """Make ready for a plan's batches; CacheError if it is void, CacheFull without room."""
+
+    @abstractmethod
+    def carried_out(self, plan: PlanT) -> Iterator[BatchT]:
+        """The micro-batches of a plan that was prepared, each placed when it is asked for."""
+
+    @abstractmethod
+    def place(
+        self,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        causal: bool = True,
+    ) -> BatchT:
+        """Place T tokens without a plan.
+
+        Args:
+            positions: int32 [T].
+            seqs: int32 [T], each one's first sequence.
+            owners: uint64 [T, words], all its sequences as bits.
+            causal: a token sees its sequence's positions up to its own, else all of them.
+
+        """
+
+    # Cached prefixes
+
+    @abstractmethod
+    def hold(self, seq: int, text: int, length: int) -> None:
+        """Let sequence ``text`` hold a sequence's first ``length`` tokens."""
+
+    @abstractmethod
+    def give_up(self, text: int, length: int) -> None:
+        """Let sequence ``text`` hold no more than its first ``length`` tokens."""
+
+    @abstractmethod
+    def holds(self, seq: int, length: int) -> bool:
+        """Whether a sequence's first ``length`` tokens can be held; ParameterError if it has not so many."""
+
+    @abstractmethod
+    def serves(self, text: int, length: int) -> int:
+        """The most of the first ``length`` tokens that ``text`` holds that can be gone on from."""
+
+    @abstractmethod
+    def adopt(self, text: int, seq: int, length: int) -> None:
+        """Let an empty sequence hold the first ``length`` tokens of ``text``."""
+
+    # Rows, bytes and state
+
+    @property
+    @abstractmethod
+    def first(self) -> AttentionPool:
+        """The pool whose cells know every position; NoCells where there is none."""
+
+    @property
+    @abstractmethod
+    def leaves(self) -> list[Pool[Any, Any, Any]]:
+        """The pools that this one is made of, in the order of their states in files."""
+
+    @abstractmethod
+    def addresses(self) -> list[int]:
+        """Where what layers store begins in memory."""
+
+    @property
+    @abstractmethod
+    def bytes_k(self) -> int:
+        """Bytes allocated for keys, or for the convolutions' values."""
+
+    @property
+    @abstractmethod
+    def bytes_v(self) -> int:
+        """Bytes allocated for values, or for states."""
+
+    @abstractmethod
+    def require_complete(self) -> None:
+        """Raise Corrupt, of a state that was read, unless the next tokens see what they should."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise an error if the bookkeeping contradicts itself."""
+
+    @abstractmethod
+    def join(self, journal: Journal) -> None:
+        """Record changes in the journal of the whole that this becomes a part of."""
+
+    def apply_shifts(self) -> None:
+        """Do what must be done about shifts before decoding: nothing, unless there are cells."""
+
+    def defrag_if_asked(self) -> None:
+        """Fill the holes if that was asked for: nothing, unless there are cells."""
+
+
+AnyPool = Pool[Any, Any, Any]
+"""A pool of whatever kind."""
+
+
+def no_cells(what: str) -> NoCells:
+    """The error of a pool of states that is asked for something of cells."""
+    return NoCells(
+        f"{what}: a recurrent model has states and no cells; its sequences' positions are in seq_pos_max"
+    )
+
+
+class Step(Transaction, Generic[PlanT, BatchT]):
+    """A change that is taken back, exactly, if the block under ``with`` raises anything at all.
+
+    With a plan, iterating gives its micro-batches one after the other, placed::
+
+        with cache.step(plan) as step:
+            for part in step:
+                rows = model(tokens[part.tokens], part.positions, part, part.wanted)
+
+    Steps may stand within one another; the inner one's changes are then the outer one's too.
+    """
+
+    def __init__(self, pool: Pool[PlanT, BatchT, Any], plan: PlanT | None = None) -> None:
+        super().__init__(pool.journal)
+        self._pool, self._plan = pool, plan
+
+    def _entered(self) -> None:
+        if self._plan is not None:
+            self._pool.prepare(self._plan)
+
+    def __iter__(self) -> Iterator[BatchT]:
+        return iter(()) if self._plan is None else self._pool.carried_out(self._plan)
+
+    def place(
+        self,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        causal: bool = True,
+    ) -> BatchT:
+        """Place tokens without a plan; see :meth:`Pool.place`."""
+        return self._pool.place(positions, seqs, owners, causal)
+
+    def make_room(self, needed: int) -> None:
+        """See to it that so many cells are free: cached prefixes go first, then CacheFull is raised."""
+        self._pool.first.make_room(needed)
+
+    def find(
+        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
+    ) -> npt.NDArray[np.int64]:
+        """Give T tokens cells and return them, int64 [T]; raises CacheFull."""
+        return self._pool.first.find(positions, owners)
+
+    def apply_shifts(self) -> None:
+        """Settle pending shifts; see :mod:`aleator.cache.rows.shift`."""
+        self._pool.apply_shifts()

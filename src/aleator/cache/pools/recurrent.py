@@ -1,0 +1,541 @@
+"""The pool of layers that sum a sequence up in a state: convolution windows and state spaces.
+
+A *row* holds one state of every layer, as it was after one token, and is never changed once a step is
+over.  A sequence is a list of rows, newest last: the state to continue from, and behind it those of up
+to ``rollback`` tokens before.  Sequences share rows, so a fork copies nothing, and a step that fails leaves
+the old rows where they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator._native import States
+from aleator.cache.cells.batch_rules import Tokens, checked_positions, owner_bits
+from aleator.cache.devices import checked_device
+from aleator.cache.journal import Journal
+from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.pool import END, AnyPool, Pool, Texts, no_cells
+from aleator.cache.pools.recurrent_batch import Placement, RecurrentBatch, RecurrentPlan, Run
+from aleator.core.errors import (
+    CacheError,
+    CacheFull,
+    CannotRewind,
+    CannotShift,
+    InvalidBatch,
+    ParameterError,
+)
+from aleator.core.integers import integer_in
+
+History = tuple[tuple[int, int], ...]
+"""(row, position) of a sequence's states, oldest first."""
+
+
+@dataclass(frozen=True)
+class RecurrentShape:
+    """What a layer keeps: ``conv`` values of each channel before the next, and ``state`` numbers."""
+
+    channels: int
+    conv: int
+    state: int
+
+
+@dataclass(frozen=True)
+class RecurrentCheckpoint:
+    """A sequence's state after its token at ``position``, copied: per layer conv and ssm."""
+
+    position: int
+    conv: tuple[torch.Tensor, ...]
+    ssm: tuple[torch.Tensor, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return sum(t.nbytes for t in self.conv + self.ssm)
+
+
+class Keeper(Protocol):
+    """The states of cached prefixes; see :mod:`aleator.cache.prefix.states`."""
+
+    def number(self, seq: int) -> int:
+        """The number under which the states at boundaries of a sequence's text are kept."""
+
+    def of(self, seq: int) -> History:
+        """These states."""
+
+    def take(self, run: Run) -> None:
+        """Have a run leave its states at boundaries too."""
+
+    def hold(self, seq: int, text: int, length: int) -> None:
+        """Keep the states of a sequence's first ``length`` tokens as those of ``text``."""
+
+    def give_up(self, text: int, length: int) -> None:
+        """Give up what stands for more than ``length`` tokens."""
+
+    def holds(self, seq: int, length: int) -> bool:
+        """Whether a state of the sequence's first ``length`` tokens is held."""
+
+    def serves(self, text: int, length: int) -> int:
+        """The most of a text's first ``length`` tokens after which a state is kept."""
+
+    def adopt(self, text: int, seq: int, length: int) -> None:
+        """Let a sequence continue from a text's state after ``length`` tokens."""
+
+
+class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
+    """States of up to ``n_seq_max`` sequences.
+
+    A state has no parts.  So a range that ends with the newest position is removed by going back to an older
+    state that is still held; one without it changes nothing, as in llama.cpp.  A copy is of the whole
+    sequence, and positions are labels of the newest state.
+
+    Args:
+        layers: what each layer keeps.
+        n_seq_max: sequence ids lie in [0, n_seq_max).
+        rollback: tokens that every sequence can be rewound by.
+        device: where the states are.
+        kept_rows: rows for the states of cached prefixes.
+        architecture: the model's, as state files name it.
+        n_layers: all layers of the model, which state files name too; None: these are all.
+
+    Attributes:
+        states: whose states the rows hold.
+        conv: per layer float32 [rows, channels, conv].
+        ssm: per layer float32 [rows, channels, state].
+        keeper: the states of cached prefixes; None: there are none.
+
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[RecurrentShape],
+        *,
+        n_seq_max: int = 1,
+        rollback: int = 0,
+        device: torch.device | str = "cpu",
+        kept_rows: int = 0,
+        architecture: str = "",
+        n_layers: int | None = None,
+    ) -> None:
+        n_seq_max = integer_in("n_seq_max", n_seq_max, 1, 4096)
+        rollback = integer_in("rollback", rollback, 0, 4096)
+        self.device = checked_device("device", device)
+        self.n_seq_max, self.rollback = n_seq_max, rollback
+        self.architecture = architecture
+        self.n_layers = len(layers) if n_layers is None else n_layers
+        self.kept_rows = integer_in("kept_rows", kept_rows, 0, 2**31 - 1)
+        n_rows = own_rows(n_seq_max, rollback) + kept_rows
+        try:
+            with torch.inference_mode(False):  # they are written in and outside of that mode
+                self.conv = [
+                    torch.zeros(n_rows, s.channels, s.conv, device=self.device) for s in layers
+                ]
+                self.ssm = [
+                    torch.zeros(n_rows, s.channels, s.state, device=self.device) for s in layers
+                ]
+        except (RuntimeError, MemoryError) as error:
+            raise ParameterError(
+                "n_seq_max",
+                f"the recurrent states do not fit: {n_seq_max} sequences with rollback {rollback} need "
+                f"{n_rows * row_bytes(layers) / 2**20:,.0f} MiB on {self.device}; use fewer sequences or a "
+                "smaller n_rollback",
+            ) from error
+        self.journal, self.states = Journal(), States(n_rows)
+        self.journal.enlist(self.states)
+        self.keeper: Keeper | None = None
+        self.texts: Texts | None = None
+
+    def join(self, journal: Journal) -> None:
+        """Record changes in the journal of the whole that this becomes a part of."""
+        journal.enlist(self.states)
+        self.journal = journal
+
+    @property
+    def first(self) -> AttentionPool:
+        """Refused."""
+        raise no_cells("this cache has no cells")
+
+    @property
+    def leaves(self) -> list[AnyPool]:
+        """The pool itself alone."""
+        return [self]
+
+    @property
+    def version(self) -> int:
+        """Changes with every change."""
+        return self.states.version
+
+    @property
+    def bytes_k(self) -> int:
+        """Bytes allocated for the convolutions' values, which take the place of keys."""
+        return sum(t.nbytes for t in self.conv)
+
+    @property
+    def bytes_v(self) -> int:
+        """Bytes allocated for the states, which take the place of values."""
+        return sum(t.nbytes for t in self.ssm)
+
+    def addresses(self) -> list[int]:
+        """Where each layer's convolution and then its state begin in memory.
+
+        That changes only when a step within a step needs more rows than there are.
+        """
+        return [t.data_ptr() for t in self.conv + self.ssm]
+
+    def require_complete(self) -> None:
+        """Nothing: a state is all that the next token sees."""
+
+    def check(self) -> None:
+        """Raise AssertionError or RuntimeError if the bookkeeping contradicts itself."""
+        self.states.check()
+        for seq, history in self.states.book().items():
+            if seq < self.n_seq_max and len(history) > self.rollback + 1:
+                raise AssertionError("a history is too long")
+            if history[0][1] < 0 or any(a[1] >= b[1] for a, b in pairwise(history)):
+                raise AssertionError("a history is not in order")
+
+    # Plan and step
+
+    def plan(
+        self,
+        batch: Tokens,
+        *,
+        n_ubatch: int,
+        n_batch: int,
+        rule: str,
+        keep_tail: int,
+        causal: bool,
+    ) -> RecurrentPlan:
+        """Check a batch and cut it into micro-batches, without changing anything.
+
+        Of the rules only the order of the batch is needed here, where a micro-batch may hold any tokens of any
+        sequences, and no cut harms a rewind.
+        """
+        if not causal:
+            raise ParameterError("causal_attn", "causal_attn=False: a state knows no later tokens")
+        n = len(batch.positions)
+        if n == 0:
+            raise InvalidBatch(-1, "the batch is empty: add at least one token")
+        positions = np.array(checked_positions(batch, self, self.n_seq_max), dtype=np.int32)
+        owners = owner_bits(batch, (self.n_seq_max + 63) // 64, self.n_seq_max)
+        wanted = np.array(batch.wanted(), dtype=np.int64)
+        size = min(n_ubatch, n_batch)
+        parts = tuple(slice(at, min(at + size, n)) for at in range(0, n, size))
+        return RecurrentPlan(positions, owners, wanted, parts, self.version)
+
+    @property
+    def n_streams(self) -> int:
+        """Parts that sequences have to themselves: all share one."""
+        return 1
+
+    def same_cells(self, a: int, b: int) -> bool:
+        """Whether two sequences continue from the same state."""
+        return self.newest_row(a) == self.newest_row(b)
+
+    def prepare(self, plan: RecurrentPlan) -> None:
+        """Raise CacheError if a plan is void."""
+        if plan.version != self.version:
+            raise CacheError("the cache has changed since the plan was made: plan again")
+
+    def carried_out(self, plan: RecurrentPlan) -> Iterator[RecurrentBatch]:
+        """The micro-batches of a plan, each placed when it is asked for."""
+        for part in plan.parts:
+            low, high = np.searchsorted(plan.wanted, (part.start, part.stop))
+            wanted = plan.wanted[low:high] - part.start
+            positions = plan.positions[part]
+            runs = Placement(self).runs(positions, plan.owners[part])
+            yield RecurrentBatch(self, runs, positions, part, wanted)
+
+    def place(
+        self,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        causal: bool = True,
+    ) -> RecurrentBatch:
+        """Give T tokens rows to start from and rows to leave their states in, without a plan."""
+        return RecurrentBatch(self, Placement(self).runs(positions, owners), positions)
+
+    # Cached prefixes
+
+    def hold(self, seq: int, text: int, length: int) -> None:
+        """Keep the states of a sequence's first ``length`` tokens as those of ``text``."""
+        if self.keeper is not None:
+            self.keeper.hold(seq, text, length)
+
+    def give_up(self, text: int, length: int) -> None:
+        """Give up a text's states of more than ``length`` tokens."""
+        if self.keeper is not None:
+            self.keeper.give_up(text, length)
+
+    def holds(self, seq: int, length: int) -> bool:
+        """Whether a state of the sequence's first ``length`` tokens is held."""
+        return self.keeper is not None and self.keeper.holds(seq, length)
+
+    def serves(self, text: int, length: int) -> int:
+        """The most of a text's first ``length`` tokens after which a state is kept."""
+        return 0 if self.keeper is None else self.keeper.serves(text, length)
+
+    def adopt(self, text: int, seq: int, length: int) -> None:
+        """Let an empty sequence continue from a text's state after ``length`` tokens."""
+        if self.keeper is not None:
+            self.keeper.adopt(text, seq, length)
+
+    # Verbs
+
+    def seq_rm(self, seq: int, p0: int, p1: int) -> None:
+        """Remove positions [p0, p1) of a sequence (-1: of every one).
+
+        Raises:
+            CannotRewind: the state before ``p0`` is not held any more; names the oldest legal position.
+
+        """
+        changes: dict[int, History] = {}
+        for each in [seq] if seq != -1 else range(self.n_seq_max):
+            history = self.states.history(each)
+            if history and p0 <= history[-1][1] < p1:
+                changes[each] = self._rewound(each, history, p0)
+                if self.keeper is not None:
+                    at = self.keeper.of(each)
+                    changes[self.keeper.number(each)] = tuple(m for m in at if m[1] < p0)
+        self.states.change(changes)
+
+    def _rewound(self, seq: int, history: History, p0: int) -> History:
+        kept = history
+        while kept and (kept[-1][1] >= p0 or p0 == 0):
+            kept = kept[:-1]
+        if not kept and p0 > 0:
+            oldest = history[0][1] + 1
+            raise CannotRewind(
+                f"sequence {seq} cannot be rewound to position {p0}: the oldest legal position is {oldest}, "
+                f"or 0 to remove all of it; create the context with a larger n_rollback (now {self.rollback})",
+                oldest,
+            )
+        return kept
+
+    def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
+        """Let ``dst`` continue from the state of ``src``, instead of its own; no data moves.
+
+        Raises:
+            ParameterError: the range is not the whole sequence.
+
+        """
+        history = self.states.history(src)
+        if history and (p0 > 0 or p1 <= history[-1][1]):
+            raise ParameterError(
+                "p1" if p0 == 0 else "p0",
+                f"positions [{p0}, {p1}) are a part of sequence {src}, and its state has no parts: copy "
+                "all of it with p0=0 and p1=-1",
+            )
+        self.states.change({dst: history} | self._at_boundaries(dst, src))
+
+    def seq_keep(self, seq: int) -> None:
+        """Remove every other sequence."""
+        own = (seq, self.keeper.number(seq) if self.keeper is not None else seq)
+        self.states.change({each: () for each in self.states.book() if each not in own})
+
+    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        """Add ``delta`` to the newest position if it is in the range, for all that share the state."""
+        sharers = self._sharers(seq)
+        self._relabel("delta", sharers, seq, p0, p1, lambda position: position + delta)
+
+    def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
+        """Divide the newest position if it is in the range, rounding down, for all that share the state."""
+        sharers = self._sharers(seq)
+        self._relabel("divisor", sharers, seq, p0, p1, lambda position: position // divisor)
+
+    def relabel(self, seq: int, p0: int, p1: int, delta: int) -> None:
+        """``seq_add`` for one sequence alone, whoever shares its state."""
+        self._relabel("delta", [seq], seq, p0, p1, lambda position: position + delta)
+
+    def _sharers(self, seq: int) -> list[int]:
+        row = self.newest_row(seq)
+        return [each for each in range(self.n_seq_max) if self.newest_row(each) == row]
+
+    def _relabel(
+        self, name: str, seqs: list[int], seq: int, p0: int, p1: int, move: Callable[[int], int]
+    ) -> None:
+        if not p0 <= self.seq_pos_max(seq) < p1:
+            return
+        changes: dict[int, History] = {}
+        for each in seqs:
+            history = self.states.history(each)
+            newest = history[-1][1]
+            if not 0 <= move(newest) < END:
+                raise ParameterError(
+                    name,
+                    f"{name}: position {newest} of sequence {each} would become {move(newest)}; it must lie "
+                    "in [0, 2^31 - 1)",
+                )
+            moved: list[tuple[int, int]] = []
+            for held, position in reversed(history):
+                to = move(position)
+                # Older states stay while their positions are below the later ones', and not below 0.
+                if not (p0 <= position < p1 and to >= 0 and (not moved or to < moved[-1][1])):
+                    break
+                moved.append((held, to))
+            changes[each] = tuple(reversed(moved))
+            changes |= self._at_boundaries(each)
+        self.states.change(changes)
+
+    def seq_pos_min(self, seq: int) -> int:
+        """The sequence's newest position, as its state cannot be taken apart; -1 if it is empty."""
+        return self.seq_pos_max(seq)
+
+    def seq_pos_max(self, seq: int) -> int:
+        """The sequence's newest position, or -1 if it is empty."""
+        newest = self.states.newest(seq)
+        return newest[1] if newest else -1
+
+    def unshare(self, seq: int, p0: int, p1: int) -> None:
+        """Refuse with CannotShift if another sequence has the same state."""
+        if self.newest_row(seq) < 0:
+            return
+        for other in self._sharers(seq):
+            if other != seq:
+                raise CannotShift(
+                    f"sequences {seq} and {other} share a recurrent state: decode one of them first"
+                )
+
+    def clear(self, data: bool) -> None:
+        """Drop every sequence; with ``data`` zero what free rows hold, once the outermost step is over."""
+        self.states.change(dict.fromkeys(self.states.book(), ()))
+        if data:
+            self.journal.after_commit(self._zero_free)
+
+    def _zero_free(self) -> None:
+        free = torch.tensor(self.states.free_rows(self.states.n_rows), device=self.device)
+        for t in self.conv + self.ssm:
+            t.index_fill_(0, free, 0)
+
+    # What rewinds and shifts are possible
+
+    def oldest_rewind(self, seq: int) -> int:
+        """The lowest position, but 0, from which a rewind is exact."""
+        history = self.states.history(seq)
+        return history[0][1] + 1 if history else 0
+
+    @property
+    def rewindable(self) -> int:
+        """Tokens by which a sequence can be rewound at least, once it has so many."""
+        return self.rollback
+
+    def can_shift(self) -> bool:
+        """Whether ``seq_add`` and ``seq_div`` are possible: always, positions are labels."""
+        return True
+
+    def stands_for(self, seq: int, n: int) -> bool:
+        """Whether a sequence is at position ``n`` - 1."""
+        return self.seq_pos_max(seq) == n - 1
+
+    def checkpoint(self, seq: int) -> RecurrentCheckpoint:
+        """A copy of the sequence's newest state."""
+        row, position = self.states.history(seq)[-1]
+        return RecurrentCheckpoint(
+            position,
+            tuple(t[row].clone() for t in self.conv),
+            tuple(t[row].clone() for t in self.ssm),
+        )
+
+    def restore(self, seq: int, mark: RecurrentCheckpoint) -> None:
+        """Let the sequence continue from a checkpoint, of this pool or one of equal layers."""
+        pairs = [
+            *zip(self.conv, mark.conv, strict=True),
+            *zip(self.ssm, mark.ssm, strict=True),
+        ]
+        if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
+            raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
+        self.put((seq,), mark.position, mark.conv, mark.ssm)
+
+    def put(
+        self,
+        seqs: Sequence[int],
+        position: int,
+        conv: Sequence[torch.Tensor],
+        ssm: Sequence[torch.Tensor],
+    ) -> None:
+        """Let sequences share a state that is given: per layer [channels, conv] and [channels, state]."""
+        if not self.states.free_rows(
+            1
+        ):  # a step that has changed everything; its old rows are kept
+            self.states.change(dict.fromkeys(seqs, ()))
+        (row,) = self.free_rows(1)
+        for tensors, values in ((self.conv, conv), (self.ssm, ssm)):
+            for ours, theirs in zip(tensors, values, strict=True):
+                ours[row] = theirs
+        changes: dict[int, History] = dict.fromkeys(seqs, ((row, position),))
+        for seq in seqs:
+            changes |= self._at_boundaries(seq)
+        self.states.change(changes)
+
+    # Rows
+
+    def newest_row(self, seq: int) -> int:
+        """The row that a sequence continues from, or -1."""
+        newest = self.states.newest(seq)
+        return newest[0] if newest else -1
+
+    def free_rows(self, n: int) -> list[int]:
+        """The next ``n`` rows that nobody holds.
+
+        A step within a step keeps what the outer one made, which may take more rows than there are: then
+        the states get more, and keep them.
+
+        Raises:
+            CacheFull: there is no memory for them.
+
+        """
+        rows = self.states.free_rows(n)
+        if len(rows) < n:
+            self._grow(n - len(rows), len(rows))
+            rows = self.states.free_rows(n)
+        return rows
+
+    def _grow(self, n: int, free: int) -> None:
+        size = self.states.n_rows + n
+        try:
+            with torch.inference_mode(False):
+                # Of what an interrupt left half done, some have their rows already.
+                grown = [
+                    [
+                        t
+                        if len(t) >= size
+                        else torch.cat((t, t.new_zeros(size - len(t), *t.shape[1:])))
+                        for t in side
+                    ]
+                    for side in (self.conv, self.ssm)
+                ]
+        except (RuntimeError, MemoryError) as error:
+            message = (
+                f"no memory for {n} more recurrent states, which a step within a step needs: end the "
+                "outer step first, or create the context with a smaller n_rollback or n_seq_max"
+            )
+            raise CacheFull(n, free, message=message) from error
+        self.conv[:], self.ssm[:] = grown  # in place: micro-batches have the lists
+        self.states.grow(n)
+
+    def _at_boundaries(self, seq: int, like: int | None = None) -> dict[int, History]:
+        """The change that gives a sequence the states at boundaries of another's text, or none."""
+        if self.keeper is None:
+            return {}
+        return {self.keeper.number(seq): () if like is None else self.keeper.of(like)}
+
+
+def row_bytes(layers: Iterable[RecurrentShape]) -> int:
+    """Bytes of one row, in every layer."""
+    return sum(4 * s.channels * (s.conv + s.state) for s in layers)
+
+
+def own_rows(n_seq_max: int, rollback: int) -> int:
+    """Rows that sequences need: ``rollback`` + 1 each, and as many more for a step under way.
+
+    A step within one takes further ones when it needs them.
+    """
+    return 2 * n_seq_max * (rollback + 1)

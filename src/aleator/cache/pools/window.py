@@ -1,0 +1,354 @@
+"""The pool of layers that see only a window of positions: cells that have left it are used again.
+
+A token at position p sees positions p - window + 1 to p (and the first ``sinks``).  Cells below that are
+kept until their room is needed, so a sequence can be rewound as far as they go; a cell that several
+sequences own goes when it has left the window of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.pool import Texts
+from aleator.cache.rows.batch import WindowBatch
+from aleator.cache.rows.rows import LayerShape
+from aleator.core.errors import CacheFull, ParameterError
+from aleator.core.integers import integer_in
+
+_PAD = 256
+_AHEAD = 64  # cells that are freed at once where prefixes are cached
+
+Cells = npt.NDArray[np.int64]
+
+
+def window_capacity(window: int, n_ctx: int, n_seq_max: int, n_ubatch: int, sinks: int = 0) -> int:
+    """Cells of a window pool, as many as llama.cpp gives it: a multiple of 256, at most ``n_ctx``.
+
+    A whole micro-batch is stored before it attends, next to every sequence's window.
+    """
+    needed = (window + sinks) * n_seq_max + n_ubatch
+    return min(n_ctx, -(-needed // _PAD) * _PAD)
+
+
+@dataclass(frozen=True)
+class WindowCheckpoint:
+    """What a sequence's window holds, copied: cells at ``positions``, per layer keys and values."""
+
+    positions: npt.NDArray[np.int32]
+    key_positions: npt.NDArray[np.int32]
+    keys: tuple[torch.Tensor, ...]
+    values: tuple[torch.Tensor, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return sum(t.nbytes for t in self.keys + self.values)
+
+
+class WindowPool(AttentionPool):
+    """Keys and values of window layers.
+
+    Args:
+        layers: what each layer stores.
+        capacity: how many cells; see :func:`window_capacity`.
+        window: positions that a token sees, its own included.
+        sinks: first positions that every token sees too.
+        ring: take cells as llama.cpp does, in turn, whether or not others are free; otherwise nothing is
+            forgotten while a cell is free.
+        options: those of :class:`AttentionPool`.  The ``n_kept`` sequences beyond the numbered ones may be
+            dropped altogether when there is no room.
+
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerShape],
+        capacity: int,
+        *,
+        window: int,
+        sinks: int = 0,
+        ring: bool = False,
+        **options: Any,
+    ) -> None:
+        window = integer_in("window", window, 1, 2**31 - 1)
+        sinks = integer_in("sinks", sinks, 0, 2**31 - 1)
+        super().__init__(layers, capacity, **options)
+        self.window, self.sinks, self.ring = window, sinks, ring
+
+    def unshare(self, seq: int, p0: int, p1: int) -> None:
+        """As in :class:`AttentionPool`; without room for the copies, what has left the windows goes first."""
+        needed = len(self.cells.shared(seq, p0, p1))
+        if needed > self.cells.size - self.cells.used:
+            for start, n in self._left(seq, {}):
+                self.cells.seq_rm(seq, start, start + n)
+            self.make_fit(len(self.cells.shared(seq, p0, p1)))
+        super().unshare(seq, p0, p1)
+
+    def in_state(self, seq: int, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Which positions a sequence's state holds: those that its last token sees."""
+        low = self.seen_from(self.cells.seq_pos_max(seq))
+        return np.asarray((positions >= low) | (positions < self.sinks))
+
+    def seen_from(self, position: int) -> int:
+        """The lowest position, sinks aside, that a token at ``position`` sees."""
+        return max(0, position - self.window + 1)
+
+    def missing(self, whole: AttentionPool, seq: int) -> int:
+        """The highest position that ``whole`` holds of a sequence and this does not; -1 if none."""
+        gone = np.setdiff1d(_positions(whole, seq, 0), _positions(self, seq, 0))
+        return int(gone[-1]) if len(gone) else -1
+
+    def complete(self, whole: AttentionPool, seq: int, position: int) -> bool:
+        """Whether a token at ``position`` of a sequence would see here what it should."""
+        low = self.seen_from(position)
+        ranges = [(low, position), (0, min(self.sinks, low))]
+        return position == 0 or all(
+            np.array_equal(_positions(whole, seq, *r), _positions(self, seq, *r)) for r in ranges
+        )
+
+    def serves_beside(self, whole: AttentionPool, seq: int, length: int) -> int:
+        """The most of a sequence's first ``length`` tokens that the next token would see what it should of."""
+        held = _positions(whole, seq, 0, length)
+        gone = np.setdiff1d(held, _positions(self, seq, 0, length), assume_unique=True)
+        if len(gone) and gone[0] < self.sinks:
+            return min(length, int(gone[0]))
+        for missing in gone[::-1].tolist():
+            if missing + self.window <= length:
+                break
+            length = missing
+        return length
+
+    def checkpoint(self, seq: int) -> WindowCheckpoint:
+        """A copy of what a sequence's last token sees."""
+        low = self.seen_from(self.cells.seq_pos_max(seq))
+        cells = self.cells.seq_cell_list(seq, low)
+        if self.sinks and low:
+            first = self.cells.seq_cell_list(seq, 0, min(self.sinks, low))
+            cells = np.concatenate((first, cells))
+        index = [torch.from_numpy(cells).to(device) for device in self.rows.devices]
+        return WindowCheckpoint(
+            self.cells.positions[cells].copy(),
+            self.rows.key_positions[cells].copy(),
+            tuple(self.rows.keys.take(layer, rows) for layer, rows in enumerate(index)),
+            tuple(self.rows.values.take(layer, rows) for layer, rows in enumerate(index)),
+        )
+
+    def check_checkpoint(self, checkpoint: WindowCheckpoint) -> None:
+        """Raise ParameterError unless it is of a cache like this."""
+        fits = len(checkpoint.keys) == len(checkpoint.values) == len(self.rows.shapes)
+        for side, taken in (
+            (self.rows.keys, checkpoint.keys),
+            (self.rows.values, checkpoint.values),
+        ):
+            for ours, theirs in zip(side.layers, taken, strict=False):
+                like = list(ours.shape)
+                like[-1 if side.by_channel else 0] = len(checkpoint.positions)
+                fits = fits and list(theirs.shape) == like and theirs.dtype == ours.dtype
+        if not fits:
+            raise ParameterError(
+                "checkpoint", "checkpoint: it is of a cache of another shape or type"
+            )
+
+    # Cells that were freed still hold what they held, and are kept aside when they are filled
+
+    def place(
+        self,
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        causal: bool = True,
+    ) -> WindowBatch:
+        """Give T tokens cells, of which those that the windows have left are freed for them."""
+        if not causal:
+            raise ParameterError("causal_attn", "causal_attn=False: windows are of earlier tokens")
+        slots = self.find(positions, owners)
+        self.keep_rows(slots)
+        return WindowBatch(self.cells, self.rows, slots, positions, seqs, self.window, self.sinks)
+
+    def make_room(self, needed: int) -> None:
+        """Nothing: :meth:`find` does."""
+
+    def find(
+        self,
+        positions: npt.NDArray[np.int32],
+        owners: npt.NDArray[np.uint64],
+        extras: npt.NDArray[np.int32] | None = None,
+    ) -> Cells:
+        """Give T tokens cells and return them, int64 [T]; what the windows have left makes room."""
+        n = len(positions)
+        if self.cells.n_streams > 1:
+            slots = self._find_in_shares(positions, owners)
+        else:
+            slots = self._take(n, 0)
+            if len(slots) < n:
+                self.make_fit(n, _following(positions, owners))
+        if len(slots) < n:
+            return super().find(positions, owners, extras)
+        self.cells.put(slots, positions, owners, extras)
+        return slots
+
+    def _find_in_shares(
+        self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]
+    ) -> Cells:
+        """The same where every sequence has a share to itself; fewer cells if some remain to be found."""
+        slots, found = np.empty(len(positions), np.int64), True
+        for seq, position in _following(positions, owners).items():
+            own = (owners[:, seq // 64] >> np.uint64(seq % 64) & np.uint64(1)) > 0
+            n = int(own.sum())
+            cells = self._take(n, seq)
+            if len(cells) == n:
+                slots[own] = cells
+            else:
+                self._make_share_fit(seq, n, {seq: position})
+                found = False
+        return slots if found else slots[:0]
+
+    def _take(self, n: int, stream: int) -> Cells:
+        """The next cells in the ring, if there is one, freed for tokens to come; else none."""
+        if not self.ring:
+            return np.empty(0, np.int64)
+        cells: Cells = self.cells.take_in_ring(n, self.window, self.sinks, stream)
+        return cells
+
+    def restore(self, seq: int, mark: WindowCheckpoint) -> None:
+        """Give a sequence the cells of a checkpoint instead of its own."""
+        n = len(mark.positions)
+        self.cells.seq_rm(seq, 0, -1)
+        if n == 0:
+            return
+        owners = np.zeros((n, self.cells.words), np.uint64)
+        owners[:, seq // 64] = np.uint64(1 << seq % 64)
+        slots = self.find(mark.positions, owners)
+        self.rows.preserve(self.journal, slots)
+        self.rows.key_positions[slots] = mark.key_positions
+        for layer, device in enumerate(self.rows.devices):
+            index = torch.from_numpy(slots).to(device)
+            self.rows.keys.put(layer, index, mark.keys[layer].to(device))
+            self.rows.values.put(layer, index, mark.values[layer].to(device))
+
+    def make_fit(self, needed: int, following: dict[int, int] | None = None) -> None:
+        """Free cells that have left every window until ``needed`` are free.
+
+        ``following``: sequence -> the position of its next token; others go on after their highest.
+        """
+        cells, following = self.cells, following or {}
+        target = cells.size - needed  # cells that may stay in use
+        if cells.used <= target:
+            return
+        if self.texts is not None:
+            lower, every = target - min(_AHEAD, target // 4), 2 * self.window
+            self._forget_left(lower, following, every)
+            self._shorten_texts(self.texts, lower)
+            highest = int(cells.positions.max())
+            while cells.used > lower and every <= highest:
+                every *= 2
+                self._forget_left(lower, following, every)
+        self._forget_left(target, following)
+        for seq in range(self.n_seq_max, self.cells.n_seq_max):
+            if cells.used <= target:
+                return
+            self.cells.seq_rm(seq, 0, -1)
+        if cells.used > target:
+            free = cells.size - cells.used
+            raise CacheFull(
+                needed,
+                free,
+                message=f"{needed} tokens and the sequences' windows need more than the {cells.size} cells of "
+                f"window layers, of which {free} can be freed: decode fewer tokens at once, or create the "
+                "context with a larger n_seq_max or n_ubatch",
+            )
+
+    def _make_share_fit(self, seq: int, needed: int, following: dict[int, int]) -> None:
+        """The same for a sequence that has a share of the cells to itself."""
+        cells = self.cells
+        excess = cells.seq_cells(seq) + needed - cells.size // cells.n_streams
+        if excess > 0:
+            self._forget(seq, self._left(seq, following), excess)
+
+    def _forget(self, seq: int, runs: list[tuple[int, int]], n: int) -> None:
+        """Free the first ``n`` of a sequence's cells in runs of positions."""
+        for start, length in runs:
+            self.cells.seq_rm(seq, start, start + min(length, n))
+            n -= min(length, n)
+            if n == 0:
+                break
+
+    def _forget_left(self, target: int, following: dict[int, int], every: int = 0) -> None:
+        """Free what has left the windows until ``target`` cells are in use, most of the longest first.
+
+        ``every``: leave the window before each multiple of so many positions, and cached prefixes as they are.
+        """
+        cells = self.cells
+        while (excess := cells.used - target) > 0:
+            runs: list[tuple[int, int]] = []
+            most, longest = -1, 0
+            for seq in range(self.n_seq_max if every else cells.n_seq_max):
+                if cells.seq_cells(seq) > longest:
+                    left = self._left(seq, following, every)
+                    n = sum(length for _, length in left)
+                    if n > longest:
+                        most, longest, runs = seq, n, left
+            if most < 0:
+                return
+            self._forget(most, runs, excess)
+
+    def _shorten_texts(self, texts: Texts, target: int) -> None:
+        """Free cells of prefixes from their ends, those unused for longest first, until ``target`` are used.
+
+        So a prefix's beginnings stay of use, and the prefix itself stays cached.
+        """
+        cells, block = self.cells, texts.block
+        left = [seq for seq in texts.numbers() if cells.seq_cells(seq)]
+        while cells.used > target and left:
+            last = {seq: cells.seq_pos_max(seq) for seq in left}
+            seq = min(left, key=lambda s: (texts.used_at(s, last[s]), s))
+            cells.seq_rm(seq, max(last[seq] // block * block, texts.pinned(seq)), -1)
+            if cells.seq_pos_max(seq) in (-1, last[seq]):
+                left.remove(seq)
+
+    def _left(self, seq: int, following: dict[int, int], every: int = 0) -> list[tuple[int, int]]:
+        """(position, length) of the sequence's cells that have left its window; ``every`` as above."""
+        position = following.get(seq)
+        if position is None:
+            position = self.cells.seq_pos_max(seq) + 1
+        low = self.seen_from(position)
+        if low <= self.sinks:
+            return []
+        if every == 0:
+            return [(start, n) for start, _, n in self.cells.seq_runs(seq, self.sinks, low)]
+        left = every - self.window + 1  # of each so many, what no window needs
+        return [
+            (start, n)
+            for at in range(0, low, every)
+            if max(at, self.sinks) < min(at + left, low)
+            for start, _, n in self.cells.seq_runs(seq, max(at, self.sinks), min(at + left, low))
+        ]
+
+
+def _positions(pool: AttentionPool, seq: int, p0: int, p1: int = -1) -> npt.NDArray[np.int64]:
+    """A sequence's positions in a range, ascending."""
+    runs = pool.cells.seq_runs(seq, p0, p1) if p1 < 0 or p0 < p1 else []
+    parts = [np.arange(start, start + n) for start, _, n in runs]
+    return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+
+
+def _following(positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]) -> dict[int, int]:
+    """Each sequence's first position in the micro-batch."""
+    first = owners[0]
+    if len(first) == 1 and (len(owners) == 1 or bool((owners == first).all())):
+        word = int(first[0])
+        return dict.fromkeys(
+            (s for s in range(word.bit_length()) if word >> s & 1), int(positions[0])
+        )
+    bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
+    following: dict[int, int] = {}
+    for token, seq in zip(*np.nonzero(bits), strict=True):
+        following.setdefault(int(seq), int(positions[token]))
+    return following

@@ -1,0 +1,6 @@
+"""Prefix reuse: an index of cached prefixes, their eviction, and the states that recurrent layers need."""
+
+from aleator.cache.prefix.config import PrefixConfig, require_config
+from aleator.cache.prefix.index import Match, PrefixIndex, Text, checked_text
+
+__all__ = ["Match", "PrefixConfig", "PrefixIndex", "Text", "checked_text", "require_config"]

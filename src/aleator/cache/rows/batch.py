@@ -1,0 +1,88 @@
+"""The cells of one micro-batch, on the host."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator._native import Cells, before_window, seen_cells
+from aleator.cache.rows.rows import Rows
+from aleator.cache.rows.tensors import CellTensors, Seen, WindowTensors
+
+
+class MicroBatch:
+    """The cells of one micro-batch of T tokens, on the host.
+
+    Attributes:
+        slots: int64 [T], the cell of each token.
+        positions: int32 [T].
+        seen: the cells each token attends to.
+        tokens: which tokens of the batch these are.
+        wanted: int64, which of them want logits, counted from the start of the micro-batch.
+        sections: int32 [T, 4], (t, y, x, z) of each token; None where a position is one number.
+
+    """
+
+    __slots__ = ("_cells", "_rows", "positions", "sections", "seen", "slots", "tokens", "wanted")
+
+    def __init__(
+        self,
+        held: Cells,
+        rows: Rows,
+        slots: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        causal: bool = True,
+        tokens: slice | npt.NDArray[np.int64] = slice(None),
+        wanted: npt.NDArray[np.int64] | None = None,
+        sections: npt.NDArray[np.int32] | None = None,
+    ) -> None:
+        self._cells, self._rows, self.slots, self.positions = held, rows, slots, positions
+        self.tokens, self.sections = tokens, sections
+        self.wanted = np.arange(len(slots)) if wanted is None else wanted
+        keys = rows.key_positions
+        keys[slots] = 0 if rows.k_storage == "raw" else positions
+        yx = None if sections is None else np.ascontiguousarray(sections[:, 1:3])
+        self.seen = Seen(*seen_cells(held, positions, seqs, causal, keys, yx))
+
+    def tensors(self) -> CellTensors:
+        """The cells for layers that compute with torch."""
+        return CellTensors(self._cells, self._rows, self.slots, self.seen)
+
+
+class WindowBatch(MicroBatch):
+    """The cells of one micro-batch in a window pool.
+
+    Attributes:
+        first: int64 [T], how many cells at the beginning of its list a token does not see, sinks aside.
+
+    """
+
+    __slots__ = ("_sinks", "_window", "first")
+
+    def __init__(
+        self,
+        held: Cells,
+        rows: Rows,
+        slots: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int32],
+        seqs: npt.NDArray[np.int32],
+        window: int,
+        sinks: int,
+    ) -> None:
+        super().__init__(held, rows, slots, positions, seqs)
+        self._window, self._sinks = window, sinks
+        seen = self.seen
+        self.first = before_window(held, seen.cells, seen.start, seen.list, positions, window)
+
+    def tensors(self) -> WindowTensors:
+        """The cells for layers that compute with torch."""
+        return WindowTensors(
+            self._cells,
+            self._rows,
+            self.slots,
+            self.seen,
+            self.positions,
+            self._window,
+            self._sinks,
+        )

@@ -1,0 +1,34 @@
+"""Filling holes with the last cells, by llama.cpp's plan of 2024."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator._native import Cells
+
+
+@dataclass(frozen=True)
+class Defragmented:
+    """What :meth:`KVCache.defrag` did: runs (from, to, length), and how many cells there were before."""
+
+    moves: tuple[tuple[int, int, int], ...]
+    n_cells: int
+
+    def cells(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The cells that moved and where to, int64 each."""
+        src = [np.arange(a, a + n) for a, _, n in self.moves]
+        dst = [np.arange(b, b + n) for _, b, n in self.moves]
+        return np.concatenate([[], *src]).astype(np.int64), np.concatenate([[], *dst]).astype(
+            np.int64
+        )
+
+
+def moves_for(cells: Cells, n: int, threshold: float | None, max_moves: int | None) -> Defragmented:
+    """The moves that :meth:`KVCache.defrag` makes; ``n``: cells that llama.cpp would read."""
+    top = cells.top
+    if threshold is not None and (1 - cells.used / n if n >= 128 else 0) <= threshold:
+        return Defragmented((), top)
+    return Defragmented(tuple(cells.defrag_plan(-1 if max_moves is None else max_moves)), top)

@@ -1,0 +1,143 @@
+"""What the cells of one pool store: keys and values of every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator._native import StoredRows
+from aleator.cache.journal import Journal
+from aleator.cache.storage import make_storage, side_bytes
+
+RotateKeys = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
+"""``rotate(layer, keys, deltas)``: float32 keys [n, G, D] of any number of heads, which it may
+overwrite, rotated by int64 [n] positions."""
+
+CellIndex = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """What a layer stores per cell: ``kv_heads`` keys of ``head_dim``, values of ``head_dim_v``.
+
+    Layers whose keys are rotated alike have the same number ``rope``.
+    """
+
+    kv_heads: int
+    head_dim: int
+    head_dim_v: int
+    rope: int = 0
+
+
+def bytes_for(
+    layers: Sequence[LayerShape], n_cells: int, type_k: str = "f16", type_v: str = "f16"
+) -> tuple[int, int]:
+    """Bytes that K and V will take, without allocating them."""
+    return (
+        side_bytes("type_k", type_k, [(s.kv_heads, s.head_dim) for s in layers], n_cells),
+        side_bytes("type_v", type_v, [(s.kv_heads, s.head_dim_v) for s in layers], n_cells),
+    )
+
+
+class Rows:
+    """Keys and values of ``n_cells`` cells, in every layer.
+
+    Args:
+        layers: what each layer stores.
+        n_cells: how many cells.
+        devices: of each layer.
+        type_k: the type keys are stored in.
+        type_v: the type values are stored in.
+        v_layout: "token" or "channel".
+        k_storage: "rotated" or "raw".
+        hadamard: rotate heads by a Hadamard matrix before they are rounded to blocks.
+        rotate: rotates keys to new positions; None where positions cannot be shifted.
+
+    Attributes:
+        keys: the storage of keys.
+        values: the storage of values.
+        key_positions: int32 [n_cells], the position that a cell's stored key is rotated to.  It is behind
+            the cell's position after a shift, and attention makes up for the difference.
+
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[LayerShape],
+        n_cells: int,
+        devices: Sequence[torch.device],
+        *,
+        type_k: str,
+        type_v: str,
+        v_layout: str,
+        k_storage: str,
+        hadamard: bool,
+        rotate: RotateKeys | None,
+    ) -> None:
+        self.shapes, self.devices = list(layers), list(devices)
+        self.k_storage, self.rotate = k_storage, rotate
+        self.keys = make_storage(
+            "type_k",
+            type_k,
+            [(s.kv_heads, s.head_dim) for s in layers],
+            n_cells,
+            self.devices,
+            keys=True,
+            hadamard=hadamard,
+        )
+        self.values = make_storage(
+            "type_v",
+            type_v,
+            [(s.kv_heads, s.head_dim_v) for s in layers],
+            n_cells,
+            self.devices,
+            layout=v_layout,
+            hadamard=hadamard,
+        )
+        self.key_positions = np.zeros(n_cells, np.int32)
+
+    @cached_property
+    def _stored(self) -> StoredRows | None:
+        """Copies what cells store in every layer at once; None where that is not possible."""
+        keys, values = self.keys.rows(), self.values.rows()
+        return None if keys is None or values is None else StoredRows([*keys, *values])
+
+    def preserve(self, journal: Journal, cells: CellIndex) -> None:
+        """Have what these cells store now put back if the frame is taken back."""
+        stored = self._stored
+        journal.undo(self.key_positions.__setitem__, cells, self.key_positions[cells])
+        if stored is not None:
+            journal.undo(stored.put, cells, stored.take(cells))
+            return
+        for side in (self.keys, self.values):
+            for layer, index in enumerate(self.indices(cells)):
+                journal.undo(*side.put_back(layer, index))
+
+    def copy(self, src: CellIndex, dst: CellIndex) -> None:
+        """Copy what the cells ``src`` store to ``dst``, as if all were read before any is written."""
+        self.keys.copy(src, dst)
+        self.values.copy(src, dst)
+        self.key_positions[dst] = self.key_positions[src]
+
+    def zero(self, cells: CellIndex) -> None:
+        """Zero what these cells store; all of them at less cost."""
+        for side in (self.keys, self.values):
+            if len(cells) == len(self.key_positions):
+                side.zero()
+                continue
+            for layer, index in enumerate(self.indices(cells)):
+                side.zero_cells(layer, index)
+
+    def read_values(self, layer: int, cells: CellIndex) -> torch.Tensor:
+        """What a layer stores as values of the cells: float32 [n, G, Dv]."""
+        index = torch.from_numpy(cells).to(self.devices[layer])
+        return self.values.read(layer, index).float()
+
+    def indices(self, cells: CellIndex) -> list[torch.Tensor]:
+        """The cells' numbers on the device of every layer."""
+        return [torch.from_numpy(cells).to(device) for device in self.devices]

@@ -1,0 +1,144 @@
+"""What ``aleator doctor --gpu`` runs: comparisons of all that runs on a GPU with the host, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import torch
+
+from aleator.device.cases import CHAINS, FAMILIES, SAMPLERS, expected, rows_of
+from aleator.device.chain import DeviceChain
+from aleator.ops import top_k_top_p_draw
+from aleator.samplers.base import Sampler
+from aleator.samplers.chain import SamplerChain
+
+BATCH = 8
+VOCABULARIES = (301, 5000, 128_256)
+
+
+class Differs(RuntimeError):
+    """What a GPU gave is not what the host gives."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Something that must have passed before it is a default.
+
+    Attributes:
+        name: in the results file, see :mod:`aleator.device.selection`.
+        run: raises if it fails.
+        enables: how to use it where it is not the default; "": it always is.
+
+    """
+
+    name: str
+    run: Callable[[torch.device], None]
+    enables: str
+
+
+def checks() -> list[Check]:
+    """All that can run with what is installed."""
+    found = [Check("torch", torch_form, "")]
+    if find_spec("triton") is not None:
+        found.append(Check("triton", triton_form, "kernels='triton' of a DeviceChain"))
+        found.append(Check("operator", operator, ""))
+    found.append(Check("graphs", graphs, "capture=True of a DecodeLoop"))
+    return found
+
+
+def torch_form(device: torch.device) -> None:
+    """The PyTorch form."""
+    compare(device, "torch", SAMPLERS.items(), VOCABULARIES[:2])
+
+
+def triton_form(device: torch.device) -> None:
+    """The Triton kernels."""
+    compare(device, "triton", [*SAMPLERS.items(), *CHAINS.items()], VOCABULARIES)
+
+
+def compare(
+    device: torch.device,
+    kernels: str,
+    cases: Iterable[tuple[str, list[Sampler]]],
+    vocabularies: Iterable[int],
+) -> None:
+    """Draw tokens with chains on a device and on the host, from all families of rows.
+
+    Args:
+        device: where.
+        kernels: which form.
+        cases: names and chains.
+        vocabularies: how many tokens rows have.
+
+    Raises:
+        Differs: a token is not the host's.
+
+    """
+    sizes = list(vocabularies)
+    for name, samplers in cases:
+        for n_vocab in sizes:
+            chain, chains = pair(device, kernels, samplers, n_vocab)
+            for family in FAMILIES:
+                z = rows_of(family, BATCH, n_vocab)
+                tokens = chain.sample(torch.from_numpy(z).to(device)).tolist()
+                same(tokens, expected(chains, z), f"{name}, V={n_vocab}, {family}")
+
+
+def pair(
+    device: torch.device, kernels: str, samplers: list[Sampler], n_vocab: int
+) -> tuple[DeviceChain, list[SamplerChain]]:
+    """A device chain, and its rows' chains on the host."""
+    made = DeviceChain(samplers, BATCH, n_vocab, device=device, max_tokens=256, kernels=kernels)
+    chains = [SamplerChain(samplers, seed=100 + row, completion=row) for row in range(BATCH)]
+    for row, chain in enumerate(chains):
+        for token in (3, 5, 3, row):
+            chain.accept(token)
+        made.set_row(row, chain)
+    return made, chains
+
+
+def graphs(device: torch.device) -> None:
+    """Steps captured in CUDA graphs and replayed."""
+    forms = ["torch"] + (["triton"] if find_spec("triton") is not None else [])
+    for kernels in forms:
+        for name in ("llama", "written", "whole", "mirostat_v2", "late"):
+            chain, chains = pair(device, kernels, CHAINS[name], 32_000)
+            x = torch.zeros(BATCH, 32_000, device=device)
+            live = torch.zeros(BATCH, dtype=torch.bool, device=device)
+            aside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            with torch.cuda.stream(aside):
+                chain.sample(x, live=live)  # compiles; no row draws
+            torch.cuda.current_stream(device).wait_stream(aside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                tokens = chain.sample(x)
+            for step in range(12):
+                z = rows_of(FAMILIES[step % len(FAMILIES)], BATCH, 32_000, step)
+                x.copy_(torch.from_numpy(z))
+                chain.before_replay(BATCH)
+                graph.replay()
+                same(tokens.tolist(), expected(chains, z), f"{kernels}, {name}, step {step}")
+
+
+def operator(device: torch.device) -> None:
+    """The fused operator against its native kernels."""
+    for k, p in ((50, 0.9), (0, 0.95), (0, 0.999), (1024, 0.9), (0, 1.0)):
+        x = torch.randn(64, 128_256, generator=torch.Generator().manual_seed(k)) * 2
+        top_k, top_p = torch.full((64,), k, dtype=torch.int32), torch.full((64,), p)
+        keys = torch.arange(64)
+        host, there = (
+            top_k_top_p_draw(
+                x.to(at), top_k.to(at), top_p.to(at), seeds=keys.to(at), positions=keys.to(at)
+            ).tolist()
+            for at in (torch.device("cpu"), device)
+        )
+        same(there, host, f"k={k}, p={p}")
+
+
+def same(found: list[int], wanted: list[int], what: str) -> None:
+    """Refuse another token."""
+    for row, (mine, its) in enumerate(zip(found, wanted, strict=True)):
+        if mine != its:
+            raise Differs(f"{what}: row {row} drew {mine}, the host draws {its}")
