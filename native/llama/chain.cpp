@@ -233,6 +233,7 @@ ALEATOR_BIND(llama) {
             chain.rollback(n, replay);
           },
           nb::arg("n"), nb::arg("replay"))
+      .def_prop_ro("generated", [](const LlamaChain& chain) { return chain.history().generated; })
       .def_prop_ro("position", &LlamaChain::n_generated);
 }
 

@@ -1,4 +1,6 @@
 // Contract: src/aleator/samplers/adaptive_p.py
+#include <nanobind/stl/vector.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -83,6 +85,17 @@ class AdaptiveP : public Cloned<AdaptiveP> {
       in.refuse("the average of adaptive_p is none");
   }
   double average() const { return state_.sum / state_.weight; }
+  // The two sums after each number of accepted tokens.
+  std::vector<std::vector<double>> course() const {
+    std::vector<std::vector<double>> all(2);
+    const auto add = [&](const State& s) {
+      all[0].push_back(s.sum);
+      all[1].push_back(s.weight);
+    };
+    for (const State& s : before_) add(s);
+    add(state_);
+    return all;
+  }
 
   void set_ordinal(uint32_t ordinal) override { stream_.ordinal = ordinal; }
 
@@ -102,7 +115,8 @@ ALEATOR_BIND(sampler_adaptive_p) {
   nb::class_<AdaptiveP, Sampler>(m, "AdaptiveP")
       .def(nb::init<double, double, uint64_t, uint32_t>(), nb::arg("adaptive_target"),
            nb::arg("adaptive_decay"), nb::arg("seed"), nb::arg("ordinal"))
-      .def_prop_ro("average", &AdaptiveP::average);
+      .def_prop_ro("average", &AdaptiveP::average)
+      .def_prop_ro("course", &AdaptiveP::course);
 }
 
 }  // namespace aleator

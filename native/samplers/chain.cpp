@@ -134,6 +134,15 @@ void Chain::read_state(std::string_view bytes) {
   in.end();
 }
 
+std::unique_ptr<Chain> Chain::part(size_t first, size_t count) const {
+  std::vector<std::shared_ptr<Sampler>> copies;
+  for (size_t i = first; i < first + count; ++i) copies.push_back(samplers_.at(i)->clone());
+  auto made = std::make_unique<Chain>(std::move(copies), step_.completion);
+  made->step_ = step_;
+  made->history_ = history_;
+  return made;
+}
+
 void Chain::adopt(Chain& other) {
   samplers_.swap(other.samplers_);
   std::swap(step_, other.step_);
@@ -196,6 +205,17 @@ ALEATOR_BIND(chain) {
             chain.rollback(n);
           },
           nb::arg("n"))
+      .def(
+          "part",
+          [](Chain& chain, size_t first, size_t count) {
+            const Busy busy(chain.in_use);
+            return chain.part(first, count);
+          },
+          nb::arg("first"), nb::arg("count"),
+          "A chain with copies of some samplers, in the same place of the same text.")
+      .def_prop_ro(
+          "generated", [](const Chain& chain) { return chain.history().generated; },
+          "For each token of the history, 1 if it was generated.")
       .def_prop_rw("position", &Chain::position, &Chain::set_position);
 }
 

@@ -33,7 +33,9 @@ class Chain {
   void restart();  // a new text begins: constraints start anew
   std::string write_state(bool users) const;
   void read_state(std::string_view bytes);  // into a new chain; after an error it is of no use
-  void adopt(Chain& other);                 // takes over its samplers and their state
+  // A chain with copies of some of the samplers, in the same place of the same text.
+  std::unique_ptr<Chain> part(size_t first, size_t count) const;
+  void adopt(Chain& other);  // takes over its samplers and their state
   int32_t sample(const void* logits, int64_t n_vocab,
                  Dtype dtype);  // applies, accepts, returns the token
 

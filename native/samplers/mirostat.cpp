@@ -1,4 +1,6 @@
 // Contract: src/aleator/samplers/mirostat.py
+#include <nanobind/stl/vector.h>
+
 #include <cmath>
 
 #include "bind.hpp"
@@ -52,7 +54,8 @@ ALEATOR_BIND(sampler_mirostat) {
   nb::class_<Mirostat, Sampler>(m, "Mirostat")
       .def(nb::init<double, double, int64_t, uint64_t, uint32_t>(), nb::arg("mirostat_tau"),
            nb::arg("mirostat_eta"), nb::arg("mirostat_m"), nb::arg("seed"), nb::arg("ordinal"))
-      .def_prop_ro("mu", &Mirostat::mu);
+      .def_prop_ro("mu", &Mirostat::mu)
+      .def_prop_ro("course", &Mirostat::course);
 }
 
 }  // namespace aleator

@@ -51,6 +51,12 @@ class MirostatState : public Cloned<Derived> {
       in.refuse("mu of mirostat is not a number");
   }
   double mu() const { return mu_; }
+  // After each number of accepted tokens.
+  std::vector<double> course() const {
+    std::vector<double> all = before_;
+    all.push_back(mu_);
+    return all;
+  }
 
  protected:
   // Draws among what is left and notes how surprising the token was there.

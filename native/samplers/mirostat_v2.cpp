@@ -1,4 +1,6 @@
 // Contract: src/aleator/samplers/mirostat_v2.py
+#include <nanobind/stl/vector.h>
+
 #include <cmath>
 
 #include "bind.hpp"
@@ -34,7 +36,8 @@ ALEATOR_BIND(sampler_mirostat_v2) {
   nb::class_<MirostatV2, Sampler>(m, "MirostatV2")
       .def(nb::init<double, double, uint64_t, uint32_t>(), nb::arg("mirostat_tau"),
            nb::arg("mirostat_eta"), nb::arg("seed"), nb::arg("ordinal"))
-      .def_prop_ro("mu", &MirostatV2::mu);
+      .def_prop_ro("mu", &MirostatV2::mu)
+      .def_prop_ro("course", &MirostatV2::course);
 }
 
 }  // namespace aleator

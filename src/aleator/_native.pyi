@@ -304,6 +304,15 @@ class Chain:
 
     def rollback(self, n: int) -> None: ...
 
+    def part(self, first: int, count: int) -> Chain:
+        """
+        A chain with copies of some samplers, in the same place of the same text.
+        """
+
+    @property
+    def generated(self) -> list[int]:
+        """For each token of the history, 1 if it was generated."""
+
     @property
     def position(self) -> int: ...
 
@@ -571,6 +580,9 @@ class LlamaChain:
     def rollback(self, n: int, replay: bool) -> None: ...
 
     @property
+    def generated(self) -> list[int]: ...
+
+    @property
     def position(self) -> int: ...
 
 class LlamaAdaptiveP(LlamaSampler):
@@ -736,6 +748,9 @@ class AdaptiveP(Sampler):
     @property
     def average(self) -> float: ...
 
+    @property
+    def course(self) -> list[list[float]]: ...
+
 class BadWords(Sampler):
     def __init__(self, sequences: Sequence[Sequence[int]]) -> None: ...
 
@@ -800,11 +815,17 @@ class Mirostat(Sampler):
     @property
     def mu(self) -> float: ...
 
+    @property
+    def course(self) -> list[float]: ...
+
 class MirostatV2(Sampler):
     def __init__(self, mirostat_tau: float, mirostat_eta: float, seed: int, ordinal: int) -> None: ...
 
     @property
     def mu(self) -> float: ...
+
+    @property
+    def course(self) -> list[float]: ...
 
 class NoRepeatNgram(Sampler):
     def __init__(self, no_repeat_ngram_size: int) -> None: ...

@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 import torch
 
+from aleator import LanguageModel
 from aleator.core.errors import ConstraintError, LogitsError, ParameterError
 from aleator.device.cases import FAMILIES, SAMPLERS, expected, rows_of
 from aleator.device.chain import DeviceChain
 from aleator.device.peak import PeakBytes
 from aleator.samplers import SamplingParams
 from aleator.samplers import index as S
+from aleator.samplers.candidates import Candidates
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.grammar import Grammar
 from tests.device.inside import inside
@@ -640,19 +642,15 @@ def test_parameters_out_of_range_name_row_and_parameter(kernels: str) -> None:
         with pytest.raises(ParameterError, match=name) as caught:
             device.set_row(2, SamplerChain([make(), S.Dist()]))
         assert caught.value.parameter == name
-    drawn, long = SamplerChain([S.Dist()]), SamplerChain([S.Dist()])
-    drawn.sample(np.zeros(3, np.float32))
+    long = SamplerChain([S.Dist()])
     long.accept(64)
     bias = SamplerChain([S.LogitBias(logit_bias={64: 1.0}), S.Dist()])
     other = SamplerChain([S.Dist()], numerics="llama.cpp")
     for name, chain, message in (
-        ("chain", drawn, r"^row 2: the chain has generated 1 tokens"),
         ("logit_bias", bias, r"^row 2: logit_bias names token 64: the vocabulary has 0 to 63"),
         ("token", long, r"^row 2: token=64 is out of range: give 0 to 63"),
         ("numerics", other, r"^row 2: "),
     ):
-        if kernels == "host" and chain is drawn:
-            continue  # there it goes on
         with pytest.raises(ParameterError, match=message) as caught:
             device.set_row(2, chain)
         assert caught.value.parameter == name
@@ -688,8 +686,8 @@ class NoBytes:
 
 
 def test_refuses_parameters() -> None:
-    drawn = SamplerChain([S.Greedy()])
-    drawn.sample(np.zeros(3, np.float32))
+    moved = SamplerChain([S.Dist()])
+    moved.position = 7
     device = DeviceChain(TEMPLATE, 2, 64, max_tokens=3, kernels="torch")
     calls: list[tuple[str, Any]] = [
         ("numerics", lambda: device.set_row(0, SamplerChain([S.Greedy()], numerics="llama.cpp"))),
@@ -698,7 +696,7 @@ def test_refuses_parameters() -> None:
             lambda: device.set_row(0, SamplerChain([S.LogitBias(logit_bias={64: 1.0}), S.Dist()])),
         ),
         ("row", lambda: device.set_row(2)),
-        ("chain", lambda: device.set_row(0, drawn)),
+        ("position", lambda: device.set_row(0, moved)),
         ("kernels", lambda: DeviceChain(TEMPLATE, 1, 64, kernels="gpu")),
         ("kernels", lambda: DeviceChain(TEMPLATE, 1, 64, device="cuda", kernels="host")),
         ("row", lambda: device.accept(-1, 0)),
@@ -735,6 +733,62 @@ def test_refuses_parameters() -> None:
     device.before_replay(1)
     device.before_replay(1)  # the device holds no more than it did: it was not replayed
     device.sample(torch.zeros(1, 64))
+
+
+class Cycle:
+    """A user's sampler with a state, on the host: bans what it saw two tokens ago."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.keep([i for i in candidates.ids.tolist() if i not in self.seen[-2:-1]])
+
+    def accept(self, token: int) -> None:
+        self.seen.append(token)
+
+    def rollback(self, n: int) -> None:
+        del self.seen[len(self.seen) - n :]
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_a_row_goes_on_where_its_chain_is(kernels: str, model: LanguageModel) -> None:
+    """Windows, mu, averages, positions, grammars and samplers of the host's part, forwards and back."""
+    windows: list[Any] = [
+        S.Penalties(repetition_penalty=1.3, penalty_last_n=7),
+        S.DRY(1.0, 1.5, 1, 9, []),
+        S.XTC(0.5, 0.05),
+    ]
+    grammar = Grammar("root ::= [a-z ]+", vocabulary=model.tokenizer)
+    chains = [
+        SamplerChain([*windows, S.Mirostat(mirostat_tau=3.0, mirostat_eta=0.4)], seed=1),
+        SamplerChain([*windows, S.MirostatV2(mirostat_tau=3.0, mirostat_eta=0.4)], seed=2),
+        SamplerChain([S.AdaptiveP(adaptive_target=0.4, adaptive_decay=0.7)], seed=3),
+        SamplerChain([*windows, S.Dist()], seed=4, grammar=grammar),
+        SamplerChain([S.TopK(top_k=40), Cycle(), *windows, S.MirostatV2(mirostat_eta=0.4)], seed=5),
+    ]
+    n_vocab = 2048
+    for chain in chains:
+        chain.accept_many([3, 4, 3])
+        for i in range(6):
+            chain.sample(rows_of("normal", 1, n_vocab, i)[0] * 3)
+        chain.accept(5)
+    chains[3].restart()
+    device = DeviceChain(TEMPLATE, len(chains), n_vocab, max_tokens=40, kernels=kernels)
+    for row, chain in enumerate(chains):
+        device.accept(row, 9)  # forgotten
+        before = chain.history
+        device.set_row(row, chain)
+        assert chain.history == before
+    for step in range(5):
+        z = rows_of("normal", len(chains), n_vocab, 50 + step) * 3
+        assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
+    for row, chain in enumerate(chains):
+        back = 5 if row == 3 else 9  # into what was there before; not behind a restart
+        device.rollback(row, back)
+        chain.rollback(back)
+    z = rows_of("normal", len(chains), n_vocab, 99) * 3
+    assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

@@ -152,7 +152,7 @@ def test_refuses_what_only_the_host_can(
     used = slot()
     used.chain.sample(torch.zeros(30))
     cpu = torch.device("cpu")
-    with pytest.raises(ParameterError, match="drawn tokens before"):
+    with pytest.raises(ParameterError, match="another text than the prompt"):
         make_drawing([used], "device", cpu, 30, 64)
     assert isinstance(make_drawing([used], "auto", torch.device("meta"), 30, 64), HostDrawing)
     assert isinstance(make_drawing([slot()], "auto", cpu, 30, 64), HostDrawing)

@@ -444,3 +444,42 @@ def test_tokens_of_which_one_is_refused_are_all_refused(
         with pytest.raises(ParameterError, match="token"):
             one.accept_many(wrong)  # type: ignore[arg-type]
     assert one.state_write() == before
+
+
+@pytest.mark.parametrize("last", ["mirostat", "mirostat_v2", "adaptive_p"])
+def test_what_an_adaptive_sampler_was_after_each_token(
+    last: str, model: aleator.LanguageModel
+) -> None:
+    grammar = S.Grammar(GBNF, vocabulary=model.tokenizer)
+    one = chain(last, grammar=grammar)
+    names = {"adaptive_p": ["total", "weight"]}.get(last, ["mu"])
+    seen: list[list[float]] = []
+
+    def note() -> None:
+        seen.append([one.course(len(one) - 1)[name][-1] for name in names])
+
+    note()
+    one.accept_many([1, 2])
+    for i in range(5):
+        one.sample(row(i))
+        note()
+    one.accept(4)
+    assert one.generated == [False] * 2 + [True] * 5 + [False]
+    course = one.course(len(one) - 1)
+    assert list(course) == names
+    np.testing.assert_array_equal(np.stack(list(course.values()), 1), seen)
+    assert len({tuple(each) for each in seen}) == 6
+    assert one.course(0) == {}
+
+
+def test_a_part_of_a_chain_is_where_the_chain_is() -> None:
+    one = chain("mirostat_v2")
+    one.accept_many([1, 2])
+    draw(one, 6)
+    native = one._native
+    part = native.part(0, len(native.samplers))  # type: ignore[union-attr]
+    assert part.write_state(True) == native.write_state(True)
+    some = native.part(len(native.samplers) - 1, 1)  # type: ignore[union-attr]
+    assert (some.history, some.position, len(some.samplers)) == (one.history, 6, 1)
+    some.rollback(6)
+    assert one.position == 6

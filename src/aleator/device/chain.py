@@ -183,17 +183,17 @@ class DeviceChain:
         return self._backend.plan(self._template if chain is None else portable(chain))
 
     def set_row(self, row: int, chain: SamplerChain | None = None) -> None:
-        """Give a row a chain and forget its tokens.
+        """Give a row a chain with its state, and forget the row's tokens.
 
-        The chain itself stays as it is; prompt tokens that it has accepted are the row's first.
+        The row goes on as the chain would, which itself stays as it is.
 
         Args:
             row: 0 to ``max_batch`` - 1.
             chain: None: the template.
 
         Raises:
-            ParameterError: a sampler cannot run with its parameters, the chain's tokens are too many, or it has
-                drawn some (``kernels="host"`` goes on with such a chain); names the row and the parameter, and
+            ParameterError: a sampler cannot run with its parameters, or cannot take over what it remembers;
+                the chain's position was set; or its text is too long.  Names the row and the parameter, and
                 nothing has changed.
 
         """

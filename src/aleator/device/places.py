@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from aleator.core.contract import Purpose
@@ -161,6 +162,11 @@ class DeviceSampler:
     def set(self, row: int, sampler: Sampler, place: Place) -> None:
         """Give a row the parameters of a sampler, which stands at ``place`` in its chain."""
         self._write(row, {"active": True, **self.values(sampler, place)})
+
+    def resume(self, row: int, course: Mapping[str, NDArray[np.float64]]) -> None:
+        """Let a row's states be what they were on the host after each number of generated tokens."""
+        for name, values in course.items():
+            self.rows[name][row, : len(values)] = torch.from_numpy(values).to(self.device)
 
     def values(self, sampler: Sampler, place: Place) -> Values:
         """A row's parameters, and the states that it begins with; changes nothing.

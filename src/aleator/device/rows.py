@@ -91,6 +91,13 @@ class Histories:
         if generated:
             self.position[row] += len(tokens)
 
+    def set(self, row: int, tokens: Sequence[int], generated: Sequence[bool]) -> None:
+        """Give a row a text, and say which of its tokens were generated."""
+        n = len(tokens)
+        self.tokens[row, :n] = torch.tensor(tokens, dtype=torch.int32)
+        self.generated[row, :n] = torch.tensor(generated, dtype=torch.bool)
+        self.length[row], self.position[row] = n, sum(generated)
+
     def accept(self, tokens: Tensor, drawn: Tensor) -> None:
         """Append tokens int64 [B] to the rows ``drawn``, bool [B]."""
         step = self.step(len(tokens))

@@ -104,12 +104,7 @@ class DeviceDrawing:
             logprobs=max(asked) if asked else None,
         )
         for row, slot in enumerate(slots):
-            fresh, request = slot.chain.clone(), slot.request
-            fresh.reset()
-            self.chain.set_row(row, fresh)
-            start = len(request.tokens) - request.drawn
-            self.chain.extend(row, request.tokens[:start])
-            self.chain.extend(row, request.tokens[start:], generated=True)
+            self.chain.set_row(row, slot.chain)
 
     def draw(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Drawn]:
         """See :class:`Drawing`."""
@@ -194,10 +189,8 @@ def why_not_on_device(slot: Slot) -> str:
         return (
             "without max_tokens and with context_shift there is no end to what a device must hold"
         )
-    if chain.n_sampled or chain.position != request.drawn or chain.history != list(request.tokens):
-        return "its chain has drawn tokens before"
-    if request.drawn and chain.adapts:
-        return f"its chain goes on from a session, and {chain.adapts} adapts to what was drawn"
+    if chain.history != list(request.tokens):
+        return "its chain has accepted another text than the prompt"
     return ""
 
 

@@ -58,6 +58,10 @@ class AdaptiveP(SeededSampler):
         """The average of past probabilities."""
         return {"average": kernel.average} if self.adaptive_target >= 0 else {}
 
+    def course(self, kernel: Any) -> dict[str, list[float]]:
+        """The sum of past probabilities, and of their weights, after each number of tokens."""
+        return dict(zip(("total", "weight"), kernel.course, strict=True))
+
     def native(self, place: Place) -> host.Sampler:
         """Host kernel: native/samplers/adaptive_p.cpp."""
         return host.AdaptiveP(

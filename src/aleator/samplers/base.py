@@ -71,6 +71,10 @@ class Sampler(ABC):
         """What the sampler remembers, by name: from its kernel, or from the tokens accepted so far."""
         return {}
 
+    def course(self, kernel: Any) -> dict[str, list[float]]:
+        """What the portable kernel remembers besides the history, by name, after each number of tokens."""
+        return {}
+
     def native(self, place: Place) -> host.Sampler:
         """Make the host kernel; without one of its own, a sampler runs its reference."""
         return host.UserSampler(_Interpreted(self, place))

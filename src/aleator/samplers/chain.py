@@ -478,6 +478,28 @@ class SamplerChain(Sequence[Any]):
         self._native.adopt(fresh)  # type: ignore[arg-type]  # both are of this chain's numerics
         self._text_start = text_start
 
+    @property
+    def generated(self) -> list[bool]:
+        """For each token of :attr:`history` whether it was generated."""
+        return [bool(flag) for flag in self._native.generated]
+
+    def course(self, index: int) -> dict[str, NDArray[np.float64]]:
+        """What the sampler at ``index`` remembers besides the history, as a device chain takes it over.
+
+        Args:
+            index: of a sampler of a portable chain.
+
+        Returns:
+            By name, the value after each number of generated tokens, ``[position + 1]``; nothing for a sampler
+            that does not adapt.
+        """
+        if isinstance(self._native, host.LlamaChain):
+            raise ParameterError("numerics", "course() is for chains with numerics='portable'")
+        first = int(self._grammar is not None)
+        values = self._samplers[index].course(self._native.samplers[first + index])
+        ends = [0, *(i for i, by_chain in enumerate(self.generated, start=1) if by_chain)]
+        return {name: np.asarray(course, np.float64)[ends] for name, course in values.items()}
+
     def _write(self, users: bool) -> bytes:
         return pack(self._configuration(), self._text_start, self._native.write_state(users))
 

@@ -38,6 +38,10 @@ class MirostatSampler(SeededSampler):
         """The present bound on surprise, in bits."""
         return {"mu": kernel.mu}
 
+    def course(self, kernel: Any) -> dict[str, list[float]]:
+        """Mu after each number of tokens."""
+        return {"mu": kernel.course}
+
     def mu(self, step: Step, place: Place) -> float:
         """The present bound on surprise: the reference keeps it in the step."""
         key = (self.name, place.ordinal)

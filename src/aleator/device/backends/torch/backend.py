@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from aleator.core import host
@@ -20,7 +22,7 @@ from aleator.device.report import Report
 from aleator.device.rows import Histories, Mark, Row
 from aleator.device.tails import finish, mask_of
 from aleator.device.token_bits import allow
-from aleator.samplers.base import Place, Sampler
+from aleator.samplers.base import Sampler
 from aleator.samplers.chain import SamplerChain
 from aleator.samplers.plan import Plan, bound
 from aleator.samplers.user import UserSampler
@@ -72,19 +74,21 @@ class TorchBackend:
 
     def set_row(self, row: int, chain: SamplerChain) -> None:
         """Places are added if the chain's order needs them."""
-        if chain.position:
-            raise ParameterError(
-                "chain",
-                f"the chain has generated {chain.position} tokens: give it before it draws any, or make the "
-                "device chain with kernels='host'",
-            )
         history = chain.history
         if len(history) > self.options.max_tokens:
             raise ParameterError(
                 "max_tokens",
                 f"the chain has accepted {len(history)} tokens: max_tokens is too small",
             )
+        flags = chain.generated
+        if chain.position != sum(flags):
+            raise ParameterError(
+                "position",
+                f"the chain's position was set to {chain.position}, and {sum(flags)} of its tokens were "
+                "generated: a row counts them",
+            )
         here, there = split(chain)
+        remembered = _remembered(chain, here)
         here = [each for each in here if not each[0].neutral]
         program, fitted = self.program.fit(here, self._needed(row))
         for place, placed in fitted.items():
@@ -96,13 +100,15 @@ class TorchBackend:
             self.grown()
         for place in program.places:
             if place in fitted:
-                place.set(row, *fitted[place])
+                sampler, where = fitted[place]
+                place.set(row, sampler, where)
+                place.resume(row, remembered.get((sampler.name, where.ordinal), {}))
             else:
                 place.clear(row)
         self.rows[row] = made
         self.changed(row)
-        self.histories.clear(row)
-        self.extend(row, history, False)
+        self.histories.set(row, history, flags)
+        made.used = len(history)
 
     def _needed(self, row: int) -> list[DeviceSampler]:
         """Places of the template and of all rows but one."""
@@ -113,13 +119,13 @@ class TorchBackend:
     def _made(self, chain: SamplerChain, here: Sequence[Placed], there: Sequence[Placed]) -> Row:
         """The row, and what of it the host follows."""
         made = Row(chain.clone())
+        kernels = chain._native
+        if not isinstance(kernels, host.Chain):
+            raise TypeError("a row was given a chain with llama.cpp's numbers")
         if chain.grammar is not None:
-            first = Place(chain.seed, 0, chain.completion)
-            made.head = host.Chain([chain.grammar.native(first)], chain.completion)
+            made.head = kernels.part(0, 1)
         if there:
-            # The clone has users' samplers of its own, which have seen nothing yet.
-            made.tail = host.Chain([s.native(p) for s, p in there], chain.completion).clone()
-            made.tail.reset()
+            made.tail = kernels.part(len(kernels.samplers) - len(there), len(there))
             made.top_k = bound([sampler for sampler, _ in here])
         return made
 
@@ -340,6 +346,29 @@ class TorchBackend:
     def paths(self, reset: bool) -> dict[str, int]:
         """There are none."""
         return {}
+
+
+def _remembered(
+    chain: SamplerChain, here: Sequence[Placed]
+) -> dict[tuple[str, int], dict[str, NDArray[np.float64]]]:
+    """What adaptive samplers on the device take over, by name and ordinal.
+
+    Raises:
+        ParameterError: one of them cannot.
+
+    """
+    found = {}
+    for index, (sampler, place) in enumerate(here):
+        if chain.position and sampler.adapts and not sampler.neutral:
+            course = chain.course(index)
+            if not course:
+                raise ParameterError(
+                    "chain",
+                    f"the chain has generated {chain.position} tokens, and what {sampler.name} remembers of "
+                    "them cannot be given to a device: give the chain before it draws any",
+                )
+            found[sampler.name, place.ordinal] = course
+    return found
 
 
 def stale(batch: int) -> ParameterError:
