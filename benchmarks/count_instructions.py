@@ -1,12 +1,13 @@
-"""Instructions of the benchmark's host chains, counted by callgrind, against a recorded baseline.
+"""Instructions of host chains and of the operator, counted by callgrind, against a recorded baseline.
 
     python benchmarks/count_instructions.py [--record] [--only TEXT]
 
 A regression shows here without a clock.  The native module is built a second time, with symbols, in
-build/count; then every case of benchmarks/host samples a warm-up row and four more at V = 128,256, and what is
-counted is the chain's own sample(), without Python.  valgrind knows no AVX-512, so the AVX2 level is
-counted.  Fails if a case takes over 2 % more than benchmarks/results/instructions.json has, where the compiler
-and the level are the same; otherwise the figures are only shown.  --record writes that file.
+build/count; then every case of benchmarks/host and operator_cases.py samples a warm-up row and four more at
+V = 128,256, and what is counted is the chain's own sample(), or the operator's work on a row, without
+Python.  valgrind knows no AVX-512, so the AVX2 level is counted.  Fails if a case takes over 2 % more than
+benchmarks/results/instructions.json has, where the compiler and the level are the same; otherwise the
+figures are only shown.  --record writes that file.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from host_cases import ROWS, Case, cases
+from operator_cases import CASES, OperatorCase
 
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
 from native_module import ROOT, build, environment
@@ -28,14 +30,21 @@ from native_module import ROOT, build, environment
 BASELINE = ROOT / "benchmarks" / "results" / "instructions.json"
 VOCABULARY = 128_256
 TOLERANCE = 0.02
-COUNTED = ("aleator::Chain::sample*", "aleator::llama::LlamaChain::sample*")
+COUNTED = (
+    "aleator::Chain::sample*", "aleator::llama::LlamaChain::sample*",
+    *(
+        f"aleator::KeptRow<aleator::{values}>::{step}*"
+        for values in ("LogitValues", "ProbabilityValues")
+        for step in ("load", "filter", "race", "write_list", "write_select", "draw")
+    ),
+)  # fmt: skip
 MARK = "aleator::llama::LlamaChain::rollback*"  # called after the warm-up and after the rows
 SETTINGS = ("compiler", "level", "vocabulary")
 
 
-def name_of(case: Case) -> str:
+def name_of(case: Case | OperatorCase) -> str:
     """A case by its file and name."""
-    return f"{case.stem}: {case.name}"
+    return f"{case.stem if isinstance(case, Case) else 'operator'}: {case.name}"
 
 
 def run_cases(only: str) -> None:
@@ -46,18 +55,24 @@ def run_cases(only: str) -> None:
     print(host.isa(), flush=True)
     mark = S.SamplerChain([S.Greedy()], numerics="llama.cpp")
     for case in chosen(only):
-        n = case.size(VOCABULARY)
-        chain, rows = case.ours(n), case.make_rows(n)
-        chain.sample(rows[0])
+        n = case.size(VOCABULARY) if isinstance(case, Case) else VOCABULARY
+        rows = case.make_rows(n)
+        call = case.ours(n).sample if isinstance(case, Case) else case.call
+        call(rows[0])
         mark.rollback(0)
         for row in rows:
-            chain.sample(row)
+            call(row)
         mark.rollback(0)
 
 
-def chosen(only: str) -> list[Case]:
+def all_cases() -> tuple[Case | OperatorCase, ...]:
+    """Those of the host chains, then the operator's."""
+    return (*cases(), *CASES)
+
+
+def chosen(only: str) -> list[Case | OperatorCase]:
     """The cases with this text in their name."""
-    return [case for case in cases() if only in name_of(case)]
+    return [case for case in all_cases() if only in name_of(case)]
 
 
 def count(only: str) -> dict[str, Any]:

@@ -24,14 +24,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from equality_rows import CHAINS, DTYPES, OPTIONAL, Rows, default, rows_of
 
 from aleator.core import host
 from aleator.core.errors import LogitsError, ParameterError
@@ -43,202 +43,7 @@ STEPS = 4
 SIZES = {16: 0.28, 64: 0.31, 256: 0.30, 1024: 0.08, 4096: 0.03}
 """Vocabularies, and their share of the rows."""
 LARGE = (128_256, 151_936)
-KINDS = (
-    "normal",
-    "flat",
-    "peaked",
-    "masked",
-    "ties",
-    "one",
-    "bfloat16",
-    "wide",
-    "special",
-    "model",
-    "bad",
-)
 SHARD_RANKS = (2, 4)
-
-Rows = NDArray[np.float32]
-
-
-def rows_of(rng: np.random.Generator, batch: int, n: int) -> Rows:
-    """Logits [batch, n], every row of some kind."""
-    z = rng.normal(0, 3, (batch, n)).astype(np.float32)
-    for row in z:
-        match rng.choice(KINDS):
-            case "flat":
-                row *= np.float32(10.0 ** rng.uniform(-5, -1))
-            case "peaked":
-                row[rng.integers(n)] += np.float32(rng.uniform(5, 60))
-            case "masked":
-                row[rng.random(n) < rng.random()] = -np.inf
-                row[rng.integers(n)] = 1
-            case "ties":
-                row[:] = np.rint(row * rng.integers(1, 4))
-            case "one":
-                kept = rng.integers(n)
-                row[:kept] = row[kept + 1 :] = -np.inf
-            case "bfloat16":
-                row[:] = torch.from_numpy(row).bfloat16().float().numpy()
-            case "wide":
-                row *= np.float32(10.0 ** rng.uniform(1, 6))
-            case "special":
-                row[::7], row[1::7] = np.nan, -0.0
-                row[2::7] = rng.choice([np.inf, 3.0, -np.inf])
-            case "model":
-                top = rng.choice(n, max(1, n // 20), replace=False)
-                row[top] += rng.exponential(3, len(top)).astype(np.float32) + 6
-            case "bad":
-                row[:] = rng.choice([np.nan, -np.inf])
-    return z
-
-
-def share(r: random.Random) -> float:
-    """A probability, now and then one at the edge, or one that flat rows meet with equality."""
-    edges = (0.0, 0.5, 1 - 2**-24, 0.999, 1e-7, *(i / 10 for i in range(1, 10)))
-    return r.choice(edges) if r.random() < 0.3 else r.random()
-
-
-def temperature(r: random.Random) -> float:
-    """Mostly usual, sometimes none or an extreme, or one whose scale lies between two float32."""
-    if r.random() < 0.2:
-        low = np.float32(r.uniform(0.7, 4))
-        return 1.4426950408889634 / ((float(low) + float(np.nextafter(low, np.float32(9)))) / 2)
-    return r.choice((0.0, 1.0, 1e-3, 50.0)) if r.random() < 0.2 else r.uniform(0.2, 2.0)
-
-
-def penalties(r: random.Random) -> Any:
-    return S.Penalties(
-        penalty_last_n=r.randrange(-1, 9), repetition_penalty=r.choice((1.0, 1.2, 0.8)),
-        frequency_penalty=r.choice((0.0, 0.3)), presence_penalty=r.choice((0.0, -0.2, 1e3)),
-        penalty_scope=r.choice(("all", "generated", "mixed")),
-    )  # fmt: skip
-
-
-Make = Callable[[random.Random, int], list[Any]]
-
-
-def default(r: random.Random, n: int) -> list[Any]:
-    return [
-        S.LogitBias({r.randrange(n): r.choice((2.0, -1.5, float("-inf")))}),
-        penalties(r),
-        S.TopNSigma(top_n_sigma=r.uniform(0.1, 3)),
-        S.TopK(top_k=r.randrange(0, 80)),
-        S.TypicalP(typical_p=share(r), min_keep=r.choice((0, 0, 3))),
-        S.TopP(top_p=share(r), min_keep=r.choice((0, 0, 5))),
-        S.MinP(min_p=share(r) / 4, min_keep=r.choice((0, 0, 4))),
-        S.XTC(xtc_probability=r.random(), xtc_threshold=r.random() / 4, min_keep=r.choice((0, 2))),
-        S.Temperature(temperature=temperature(r)),
-        S.Dist(),
-    ]
-
-
-def heat_first(r: random.Random, n: int) -> list[Any]:
-    return [
-        S.TokenMask(allowed=sorted({r.randrange(n) for _ in range(n // 2 + 1)})),
-        S.Temperature(
-            temperature=temperature(r), dynatemp_range=r.random(),
-            dynatemp_exponent=r.choice((1.0, 0.0, 1.7)),
-        ),
-        penalties(r),
-        S.MinP(min_p=share(r) / 4),
-        S.TopP(top_p=share(r)),
-        S.TopK(top_k=r.randrange(1, 60)),
-        S.Dist(),
-    ]  # fmt: skip
-
-
-def full_mass(r: random.Random, n: int) -> list[Any]:
-    return [
-        S.Softmax(),
-        S.TopK(top_k=r.randrange(1, 60)),
-        S.TopP(top_p=share(r), mass="full"),
-        S.Dist(),
-    ]
-
-
-def mirostat(r: random.Random, n: int) -> list[Any]:
-    return [
-        S.TopK(top_k=r.randrange(0, 90)),
-        S.Temperature(temperature=r.uniform(0.3, 2)),
-        S.MirostatV2(mirostat_tau=r.uniform(0, 6), mirostat_eta=r.random()),
-    ]
-
-
-def adaptive(r: random.Random, n: int) -> list[Any]:
-    return [
-        S.Temperature(temperature=temperature(r)),
-        S.MinP(min_p=share(r) / 4),
-        S.AdaptiveP(adaptive_target=r.uniform(-0.1, 1), adaptive_decay=r.uniform(0, 0.99)),
-    ]
-
-
-def race(r: random.Random, n: int) -> list[Any]:
-    # The reference takes the logarithms of all candidates one by one.
-    return [S.Temperature(temperature=temperature(r)), S.TopK(top_k=r.randrange(1, 40)),
-            S.Dist(draw="gumbel")]  # fmt: skip
-
-
-def whole_row(r: random.Random, n: int) -> list[Any]:
-    return [S.Temperature(temperature=temperature(r)), S.TopP(top_p=share(r)), S.Dist()]
-
-
-def greedy(r: random.Random, n: int) -> list[Any]:
-    return [penalties(r), S.TopP(top_p=share(r)), S.Greedy()]
-
-
-def tail(r: random.Random, n: int) -> list[Any]:
-    return [  # XTC and typical-p leave a hole where the order begins: what crosses is behind it
-        S.XTC(xtc_probability=r.choice((0.0, 0.7)), xtc_threshold=r.random() / 4),
-        S.TypicalP(typical_p=r.choice((1.0, share(r)))),
-        S.TopK(top_k=r.randrange(1, 40)),
-        S.Temperature(temperature=r.uniform(0.3, 2)),
-        S.DRY(  # a whole history: on the host
-            dry_multiplier=0.8, dry_allowed_length=1, dry_penalty_last_n=-1, dry_sequence_breakers=()
-        ),
-        S.Dist(),
-    ]  # fmt: skip
-
-
-def mirostat_1(r: random.Random, n: int) -> list[Any]:
-    return [
-        S.TopK(top_k=r.randrange(0, 90)),
-        S.Temperature(temperature=r.uniform(0.3, 2)),
-        S.Mirostat(
-            mirostat_tau=r.uniform(0, 6), mirostat_eta=r.random(), mirostat_m=r.randrange(2, 120)
-        ),
-    ]  # fmt: skip
-
-
-def repeats(r: random.Random, n: int) -> list[Any]:
-    return [
-        S.Temperature(temperature=r.uniform(0.3, 2)),
-        S.DRY(
-            dry_multiplier=r.uniform(-0.5, 2), dry_base=r.uniform(1, 2), dry_allowed_length=r.randrange(3),
-            dry_penalty_last_n=r.choice((3, 20, 64)),
-            dry_sequence_breakers=r.choice(((), ((1,),), ((2, 3), (4,)), ((1, 2, 1), (0, 5)))),
-        ),
-        S.TopK(top_k=r.randrange(0, 40)),
-        S.Dist(),
-    ]  # fmt: skip
-
-
-def any_order(r: random.Random, n: int) -> list[Any]:
-    """Samplers of other chains in an order that no other row has, and any that selects."""
-    some = [s for make in (default, heat_first, repeats) for s in make(r, n)[:-1]]
-    last = r.choice((S.Dist(), S.Dist(draw="gumbel"), S.Greedy(), S.MirostatV2(), S.Mirostat()))
-    return [*r.sample(some, r.randrange(6)), last]
-
-
-CHAINS: dict[str, tuple[Make, float]] = {
-    "default": (default, 0.30), "temperature first": (heat_first, 0.15), "full mass": (full_mass, 0.1),
-    "mirostat 2": (mirostat, 0.05), "adaptive-p": (adaptive, 0.05),
-    "race": (race, 0.05), "whole row": (whole_row, 0.15),
-    "greedy": (greedy, 0.05), "host tail": (tail, 0.1),
-    "mirostat 1": (mirostat_1, 0.05), "dry": (repeats, 0.05), "any order": (any_order, 0.05),
-}  # fmt: skip
-"""How each makes a chain, and its share of the blocks."""
-OPTIONAL = ("default", "temperature first", "whole row", "greedy")  # rows may lack any sampler
 
 
 @dataclass
@@ -252,7 +57,7 @@ class Block:
     name: str = ""
     template: list[Any] = field(default_factory=list)
     chains: list[SamplerChain] = field(default_factory=list)
-    logits: list[Rows] = field(default_factory=list)
+    logits: list[torch.Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         r = random.Random(f"{self.seed} {self.number} {self.n} {self.batch}")
@@ -269,7 +74,9 @@ class Block:
             for token in r.choices(range(min(self.n, 40)), k=r.randrange(7)):
                 chain.accept(token)
             self.chains.append(chain)
-        self.logits = [rows_of(rng, self.batch, self.n) for _ in range(STEPS)]
+        dtype = r.choices(list(DTYPES), list(DTYPES.values()))[0]
+        rows = [torch.from_numpy(rows_of(rng, self.batch, self.n)) for _ in range(STEPS)]
+        self.logits = [z.to(dtype) for z in rows]
 
     def __str__(self) -> str:
         return f"Block(seed={self.seed}, number={self.number}, n={self.n}, batch={self.batch})"
@@ -286,7 +93,8 @@ def by_reference(block: Block) -> Tokens:
         for token in chain.history:
             reference.accept(token)
         references.append(reference)
-    return [[_drawn(r, z) for r, z in zip(references, rows, strict=True)] for rows in block.logits]
+    steps = [rows.float().numpy() for rows in block.logits]
+    return [[_drawn(r, z) for r, z in zip(references, rows, strict=True)] for rows in steps]
 
 
 def _drawn(reference: ReferenceChain, z: Rows) -> int:
@@ -320,14 +128,14 @@ def by_host_reordered(block: Block) -> Tokens:
     return found
 
 
-def _sampled(chains: Sequence[SamplerChain], rows: Rows) -> list[int]:
+def _sampled(chains: Sequence[SamplerChain], rows: Any) -> list[int]:
     try:
         return sample_batch(chains, rows, 1)
     except LogitsError:  # some row has nothing to choose from: nothing has changed
         return [sampled_alone(chain, z) for chain, z in zip(chains, rows, strict=True)]
 
 
-def sampled_alone(chain: SamplerChain, z: Rows) -> int:
+def sampled_alone(chain: SamplerChain, z: Any) -> int:
     try:
         return chain.sample(z)
     except LogitsError:
@@ -340,7 +148,7 @@ def by_device(block: Block, kernels: str, device: str) -> Tokens:
     )
     for row, each in enumerate(block.chains):
         chain.set_row(row, each)
-    return [chain.sample(torch.from_numpy(rows).to(device)).tolist() for rows in block.logits]
+    return [chain.sample(rows.to(device)).tolist() for rows in block.logits]
 
 
 def by_device_reordered(block: Block, kernels: str, device: str) -> Tokens:
@@ -356,10 +164,10 @@ def by_device_reordered(block: Block, kernels: str, device: str) -> Tokens:
     chain.permute(order)
     found = []
     for rows in block.logits:
-        given = np.zeros((size, block.n), np.float32)
+        given = torch.zeros(size, block.n, dtype=rows.dtype)
         at = [order.index(row) for row in range(block.batch)]
         given[at] = rows
-        tokens = chain.sample(torch.from_numpy(given).to(device)).tolist()
+        tokens = chain.sample(given.to(device)).tolist()
         found.append([tokens[i] for i in at])
     return found
 

@@ -5,53 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "samplers/tiles.hpp"
-
 namespace aleator::ALEATOR_ISA {
-
-void unit_scan(const float* x, int64_t n_tiles, float* maxima, uint8_t* flags) {
-  for (int64_t tile = 0; tile < n_tiles; ++tile, x += tile_size) {
-    float best[16], least[16];
-    int32_t nan[16];
-    for (int j = 0; j < 16; ++j) best[j] = least[j] = 0, nan[j] = 0;
-    for (int i = 0; i < tile_size; i += 16)
-      for (int j = 0; j < 16; ++j) {
-        const float v = x[i + j];
-        best[j] = v > best[j] ? v : best[j];
-        least[j] = v < least[j] ? v : least[j];
-        nan[j] |= v != v;
-      }
-    float top = best[0], low = least[0];
-    int32_t any = nan[0];
-    for (int j = 1; j < 16; ++j) {
-      top = best[j] > top ? best[j] : top;
-      low = least[j] < low ? least[j] : low;
-      any |= nan[j];
-    }
-    maxima[tile] = top;
-    flags[tile] =
-        static_cast<uint8_t>((any ? tile_has_nan : 0) | ((low < 0) | (top > 1) ? tile_outside : 0));
-  }
-}
-
-namespace {
-
-inline uint64_t unit_weight(float x) {
-  const float scaled = x * 0x1p40f;  // exact
-  return static_cast<uint64_t>(static_cast<int64_t>(scaled > 0 ? scaled : 0.0f));
-}
-
-}  // namespace
-
-void unit_weigh(const float* x, int64_t n, uint64_t* weights) {
-  for (int64_t i = 0; i < n; ++i) weights[i] = unit_weight(x[i]);
-}
-
-uint64_t unit_mass(const float* x) {
-  uint64_t total = 0;
-  for (int i = 0; i < tile_size; ++i) total += unit_weight(x[i]);
-  return total;
-}
 
 void to_probabilities(const uint64_t* weights, int64_t n, uint64_t total, float* probs) {
   const double divisor = static_cast<double>(total);

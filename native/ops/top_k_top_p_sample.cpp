@@ -61,11 +61,7 @@ std::vector<float> floats(const std::optional<Column>& a, size_t rows, const cha
   for (size_t i = 0; i < rows; ++i) {
     const auto* at =
         static_cast<const uint8_t*>(a->data()) + static_cast<int64_t>(i) * row_bytes(*a);
-    if (dtype == Dtype::f32)
-      __builtin_memcpy(&values[i], at, 4);
-    else
-      (dtype == Dtype::f16 ? ALEATOR_PICK(widen_f16) : ALEATOR_PICK(widen_bf16))(
-          reinterpret_cast<const uint16_t*>(at), 1, &values[i]);
+    widen(at, 1, dtype, &values[i]);
     if (std::isnan(values[i]))
       throw ParameterError(name, "row " + std::to_string(i) + ": " + name +
                                      " is NaN: give a number in (0, 1), or one outside to skip " +
@@ -78,8 +74,7 @@ void top_k_top_p_sample(
     const Rows& logits, const ColumnOf<int32_t>& top_k, const Column& top_p,
     const std::optional<RowsOf<float>>& q, const std::optional<Column>& min_p,
     const std::optional<ColumnOf<int64_t>>& seeds,
-    const std::optional<ColumnOf<int64_t>>& positions, float eps, int64_t guess, int64_t limit,
-    bool is_logits,
+    const std::optional<ColumnOf<int64_t>>& positions, float eps, int64_t limit, bool is_logits,
     std::optional<nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>> indices,
     Written<float> select, Written<int64_t> listed, Written<float> probs, Pool* pool) {
   const size_t rows = logits.shape(0), n_vocab = logits.shape(1);
@@ -101,30 +96,34 @@ void top_k_top_p_sample(
     throw ParameterError("logits_select_idx", "logits_select_idx must have one value per row");
   const std::vector<float> p = floats(top_p, rows, "top_p", 1), m = floats(min_p, rows, "min_p", 0);
   std::vector<std::exception_ptr> errors(rows);
+  const auto sample = [&](auto& row, int64_t b) {
+    row.load(static_cast<const uint8_t*>(logits.data()) + b * row_bytes(logits),
+             static_cast<int64_t>(n_vocab), dtype);
+    const bool in_order = listed || q, any_list = select || seeds;
+    const Path path =
+        row.filter({top_k.data()[b * top_k.stride(0)], p[b], m[b], limit, in_order, any_list});
+    taken[static_cast<size_t>(path)].fetch_add(1, std::memory_order_relaxed);
+    const auto at = static_cast<size_t>(b) * n_vocab;
+    if (indices) {
+      int32_t token = row.first();
+      if (q) token = row.race(q->data() + b * q->stride(0), eps);
+      if (seeds)
+        token = row.draw(
+            uniform(Purpose::dist, {static_cast<uint64_t>(seeds->data()[b * seeds->stride(0)]), 0},
+                    static_cast<uint64_t>(positions->data()[b * positions->stride(0)]), 0));
+      if (token < 0)
+        throw ParameterError("q", "row " + std::to_string(b) +
+                                      ": q is NaN: give draws of an exponential distribution");
+      indices->data()[b] = token;
+    }
+    if (listed) row.write_list(listed->data() + at, probs->data() + at);
+    if (select) row.write_select(select->data() + at);
+  };
   const auto work = [&](int64_t b) {
+    thread_local KeptRow<LogitValues> of_logits;
+    thread_local KeptRow<ProbabilityValues> of_probabilities;
     try {
-      thread_local KeptRow row;
-      row.load(static_cast<const uint8_t*>(logits.data()) + b * row_bytes(logits),
-               static_cast<int64_t>(n_vocab), dtype, is_logits);
-      const bool in_order = listed || q, any_list = select || seeds;
-      const Path path = row.filter(
-          {top_k.data()[b * top_k.stride(0)], p[b], m[b], limit, guess, in_order, any_list});
-      taken[static_cast<size_t>(path)].fetch_add(1, std::memory_order_relaxed);
-      const auto at = static_cast<size_t>(b) * n_vocab;
-      if (indices) {
-        int32_t token = row.first();
-        if (q) token = row.race(q->data() + b * q->stride(0), eps);
-        if (seeds)
-          token = row.draw(uniform(
-              Purpose::dist, {static_cast<uint64_t>(seeds->data()[b * seeds->stride(0)]), 0},
-              static_cast<uint64_t>(positions->data()[b * positions->stride(0)]), 0));
-        if (token < 0)
-          throw ParameterError("q", "row " + std::to_string(b) +
-                                        ": q is NaN: give draws of an exponential distribution");
-        indices->data()[b] = token;
-      }
-      if (listed) row.write_list(listed->data() + at, probs->data() + at);
-      if (select) row.write_select(select->data() + at);
+      is_logits ? sample(of_logits, b) : sample(of_probabilities, b);
     } catch (...) {
       errors[b] = std::current_exception();
     }
@@ -152,7 +151,7 @@ ALEATOR_BIND(top_k_top_p_sample) {
   m.def("top_k_top_p_sample", &top_k_top_p_sample, nb::arg("logits").noconvert(),
         nb::arg("top_k").noconvert(), nb::arg("top_p").noconvert(), nb::arg("q").noconvert().none(),
         nb::arg("min_p").noconvert().none(), nb::arg("seeds").noconvert().none(),
-        nb::arg("positions").noconvert().none(), nb::arg("eps"), nb::arg("guess"), nb::arg("limit"),
+        nb::arg("positions").noconvert().none(), nb::arg("eps"), nb::arg("limit"),
         nb::arg("is_logits"), nb::arg("indices").noconvert().none(),
         nb::arg("select").noconvert().none(), nb::arg("listed").noconvert().none(),
         nb::arg("probs").noconvert().none(), nb::arg("pool").none());

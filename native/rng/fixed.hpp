@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "contract.hpp"
+
 namespace aleator {
 
 using u128 = unsigned __int128;
@@ -59,9 +61,11 @@ inline double log2_double(double x) {
          4294967296.0;
 }
 
-// 2^y for y clamped to [-1000, 1000], y rounded down to Q32.
+// 2^y for a clamped y, rounded down to Q32.
 inline double exp2_double(double y) {
-  y = y < -1000 ? -1000 : y > 1000 ? 1000 : y;
+  y = y < -contract::exp2_limit  ? -contract::exp2_limit
+      : y > contract::exp2_limit ? contract::exp2_limit
+                                 : y;
   const auto q = static_cast<int64_t>(std::floor(y * 4294967296.0));
   const int64_t whole = q >> 32;
   return std::ldexp(static_cast<double>(exp2_q62(static_cast<uint32_t>(q))),

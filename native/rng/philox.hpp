@@ -6,16 +6,18 @@
 #include <array>
 #include <cstdint>
 
+#include "contract.hpp"
+
 namespace aleator {
 
 // The ten rounds: round(multipliers, keys).
 template <typename Round>
 inline void philox_rounds(Round round, uint64_t key) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  for (int i = 0; i < 10; ++i) {
-    round(0xD2511F53u, 0xCD9E8D57u, k0, k1);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+  for (int i = 0; i < contract::philox_rounds; ++i) {
+    round(contract::philox_multipliers[0], contract::philox_multipliers[1], k0, k1);
+    k0 += contract::philox_key_steps[0];
+    k1 += contract::philox_key_steps[1];
   }
 }
 
@@ -30,15 +32,11 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint6
   return counter;
 }
 
-// What a stream of random numbers is for.  The values are part of the contract: they change tokens.
-enum class Purpose : uint32_t { dist = 1, gumbel, xtc, mirostat, mirostat_v2, adaptive_p };
-
-constexpr uint32_t max_ordinal = 255, max_completion = (1u << 20) - 1;
-
 // A stream: the purpose, the ordinal of the sampler among those of its kind, and the completion's
 // index.
 inline uint32_t stream_word(Purpose purpose, uint32_t ordinal, uint32_t completion) {
-  return static_cast<uint32_t>(purpose) << 28 | ordinal << 20 | completion;
+  return static_cast<uint32_t>(purpose) << contract::purpose_shift |
+         ordinal << contract::ordinal_shift | completion;
 }
 
 // The seed and stream of one sampler that draws.

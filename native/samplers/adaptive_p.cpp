@@ -34,9 +34,9 @@ class AdaptiveP : public Cloned<AdaptiveP> {
       if (z.size() != probabilities_.size())
         throw LogitsError("adaptive_p: the temperature before it is too small for these logits");
       for (size_t i = 0; i < z.size(); ++i) {
-        const float distance = std::fabs(probabilities_[i] - wanted) / 0.3f;
-        const float square = distance * distance, above = 10.0f * square;
-        z[i] = 5.0f - above / (1.0f + distance);
+        const float distance = std::fabs(probabilities_[i] - wanted) / contract::adaptive_width;
+        const float square = distance * distance, above = contract::adaptive_slope * square;
+        z[i] = contract::adaptive_peak - above / (1.0f + distance);
       }
       c.settle();
     }

@@ -59,7 +59,7 @@ class ConstraintSampler : public Cloned<ConstraintSampler> {
       : constrained(constraint.clone(), std::move(ends)) {}
 
   void apply(Candidates& c, const Step&) override {
-    if (!constrained.waiting() && !c.keep_masked(constrained.mask())) nothing_allowed();
+    if (!constrained.waiting() && !c.keep_allowed(constrained.mask())) nothing_allowed();
   }
   void accept(const History& h) override { constrained.accept(h); }
   void unaccept(const History& h) override { constrained.unaccept(h); }

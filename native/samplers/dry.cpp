@@ -34,10 +34,11 @@ class DRY : public Cloned<DRY> {
   float penalty(int64_t excess) const {
     double power = 1, square = base_;
     for (int64_t e = excess; e; e >>= 1) {
-      if (e & 1) power = std::min(power * square, 1e300);
-      square = std::min(square * square, 1e300);
+      if (e & 1) power = std::min(power * square, contract::dry_largest_power);
+      square = std::min(square * square, contract::dry_largest_power);
     }
-    return static_cast<float>(std::clamp(multiplier_ * power, -3e38, 3e38));
+    return static_cast<float>(std::clamp(multiplier_ * power, -contract::dry_largest_penalty,
+                                         contract::dry_largest_penalty));
   }
 
   bool active_;

@@ -18,7 +18,7 @@ class MinP : public Cloned<MinP> {
     // A ratio of two masses is the same whatever both are divided by; only the missing Softmax can
     // be wrong.
     if (full_ && !c.full_mass()) throw_no_full_mass("min_p");
-    c.keep_distance(static_cast<float>(c.temperature() * log_min_p_), min_keep_);
+    c.keep_near(static_cast<float>(c.temperature() * log_min_p_), min_keep_);
   }
 
  private:

@@ -14,7 +14,7 @@ class Mirostat : public MirostatState<Mirostat> {
       : MirostatState(tau, eta, seed, ordinal), m_(m) {}
 
   void apply(Candidates& c, const Step& step) override {
-    c.keep_top(bound(c));
+    c.keep_first(bound(c));
     select(c, Purpose::mirostat, step);
   }
 
@@ -38,7 +38,7 @@ class Mirostat : public MirostatState<Mirostat> {
     const double e = s - 1, vocabulary = log2_double(static_cast<double>(c.n_vocab()));
     double log_k;
     if (std::fabs(e) < 0x1p-20) {  // the limit: e / (1 - N^-e) is 1 / ln N
-      log_k = mu_ - log2_double(vocabulary / 1.4426950408889634);
+      log_k = mu_ - log2_double(vocabulary / contract::log2_e);
     } else {
       log_k = log2_double(std::fabs(e)) + mu_ -
               log2_double(std::fabs(1 - exp2_double(-e * vocabulary)));

@@ -14,7 +14,7 @@ class MirostatV2 : public MirostatState<MirostatV2> {
 
   void apply(Candidates& c, const Step& step) override {
     // A token stays while log2(Z) - log2(w) <= mu, in Q32: while log2(w) >= level.
-    const double limit = std::floor(std::clamp(mu_, -100.0, 100.0) * q32);
+    const double limit = std::floor(std::clamp(mu_, -contract::mu_limit, contract::mu_limit) * q32);
     const int64_t level = log2_q32(c.mass()) - static_cast<int64_t>(limit);
     if (level > 0) {
       uint64_t low = 1, high = uint64_t{1} << 40;  // the smallest weight that reaches the level

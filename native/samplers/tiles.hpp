@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "contract.hpp"
 #include "simd/dispatch.hpp"
 
 namespace aleator {
@@ -12,7 +13,7 @@ constexpr int tile_size = 128, groups_per_tile = 16;
 
 // log2(e) / T as the contract rounds it: a float64 division, then float32.
 inline float weight_scale(double temperature) {
-  return static_cast<float>(1.4426950408889634 / temperature);
+  return static_cast<float>(contract::log2_e / temperature);
 }
 
 // Below this many bits under the maximum a weight is zero: 2^41 >> 42.  With a margin of one bit.
@@ -24,7 +25,7 @@ constexpr float mean_weight_bits = -21.0f;
 // With t at most this a weight is below 2^24, and 128 of them below 2^31.
 constexpr float light_bits = -17.0f;
 
-constexpr int32_t max_score = 100 << 16;                              // 100 bits in Q16
+constexpr int32_t max_score = static_cast<int32_t>(-contract::least_bits * contract::depth_unit);
 constexpr int bin_shift = 12, n_bins = (max_score >> bin_shift) + 1;  // a sixteenth of a bit each
 
 // Sums for the mean of the depth: of w >> 20, and of (w >> 20) * depth.
@@ -32,6 +33,11 @@ struct Mean {
   uint64_t weight = 0, weighted = 0;
   int32_t depth() const { return static_cast<int32_t>((weighted + weight - 1) / weight); }
 };
+
+// Probabilities: below this a weight is zero.  Depths are distances of the values' ordered
+// integers, shifted right by so many bits; the largest is that of 0, under `max_score`.
+constexpr float least_unit = 0x1p-40f;
+constexpr int unit_depth_shift = 8;
 
 struct Moments {
   uint64_t count = 0;
@@ -83,6 +89,16 @@ ALEATOR_DECLARE(int find_at_least(const float* x, float bound, int32_t first_id,
 // Which of n elements (at most race_heat) of a list may have E / w below `bound` in a race, Dist's; all that
 // have, and few others.  Returns their count.
 ALEATOR_DECLARE(int find_contenders(const int32_t *ids, const uint64_t *weights, int n, const RaceNoise &noise, float bound, int32_t *found))
+// Probabilities.  Maximum of each tile, and whether it holds a NaN or a value outside [0, 1].
+ALEATOR_DECLARE(void unit_scan(const float *x, int64_t n_tiles, float *maxima, uint8_t *irregular))
+// Q40 weights trunc(x * 2^40); below 0 is padding and weighs 0.
+ALEATOR_DECLARE(void unit_weigh(const float *x, int64_t n, uint64_t *weights))
+// Their sum over one tile.
+ALEATOR_DECLARE(uint64_t unit_mass(const float *x))
+// The depths, weights by bins of depth, and the elements of a tile with from <= depth <= to.
+ALEATOR_DECLARE(void unit_score(const float *x, int64_t n, float top, int32_t *scores))
+ALEATOR_DECLARE(void unit_add_bins(const float *x, float top, uint64_t *bins))
+ALEATOR_DECLARE(int unit_collect_scored(const float *x, const int32_t *listed, int32_t first_id, float top, int32_t from, int32_t to, int32_t *ids, float *values))
 ALEATOR_DECLARE(void widen_f16(const uint16_t *x, int64_t n, float *out))
 ALEATOR_DECLARE(void widen_bf16(const uint16_t *x, int64_t n, float *out))
 // clang-format on

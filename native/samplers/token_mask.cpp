@@ -13,7 +13,7 @@ class TokenMask : public Cloned<TokenMask> {
       : all_(!words), words_(words ? std::move(*words) : std::vector<uint32_t>()) {}
 
   void apply(Candidates& c, const Step&) override {
-    if (!all_ && !c.keep_masked(words_))
+    if (!all_ && !c.keep_allowed(words_))
       throw LogitsError("the token mask allows none of the tokens that are left");
   }
 

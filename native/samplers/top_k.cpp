@@ -8,7 +8,7 @@ class TopK : public Cloned<TopK> {
  public:
   explicit TopK(int64_t top_k) : top_k_(top_k) {}
   void apply(Candidates& c, const Step&) override {
-    if (top_k_ > 0) c.keep_top(top_k_);
+    if (top_k_ > 0) c.keep_first(top_k_);
   }
 
  private:
@@ -20,7 +20,7 @@ class LimitedTopK : public Cloned<LimitedTopK> {
  public:
   LimitedTopK(int64_t top_k, int64_t limit) : top_k_(top_k), limit_(limit) {}
   void apply(Candidates& c, const Step&) override {
-    c.keep_top(top_k_ > 0 && top_k_ < c.n_vocab() ? top_k_ : limit_);
+    c.keep_first(top_k_ > 0 && top_k_ < c.n_vocab() ? top_k_ : limit_);
   }
 
  private:

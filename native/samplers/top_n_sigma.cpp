@@ -18,8 +18,9 @@ class TopNSigma : public Cloned<TopNSigma> {
     const uint64_t squares = m.squares;
     const i128 spread =
         static_cast<i128>(n) * static_cast<i128>(squares) - static_cast<i128>(sum) * sum;
-    const double sigma = std::sqrt(static_cast<double>(spread)) / static_cast<double>(n) / 4096.0;
-    c.keep_distance(static_cast<float>(-(static_cast<double>(n_) * sigma)), 0);
+    const double sigma =
+        std::sqrt(static_cast<double>(spread)) / static_cast<double>(n) / contract::sigma_unit;
+    c.keep_near(static_cast<float>(-(static_cast<double>(n_) * sigma)), 0);
   }
 
  private:

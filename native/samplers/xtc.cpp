@@ -19,7 +19,7 @@ class XTC : public Cloned<XTC> {
   }
 
   void apply(Candidates& c, const Step& step) override {
-    if (probability_ <= 0 || threshold_ > 0.5f) return;
+    if (probability_ <= 0 || threshold_ > contract::xtc_largest) return;
     if (uniform(Purpose::xtc, stream_, step.position, step.completion) >= bound_) return;
     const auto& run = c.run(Fraction32(threshold_).ceil_of(c.mass()));
     const auto removed = static_cast<int64_t>(run.ids.size()) - 1;

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from aleator import _native
-from aleator.core import philox
+from aleator.core import contract, philox
 
 # Known answers published with Random123 (Salmon et al. 2011), file kat_vectors.
 VECTORS = [
@@ -36,9 +36,9 @@ def test_philox_native_equals_reference() -> None:
 
 def test_streams_differ_in_every_part() -> None:
     words = {
-        philox.stream(philox.Purpose.DIST, ordinal, completion)
+        philox.stream(contract.Purpose.DIST, ordinal, completion)
         for ordinal in (0, 1, 255)
-        for completion in (0, 1, philox.MAX_COMPLETION)
+        for completion in (0, 1, contract.MAX_COMPLETION)
     }
     assert len(words) == 9
     assert max(words) < 2**32

@@ -109,6 +109,27 @@ def test_any_number_of_ties_and_tiles(k: int, monkeypatch: pytest.MonkeyPatch) -
         assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
 
 
+def test_written_tokens_at_infinity_are_weighed_against_the_others() -> None:
+    """A bias or a penalty moves one of several +inf tokens, and the token is drawn from all of them."""
+    samplers = [S.LogitBias(logit_bias={2: 1.0, 70: -0.5}), PENALTIES, S.Dist()]
+    device = DeviceChain(samplers, 12, 150, max_tokens=16, kernels="triton")
+    chains = [SamplerChain(samplers, seed=seed) for seed in range(12)]
+    for row, chain in enumerate(chains):
+        for token in (3, 5, 3):
+            chain.accept(token)
+        device.set_row(row, chain)
+    for at in ([1, 2], [2, 70, 149], [3, 5, 9, 140], [2]):
+        z = np.zeros((12, 150), np.float32)
+        z[:, at] = np.inf
+        tokens = device.sample(torch.from_numpy(z)).tolist()
+        assert tokens == expected(chains, z)
+        assert set(tokens) <= set(at)
+    overflow = torch.zeros(12, 150)
+    overflow[:, [1, 2]] = 1e5
+    half = overflow.to(torch.float16)
+    assert device.sample(half).tolist() == expected(chains, half.float().numpy())
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_types_are_widened(dtype: torch.dtype) -> None:
     samplers = CHAINS["written"]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
-from aleator.core.philox import Purpose, stream, uniform64
+from aleator.core.philox import stream, uniform64
 from aleator.device.cases import expected, rows_of
 from aleator.device.chain import DeviceChain
 from aleator.device.places import Field

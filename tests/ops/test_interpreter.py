@@ -27,8 +27,9 @@ import torch
 import triton
 import triton.language as tl
 
+from aleator.core.contract import Purpose
 from aleator.core.numerics import exact
-from aleator.core.philox import Purpose, stream, uniform64
+from aleator.core.philox import stream, uniform64
 from aleator.device.backends.triton import numerics
 from aleator.device.backends.triton import top_k_top_p_sample as device
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from aleator import samplers as S
 from aleator.core import host
+from aleator.core.contract import Purpose
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import exact, weights
-from aleator.core.philox import Purpose, stream, uniform64
+from aleator.core.philox import stream, uniform64
 
 SIZES = (1, 2, 3, 127, 128, 129, 1000, 2048, 5001)
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from aleator import samplers as S
+from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
-from aleator.core.philox import Purpose, stream, uniform64
+from aleator.core.philox import stream, uniform64
 from tests.samplers.steps import INF, NAN, applied, draws, f32, logs
 
 

@@ -78,7 +78,7 @@ MISTAKES = [
     Mistake("top-n-sigma", f"{SAMPLERS}.top_n_sigma", "TopNSigma.reference", {"np.rint": "np.trunc"},
             conformance.test_top_n_sigma_near_its_bound),
     Mistake("tail-free", f"{SAMPLERS}.tail_free", "TailFree.reference",
-            {"keep_prefix(i)": "keep_prefix(i + 1)"}, "tail_free"),
+            {"keep_first(i)": "keep_first(i + 1)"}, "tail_free"),
     Mistake("DRY", f"{SAMPLERS}.dry", "DRY._repeats", {"length >= allowed": "length > allowed"}, "dry"),
     Mistake("adaptive-p", f"{SAMPLERS}.adaptive_p", "AdaptiveP.reference",
             {"np.float32(10) * (d * d)": "(np.float32(10) * d) * d"}, "adaptive_p"),

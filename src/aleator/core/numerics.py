@@ -127,7 +127,7 @@ class Row:
         chosen = kept if kept.dtype == np.bool_ else np.sort(kept)
         self.ids, self.logits = self.ids[chosen], self.logits[chosen]
 
-    def keep_prefix(self, length: int) -> None:
+    def keep_first(self, length: int) -> None:
         """Keep the first ``length`` candidates of the order, at least one."""
         self.keep(self.order()[: max(1, length)])
 

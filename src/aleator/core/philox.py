@@ -6,23 +6,9 @@ out.  There is no state, so a draw depends on what it is for and on nothing that
 
 from __future__ import annotations
 
-from enum import IntEnum
+from aleator.core.contract import Purpose
 
 MASK32 = 0xFFFFFFFF
-MAX_ORDINAL = 255
-MAX_COMPLETION = (1 << 20) - 1
-
-
-class Purpose(IntEnum):
-    """What a stream is for; the values are part of the contract."""
-
-    DIST = 1
-    GUMBEL = 2
-    XTC = 3
-    MIROSTAT = 4
-    MIROSTAT_V2 = 5
-    ADAPTIVE_P = 6
-    USER = 7
 
 
 def philox4x32(counter: tuple[int, int, int, int], key: int) -> tuple[int, int, int, int]:

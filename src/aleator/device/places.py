@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aleator.core.philox import Purpose, stream
+from aleator.core.contract import Purpose
+from aleator.core.philox import stream
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import philox
 from aleator.samplers.base import Place, Sampler

@@ -11,7 +11,7 @@ from aleator.core.threads import pool
 from aleator.ops.arguments import Call, column
 
 # What the native kernel counts, one per row: how much of the row it had to look at.
-PATHS = ("argmax", "top_k", "guess", "nucleus", "min_p", "all")
+PATHS = ("argmax", "top_k", "nucleus", "min_p", "all")
 
 
 def run(call: Call, outputs: Iterable[Any], n_threads: int | None = None) -> None:
@@ -23,7 +23,7 @@ def run(call: Call, outputs: Iterable[Any], n_threads: int | None = None) -> Non
     threads = min(n_threads or os.cpu_count() or 1, call.logits.shape[0], 256)
     host.top_k_top_p_sample(
         call.logits, column(call.top_k), column(call.top_p), call.q, column(call.min_p),
-        column(call.seeds), column(call.positions), call.eps, call.top_k_guess, call.limit,
+        column(call.seeds), column(call.positions), call.eps, call.limit,
         call.input_is_logits, indices, select, listed, probs,
         pool(threads) if threads > 1 else None,
     )  # fmt: skip

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aleator.core.contract import Purpose
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.core.numerics import exact, ints, weights
-from aleator.core.philox import Purpose, stream, uniform64
+from aleator.core.philox import stream, uniform64
 from aleator.ops.arguments import Sampled, column, round_up
 
 Floats = NDArray[np.float32]

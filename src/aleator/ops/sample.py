@@ -139,10 +139,10 @@ def top_k_top_p_draw(
 def paths(device: Any = "cpu", *, reset: bool = False) -> dict[str, int]:
     """How many rows took which path on a device since the start or the last reset.
 
-    On the CPU ``argmax`` looked at maxima only, ``top_k`` and ``min_p`` at a few tiles, ``guess`` found the
-    nucleus within the first ``top_k_guess`` tiles and ``nucleus`` further down, ``all`` wrote or weighed
-    the whole row.  On a CUDA device ``window`` is a nucleus found within the largest tiles, ``bisection`` the
-    fallback for flat rows and large sets, and ``refused`` counts rows that selected -1.
+    On the CPU ``argmax`` looked at maxima only, ``top_k`` and ``min_p`` at a few tiles, ``nucleus`` weighed the
+    row for top-p without top-k, ``all`` wrote or weighed the whole row.  On a CUDA device ``window`` is a
+    nucleus found within the largest tiles, ``bisection`` the fallback for flat rows and large sets, and
+    ``refused`` counts rows that selected -1.
     """
     if str(device) != "cpu":
         from aleator.device.backends.triton import top_k_top_p_sample as kernels

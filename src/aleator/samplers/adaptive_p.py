@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from aleator.core import host
+from aleator.core.contract import Purpose
 from aleator.core.errors import LogitsError
 from aleator.core.numerics import Row, Step, draw, ints
 from aleator.core.parameter import Parameter, declare
-from aleator.core.philox import Purpose, stream
+from aleator.core.philox import stream
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.seeded import SeededSampler
 

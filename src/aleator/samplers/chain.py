@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core import host
+from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
 from aleator.core.errors import AleatorError, ConstraintError, ParameterError, StateError
 from aleator.core.parameter import check_seed
-from aleator.core.philox import MAX_COMPLETION, MAX_ORDINAL
 from aleator.samplers.base import (
     MAX_LLAMA_SEED,
     Place,

@@ -27,6 +27,7 @@ from fractions import Fraction
 import numpy as np
 
 from aleator.core import host
+from aleator.core.contract import Purpose
 from aleator.core.numerics import (
     Row,
     Step,
@@ -38,7 +39,7 @@ from aleator.core.numerics import (
     prefix_of_mass,
 )
 from aleator.core.parameter import SEED, Parameter, check_seed, declare
-from aleator.core.philox import MASK32, Purpose, stream, uniform64
+from aleator.core.philox import MASK32, stream, uniform64
 from aleator.samplers.base import Place, Sampler, llama_seed, only_portable
 
 LN2 = 0.6931471805599453

@@ -74,6 +74,6 @@ class MinP(Sampler):
         with np.errstate(over="ignore"):
             kept = row.logits - row.top >= threshold
         if kept.sum() < self.fewest:
-            row.keep_prefix(self.fewest)
+            row.keep_first(self.fewest)
         else:
             row.keep(kept)

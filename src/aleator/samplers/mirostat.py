@@ -17,9 +17,9 @@ import math
 from dataclasses import dataclass
 
 from aleator.core import host
+from aleator.core.contract import Purpose
 from aleator.core.numerics import LOG2_E, Row, Step, exp2_double, ints, log2_double, log2_q32
 from aleator.core.parameter import Parameter, declare
-from aleator.core.philox import Purpose
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.mirostat_state import MirostatSampler
 
@@ -55,7 +55,7 @@ class Mirostat(MirostatSampler):
 
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
-        row.keep_prefix(self._bound(row, self.mu(step, place), step.n_vocab))
+        row.keep_first(self._bound(row, self.mu(step, place), step.n_vocab))
         self.select(row, step, place)
 
     def _bound(self, row: Row, mu: float, n_vocab: int) -> int:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, draw, ints, log2_q32
 from aleator.core.parameter import Parameter, declare
-from aleator.core.philox import Purpose, stream
+from aleator.core.philox import stream
 from aleator.samplers.base import Place
 from aleator.samplers.seeded import SeededSampler
 

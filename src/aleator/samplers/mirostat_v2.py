@@ -17,8 +17,8 @@ import math
 from dataclasses import dataclass
 
 from aleator.core import host
+from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, ints, log2_q32
-from aleator.core.philox import Purpose
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.mirostat_state import MirostatSampler
 
@@ -55,5 +55,5 @@ class MirostatV2(MirostatSampler):
             and log2_q32(ranked[length]) >= level
         ):
             length += 1
-        row.keep_prefix(length)
+        row.keep_first(length)
         self.select(row, step, place)

@@ -17,4 +17,4 @@ def keep_probable(row: Row, bound: int, min_keep: int) -> None:
     if length < least:
         last = row.logits[row.order()[least - 1]]
         length = int(np.count_nonzero(row.logits >= last))
-    row.keep_prefix(length)
+    row.keep_first(length)

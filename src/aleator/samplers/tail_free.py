@@ -61,5 +61,5 @@ class TailFree(Sampler):
         for i, c in enumerate(curvature):
             total += c
             if total > bound and i >= self.min_keep:
-                row.keep_prefix(i)
+                row.keep_first(i)
                 return

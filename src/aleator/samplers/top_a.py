@@ -46,4 +46,4 @@ class TopA(Sampler):
         """NumPy reference."""
         if exact(self.top_a):
             bound = math.ceil(exact(self.top_a) * 2**80 / sum(ints(row.weights())))
-            row.keep_prefix(run_length(row, bound))
+            row.keep_first(run_length(row, bound))

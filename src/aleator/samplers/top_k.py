@@ -71,4 +71,4 @@ class TopK(Sampler):
     def reference(self, row: Row, step: Step, place: Place) -> None:
         """NumPy reference."""
         if kept := self.kept_of(step.n_vocab):
-            row.keep_prefix(kept)
+            row.keep_first(kept)

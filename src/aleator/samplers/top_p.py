@@ -62,4 +62,4 @@ class TopP(Sampler):
         ranked = ints(row.weights()[row.order()])
         total = require_full_mass(row, self.name) if self.mass == "full" else sum(ranked)
         length = prefix_of_mass(ranked, math.ceil(exact(self.top_p) * total))
-        row.keep_prefix(max(length, self.min_keep))
+        row.keep_first(max(length, self.min_keep))

@@ -18,9 +18,10 @@ import math
 from dataclasses import dataclass
 
 from aleator.core import host
+from aleator.core.contract import Purpose
 from aleator.core.numerics import Row, Step, exact, ints, run_length
 from aleator.core.parameter import MIN_KEEP, Parameter, declare, single
-from aleator.core.philox import Purpose, stream, uniform64
+from aleator.core.philox import stream, uniform64
 from aleator.samplers.base import Place, llama_seed
 from aleator.samplers.seeded import SeededSampler
 

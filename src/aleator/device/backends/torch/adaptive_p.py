@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from aleator.core.philox import Purpose
+from aleator.core.contract import Purpose
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.places import (
     RANDOM,

@@ -19,8 +19,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from aleator.core.contract import Purpose
 from aleator.core.errors import ParameterError
-from aleator.core.philox import Purpose
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import philox
 from aleator.device.places import (

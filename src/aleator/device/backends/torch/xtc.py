@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from aleator.core.philox import Purpose
+from aleator.core.contract import Purpose
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import ceil_of_fraction, fraction_parts, less
 from aleator.device.places import (

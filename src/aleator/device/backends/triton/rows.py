@@ -259,7 +259,8 @@ def group_masses(
         # Where the largest weight is 0, nothing is read again.
         near = ((own - top) * c >= -43.0) & (tiles < n_tiles) & (dead == 0)
         sums = tl.zeros([TILES // STEP], tl.int64)
-        if infinite:  # rare, so group by group; the candidates are those at +inf
+        if infinite & (dead == 0):  # rare, so group by group; the candidates are those at +inf
+            each = logit_weight(tl.zeros([], tl.float32), top, c)  # their logits count as 0
             begin = tl.program_id(1) * (TILES // STEP)
             for group in range(begin, tl.minimum(begin + TILES // STEP, n_groups)):
                 ids = group * WIDTH + tl.arange(0, WIDTH)
@@ -270,7 +271,7 @@ def group_masses(
                 found = x == float("inf")
                 if SPARSE:
                     found = found & bit_of(words, ids, inside)
-                sums = tl.where(groups == group, tl.sum(found.to(tl.int64) << 40, axis=0), sums)
+                sums = tl.where(groups == group, tl.sum(found.to(tl.int64), axis=0) * each, sums)
         elif tl.max(near.to(tl.int32), axis=0) > 0:
             ids = groups[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
             x = tl.load(

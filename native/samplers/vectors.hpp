@@ -1,0 +1,253 @@
+// Vectors of one register and loops over tiles, for the *.isa.cpp files of this folder.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "samplers/tiles.hpp"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+namespace aleator::ALEATOR_ISA {
+
+namespace {
+
+constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
+
+// One register: GCC does badly with vectors of several.
+#if defined(__AVX512F__)
+constexpr int lanes = 16;
+#elif defined(__AVX2__)
+constexpr int lanes = 8;
+#else
+constexpr int lanes = 4;
+#endif
+using Floats = float __attribute__((vector_size(4 * lanes)));
+using Ints = int32_t __attribute__((vector_size(4 * lanes)));
+using Words = uint32_t __attribute__((vector_size(4 * lanes)));
+
+inline Floats load(const float* x) {
+  Floats v;
+  __builtin_memcpy(&v, x, sizeof v);
+  return v;
+}
+
+template <typename V, typename T>
+inline void store(T* to, V v) {
+  __builtin_memcpy(to, &v, sizeof v);
+}
+
+// a > b ? a : b in each lane, so b where a is NaN.  The masked forms of the intrinsics keep GCC 12
+// from warning about their undefined source operand.
+inline Floats larger(Floats a, Floats b) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_max_ps(0xFFFF, a, b);
+#elif defined(__AVX__)
+  return _mm256_max_ps(a, b);
+#elif defined(__SSE2__)
+  return _mm_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
+// a * b + c where a * b is exact, so that fusing changes nothing.
+inline Floats add_exact_product(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+// The upper 32 bits of each product.
+inline Words high_product(Words a, uint32_t m) {
+#if defined(__SSE2__)
+  using Longs = uint64_t __attribute__((vector_size(4 * lanes)));
+  const auto product = [m](Words even) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Longs>(
+        _mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(even), _mm512_set1_epi32(m)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Longs>(
+        _mm256_mul_epu32(reinterpret_cast<__m256i>(even), _mm256_set1_epi32(m)));
+#else
+    return reinterpret_cast<Longs>(
+        _mm_mul_epu32(reinterpret_cast<__m128i>(even), _mm_set1_epi32(m)));
+#endif
+  };
+  const Longs even = product(a),
+              odd = product(reinterpret_cast<Words>(reinterpret_cast<Longs>(a) >> 32));
+  return reinterpret_cast<Words>(even >> 32 | (odd & 0xFFFFFFFF00000000u));
+#else
+  for (int i = 0; i < lanes; ++i) a[i] = static_cast<uint32_t>(uint64_t{a[i]} * m >> 32);
+  return a;
+#endif
+}
+
+template <typename V>
+inline auto halves(V v) {  // added or compared by halves until one lane is left
+  if constexpr (sizeof(V) == 64) {
+    return std::pair{__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                     __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)};
+  } else if constexpr (sizeof(V) == 32) {
+    return std::pair{__builtin_shufflevector(v, v, 0, 1, 2, 3),
+                     __builtin_shufflevector(v, v, 4, 5, 6, 7)};
+  } else {
+    return std::pair{v, __builtin_shufflevector(v, v, 2, 3, 0, 1)};
+  }
+}
+
+template <typename V>
+inline float largest(V v) {
+  const auto [a, b] = halves(v);
+  const auto best = a > b ? a : b;
+  if constexpr (sizeof(V) > 16) {
+    return largest(best);
+  } else {
+    return best[0] > best[1] ? best[0] : best[1];
+  }
+}
+
+template <typename V>
+inline int32_t sum_of(V v) {
+  const auto [a, b] = halves(v);
+  const auto sum = a + b;
+  if constexpr (sizeof(V) > 16) {
+    return sum_of(sum);
+  } else {
+    return sum[0] + sum[1];
+  }
+}
+
+// Weights, at most 2^40 and integers but for their fractions, as high * 2^20 + low.
+struct Weight {
+  Ints high, low;
+};
+inline Weight split(Floats w) {
+  const Ints high = __builtin_convertvector(w * 0x1p-20f, Ints);
+  const Floats whole = __builtin_convertvector(high, Floats);
+  const Floats rest = add_exact_product(whole, Floats{} - 0x1p20f, w);
+  return {high, __builtin_convertvector(rest, Ints)};
+}
+
+// Their sum over a tile.
+template <typename Weigh>
+inline uint64_t sum_of_tile(const float* x, Weigh weigh) {
+  Ints high{}, low{};  // at most 2^20 in each of 128: nothing overflows
+  for (int i = 0; i < tile_size; i += lanes) {
+    const Weight w = split(weigh(load(x + i)));
+    high += w.high;
+    low += w.low;
+  }
+  return (static_cast<uint64_t>(sum_of(high)) << 20) + static_cast<uint64_t>(sum_of(low));
+}
+
+// One bit per lane of a comparison.
+inline unsigned mask_of(Ints in) {
+#if defined(__AVX512F__)
+  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(in));
+#elif defined(__AVX2__)
+  return static_cast<unsigned>(_mm256_movemask_ps(reinterpret_cast<__m256>(in)));
+#elif defined(__SSE2__)
+  return static_cast<unsigned>(_mm_movemask_ps(reinterpret_cast<__m128>(in)));
+#else
+  unsigned mask = 0;
+  for (int j = 0; j < lanes; ++j) mask |= (in[j] & 1u) << j;
+  return mask;
+#endif
+}
+
+// Candidates (not masked) with x - zmax >= threshold.
+inline unsigned near_mask(Floats x, float zmax, float threshold) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask(x - zmax, Floats{} + threshold, _CMP_GE_OQ) &
+         _mm512_cmp_ps_mask(x, Floats{} + minus_infinity, _CMP_GT_OQ);
+#else
+  return mask_of((x - zmax >= threshold) & (x > minus_infinity));
+#endif
+}
+
+// Candidates with from <= score <= to.
+inline unsigned score_mask(Floats x, Ints score, int32_t from, int32_t to) {
+#if defined(__AVX512F__)
+  return _mm512_cmple_epu32_mask(reinterpret_cast<__m512i>(score - from),
+                                 reinterpret_cast<__m512i>(Ints{} + (to - from))) &
+         _mm512_cmp_ps_mask(x, Floats{} + minus_infinity, _CMP_GT_OQ);
+#else
+  return mask_of((score >= from) & (score <= to) & (x > minus_infinity));
+#endif
+}
+
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// For each mask of 8 lanes: the lanes that are set, in order.
+constexpr auto set_lanes = [] {
+  std::array<std::array<uint8_t, 8>, 256> table{};
+  for (unsigned mask = 0; mask < 256; ++mask)
+    for (unsigned lane = 0, at = 0; lane < 8; ++lane)
+      if (mask >> lane & 1) table[mask][at++] = static_cast<uint8_t>(lane);
+  return table;
+}();
+#endif
+
+// The ids of a tile's elements: in a row they count on from `first`, in a list they are listed.
+struct Ids {
+  const int32_t* listed;
+  int32_t first;
+  Ids from(int i) const { return {listed ? listed + i : nullptr, first + i}; }
+};
+
+// Appends the lanes of `keep` with their ids; returns how many.  Whole vectors are stored: there is
+// room, and a masked store to memory is slow on some processors.
+inline int append(Floats v, Ids from, unsigned keep, int32_t* ids, float* logits) {
+  v = v + 0.0f;  // -0 becomes +0
+#if defined(__AVX512F__)
+  const __m512i id = from.listed ? _mm512_loadu_si512(from.listed)
+                                 : _mm512_add_epi32(_mm512_set1_epi32(from.first),
+                                                    _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
+                                                                      10, 11, 12, 13, 14, 15));
+  const auto mask = static_cast<__mmask16>(keep);
+  _mm512_storeu_ps(logits, _mm512_maskz_compress_ps(mask, v));
+  _mm512_storeu_si512(ids, _mm512_maskz_compress_epi32(mask, id));
+#elif defined(__AVX2__)
+  const __m256i lane = _mm256_cvtepu8_epi32(
+      _mm_loadl_epi64(reinterpret_cast<const __m128i*>(set_lanes[keep].data())));
+  const __m256i id =
+      from.listed ? _mm256_permutevar8x32_epi32(
+                        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from.listed)), lane)
+                  : _mm256_add_epi32(_mm256_set1_epi32(from.first), lane);
+  _mm256_storeu_ps(logits, _mm256_permutevar8x32_ps(v, lane));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids), id);
+#else
+  int count = 0;
+  for (int j = 0; j < lanes; ++j) {
+    ids[count] = from.listed ? from.listed[j] : from.first + j;
+    logits[count] = v[j];
+    count += static_cast<int>(keep >> j & 1);
+  }
+#endif
+  return std::popcount(keep);
+}
+
+// Calls f(first, logits, n) for each tile of n logits; f may read a whole tile, and the last one is
+// filled up with masked tokens.
+template <typename F>
+inline void each_tile(const float* x, int64_t n, F f) {
+  int64_t first = 0;
+  for (; first + tile_size <= n; first += tile_size) f(first, x + first, tile_size);
+  if (first == n) return;
+  float last[tile_size];
+  for (int i = 0; i < tile_size; ++i) last[i] = first + i < n ? x[first + i] : minus_infinity;
+  f(first, last, static_cast<int>(n - first));
+}
+
+}  // namespace
+
+}  // namespace aleator::ALEATOR_ISA
