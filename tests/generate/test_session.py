@@ -155,7 +155,7 @@ def test_after_a_context_shift_without_rows(tmp_path: Path) -> None:
         write_state_file(tmp_path / "t", state.header, sections)
         session = load(n_threads=1, n_ctx=32).load_session(tmp_path / "t")
         assert session.restored == 0
-        assert "turned" in session.why_not
+        assert "rotated" in session.why_not
     raw = Context(other, n_ctx=32, k_storage="raw", prefix=PrefixConfig())
     session = load_session(tmp_path / "s", raw, other.identity)
     assert session.restored == 0

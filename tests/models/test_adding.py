@@ -21,7 +21,13 @@ PACKAGE = Path(aleator.__file__).parent
 STEM = "helium"
 # "llama" is llama.cpp's layout of state files and SentencePiece's tokenizer too; the others in text/ are
 # names of ways to cut text into words.
-OTHER_MEANINGS = {"cache": {"llama"}, "generate": {"llama"}, "text": {"llama", "qwen2"}}
+OTHER_MEANINGS = {
+    "cache": {"llama"},
+    "cli": {"llama"},
+    "device": {"llama"},
+    "generate": {"llama"},
+    "text": {"llama", "qwen2"},
+}
 
 
 @pytest.fixture(scope="module")

@@ -50,8 +50,9 @@ def top_k_top_p_sample(
                 again.
             is_need_sample_result: Return ``logits_idx`` and ``logits_sort_masked`` (ids and
                 probabilities of the tokens kept, then zeros) in place of ``logits_select_idx``; ``q`` must be
-    ``None``.
-        Raises:
+            ``None``.
+
+    Raises:
             ParameterError: Names the argument, what was given, and what is allowed.
             LogitsError: On the CPU, a row without anything to select, or a value that is no probability; the
                 message names the row.  On a device such a row, and one with a NaN among its parameters, selects -1.
