@@ -229,8 +229,11 @@ int32_t KeptRow<Values>::race_whole_row(const float* q, float eps) {
 template <typename Values>
 void KeptRow<Values>::write_select(float* out) const {
   if (row_.dense()) {
-    for (int64_t id = 0; id < row_.n_vocab(); ++id)
-      out[id] = row_.tile(id / tile_size)[id % tile_size] + 0.0f;
+    for (int64_t t = 0, at = 0; at < row_.n_vocab(); ++t, at += tile_size) {
+      const float* x = row_.tile(t);
+      const int64_t n = std::min<int64_t>(tile_size, row_.n_vocab() - at);
+      for (int64_t i = 0; i < n; ++i) out[at + i] = x[i] + 0.0f;
+    }
     return;
   }
   std::fill(out, out + row_.n_vocab(), Values::of_nan);

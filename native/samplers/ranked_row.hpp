@@ -1,5 +1,5 @@
-// What truncations keep of a row.  One verb each, here, in the NumPy reference, in PyTorch and in
-// Triton: docs/numerics.md, "Words".
+// What truncations keep of a row.  One verb each, here, in the NumPy reference and in PyTorch:
+// docs/numerics.md, "Words".
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 """The portable numerics contract in NumPy: the reference that every kernel is held to.
 
-docs/numerics.md says the same in words.  Nothing that samples imports this module; the tests compare it
-with the native code, bit for bit.  Everything is float32 elementwise operations and Python or
+docs/numerics.md says the same in words.  The kernels do not use it; samplers' ``reference`` methods
+do, and the tests compare both, bit for bit.  Everything is float32 elementwise operations and Python or
 NumPy integers, so that any machine can reproduce it.
 """
 
