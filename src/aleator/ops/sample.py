@@ -26,36 +26,37 @@ def top_k_top_p_sample(
 ) -> Sampled:
     """Filter each row by top-k, then top-p, then min-p, and select a token.
 
-        The Ascend operator TopKTopPSampleV2, on NumPy arrays, CPU tensors and CUDA tensors: docs/operator.md
-        has its scenarios, and what is kept, to the last bit.
+    The Ascend operator TopKTopPSampleV2, on NumPy arrays, CPU tensors and CUDA tensors: docs/operator.md
+    has its scenarios, and what is kept, to the last bit.
 
-        Args:
-            logits: ``[B, V]``, float16, bfloat16 or float32, ``B >= 1``, ``1 <= V <= 2**20``.  With contiguous rows
-                it is not copied.
-            top_k: int32, ``[B]`` or ``[B, 1]``.  A row with ``1 <= k <= min(V, ks_max rounded up to a multiple of
-                8)`` keeps exactly k tokens; any other k skips top-k.
-            top_p: float16, bfloat16 or float32, ``[B]`` or ``[B, 1]``.  In (0, 1): the shortest prefix that
-                reaches p stays; 1 or more skips; 0 or less keeps the most likely token alone.
-            q: float32 ``[B, V]`` or ``None``: the token maximises ``prob / (|q| + eps)``, where column j of
-                ``q`` belongs to position j of the row's list, not to token j.
-            min_p: Like ``top_p``, or ``None``.  In (0, 1): tokens at least that fraction as likely as the most
-                likely stay; 0 or less skips; 1 or more keeps one token.
-            eps: At least 0; rounded to float32.
-            is_need_logits: Return ``logits_top_kp_select``: the logits of the tokens kept, -inf
-                (0 for probabilities) elsewhere.
-            top_k_guess: Where the search for top-p begins if top-k is skipped; it changes no result.
-                0 or less: none.
-            ks_max: 1 to 1,024.
-            input_is_logits: False: ``logits`` holds probabilities, in [0, 1] and not normalised
-                again.
-            is_need_sample_result: Return ``logits_idx`` and ``logits_sort_masked`` (ids and
-                probabilities of the tokens kept, then zeros) in place of ``logits_select_idx``; ``q`` must be
+    Args:
+        logits: ``[B, V]``, float16, bfloat16 or float32, ``B >= 1``, ``1 <= V <= 2**20``.  With contiguous rows
+            it is not copied.
+        top_k: int32, ``[B]`` or ``[B, 1]``.  A row with ``1 <= k <= min(V, ks_max rounded up to a multiple of
+            8)`` keeps exactly k tokens; any other k skips top-k.
+        top_p: float16, bfloat16 or float32, ``[B]`` or ``[B, 1]``.  In (0, 1): the shortest prefix that
+            reaches p stays; 1 or more skips; 0 or less keeps the most likely token alone.
+        q: float32 ``[B, V]`` or ``None``: the token maximises ``prob / (|q| + eps)``, where column j of
+            ``q`` belongs to position j of the row's list, not to token j.
+        min_p: Like ``top_p``, or ``None``.  In (0, 1): tokens at least that fraction as likely as the most
+            likely stay; 0 or less skips; 1 or more keeps one token.
+        eps: At least 0; rounded to float32.
+        is_need_logits: Return ``logits_top_kp_select``: the logits of the tokens kept, -inf
+            (0 for probabilities) elsewhere.
+        top_k_guess: Where the search for top-p begins if top-k is skipped; it changes no result.
+            0 or less: none.
+        ks_max: 1 to 1,024.
+        input_is_logits: False: ``logits`` holds probabilities, in [0, 1] and not normalised
+            again.
+        is_need_sample_result: Return ``logits_idx`` and ``logits_sort_masked`` (ids and
+            probabilities of the tokens kept, then zeros) in place of ``logits_select_idx``; ``q`` must be
             ``None``.
 
     Raises:
-            ParameterError: Names the argument, what was given, and what is allowed.
-            LogitsError: On the CPU, a row without anything to select, or a value that is no probability; the
-                message names the row.  On a device such a row, and one with a NaN among its parameters, selects -1.
+        ParameterError: Names the argument, what was given, and what is allowed.
+        LogitsError: On the CPU, a row without anything to select, or a value that is no probability;
+            the message names the row.  On a device such a row, and one with a NaN among its parameters,
+            selects -1.
     """
     return _sample(
         Call(
