@@ -861,3 +861,16 @@ def test_bad_input_under_triton_s_interpreter() -> None:
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 18  # type: ignore[index]
+
+
+def test_mirostat_looks_past_what_was_masked_between_candidates() -> None:
+    """Equal logits of which a mask leaves every fourth: the estimate takes those that are left."""
+    row = torch.zeros(1, 64)
+    allowed = np.arange(3, 64, 4)
+    for seed in range(8):
+        chain = SamplerChain(
+            [S.TopP(top_p=0.9), S.TokenMask(allowed), S.Mirostat(mirostat_m=20)], seed=seed
+        )
+        expected = chain.clone().sample(row[0].numpy())
+        drawn = DeviceChain(chain, 1, 64, device="cpu", kernels="torch").sample(row)
+        assert drawn.tolist() == [expected]

@@ -64,7 +64,10 @@ class DeviceMirostat(DeviceMirostatSampler):
 
     def _exponent(self, data: DeviceCandidates, step: DeviceStep) -> Tensor:
         """float64 [B], the s of the paper: a quotient of two exact sums; inf where there is nothing to sum."""
-        w = data.ranked(data.weights)[:, : self._most]
+        # Not data.ranked: among the first there may be tokens that were masked since the order was made.
+        keys = data.keys()
+        columns = keys.topk(min(self._most, keys.shape[1]), 1).indices
+        w = data.weights.gather(1, columns)
         i = torch.arange(w.shape[1] - 1, device=self.device)
         logs = log2_q32(w.clamp(min=1))
         fall = logs[:, :-1] - logs[:, 1:]
