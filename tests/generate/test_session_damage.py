@@ -95,4 +95,4 @@ def test_rotations_of_no_cells(name: str, tmp_path: Path) -> None:
     write_state_file(path, state.header, {**sections, "turned": b"\1\2\3\4"})
     session = load_session(path, context(name), MODEL)
     assert session.restored == 0
-    assert "turned to does not fit" in session.why_not
+    assert "rotated to does not fit" in session.why_not
