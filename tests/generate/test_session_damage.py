@@ -96,3 +96,30 @@ def test_rotations_of_no_cells(name: str, tmp_path: Path) -> None:
     session = load_session(path, context(name), MODEL)
     assert session.restored == 0
     assert "rotated to does not fit" in session.why_not
+
+
+def test_a_save_that_is_broken_off_leaves_rotations_and_sequences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = context("llama")
+    ctx.decode(Batch.one(TEXT))
+    left = [*TEXT[:4], *TEXT[12:]]
+    ctx.cache.seq_rm(0, 4, 12)
+    ctx.cache.seq_add(0, 12, -1, -8)
+    ctx.cache.keep(0, left)
+    ctx.cache.seq_rm(0)
+    before = ctx.cache.key_positions.copy()
+    assert (before != ctx.cache.cells.positions).any()
+
+    def interrupted(*_: Any, **__: Any) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aleator.generate.session.llama.write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save_session(tmp_path / "s", ctx, Session(tuple(left), 10, 1), MODEL)
+    np.testing.assert_array_equal(ctx.cache.key_positions, before)
+    assert ctx.cache.seq_pos_max(0) == -1
+    assert ctx.cache.current_step is None
+    monkeypatch.undo()
+    assert save_session(tmp_path / "s", ctx, Session(tuple(left), 10, 1), MODEL) == len(left)
+    np.testing.assert_array_equal(ctx.cache.key_positions, before)

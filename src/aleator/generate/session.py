@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count, pairwise
 from typing import Any
@@ -86,17 +85,9 @@ def save_session(
 
     """
     cache = context.cache
-    turned = states = b""
-    # What is asked for is one token longer: a match leaves the last one to be computed.
-    held = cache.reuse(0, [*session.remaining, 0], session.namespace)
-    try:
-        rows = b""
-        if held:
-            with _unturned(cache) as turned:
-                rows = llama.write(cache.pool, 0, windows_only=False)
-            states = _earlier_states(cache, held)
-    finally:
-        cache.seq_rm(0, -1, -1)
+    # Nothing of it stays in the cache, whatever comes in between.
+    contents: tuple[int, bytes, bytes, bytes] = cache.journal.attempt(_contents, cache, session)
+    held, rows, turned, states = contents
     header = {
         "kind": "session",
         "format": FORMAT,
@@ -270,28 +261,38 @@ def _session(state: StateFile, n_vocab: int) -> Session:
     )
 
 
-@contextmanager
-def _unturned(cache: Cache) -> Iterator[bytes]:
-    """Sequence 0 as if no shift were pending; gives what its keys are rotated to, "" if none is.
+def _contents(cache: Cache, session: Session) -> tuple[int, bytes, bytes, bytes]:
+    """What the cache keeps of a session's text: its tokens, rows, rotations and earlier states.
 
-    So they are stored as they are: turned and rounded they would be others than those of the first run.
+    Changes the cache; called by ``journal.attempt``, which takes that back.
+    """
+    # What is asked for is one token longer: a match leaves the last one to be computed.
+    held = cache.reuse(0, [*session.remaining, 0], session.namespace)
+    if not held:
+        return 0, b"", b"", b""
+    turned = _without_shift(cache)
+    rows = llama.write(cache.pool, 0, windows_only=False)
+    return held, rows, turned, _earlier_states(cache, held)
+
+
+def _without_shift(cache: Cache) -> bytes:
+    """Make as if no shift of sequence 0 were pending; gives what its keys are rotated to, "" if none is.
+
+    So they are stored as they are: rotated and rounded they would be others than those of the first run.
     """
     pools = [(pool, cells) for pool, cells in _cells(cache) if pool.rows.k_storage != "raw"]
-    turned = [pool.rows.key_positions[cells] for pool, cells in pools]
-    moved = any(
-        (pool.cells.positions[c] != at).any() for (pool, c), at in zip(pools, turned, strict=True)
-    )
-    try:
-        for pool, cells in pools:
-            pool.rows.key_positions[cells] = pool.cells.positions[cells]
-        yield b"".join(at.astype("<i4").tobytes() for at in turned) if moved else b""
-    finally:
-        for (pool, cells), at in zip(pools, turned, strict=True):
-            pool.rows.key_positions[cells] = at
+    rotations = [pool.rows.key_positions[cells] for pool, cells in pools]
+    moved = False
+    for (pool, cells), at in zip(pools, rotations, strict=True):
+        own = pool.cells.positions[cells]
+        moved = moved or bool((own != at).any())
+        pool.journal.undo(pool.rows.key_positions.__setitem__, cells, at)
+        pool.rows.key_positions[cells] = own
+    return b"".join(at.astype("<i4").tobytes() for at in rotations) if moved else b""
 
 
 def _turn(cache: Cache, turned: bytes | memoryview) -> None:
-    """Say what the keys of sequence 0 are turned to, as :func:`_unturned` gave it."""
+    """Say what the keys of sequence 0 are turned to, as :func:`_without_shift` gave it."""
     if len(turned) == 0:
         return
     pools = _cells(cache)
