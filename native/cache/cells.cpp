@@ -288,16 +288,19 @@ void Cells::enter() {
 // Remembers cells; may throw, so it comes before the change.
 void Cells::record(int64_t cell, int64_t len, int64_t step) {
   if (marks_.empty()) return;
-  each_segment(cell, len, step, [&](const Segment& s) {
-    if (!extras_.empty() && s.owners != kNone) {
-      const auto more = static_cast<size_t>(s.len);
-      if (old_extras_.capacity() - old_extras_.size() < more)
-        old_extras_.reserve(2 * old_extras_.size() + more);
-    }
-    records_.push_back(s);
-    if (!extras_.empty() && s.owners != kNone)
-      for (int64_t c = s.cell; c < s.end(); c += s.step) old_extras_.push_back(extras_[c]);
-  });
+  each_segment(cell, len, step, [&](const Segment& s) { record(s); });
+}
+void Cells::record(const Segment& s) {
+  if (marks_.empty()) return;
+  const bool extras = !extras_.empty() && s.owners != kNone;
+  if (extras) {
+    const auto more = static_cast<size_t>(s.len);
+    if (old_extras_.capacity() - old_extras_.size() < more)
+      old_extras_.reserve(2 * old_extras_.size() + more);
+  }
+  records_.push_back(s);
+  if (extras)
+    for (int64_t c = s.cell; c < s.end(); c += s.step) old_extras_.push_back(extras_[c]);
 }
 
 void Cells::begin() {
@@ -637,7 +640,7 @@ void Cells::duplicate(const int64_t* from, const int64_t* to, int64_t n, int32_t
     copies.push_back({static_cast<int32_t>(to[i]), 1, 1, pos_[c], base_[c], seq});
     if (leave) rest.push_back(sets_.without(owners_[c], seq));
   }
-  for (const Segment& s : copies) record(s);
+  for (const Segment& s : copies) record(s.cell, s.len);  // what they replace
   if (leave)
     for (const Segment& s : old) record(s);
   const bool bulk = many(copies.size());

@@ -172,9 +172,7 @@ class Cells final : public Part {
   void enter();
   void forget_journal();
   void record(int64_t cell, int64_t len, int64_t step = 1);
-  void record(const Segment& s) {
-    if (!marks_.empty()) record(s.cell, s.len, s.step);
-  }
+  void record(const Segment& s);  // as the cells are now, so nothing has to be read
   template <typename F>
   void atomically(F&& change);
 

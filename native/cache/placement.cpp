@@ -143,7 +143,7 @@ void Cells::put(const int64_t* cells, const int32_t* positions, const uint64_t* 
     }
     segments.push_back({static_cast<int32_t>(cells[i]), 1, 1, positions[i], positions[i], set});
   }
-  for (const Segment& s : segments) record(s);
+  for (const Segment& s : segments) record(s.cell, s.len, s.step);  // what they replace
   for (const Segment& s : segments) {
     write(s, extras);
     index(s);
