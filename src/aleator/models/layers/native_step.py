@@ -126,9 +126,9 @@ class NativeStep:
             logits,
             None if window is None else (window.slots, *window.seen, window.first),
         )
-        rows = torch.from_numpy(logits)
-        cap = self._softcap
-        return rows.div_(cap).tanh_().mul_(cap) if cap else rows
+        if self._softcap:
+            _native.soften_logits(logits, self._softcap)
+        return torch.from_numpy(logits)
 
 
 def _window(pool: AnyPool) -> WindowPool | None:
