@@ -94,11 +94,6 @@ class Cache(CellVerbs, Uncopyable):
         return self.pool.leaves[1:]
 
     @property
-    def current_step(self) -> object | None:
-        """The innermost block ``with cache.step()`` that is under way; None: there is none."""
-        return self.journal.current
-
-    @property
     def bytes_k(self) -> int:
         """Bytes allocated for keys, and for the convolutions' values of recurrent layers."""
         return self.pool.bytes_k
