@@ -137,8 +137,6 @@ class Cells:
         Each cell's lowest owner (-1: none) and how many it has, int32 [size] each.
         """
 
-    def used_in(self, stream: int) -> int: ...
-
     def find(self, n: int, contiguous: bool = False, stream: int = 0) -> NDArray[numpy.int64]:
         """
         The first n free cells in ring order from head, int64, or with contiguous the first n in a row, which do not wrap; empty if there are not that many.
@@ -241,9 +239,9 @@ class Cells:
         Those of the cells, ascending, that have held something else since the outermost begin that is not committed: what is stored there is needed if that is rolled back.
         """
 
-    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')], causal: bool = True, window: str = '', width: int = 0, coordinates: Annotated[NDArray[numpy.int32], dict(shape=(None, 2), order='C', device='cpu', writable=False)] | None = None, alibi: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None = None) -> int:
+    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')], causal: bool = True, window: str = '', width: int = 0, coordinates: Annotated[NDArray[numpy.int32], dict(shape=(None, 2), order='C', device='cpu', writable=False)] | None = None) -> int:
         """
-        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True. window (standard, chunked or symmetric, of a width in positions) hides keys that are too far away. coordinates (int32 [queries, 2]: y, x) hides from a causal query what is after it at its own position. alibi (float32 like out) becomes minus the distance in positions, to be scaled by each head's slope, where the query sees the cell, else -inf.
+        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True. window (standard or chunked, of a width in positions) hides keys that are too far away. coordinates (int32 [queries, 2]: y, x) hides from a causal query what is after it at its own position.
         """
 
     def map(self) -> str:
@@ -406,9 +404,6 @@ class TokenTrie:
     """A vocabulary as grammars read it: built once, then shared."""
 
     def __init__(self, pieces: list, eog: Sequence[int]) -> None: ...
-
-    @property
-    def n_nodes(self) -> int: ...
 
     @property
     def bytes(self) -> int: ...

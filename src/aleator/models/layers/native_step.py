@@ -9,7 +9,8 @@ import numpy.typing as npt
 import torch
 
 from aleator import _native
-from aleator.cache.pools.hybrid import HybridBatch, HybridPool
+from aleator.cache.pools.hybrid import HybridPool
+from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.threads import torch_pool
 from aleator.models.layers.geglu import GeGLU
 from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear
