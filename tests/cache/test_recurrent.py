@@ -523,6 +523,8 @@ def test_bytes_for() -> None:
     cache = RecurrentCache(layers, n_seq_max=3, rollback=2)
     held = sum(t.nbytes for t in cache.conv + cache.ssm)
     assert RecurrentCache.bytes_for(layers, n_seq_max=3, rollback=2) == held
+    with pytest.raises(ParameterError, match=r"n_seq_max=1\.0 is not an integer"):
+        RecurrentCache.bytes_for(layers, n_seq_max=1.0)  # type: ignore[arg-type]
 
 
 def hashed(text: list[int]) -> int:
