@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator._native import States
 from aleator.cache.cells.batch_rules import Tokens, checked_positions, owner_bits
@@ -24,6 +23,7 @@ from aleator.cache.journal import Journal
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import END, AnyPool, Pool, Texts, no_cells
 from aleator.cache.pools.recurrent_batch import Placement, RecurrentBatch, RecurrentPlan, Run
+from aleator.cache.storage import state_arrays
 from aleator.core.errors import (
     CacheError,
     CacheFull,
@@ -52,8 +52,8 @@ class RecurrentCheckpoint:
     """A sequence's state after its token at ``position``, copied: per layer conv and ssm."""
 
     position: int
-    conv: tuple[torch.Tensor, ...]
-    ssm: tuple[torch.Tensor, ...]
+    conv: tuple[Any, ...]
+    ssm: tuple[Any, ...]
 
     @property
     def nbytes(self) -> int:
@@ -107,6 +107,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
 
     Attributes:
         states: whose states the rows hold.
+        arrays: makes them: NumPy's on the CPU, torch's on a device.
         conv: per layer float32 [rows, channels, conv].
         ssm: per layer float32 [rows, channels, state].
         keeper: the states of cached prefixes; None: there are none.
@@ -119,7 +120,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         *,
         n_seq_max: int = 1,
         rollback: int = 0,
-        device: torch.device | str = "cpu",
+        device: object = "cpu",
         kept_rows: int = 0,
         architecture: str = "",
         n_layers: int | None = None,
@@ -133,13 +134,10 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         self.kept_rows = integer_in("kept_rows", kept_rows, 0, 2**31 - 1)
         n_rows = own_rows(n_seq_max, rollback) + kept_rows
         try:
-            with torch.inference_mode(False):  # they are written in and outside of that mode
-                self.conv = [
-                    torch.zeros(n_rows, s.channels, s.conv, device=self.device) for s in layers
-                ]
-                self.ssm = [
-                    torch.zeros(n_rows, s.channels, s.state, device=self.device) for s in layers
-                ]
+            self.arrays = state_arrays(self.device)
+            zeros = self.arrays.zeros
+            self.conv = [zeros((n_rows, s.channels, s.conv)) for s in layers]
+            self.ssm = [zeros((n_rows, s.channels, s.state)) for s in layers]
         except (RuntimeError, MemoryError) as error:
             raise ParameterError(
                 "n_seq_max",
@@ -187,7 +185,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
 
         That changes only when a step within a step needs more rows than there are.
         """
-        return [t.data_ptr() for t in self.conv + self.ssm]
+        return [self.arrays.address(t) for t in self.conv + self.ssm]
 
     def require_complete(self) -> None:
         """Nothing: a state is all that the next token sees."""
@@ -411,9 +409,9 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
             self.journal.after_commit(self._zero_free)
 
     def _zero_free(self) -> None:
-        free = torch.tensor(self.states.free_rows(self.states.n_rows), device=self.device)
+        free = self.states.free_rows(self.states.n_rows)
         for t in self.conv + self.ssm:
-            t.index_fill_(0, free, 0)
+            self.arrays.zero(t, free)
 
     # What rewinds and shifts are possible
 
@@ -440,8 +438,8 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         row, position = self.states.history(seq)[-1]
         return RecurrentCheckpoint(
             position,
-            tuple(t[row].clone() for t in self.conv),
-            tuple(t[row].clone() for t in self.ssm),
+            tuple(self.arrays.row(t, row) for t in self.conv),
+            tuple(self.arrays.row(t, row) for t in self.ssm),
         )
 
     def restore(self, seq: int, mark: RecurrentCheckpoint) -> None:
@@ -458,8 +456,8 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         self,
         seqs: Sequence[int],
         position: int,
-        conv: Sequence[torch.Tensor],
-        ssm: Sequence[torch.Tensor],
+        conv: Sequence[Any],
+        ssm: Sequence[Any],
     ) -> None:
         """Let sequences share a state that is given: per layer [channels, conv] and [channels, state]."""
         if not self.states.free_rows(
@@ -501,17 +499,11 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
     def _grow(self, n: int, free: int) -> None:
         size = self.states.n_rows + n
         try:
-            with torch.inference_mode(False):
-                # Of what an interrupt left half done, some have their rows already.
-                grown = [
-                    [
-                        t
-                        if len(t) >= size
-                        else torch.cat((t, t.new_zeros(size - len(t), *t.shape[1:])))
-                        for t in side
-                    ]
-                    for side in (self.conv, self.ssm)
-                ]
+            # Of what an interrupt left half done, some have their rows already.
+            grown = [
+                [t if len(t) >= size else self.arrays.grown(t, size) for t in side]
+                for side in (self.conv, self.ssm)
+            ]
         except (RuntimeError, MemoryError) as error:
             message = (
                 f"no memory for {n} more recurrent states, which a step within a step needs: end the "
