@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aleator.cache.hybrid import HybridCache
     from aleator.cache.kv_cache import KVCache
     from aleator.cache.pools.pool import Pool, Step
-    from aleator.cache.pools.recurrent import RecurrentShape
+    from aleator.cache.pools.recurrent_rows import RecurrentShape
     from aleator.cache.prefix import Match, PrefixConfig
     from aleator.cache.recurrent import RecurrentCache
     from aleator.cache.rows.batch import MicroBatch
@@ -43,7 +43,7 @@ _MODULES = {
     "Plan": "cells.plan",
     "PrefixConfig": "prefix",
     "RecurrentCache": "recurrent",
-    "RecurrentShape": "pools.recurrent",
+    "RecurrentShape": "pools.recurrent_rows",
     "Sequence": "handle.sequence",
     "Slid": "handle.sequence",
     "Step": "pools.pool",

@@ -11,7 +11,8 @@ from aleator.cache.devices import Device
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import KVCache
 from aleator.cache.options import CacheOptions
-from aleator.cache.pools.recurrent import RecurrentPool, RecurrentShape
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool, window_capacity
 from aleator.cache.prefix import PrefixConfig, require_config
 from aleator.cache.prefix.states import kept_rows

@@ -324,7 +324,9 @@ def _earlier_states(cache: Cache, held: int) -> bytes:
     kept = [each for each in keeper.of(0) if each[1] < held - 1][-ENDS:]
     rows = [row for row, _ in kept]
     parts = [np.asarray([position for _, position in kept], "<i4").tobytes()]
-    parts += [states.arrays.host(t, rows).astype("<f4").tobytes() for t in states.conv + states.ssm]
+    parts += [
+        states.rows.arrays.host(t, rows).astype("<f4").tobytes() for t in states.conv + states.ssm
+    ]
     return b"".join(parts)
 
 
@@ -344,7 +346,7 @@ def _put_states(cache: Cache, data: bytes | memoryview, held: int) -> None:
     rows = states.free_rows(min(n, max(0, keeper.limit - keeper.held())))
     for t, size in zip(states.conv + states.ssm, sizes, strict=True):
         latest = values[: n * size].reshape(n, *t.shape[1:])[n - len(rows) :]
-        t[rows] = states.arrays.of_host(latest.astype(np.float32))
+        t[rows] = states.rows.arrays.of_host(latest.astype(np.float32))
         values = values[n * size :]
     states.states.change({keeper.number(0): tuple(zip(rows, at[n - len(rows) :], strict=True))})
 

@@ -12,8 +12,8 @@ import torch
 
 from aleator.cache.builder import Layers
 from aleator.cache.devices import checked_device
-from aleator.cache.pools.recurrent import RecurrentShape
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import FileFormatError, UnsupportedModel

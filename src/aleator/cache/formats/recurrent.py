@@ -44,7 +44,7 @@ def write(pool: RecurrentPool, seq: int) -> bytes:
     rows = [row for row, _ in owners]
     parts.append(struct.pack("<II", 0, pool.n_layers))
     for t in (*pool.conv, *pool.ssm):
-        taken = pool.arrays.host(t, rows)
+        taken = pool.rows.arrays.host(t, rows)
         parts += [struct.pack("<iQ", _F32, _row_bytes(t)), taken.tobytes()]
     return b"".join(parts)
 
@@ -102,7 +102,9 @@ def restore(pool: RecurrentPool, states: States, seq: int) -> int:
     for i, (position, ids) in enumerate(states.cells):
         conv, ssm = (
             tuple(
-                pool.arrays.of_host(rows[i].view("<f4").astype(np.float32).reshape(t.shape[1:]))
+                pool.rows.arrays.of_host(
+                    rows[i].view("<f4").astype(np.float32).reshape(t.shape[1:])
+                )
                 for rows, t in zip(side, tensors, strict=True)
             )
             for side, tensors in ((states.conv, pool.conv), (states.ssm, pool.ssm))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.pools.recurrent import RecurrentShape
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.storage.tensors import as_tensor
 from aleator.core.errors import UnsupportedModel
 from aleator.models.layers.feed_forward import feed_forward

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import torch
 
 from aleator import _native
-from aleator.cache.pools.hybrid import HybridBatch, HybridPool
+from aleator.cache.pools.hybrid import HybridPool
+from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.storage.host import HostLayer
 from aleator.models.layers.geglu import GeGLU
 from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear, torch_pool
@@ -126,9 +127,9 @@ class NativeStep:
             logits,
             None if window is None else (window.slots, *window.seen, window.first),
         )
-        rows = torch.from_numpy(logits)
-        cap = self._softcap
-        return rows.div_(cap).tanh_().mul_(cap) if cap else rows
+        if self._softcap:
+            _native.soften_logits(logits, self._softcap)
+        return torch.from_numpy(logits)
 
 
 def _window(pool: AnyPool) -> WindowPool | None:
