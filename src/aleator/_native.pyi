@@ -735,6 +735,34 @@ class Mt19937:
     def uniform_float(self) -> float:
         """One word; in [0, 1)."""
 
+def rotary_angles(frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+    """
+    Writes magnitude times cosine and sine of position * frequency: frequencies float64 [pairs], positions int32 [n], out float32 [n, pairs, 2].
+    """
+
+def rotate_heads(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], angles: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], interleaved: bool) -> None:
+    """
+    Rotates float32 [n, heads, dim] in place by angles float32 [n, pairs, 2]: channels (2i, 2i + 1) if interleaved, else (i, i + pairs).
+    """
+
+def rms_norm(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float) -> None:
+    """
+    Divides every row of float32 [n, width] by its root mean square, in place, times weight.
+    """
+
+def activate(name: str, gate: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], up: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    """
+    gate = f(gate) * up in place, float32 [n]; f is 'silu', 'gelu' or 'gelu_rounded'.
+    """
+
+def soften_logits(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], cap: float) -> None:
+    """x = cap * tanh(x / cap) in place, float32."""
+
+def hadamard(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], block: int) -> None:
+    """
+    Turns every block of float32 [n, width] in place by a Hadamard matrix that is its own inverse.
+    """
+
 def sample_batch(chains: Sequence[Chain], logits: Annotated[NDArray, dict(shape=(None, None), device='cpu', writable=False)], pool: ThreadPool) -> list[int]: ...
 
 class AdaptiveP(Sampler):
