@@ -48,7 +48,7 @@ def samplers() -> Iterator[str]:
         names = {name: getattr(cls, name, None) for name in ("name", "letter", "aliases", "reads")}
         marks = [name for name in ("writes", "selects", "adapts") if getattr(cls, name) is True]
         yield f"{cls.__name__}: {names} {' '.join(marks)}".rstrip()
-        if dataclasses.is_dataclass(cls):
+        if hasattr(cls, "__dataclass_fields__"):
             yield from (spelled(cls.__name__, p) for p in cls.parameters())
     yield from (spelled("SamplingParams", p) for p in S.PARAMETERS.values())
     yield from (f"preset {name}: {values}" for name, values in S.PRESETS.items())
