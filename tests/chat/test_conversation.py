@@ -116,7 +116,7 @@ def test_the_system_message_and_options_change(model: LanguageModel) -> None:
     assert len(talk.say("Speak.").tokens) == 2
     for wrong in ({"max_tokens": "a"}, {"temperatur": 1}):
         with pytest.raises(ParameterError):
-            talk.set_options(**wrong)  # type: ignore[arg-type]
+            talk.set_options(**wrong)
     assert talk.options == {"max_tokens": 2}
     talk.set_options(seed=9)
     assert talk.say("Speak.").seed == 9

@@ -66,7 +66,7 @@ def test_what_is_malformed_is_named(messages: Any, match: str) -> None:
 def test_messages_in_the_form_of_templates() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     answer = Message("", "hm", (ToolCall("a", "f", '{"x": 1}'),))
-    nothing = {"refusal": None, "tool_calls": []}
+    nothing: dict[str, Any] = {"refusal": None, "tool_calls": []}
     made = checked_messages(
         [
             {"role": "user", "content": parts},
@@ -119,7 +119,7 @@ def test_choices() -> None:
 
 
 def test_strict_arguments_need_a_forced_call() -> None:
-    strict = checked_tools([{"function": {**CLOCK["function"], "strict": True}}])
+    strict = checked_tools([{"function": {"name": "f", "strict": True}}])
     with pytest.raises(ParameterError, match=r"tools\[0\].function.strict=True"):
         chosen_tools("auto", strict)
     assert chosen_tools("required", strict)[1]

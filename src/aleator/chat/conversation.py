@@ -123,7 +123,7 @@ class Conversation:
         """What every answer is drawn with, but for the seed."""
         return {name: value for name, value in self._options.items() if value is not None}
 
-    def set_options(self, **options: Unpack[GenerateKeywords]) -> None:
+    def set_options(self, **options: Any) -> None:
         """Change what the next answers are drawn with; None takes an option back.
 
         Raises:

@@ -100,15 +100,18 @@ class ChatFormat:
             raise ParameterError(
                 "enable_thinking", f"enable_thinking={enable_thinking!r}: give True or False"
             )
-        name = next((n for n in ("enable_thinking", "thinking") if n in self.variables), None)
-        if name is None or name in made:
-            why = (
-                "is given twice"
-                if name
-                else f"is not read by the chat template, which reads {reads}"
+        names = [n for n in ("enable_thinking", "thinking") if n in self.variables]
+        if not names:
+            raise ParameterError(
+                "enable_thinking",
+                f"enable_thinking={enable_thinking} is not read by the chat template, which reads {reads}",
             )
-            raise ParameterError("enable_thinking", f"enable_thinking={enable_thinking} {why}")
-        return {**made, name: enable_thinking}
+        if names[0] in made:
+            raise ParameterError(
+                "enable_thinking",
+                f"enable_thinking={enable_thinking} is given twice, once in chat_template_kwargs",
+            )
+        return {**made, names[0]: enable_thinking}
 
     def rendered(
         self,
@@ -181,7 +184,7 @@ class ChatFormat:
         """Whether the template writes the arguments of a call as JSON itself; otherwise they must be text."""
         function = {"name": "f", "arguments": _PROBE}
         call = {"id": "abcdefghi", "type": "function", "function": function}
-        talk = [
+        talk: list[dict[str, Any]] = [
             {"role": "user", "content": "a"},
             {"role": "assistant", "content": "", "tool_calls": [call]},
         ]
