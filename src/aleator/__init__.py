@@ -35,6 +35,7 @@ from aleator.core.errors import (
 
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
+    from aleator.chat import ChatGeneration, Conversation, Message, ToolCall
     from aleator.device.chain import DeviceChain
     from aleator.device.sharding import ShardedChain
     from aleator.generate.generation import Generation
@@ -52,8 +53,10 @@ __all__ = [
     "Candidates",
     "CannotRewind",
     "CannotShift",
+    "ChatGeneration",
     "ConstraintError",
     "ContextFull",
+    "Conversation",
     "Corrupt",
     "DeviceChain",
     "FileFormatError",
@@ -66,6 +69,7 @@ __all__ = [
     "LanguageModel",
     "Lark",
     "LogitsError",
+    "Message",
     "ModelNotFound",
     "NoCells",
     "NotCopyable",
@@ -77,6 +81,7 @@ __all__ = [
     "ShardedChain",
     "TemplateError",
     "TokenizerError",
+    "ToolCall",
     "UnsupportedModel",
     "generate",
     "load",
@@ -88,6 +93,10 @@ __all__ = [
 # Names that are imported when first used, and where from; None: a subpackage.
 _LAZY = {
     "Candidates": "aleator.samplers",
+    "ChatGeneration": "aleator.chat",
+    "Conversation": "aleator.chat",
+    "Message": "aleator.chat",
+    "ToolCall": "aleator.chat",
     "DeviceChain": "aleator.device.chain",
     "Grammar": "aleator.samplers",
     "JSONSchema": "aleator.samplers",
