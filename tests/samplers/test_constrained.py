@@ -211,7 +211,7 @@ def test_a_lark_grammar_has_no_triggers() -> None:
     assert S.Grammar(lark).grammar == lark
     for triggers in ({"trigger_patterns": ["a"]}, {"trigger_tokens": [1]}):
         with pytest.raises(ParameterError, match="a Lark grammar cannot have triggers"):
-            S.Grammar(lark, **triggers)  # type: ignore[arg-type]
+            S.Grammar(lark, **triggers)
 
 
 def test_what_is_missing_is_said(constraints: Any) -> None:

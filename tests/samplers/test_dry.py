@@ -267,7 +267,9 @@ def test_long_breakers_are_cut_as_llama_cpp_cuts_them(length: int) -> None:
         def token_bytes(self, token: int) -> bytes:
             return words[token]
 
-        def encode(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        def encode(
+            self, text: str, add_special: bool = True, parse_special: bool = True
+        ) -> list[int]:
             return [0 if letter == "b" else 5 for letter in text]
 
     assert (MAX_BREAKER_BYTES, MAX_TAIL_TOKENS) == (40, 20)
