@@ -19,6 +19,7 @@ from aleator.core.errors import (
     ConstraintError,
     ContextFull,
     Corrupt,
+    EngineClosed,
     FileFormatError,
     GrammarError,
     Incompatible,
@@ -28,6 +29,7 @@ from aleator.core.errors import (
     NoCells,
     NotCopyable,
     ParameterError,
+    QueueFull,
     TemplateError,
     TokenizerError,
     UnsupportedModel,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
     from aleator.device.chain import DeviceChain
     from aleator.device.sharding import ShardedChain
+    from aleator.engine import Engine, EngineStats
     from aleator.generate.generation import Generation
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
@@ -56,6 +59,9 @@ __all__ = [
     "ContextFull",
     "Corrupt",
     "DeviceChain",
+    "Engine",
+    "EngineClosed",
+    "EngineStats",
     "FileFormatError",
     "Generation",
     "Grammar",
@@ -70,6 +76,7 @@ __all__ = [
     "NoCells",
     "NotCopyable",
     "ParameterError",
+    "QueueFull",
     "Regex",
     "SamplerChain",
     "SamplingParams",
@@ -89,6 +96,8 @@ __all__ = [
 _LAZY = {
     "Candidates": "aleator.samplers",
     "DeviceChain": "aleator.device.chain",
+    "Engine": "aleator.engine",
+    "EngineStats": "aleator.engine",
     "Grammar": "aleator.samplers",
     "JSONSchema": "aleator.samplers",
     "Lark": "aleator.samplers",

@@ -16,6 +16,8 @@ from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, resolved, takes
+from aleator.engine import Engine
+from aleator.engine.options import EngineOptions
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.loop import Run, cells_needed
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from aleator.keywords import (
         BatchKeywords,
         ContextKeywords,
+        EngineKeywords,
         GenerateKeywords,
         LoadKeywords,
         SamplingKeywords,
@@ -118,6 +121,7 @@ class LanguageModel:
         vocab: the tokens.
         n_ctx: positions of one sequence.
         options: what it was loaded with.
+        asking: makes requests of prompts and options.
         slots: makes what lives while a request is made.
     """
 
@@ -138,7 +142,7 @@ class LanguageModel:
         if self.n_ctx > trained:
             log.warning("n_ctx=%d: the model was trained with %d positions", self.n_ctx, trained)
         self._context_options = context_options
-        self._asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer)
+        self.asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
 
@@ -194,7 +198,7 @@ class LanguageModel:
         if "n" in options:
             raise ParameterError("n", "n: several completions are made by generate_batch(..., n=n)")
         given = options_of({"preset": preset, "params": params, **options})
-        requests = self._asking.requests([checked_prompt(prompt)], [given])
+        requests = self.asking.requests([checked_prompt(prompt)], [given])
         return self._start(requests, on_logits, progress)[0]
 
     @takes(GENERATION.values(), SAMPLING.values())
@@ -238,7 +242,16 @@ class LanguageModel:
         """
         checked = checked_prompts(prompts, n)
         given = options_of_each({"preset": preset, "params": params, **options}, len(checked))
-        return self._start(self._asking.requests(checked, given, n), on_logits, progress)
+        return self._start(self.asking.requests(checked, given, n), on_logits, progress)
+
+    @takes(declarations(EngineOptions).values())
+    def engine(self, **options: Unpack[EngineKeywords]) -> Engine:
+        """One context that makes requests of any number of threads together; see :class:`aleator.Engine`.
+
+        Args:
+            options: docs/options.md.
+        """
+        return Engine(self, **options)
 
     def _start(
         self,
@@ -409,7 +422,7 @@ class LanguageModel:
             ParameterError: there are none, or it is no prompt.
             TokenizerError: token ids outside the vocabulary.
         """
-        return self._asking.tokens(checked_prompt(prompt), parse_special)
+        return self.asking.tokens(checked_prompt(prompt), parse_special)
 
     def perplexity(
         self,
@@ -437,7 +450,7 @@ class LanguageModel:
             ParameterError: a number out of range, or a text shorter than a chunk.
             TokenizerError: token ids outside the vocabulary.
         """
-        tokens = self._asking.tokens(checked_prompt(text), False)
+        tokens = self.asking.tokens(checked_prompt(text), False)
         bos = self.vocab.bos if self.vocab.add_bos else None
         n_chunks = chunks_of(tokens, n_ctx, chunks)
         for found in perplexities(self.context(n_ctx), tokens, n_ctx, n_chunks, bos):
@@ -456,4 +469,4 @@ class LanguageModel:
         Precedence: ``sampling``, then ``params`` or the named preset, then what the model's files recommend
         on top of the default preset.
         """
-        return self._asking.sampling_params(preset, params, **sampling)
+        return self.asking.sampling_params(preset, params, **sampling)
