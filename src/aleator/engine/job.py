@@ -47,9 +47,13 @@ class Job:
         """Tokens of the prompt that are still to be computed."""
         return max(0, len(self.prompt) - self.done)
 
-    def common(self, other: Job) -> int:
-        """How many tokens of its prompt, but for the last, another prompt begins with too."""
+    def common(self, other: Job, least: int) -> int:
+        """How many tokens of its prompt, but the last, another begins with too; 0 below ``least``."""
         n = min(len(self.prompt) - 1, len(other.prompt))
+        if n < least or self.prompt[least - 1] != other.prompt[least - 1]:
+            return 0
+        if (self.prompt[:least] != other.prompt[:least]).any():
+            return 0
         differ = self.prompt[:n] != other.prompt[:n]
         return int(differ.argmax()) if differ.any() else n
 

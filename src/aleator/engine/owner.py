@@ -64,6 +64,7 @@ class Owner:
         self._deadlines: list[tuple[float, int]] = []
         self._counts: Counter[str] = Counter()
         self._step_seconds = self._longest_step = self._scheduling_seconds = 0.0
+        self._ending: Ticket | None = None
         self._now = 0, 0  # running requests, and the positions reserved for them
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="aleator-engine", daemon=True)
@@ -204,6 +205,7 @@ class Owner:
         self._scheduling_seconds += scheduled - started
         rows = self._rows(job.number for job in plan.writing)
         chunks = [(self._tickets[job.number].slot, n) for job, n in plan.chunks]
+        n_rows = sum(len(tokens) for _, tokens in rows)
         if rows or chunks:
             if self._mixes:
                 advance.step(rows, chunks)
@@ -213,14 +215,16 @@ class Owner:
                 if chunks:
                     advance.step([], chunks)
             took = perf_counter() - scheduled
-            scheduler.observe(plan, sum(len(tokens) for _, tokens in rows), took)
             self._counts["steps"] += 1
             self._counts["mixed_steps"] += bool(rows and chunks)
             self._step_seconds += took
             self._longest_step = max(self._longest_step, took)
-        for job in (*plan.writing, *(job for job, _ in plan.chunks)):
+        jobs = [*plan.writing, *(job for job, _ in plan.chunks)]
+        for job in jobs:
+            job.done = len(self._tickets[job.number].slot.tokens)
+        scheduler.observe(plan, n_rows, perf_counter() - scheduled)
+        for job in jobs:
             ticket = self._tickets[job.number]
-            job.done = len(ticket.slot.tokens)
             ticket.count_time()
             if ticket.completion.done:
                 self._end(ticket)
@@ -249,6 +253,7 @@ class Owner:
     def _end(self, ticket: Ticket) -> None:
         """A request has ended: free what it holds, and tell its readers."""
         job, completion = ticket.job, ticket.completion
+        self._ending = ticket
         if job.seq >= 0:
             self._advance.release(ticket.slot)
         self._scheduler.remove(job)
@@ -260,11 +265,12 @@ class Owner:
             how = "expired"
         elif completion.stop_reason == "interrupted":
             how = "cancelled"
-        ticket.tell()  # first: who has been told need not be found again after an interrupt
         with self._lock:
             if self._tickets.pop(job.number, None) is not None:
                 self._counts[how] += 1
                 self._counts.update(_counted(ticket))
+        ticket.settle()
+        self._ending = None
 
     def _recover(self, error: BaseException) -> None:
         """After an error that is nobody's own: end what was being made, and go on with those that wait."""
@@ -283,6 +289,8 @@ class Owner:
                         self._end(ticket)
                     else:
                         self._look_at(ticket)
+                if self._ending is not None:  # no longer among them
+                    self._ending.settle()
                 return
             except BaseException as again:
                 error = again

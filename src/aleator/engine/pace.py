@@ -6,6 +6,8 @@ LEAST = 8
 """Tokens of prompts in a step at least, so that a prompt comes to its end."""
 FIRST = 32
 """While it is not known yet what a token costs."""
+LOOKS = 32
+"""Steps with prompts after which one without is made."""
 WEIGHT = 0.2
 """Of the newest step in the running means."""
 
@@ -21,11 +23,7 @@ class Pace:
         self._max_pause = max_pause
         self._usual: float | None = None  # seconds of a step without prompts
         self._per_token: float | None = None  # seconds that a token of a prompt adds
-
-    @property
-    def unknown(self) -> bool:
-        """Whether no step without prompts has been seen."""
-        return self._usual is None
+        self._since = 0  # steps since one without prompts
 
     def observe(self, rows: int, prompt_tokens: int, seconds: float) -> None:
         """Learn from a step.
@@ -37,14 +35,21 @@ class Pace:
         """
         if prompt_tokens == 0:
             self._usual = _mean(self._usual, seconds)
+            self._since = 0
         else:
+            self._since += 1
             base = self._usual or 0.0
             cost = max(seconds - base, 0.0) if rows else seconds
             self._per_token = _mean(self._per_token, cost / prompt_tokens)
 
     def tokens(self) -> int:
-        """Tokens of prompts that the next step may compute while others write."""
-        if self._usual is None or not self._per_token:
+        """Tokens of prompts that the next step may compute while others write.
+
+        Every so often none, to learn again what a step without prompts costs.
+        """
+        if self._usual is None or self._since >= LOOKS:
+            return 0
+        if not self._per_token:
             return FIRST
         return max(LEAST, int((self._max_pause - 1) * self._usual / self._per_token))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from aleator.engine.job import Job
 
-LOOKED_AT = 16
+LOOKED_AT = 4
 """Jobs at the head of the queue that are looked at when there is room."""
 PASSED_OVER = 64
 """So often a job that needs more room than there is lets later ones go first; then they wait for it."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from aleator.engine.job import Job
-from aleator.engine.pace import Pace
+from aleator.engine.pace import LEAST, Pace
 from aleator.engine.queue import Queue
 
 WORTH_WAITING = 32
@@ -66,7 +67,12 @@ class Scheduler:
         self.n_cells, self._token_budget, self._pace = n_cells, token_budget, pace
         self._free = list(range(n_seq_max))
         heapify(self._free)
+        # Running jobs again: those whose prompts are being computed, and those that write.
+        self._reading: list[Job] = []  # in their order
+        self._writing: dict[int, Job] = {}
         self._stuck = False  # nobody fitted, and nothing has changed since
+        # Jobs whose prompts others wait for, and how far these must have come.
+        self._awaited: dict[Job, int] = {}
 
     def add(self, job: Job) -> None:
         """Let a job wait for its turn."""
@@ -78,10 +84,16 @@ class Scheduler:
         if self.waiting.remove(job):
             self._stuck = False
         elif self.running.get(job.seq) is job:
-            del self.running[job.seq]
             self.reserved -= job.longest
-            heappush(self._free, job.seq)
+            self._forget(job)
+            self._awaited.pop(job, None)
             self._stuck = False
+
+    def _forget(self, job: Job) -> None:
+        del self.running[job.seq]
+        if self._writing.pop(job.seq, None) is None and job in self._reading:
+            self._reading.remove(job)
+        heappush(self._free, job.seq)
 
     def admit(self, cells: Cells) -> list[Job]:
         """Begin jobs while there are sequences and cells for them.
@@ -95,80 +107,94 @@ class Scheduler:
         begun: list[Job] = []
         while self._free and len(self.waiting) and not self._stuck:
             self._stuck = True
+            self._awaited.clear()
+            promised: int | None = None
             for job in self.waiting.head():
-                if self._begin(job, cells):
+                if promised is None and self.reserved + job.longest > self.n_cells:
+                    promised = self._promised(cells)
+                if self._begin(job, cells, promised):
                     begun.append(job)
                     self._stuck = False
                     break
         return begun
 
-    def _begin(self, job: Job, cells: Cells) -> bool:
-        others = self.running.values()
+    def _begin(self, job: Job, cells: Cells, promised: int | None) -> bool:
+        """Begin a job if there is room; ``promised``: see :meth:`_promised`, None where it does not matter."""
         certain = self.reserved + job.longest <= self.n_cells
-        held = None if certain else cells.held()
-        # What is shared may make it fit; without, the sum of all reservations decides.
-        if not certain and (held is None or not job.shares):
-            return False
+        if not certain:
+            # What is shared may make it fit: at best all of its prompt but the last token.
+            least = job.longest - len(job.prompt) + 1
+            if promised is None or not job.shares or promised + least > self.n_cells:
+                return False
         if self._computed_now(job):
             return False
         job.seq = heappop(self._free)
         job.done = cells.adopt(job)
         self.running[job.seq] = job
-        if not certain:
-            held = cells.held()
-            if held is None or held + sum(each.growth for each in others) > self.n_cells:
-                self._give_back(job, cells)
-                return False
+        if not certain and (self._promised(cells) or self.n_cells) > self.n_cells:
+            cells.drop(job)
+            self._forget(job)
+            job.seq, job.done = -1, 0
+            return False
+        insort(self._reading, job, key=_turn)
         self.waiting.take(job)
         self.reserved += job.longest
         return True
 
-    def _give_back(self, job: Job, cells: Cells) -> None:
-        cells.drop(job)
-        del self.running[job.seq]
-        heappush(self._free, job.seq)
-        job.seq, job.done = -1, 0
+    def _promised(self, cells: Cells) -> int | None:
+        """What running jobs hold and may still take; None where that cannot be told."""
+        held = cells.held()
+        return None if held is None else held + sum(job.growth for job in self.running.values())
 
     def _computed_now(self, job: Job) -> bool:
         """Whether a running job computes so much of a waiting one's prompt that it is better to wait for it."""
-        return job.shares and any(
-            other.left > WORTH_WAITING
-            and other.shares
-            and other.namespace == job.namespace
-            and job.common(other) - other.done > WORTH_WAITING
-            for other in self.running.values()
-        )
+        if not job.shares:
+            return False
+        for other in self._reading:
+            if other.left > WORTH_WAITING and other.shares and other.namespace == job.namespace:
+                least = other.done + WORTH_WAITING + 1
+                common = job.common(other, least)
+                if common >= least:
+                    self._awaited[other] = min(common, self._awaited.get(other, common))
+                    return True
+        return False
 
     def plan(self) -> StepPlan:
-        """What the next step computes: a token of everybody who writes, then pieces of prompts."""
-        writing: list[Job] = []
-        reading: list[Job] = []
-        for job in self.running.values():
-            (reading if job.left else writing).append(job)
+        """What the next step computes: a token of everybody who writes, then pieces of prompts.
+
+        The oldest prompt gets at least half of what prompts get, so it comes to its end; short ones need not
+        wait for it.
+        """
+        writing, reading = list(self._writing.values()), self._reading
         chunks: list[tuple[Job, int]] = []
         room = self._token_budget - len(writing)
         if writing and reading:
-            room = 0 if self._pace.unknown else min(room, self._pace.tokens())
-        for job in sorted(reading, key=_turn) if len(reading) > 1 else reading:
-            n = min(job.left, room)
+            room = min(room, self._pace.tokens())
+        for job in reading:
+            n = job.left if job is reading[-1] else min(job.left, max(LEAST, room // 2))
+            n = min(n, room)
             if n <= 0:
                 break
             chunks.append((job, n))
             room -= n
-        if not writing and not chunks and reading:
-            chunks.append((min(reading, key=_turn), 1))
         return StepPlan(writing, chunks)
 
     def observe(self, plan: StepPlan, rows: int, seconds: float) -> None:
-        """Learn what a step has cost.
+        """Learn what a step has cost, and who has read all of the prompt.
 
         Args:
-            plan: what it computed.
+            plan: what it computed; ``done`` of its jobs is up to date.
             rows: tokens of those who write.
             seconds: how long it took.
         """
         self._pace.observe(rows, sum(n for _, n in plan.chunks), seconds)
-        self._stuck = self._stuck and not plan.chunks  # who waits for a prompt looks again
+        for job, _ in plan.chunks:
+            if job.left == 0 and job in self._reading:
+                self._reading.remove(job)
+                self._writing[job.seq] = job
+            if job in self._awaited and (job.left == 0 or job.done >= self._awaited[job]):
+                del self._awaited[job]
+                self._stuck = False
 
 
 def _turn(job: Job) -> tuple[int, int]:

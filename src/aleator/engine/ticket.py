@@ -40,7 +40,7 @@ class Ticket:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._listeners: list[Callable[[], None]] = []
-        self._told = False
+        self._told = self._settled = False
 
     @property
     def completion(self) -> Completion:
@@ -63,7 +63,7 @@ class Ticket:
                 "the engine's own thread waits for a request that it makes: read it in another thread"
             )
         with self._lock:
-            self._changed.wait_for(until, timeout)
+            self._changed.wait_for(lambda: self._settled or self._ready(until), timeout)
 
     async def make_async(self, until: Until) -> None:
         """See :class:`aleator.generate.generation.Stepper`."""
@@ -78,12 +78,16 @@ class Ticket:
         with self._lock:
             self._listeners.append(told)
         try:
-            while not until():
+            while not (self._settled or self._ready(until)):
                 await changed.wait()
                 changed.clear()
         finally:
             with self._lock:
                 self._listeners.remove(told)
+
+    def _ready(self, until: Until) -> bool:
+        """Whether readers go on: of a completion that has ended, once its place is free and it is counted."""
+        return not self.completion.done and until()
 
     def wake(self) -> None:
         """See :class:`aleator.generate.generation.Stepper`."""
@@ -108,6 +112,11 @@ class Ticket:
             listeners = list(self._listeners)
         for each in listeners:
             each()
+
+    def settle(self) -> None:
+        """The completion has ended, and holds nothing any more."""
+        self._settled = True
+        self.tell()
 
     def count_time(self) -> None:
         """Note how long the prompt has taken so far, or what came after it."""
