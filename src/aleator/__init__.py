@@ -37,6 +37,7 @@ from aleator.core.errors import (
 
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
+    from aleator.chat import ChatGeneration, Conversation, Message, ToolCall
     from aleator.device.chain import DeviceChain
     from aleator.device.sharding import ShardedChain
     from aleator.engine import Engine, EngineStats
@@ -55,8 +56,10 @@ __all__ = [
     "Candidates",
     "CannotRewind",
     "CannotShift",
+    "ChatGeneration",
     "ConstraintError",
     "ContextFull",
+    "Conversation",
     "Corrupt",
     "DeviceChain",
     "Engine",
@@ -72,6 +75,7 @@ __all__ = [
     "LanguageModel",
     "Lark",
     "LogitsError",
+    "Message",
     "ModelNotFound",
     "NoCells",
     "NotCopyable",
@@ -84,6 +88,7 @@ __all__ = [
     "ShardedChain",
     "TemplateError",
     "TokenizerError",
+    "ToolCall",
     "UnsupportedModel",
     "generate",
     "load",
@@ -95,6 +100,10 @@ __all__ = [
 # Names that are imported when first used, and where from; None: a subpackage.
 _LAZY = {
     "Candidates": "aleator.samplers",
+    "ChatGeneration": "aleator.chat",
+    "Conversation": "aleator.chat",
+    "Message": "aleator.chat",
+    "ToolCall": "aleator.chat",
     "DeviceChain": "aleator.device.chain",
     "Engine": "aleator.engine",
     "EngineStats": "aleator.engine",

@@ -249,6 +249,9 @@ class GenerateKeywords(SamplingKeywords, total=False):
     """Read the names of control tokens in the prompt as those tokens; do not with text of strangers
     (default: off)."""
 
+    shown_tokens: Iterable[int]
+    """Control tokens whose names are part of the text, where others are left out (default: none)."""
+
     context_shift: bool
     """When the context is full, forget the older half of the text and go on (default: off)."""
 
@@ -297,6 +300,9 @@ class BatchKeywords(TypedDict, total=False):
     parse_special: bool | Sequence[bool]
     """Read the names of control tokens in the prompt as those tokens; do not with text of strangers
     (default: off)."""
+
+    shown_tokens: Iterable[int]
+    """Control tokens whose names are part of the text, where others are left out (default: none)."""
 
     context_shift: bool | Sequence[bool]
     """When the context is full, forget the older half of the text and go on (default: off)."""

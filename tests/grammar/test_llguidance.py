@@ -216,3 +216,25 @@ def test_numbers_of_properties_with_any_name(schema: dict[str, Any], fits: bool)
     else:
         with pytest.raises(GrammarError, match="minProperties"):
             llguidance._check_limits([schema], "#")
+
+
+def test_special_tokens_are_told_apart() -> None:
+    vocab = Vocabulary.from_metadata(byte_level(("<a>", "<b>", "<e>"), eos_token_id=260))
+    lark = S.Lark('start: (<[259]> | "x") /a*/ <[258]>', vocabulary=Tokenizer(vocab))
+    constraint = lark.constraint.clone()
+
+    def allowed() -> set[str]:
+        return {vocab.tokens[t] for t in range(len(vocab)) if constraint.allows(t)}
+
+    assert allowed() == {"<b>", "x"}
+    constraint.accept(259)
+    assert allowed() == {"a", "<a>"}
+    constraint.accept(ord("a"))
+    constraint.accept(258)
+    assert constraint.complete
+    forced = S.Lark('start: "ab" <[258]> "c"', vocabulary=Tokenizer(vocab)).constraint.clone()
+    assert forced.jump_forward() == b"ab"
+    forced.accept(256)
+    assert forced.jump_forward() == b""
+    forced.accept(258)
+    assert forced.jump_forward() == b"c"

@@ -363,6 +363,10 @@ def test_damaged_states_are_refused_before_any_change(
     ]:
         with pytest.raises(StateError):
             target.state_read(damaged)
+    with pytest.raises(StateError, match="cut short"):
+        target.state_read(signed(state[:31]))
+    with pytest.raises(StateError, match="header"):  # all that comes before it is there
+        target.state_read(signed(state[:28] + bytes(4)))
     later = state[:8] + (2).to_bytes(4, "little") + state[12:]
     with pytest.raises(StateError, match="version 2"):
         target.state_read(later)

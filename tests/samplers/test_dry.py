@@ -10,7 +10,7 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import ParameterError
-from aleator.samplers.dry import prepare_breakers
+from aleator.samplers.dry import _Pieces, prepare_breakers
 from tests.samplers.steps import INF, NAN, applied, f32, logits_after
 
 
@@ -104,6 +104,22 @@ def test_breakers_are_found_in_every_token_and_at_every_end(breaker: str) -> Non
     assert len(found) == len(expected)
     both = prepare_breakers([breaker, "a", ""], tokenizer)
     assert set(both) == expected | set(prepare_breakers(["a"], tokenizer))
+
+
+@pytest.mark.parametrize("text", [b"ab", b"aab", b"aba", b"b"])
+def test_tokens_that_contain_or_end_with_a_text(text: bytes) -> None:
+    words = [b"ab", b"ba", b"", b"aab", b"a", b"b", b"abab", b"baa", b"aba", b"xaby", b"bb"]
+
+    class Vocab:
+        def __len__(self) -> int:
+            return len(words)
+
+        def token_bytes(self, token: int) -> bytes:
+            return words[token]
+
+    pieces = _Pieces(Vocab())
+    assert pieces.containing(text).tolist() == [i for i, w in enumerate(words) if text in w]
+    assert pieces.ending(text).tolist() == [i for i, w in enumerate(words) if w.endswith(text)]
 
 
 def test_breakers_are_prepared_once_per_tokenizer() -> None:

@@ -117,6 +117,11 @@ class Generation(Iterator[str]):
         return list(self._finished().tokens)
 
     @property
+    def drawn(self) -> list[int]:
+        """The tokens drawn so far; makes nothing."""
+        return list(self._completion.tokens)
+
+    @property
     def stop_reason(self) -> StopReason:
         """Why it ended.
 

@@ -273,7 +273,7 @@ class SamplerChain(Sequence[Any]):
     @property
     def adapts(self) -> str:
         """Which sampler changes with what is drawn, so that the history does not tell its state; "" if none."""
-        return next((s.name for s in self._samplers if s.adapts and not s.neutral), "")
+        return next((s.name for s in self._samplers if s.adapts), "")
 
     def describe(self) -> str:
         """The chain on one line; ``?`` marks samplers whose parameters make them do nothing."""
