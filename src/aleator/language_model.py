@@ -325,7 +325,7 @@ class LanguageModel:
 
     def check_options(self, **options: Unpack[GenerateKeywords]) -> None:
         """See whether options of :meth:`generate` can be; errors are its."""
-        self._asking.check(options_of(options))
+        self.asking.check(options_of(options))
 
     def chat_format(self, chat_template: str | None = None) -> ChatFormat:
         """How chats are written with a template; None: the model's.

@@ -147,7 +147,7 @@ def test_an_error_of_one_request_is_raised_at_its_reader(
 
     other = engine.submit("ROMEO:", max_tokens=40, seed=1)
     generation = engine.submit("JULIET:", max_tokens=40, seed=2, on_logits=fails)
-    pieces = []
+    pieces: list[str | None] = []
     with pytest.raises(RuntimeError, match="not today"):
         pieces.extend(iter(generation.__next__, None))
     assert len(generation.tokens) == 5  # after it was raised, what there is
@@ -267,13 +267,19 @@ def test_requests_that_share_a_prompt_do_not_reserve_it_twice(model: aleator.Lan
     n = len(model.prompt_tokens(long))
     with aleator.Engine(model, n_seq_max=4, n_ctx=n + 4 * 40) as engine:
         assert engine.submit(long, max_tokens=1).wait()
+        all_are_here, running = threading.Event(), []
+
+        def look(chain: Any, logits: Any) -> None:
+            all_are_here.wait(20)
+            running.append(engine.stats.running)
+
         made = [
-            engine.submit(long, max_tokens=30, seed=s, ignore_eos=True, on_logits=_wait)
+            engine.submit(long, max_tokens=30, seed=s, ignore_eos=True, on_logits=look)
             for s in range(4)
         ]
-        next(made[0])
-        assert engine.stats.running == 4
+        all_are_here.set()
         assert all(each.wait() for each in made)
+        assert max(running) == 4
         assert engine.stats.cells == n + 160
 
 
@@ -334,7 +340,7 @@ def test_what_cannot_be_is_refused(model: aleator.LanguageModel, engine: aleator
         ({"max_token": 3}, "max_token"),
     ):
         with pytest.raises(ParameterError) as caught:
-            engine.submit("ROMEO:", **options)  # type: ignore[arg-type]
+            engine.submit("ROMEO:", **options)
         assert caught.value.parameter == name
     with pytest.raises(ParameterError, match="more than n_seq_max=8"):
         aleator.Engine(model, token_budget=8)
