@@ -47,8 +47,10 @@ class ChatFormat:
         self.template = ChatTemplate(source, tokenizer.vocab)
         text = self.template.source
         self.family = family_of(text)
+        known = self._vocab.ids.keys()
         self.thinking = self.family.thinking or next(
-            (t for t in THINKING if t.end in text or t.end in self._vocab.ids), None
+            (t for t in THINKING if {t.begin, t.end} & known or t.begin in text or t.end in text),
+            None,
         )
 
     @property
