@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from aleator.core.errors import ParameterError
 
-
 MAX_TOKEN = 2**24 - 1
 """The largest token id."""
 
