@@ -74,7 +74,7 @@ def _states(pool: RecurrentPool) -> Snapshot:
     rows = sorted({row for history in states.values() for row, _ in history})
     return {
         "states": states,
-        "rows": _digest(t[rows].numpy() for t in [*pool.conv, *pool.ssm]),
+        "rows": _digest(t[rows] for t in [*pool.conv, *pool.ssm]),
     }
 
 

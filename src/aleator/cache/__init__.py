@@ -1,6 +1,6 @@
 """The KV cache: cells that know position and owners, and the keys and values they stand for.
 
-``Cells`` is bookkeeping and needs no torch; ``KVCache`` loads torch when first asked for.
+On the CPU nothing here needs PyTorch; on a device the keys and values are its tensors.
 """
 
 from __future__ import annotations

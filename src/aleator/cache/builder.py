@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from aleator.cache.cache import Cache
+from aleator.cache.devices import Device
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import KVCache
 from aleator.cache.options import CacheOptions
@@ -42,7 +41,7 @@ class Layers:
 
     architecture: str
     count: int
-    device: torch.device
+    device: Device
     shapes: Sequence[LayerShape]
     window: int | None
     window_shapes: Sequence[LayerShape]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-
-import torch
+from typing import Any
 
 from aleator.cache.cache import Cache
 from aleator.cache.handle.recurrent import RecurrentSequence
@@ -59,7 +58,7 @@ class RecurrentCache(Cache):
         *,
         n_seq_max: int = CacheOptions.n_seq_max,
         rollback: int = CacheOptions.n_rollback,
-        device: torch.device | str = "cpu",
+        device: object = "cpu",
         prefix: PrefixConfig | None = None,
         architecture: str = "",
         n_layers: int | None = None,
@@ -105,12 +104,12 @@ class RecurrentCache(Cache):
         return f"RecurrentCache({self.used}/{self.n_seq_max} sequences used)"
 
     @property
-    def conv(self) -> list[torch.Tensor]:
+    def conv(self) -> list[Any]:
         """Per layer float32 [rows, channels, conv]."""
         return self._states.conv
 
     @property
-    def ssm(self) -> list[torch.Tensor]:
+    def ssm(self) -> list[Any]:
         """Per layer float32 [rows, channels, state]."""
         return self._states.ssm
 

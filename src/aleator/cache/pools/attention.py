@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator._native import Cells
 from aleator.cache.cells.batch_rules import Tokens
@@ -45,7 +44,7 @@ class AttentionPool(Pool[Plan, MicroBatch, Any]):
         n_kept: int = 0,
         type_k: str = CacheOptions.type_k,
         type_v: str = CacheOptions.type_v,
-        device: torch.device | str | Sequence[torch.device | str] = "cpu",
+        device: object = "cpu",
         rotate: RotateKeys | None = None,
         v_layout: str = "token",
         k_storage: str = CacheOptions.k_storage,
@@ -67,7 +66,7 @@ class AttentionPool(Pool[Plan, MicroBatch, Any]):
             rotates=rotate is not None,
             keeps=n_kept > 0,
         )
-        given = [device] * len(layers) if isinstance(device, (str, torch.device)) else list(device)
+        given = list(device) if isinstance(device, (list, tuple)) else [device] * len(layers)
         if len(given) != len(layers):
             raise ParameterError("device", f"{len(given)} devices for {len(layers)} layers")
         devices = [checked_device("device", d) for d in given]

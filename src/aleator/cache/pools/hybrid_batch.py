@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,9 @@ from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.pools.recurrent_rows import RecurrentCheckpoint
 from aleator.cache.pools.window import WindowCheckpoint
 from aleator.cache.rows.batch import MicroBatch, WindowBatch
-from aleator.cache.rows.tensors import CellTensors
+
+if TYPE_CHECKING:
+    from aleator.cache.rows.tensors import CellTensors
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator._native import States
 from aleator.cache.cells.batch_rules import Tokens, checked_positions, owner_bits
-from aleator.cache.devices import checked_device
+from aleator.cache.devices import Device, checked_device
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, checked
 from aleator.cache.pools.attention import AttentionPool
@@ -70,7 +70,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         *,
         n_seq_max: int = CacheOptions.n_seq_max,
         rollback: int = CacheOptions.n_rollback,
-        device: torch.device | str = "cpu",
+        device: object = "cpu",
         kept_rows: int = 0,
         architecture: str = "",
         n_layers: int | None = None,
@@ -118,17 +118,17 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         return self.states.version
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> Device:
         """Where the states are."""
         return self.rows.device
 
     @property
-    def conv(self) -> list[torch.Tensor]:
+    def conv(self) -> list[Any]:
         """Per layer float32 [rows, channels, conv]."""
         return self.rows.conv
 
     @property
-    def ssm(self) -> list[torch.Tensor]:
+    def ssm(self) -> list[Any]:
         """Per layer float32 [rows, channels, state]."""
         return self.rows.ssm
 
@@ -147,7 +147,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
 
         That changes only when a step within a step needs more rows than there are.
         """
-        return [t.data_ptr() for t in self.rows.tensors]
+        return self.rows.addresses()
 
     def require_complete(self) -> None:
         """Nothing: a state is all that the next token sees."""
@@ -407,8 +407,8 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         self,
         seqs: Sequence[int],
         position: int,
-        conv: Sequence[torch.Tensor],
-        ssm: Sequence[torch.Tensor],
+        conv: Sequence[Any],
+        ssm: Sequence[Any],
     ) -> None:
         """Let sequences share a state that is given: per layer [channels, conv] and [channels, state]."""
         if not self.states.free_rows(1):  # a step has changed all, and its old rows are kept

@@ -1,12 +1,13 @@
-"""The memory of recurrent states: rows of tensors, each with one state of every layer."""
+"""The memory of recurrent states: rows of arrays, each with one state of every layer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import torch
-
+from aleator.cache.devices import Device
+from aleator.cache.storage import state_arrays
 from aleator.core.errors import CacheFull, ParameterError
 
 
@@ -24,8 +25,8 @@ class RecurrentCheckpoint:
     """A sequence's state after its token at ``position``, copied: per layer conv and ssm."""
 
     position: int
-    conv: tuple[torch.Tensor, ...]
-    ssm: tuple[torch.Tensor, ...]
+    conv: tuple[Any, ...]
+    ssm: tuple[Any, ...]
 
     @property
     def nbytes(self) -> int:
@@ -43,6 +44,7 @@ class StateRows:
 
     Attributes:
         device: where they are.
+        arrays: makes them: NumPy's on the CPU, torch's on a device.
         conv: per layer float32 [rows, channels, conv].
         ssm: per layer float32 [rows, channels, state].
 
@@ -51,14 +53,18 @@ class StateRows:
 
     """
 
-    def __init__(self, layers: Sequence[RecurrentShape], n_rows: int, device: torch.device) -> None:
+    def __init__(self, layers: Sequence[RecurrentShape], n_rows: int, device: Device) -> None:
         self.device = device
-        with torch.inference_mode(False):  # they are written in and outside of that mode
-            self.conv = [torch.zeros(n_rows, s.channels, s.conv, device=device) for s in layers]
-            self.ssm = [torch.zeros(n_rows, s.channels, s.state, device=device) for s in layers]
+        self.arrays = state_arrays(device)
+        self.conv = [self.arrays.zeros((n_rows, s.channels, s.conv)) for s in layers]
+        self.ssm = [self.arrays.zeros((n_rows, s.channels, s.state)) for s in layers]
+
+    def addresses(self) -> list[int]:
+        """Where each array of :attr:`tensors` begins in memory."""
+        return [self.arrays.address(t) for t in self.tensors]
 
     @property
-    def tensors(self) -> list[torch.Tensor]:
+    def tensors(self) -> list[Any]:
         """All of them: each layer's convolutions, then each layer's states."""
         return self.conv + self.ssm
 
@@ -66,8 +72,8 @@ class StateRows:
         """A copy of a row, the state after the token at ``position``."""
         return RecurrentCheckpoint(
             position,
-            tuple(t[row].clone() for t in self.conv),
-            tuple(t[row].clone() for t in self.ssm),
+            tuple(self.arrays.row(t, row) for t in self.conv),
+            tuple(self.arrays.row(t, row) for t in self.ssm),
         )
 
     def check_checkpoint(self, mark: RecurrentCheckpoint) -> None:
@@ -79,7 +85,7 @@ class StateRows:
         if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
             raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
 
-    def put(self, row: int, conv: Sequence[torch.Tensor], ssm: Sequence[torch.Tensor]) -> None:
+    def put(self, row: int, conv: Sequence[Any], ssm: Sequence[Any]) -> None:
         """Store a state: per layer [channels, conv] and [channels, state]."""
         for tensors, values in ((self.conv, conv), (self.ssm, ssm)):
             for ours, theirs in zip(tensors, values, strict=True):
@@ -87,9 +93,8 @@ class StateRows:
 
     def zero(self, rows: Sequence[int]) -> None:
         """Zero rows."""
-        index = torch.tensor(rows, device=self.device)
         for t in self.tensors:
-            t.index_fill_(0, index, 0)
+            self.arrays.zero(t, rows)
 
     def grow(self, size: int, n: int, free: int) -> None:
         """Have ``size`` rows, ``n`` more than now; ``free`` of those that there are are free.
@@ -99,17 +104,11 @@ class StateRows:
 
         """
         try:
-            with torch.inference_mode(False):
-                # Of what an interrupt left half done, some have their rows already.
-                grown = [
-                    [
-                        t
-                        if len(t) >= size
-                        else torch.cat((t, t.new_zeros(size - len(t), *t.shape[1:])))
-                        for t in side
-                    ]
-                    for side in (self.conv, self.ssm)
-                ]
+            # Of what an interrupt left half done, some have their rows already.
+            grown = [
+                [t if len(t) >= size else self.arrays.grown(t, size) for t in side]
+                for side in (self.conv, self.ssm)
+            ]
         except (RuntimeError, MemoryError) as error:
             message = (
                 f"no memory for {n} more recurrent states, which a step within a step needs: end the "
