@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from aleator import _native
-from aleator.cache.threads import thread_pool
+from aleator.core.threads import pool as thread_pool
 from aleator.models import decoder_numerics as reference
 from aleator.models.block_numerics import Floats
 
@@ -128,7 +128,8 @@ class Layer:
     def angles(self, delta: int, sign: int) -> Floats:
         out = np.empty((1, self.case.pairs, 2), np.float32)
         _native.rotary_angles(self.rates * sign, np.array([delta], np.int32), 1.0, out)
-        return out[0]
+        first: Floats = out[0]
+        return first
 
     def expected(self, q: Floats, columns: npt.NDArray[np.int64]) -> Floats:
         """What one token's queries [heads, dim] give over these places of ``order``."""
@@ -245,9 +246,8 @@ def test_a_query_does_not_meet_what_it_does_not_see() -> None:
     clean = layer.run(q, [(0, 60)], [0] * 8, [0] * 8, count)
     values = layer.values.copy()
     values[layer.order[54]] = np.nan
-    layer.native_values = _native.CacheMemory(
-        values.view(np.uint8).reshape(-1), "F32", *values.shape
-    )
+    data = values.view(np.uint8).reshape(-1)
+    layer.native_values = _native.CacheMemory(data, "F32", 60, 1, 64)
     got = layer.run(q, [(0, 60)], [0] * 8, [0] * 8, count)
     assert same(got[:5], clean[:5])
     assert np.isnan(got[5:]).all()
