@@ -1,7 +1,6 @@
 #include "layers/decoder_step.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "layers/gelu.hpp"
 
@@ -30,12 +29,7 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch) {
 static void angles(const Rotation& r, const int32_t* positions, int64_t n, double sign,
                    double magnitude, std::vector<float>& cos_sin) {
   cos_sin.resize(n * r.pairs * 2);
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t p = 0; p < r.pairs; p++) {
-      const double angle = sign * positions[i] * r.frequencies[p];
-      cos_sin[(i * r.pairs + p) * 2] = float(magnitude * std::cos(angle));
-      cos_sin[(i * r.pairs + p) * 2 + 1] = float(magnitude * std::sin(angle));
-    }
+  rotary_angles(r, positions, n, sign, magnitude, cos_sin.data());
 }
 
 // Buffers, embeddings, angles and lists of cells: little enough for one thread.

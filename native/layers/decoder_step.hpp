@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "layers/angles.hpp"
 #include "layers/products.hpp"
 #include "layers/rows.hpp"
 
@@ -27,14 +28,6 @@ struct DecoderLayer {
 };
 
 enum class Gate : int { silu, gelu, gelu_rounded };
-
-// Rotary position embedding.
-struct Rotation {
-  const double* frequencies = nullptr;  // radians per position of each rotated pair
-  int64_t pairs = 0;                    // at most head_dim / 2
-  double magnitude = 1;
-  bool interleaved = false;  // channels (2i, 2i + 1), else (i, i + pairs)
-};
 
 constexpr int64_t most_groups = 2;
 

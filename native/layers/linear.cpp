@@ -115,7 +115,8 @@ ALEATOR_BIND(linear) {
       });
   m.def("linear", &linear, nb::arg("pool"), nb::arg("matrix"), nb::arg("x"),
         nb::arg("y").noconvert(),
-        "y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads and "
+        "y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads "
+        "and "
         "tokens, and every instruction set.");
   m.def("read_rows", &read_rows, nb::arg("pool"), nb::arg("matrix"), nb::arg("rows"),
         nb::arg("y").noconvert(),

@@ -46,8 +46,8 @@ class RoundedRows {
   std::vector<int16_t> sums_;
 };
 
-// Rows [begin, end) of W times x into y[token * y_stride + row].  The bits of y[t][r] depend on row r
-// and x[t] only (docs/numerics.md, part 2).
+// Rows [begin, end) of W times x into y[token * y_stride + row].  The bits of y[t][r] depend on row
+// r and x[t] only (docs/numerics.md, part 2).
 ALEATOR_DECLARE(void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x,
                                  float* y, int64_t y_stride))
 // Row `row` of W as float32 [in].

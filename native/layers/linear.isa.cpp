@@ -172,8 +172,7 @@ void linear_rows(const Weights& w, int64_t begin, int64_t end, const Input& x, f
   if (in_blocks(w.type))
     return block_rows(w, begin, end, block_shape(w.type).elements == 32 ? x.small : x.large, y,
                       y_stride);
-  with_floats(w.type,
-              [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
+  with_floats(w.type, [&](auto read) { product<decltype(read)>(w, begin, end, x, y, y_stride); });
 }
 
 void read_row(const Weights& w, int64_t row, float* y) {

@@ -25,7 +25,7 @@ void Products::prepare(Pool& pool, int64_t tokens, int64_t n_embd) {
   pool_ = &pool, tokens_ = tokens, n_embd_ = n_embd;
   x_.resize(tokens * n_embd), sum_.resize(tokens * n_embd);
   own_.resize(pool.size());
-  for (Own& own : own_) own.normed.resize(tokens * n_embd);
+  for (Own& own : own_) own.normed.resize(tokens * apart(n_embd));
 }
 
 // `row(t)` finishes row t of `rows`, and is called once for each before it is read.
@@ -60,16 +60,22 @@ Input Products::forms(int thread, int64_t in, int64_t tokens, Forms forms, const
 
 Input Products::input(int thread, const float* x, int64_t stride, int64_t in, int64_t tokens,
                       Forms forms) {
+  if (forms.floats && tokens > few_rounded && stride != apart(stride)) {
+    if (thread == 0) apart_.resize(tokens * apart(in));
+    pool_->barrier();
+    return this->forms(thread, in, tokens, forms, apart_.data(), apart(in),
+                       [&](int64_t t) { std::copy_n(x + t * stride, in, &apart_[t * apart(in)]); });
+  }
   if (!forms.small && !forms.large) return {.x = x, .stride = stride, .tokens = tokens};
   return this->forms(thread, in, tokens, forms, x, stride, [](int64_t) {});
 }
 
 Input Products::normed(int thread, const float* weight, float eps, Forms forms) {
-  const int64_t e = n_embd_;
+  const int64_t e = n_embd_, stride = apart(e);
   // Of up to few_rounded every thread keeps its own rows, of more they are shared.
   float* y = own_[tokens_ <= few_rounded ? thread : 0].normed.data();
-  return this->forms(thread, e, tokens_, forms, y, e,
-                     [&](int64_t t) { rms_norm_(x(t), weight, e, eps, y + t * e); });
+  return this->forms(thread, e, tokens_, forms, y, stride,
+                     [&](int64_t t) { rms_norm_(x(t), weight, e, eps, y + t * stride); });
 }
 
 void Products::multiply(const Weights& w, int64_t begin, int64_t end, const Input& x, float* out) {
@@ -98,8 +104,9 @@ void Products::logits(int thread, const Weights& w, const float* norm, float eps
                       const int64_t* rows, int64_t n, float* out) {
   if (n == 0) return;
   float* y = own_[n <= few_rounded ? thread : 0].normed.data();
-  const Input in = forms(thread, n_embd_, n, forms_of({&w}), y, n_embd_, [&](int64_t i) {
-    rms_norm_(x(rows[i]), norm, n_embd_, eps, y + i * n_embd_);
+  const int64_t stride = apart(n_embd_);
+  const Input in = forms(thread, n_embd_, n, forms_of({&w}), y, stride, [&](int64_t i) {
+    rms_norm_(x(rows[i]), norm, n_embd_, eps, y + i * stride);
   });
   run(thread, in, {{&w, out}});
 }

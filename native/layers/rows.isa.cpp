@@ -11,15 +11,8 @@
 namespace aleator::ALEATOR_ISA {
 
 void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* y) {
-  vf squares = {};
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) squares += load(x + i) * load(x + i);
-  if (i < n) {
-    const vf v = load_some(x + i, n - i);
-    squares += v * v;
-  }
-  const float factor = 1.0f / std::sqrt(sum(squares) / float(n) + eps);
-  for (i = 0; i < n; i++) y[i] = x[i] * factor * weight[i];
+  const float factor = 1.0f / std::sqrt(dot16(x, x, n) / float(n) + eps);
+  for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor * weight[i];
 }
 
 void rotate(float* x, const float* cos_sin, int64_t pairs, bool interleaved) {

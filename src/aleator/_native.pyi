@@ -137,8 +137,6 @@ class Cells:
         Each cell's lowest owner (-1: none) and how many it has, int32 [size] each.
         """
 
-    def used_in(self, stream: int) -> int: ...
-
     def find(self, n: int, contiguous: bool = False, stream: int = 0) -> NDArray[numpy.int64]:
         """
         The first n free cells in ring order from head, int64, or with contiguous the first n in a row, which do not wrap; empty if there are not that many.
@@ -241,9 +239,9 @@ class Cells:
         Those of the cells, ascending, that have held something else since the outermost begin that is not committed: what is stored there is needed if that is rolled back.
         """
 
-    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')], causal: bool = True, window: str = '', width: int = 0, coordinates: Annotated[NDArray[numpy.int32], dict(shape=(None, 2), order='C', device='cpu', writable=False)] | None = None, alibi: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None = None) -> int:
+    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')], causal: bool = True, window: str = '', width: int = 0, coordinates: Annotated[NDArray[numpy.int32], dict(shape=(None, 2), order='C', device='cpu', writable=False)] | None = None) -> int:
         """
-        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True. window (standard, chunked or symmetric, of a width in positions) hides keys that are too far away. coordinates (int32 [queries, 2]: y, x) hides from a causal query what is after it at its own position. alibi (float32 like out) becomes minus the distance in positions, to be scaled by each head's slope, where the query sees the cell, else -inf.
+        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True. window (standard or chunked, of a width in positions) hides keys that are too far away. coordinates (int32 [queries, 2]: y, x) hides from a causal query what is after it at its own position.
         """
 
     def map(self) -> str:
@@ -406,9 +404,6 @@ class TokenTrie:
     """A vocabulary as grammars read it: built once, then shared."""
 
     def __init__(self, pieces: list, eog: Sequence[int]) -> None: ...
-
-    @property
-    def n_nodes(self) -> int: ...
 
     @property
     def bytes(self) -> int: ...
@@ -739,6 +734,34 @@ class Mt19937:
 
     def uniform_float(self) -> float:
         """One word; in [0, 1)."""
+
+def rotary_angles(frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+    """
+    Writes magnitude times cosine and sine of position * frequency: frequencies float64 [pairs], positions int32 [n], out float32 [n, pairs, 2].
+    """
+
+def rotate_heads(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], angles: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], interleaved: bool) -> None:
+    """
+    Rotates float32 [n, heads, dim] in place by angles float32 [n, pairs, 2]: channels (2i, 2i + 1) if interleaved, else (i, i + pairs).
+    """
+
+def rms_norm(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float) -> None:
+    """
+    Divides every row of float32 [n, width] by its root mean square, in place, times weight.
+    """
+
+def activate(name: str, gate: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], up: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    """
+    gate = f(gate) * up in place, float32 [n]; f is 'silu', 'gelu' or 'gelu_rounded'.
+    """
+
+def soften_logits(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], cap: float) -> None:
+    """x = cap * tanh(x / cap) in place, float32."""
+
+def hadamard(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], block: int) -> None:
+    """
+    Turns every block of float32 [n, width] in place by a Hadamard matrix that is its own inverse.
+    """
 
 def sample_batch(chains: Sequence[Chain], logits: Annotated[NDArray, dict(shape=(None, None), device='cpu', writable=False)], pool: ThreadPool) -> list[int]: ...
 

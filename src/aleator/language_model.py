@@ -20,6 +20,7 @@ from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.loop import Run, cells_needed
 from aleator.generate.options import LOADED, ContextOptions, ModelOptions
+from aleator.generate.perplexity import Perplexity, chunks_of, perplexities
 from aleator.generate.prefixes import SPARE, LentPrefixes
 from aleator.generate.request import Request
 from aleator.generate.session import Session, load_session, save_session, state_of
@@ -409,6 +410,40 @@ class LanguageModel:
             TokenizerError: token ids outside the vocabulary.
         """
         return self._asking.tokens(checked_prompt(prompt), parse_special)
+
+    def perplexity(
+        self,
+        text: str | Sequence[int],
+        *,
+        n_ctx: int = 512,
+        chunks: int | None = None,
+        progress: Callable[[Perplexity], None] | None = None,
+    ) -> Perplexity:
+        """How well the model predicts a text, as ``llama-perplexity`` measures it.
+
+        The text is cut into chunks of ``n_ctx`` tokens.  Each is read with an empty cache and with BOS, where
+        the tokenizer adds one, in place of its first token; its second half is scored.
+
+        Args:
+            text: text, in which names of control tokens are text too, or token ids.
+            n_ctx: tokens of a chunk, at least 4.
+            chunks: chunks to read at most; None: all whole ones.
+            progress: called after each chunk with the result so far.
+
+        Returns:
+            Value and standard error over all chunks read.
+
+        Raises:
+            ParameterError: a number out of range, or a text shorter than a chunk.
+            TokenizerError: token ids outside the vocabulary.
+        """
+        tokens = self._asking.tokens(checked_prompt(text), False)
+        bos = self.vocab.bos if self.vocab.add_bos else None
+        n_chunks = chunks_of(tokens, n_ctx, chunks)
+        for found in perplexities(self.context(n_ctx), tokens, n_ctx, n_chunks, bos):
+            if progress is not None:
+                progress(found)
+        return found
 
     def sampling_params(
         self,

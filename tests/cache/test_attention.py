@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -114,12 +113,10 @@ def test_rubbish_in_free_cells_is_never_read(native: bool, kind: str, flash_attn
 
         def step(*rows: Row) -> None:
             if poison:
-                free = torch.from_numpy(np.flatnonzero(ctx.cache.cells.positions < 0))
-                for side in (ctx.cache.keys, ctx.cache.values):
-                    for layer in range(len(ctx.cache.shapes)):
-                        held = side.take(layer, free)
-                        nan = 255 if held.dtype == torch.uint8 else math.nan  # a scale of NaN
-                        side.put(layer, free, torch.full_like(held, nan))
+                free = np.flatnonzero(ctx.cache.cells.positions < 0)
+                for part in ctx.cache.keys.parts + ctx.cache.values.parts:
+                    held = part.bytes_of(free)
+                    part.put_bytes(free, np.full_like(held, 255))  # NaN, or a scale of NaN
             out.append(decode(ctx, *rows))
 
         step(*((3 + i, i, [0]) for i in range(9)))
@@ -258,8 +255,8 @@ def test_one_unbroken_text_needs_no_mask_and_no_copy() -> None:
         assert tensors.causal
         assert tensors.mask(0) is None
         k, v = tensors.read(0)
-        assert k.data_ptr() == ctx.cache.keys.layers[0].data_ptr()
-        assert v.data_ptr() == ctx.cache.values.layers[0].data_ptr()
+        assert k.data_ptr() == ctx.cache.keys.parts[0].address
+        assert v.data_ptr() == ctx.cache.values.parts[0].address
         one = step.place(np.array([5], np.int32), np.zeros(1, np.int32), own[:1]).tensors()
         assert (one.mask(0), one.n) == (None, 6)
 

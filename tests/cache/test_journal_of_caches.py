@@ -213,7 +213,7 @@ def test_two_threads_decode_in_turn_or_one_is_told(name: str, decoders: dict[str
         thread.join(60)
     assert torch.equal(found[0], wanted)
     assert torch.equal(found[1], wanted)
-    assert ctx.cache.current_step is None
+    assert ctx.cache.journal.current is None
 
     hasty = Context(decoders[name], n_ctx=64, lock_timeout=0.01)
     inside, leave = threading.Event(), threading.Event()

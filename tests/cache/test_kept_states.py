@@ -81,7 +81,7 @@ def test_states_at_boundaries_are_the_states(
         for ours, theirs in zip(
             [*ctx.cache.conv, *ctx.cache.ssm], [*fresh.cache.conv, *fresh.cache.ssm], strict=True
         ):
-            torch.testing.assert_close(ours[row], theirs[newest], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(ours[row], theirs[newest], rtol=1e-4, atol=1e-5)
 
 
 def test_a_text_goes_on_from_the_last_boundary_before_it_parts(decoder: Decoder) -> None:

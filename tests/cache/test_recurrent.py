@@ -436,16 +436,16 @@ def test_steps_within_steps(make_decoder: Any, name: str, rollback: int) -> None
 def test_no_memory_for_a_step_within_a_step(
     decoder: Decoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ctx = Context(decoder)
+    ctx: Any = Context(decoder)
     feed(ctx, 0, TEXT[:9])
 
-    def no_memory(*args: object) -> torch.Tensor:
-        raise RuntimeError("not enough memory")
+    def no_memory(*args: object) -> None:
+        raise MemoryError("not enough memory")
 
     with ctx.cache.step():
         feed(ctx, 0, TEXT[9:10])
         before = ctx.state_write(0)
-        monkeypatch.setattr(torch, "cat", no_memory)
+        monkeypatch.setattr(ctx.cache.pool.rows.arrays, "grown", no_memory)
         with pytest.raises(CacheFull, match="end the outer step first"):
             ctx.decode(Batch.one(TEXT[10:11]))
         monkeypatch.undo()
@@ -523,6 +523,8 @@ def test_bytes_for() -> None:
     cache = RecurrentCache(layers, n_seq_max=3, rollback=2)
     held = sum(t.nbytes for t in cache.conv + cache.ssm)
     assert RecurrentCache.bytes_for(layers, n_seq_max=3, rollback=2) == held
+    with pytest.raises(ParameterError, match=r"n_seq_max=1\.0 is not an integer"):
+        RecurrentCache.bytes_for(layers, n_seq_max=1.0)  # type: ignore[arg-type]
 
 
 def hashed(text: list[int]) -> int:

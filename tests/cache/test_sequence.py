@@ -186,7 +186,7 @@ def test_a_failing_copy_changes_nothing(ctx: Context, monkeypatch: pytest.Monkey
     with pytest.raises(KeyboardInterrupt):
         b.slide(keep=2)
     assert state(ctx.cache) == before
-    assert ctx.cache.current_step is None
+    assert ctx.cache.journal.current is None
     ctx.cache.check()
 
 

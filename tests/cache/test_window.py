@@ -16,7 +16,8 @@ from make_models import SPECS, write_model
 
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import LayerShape
-from aleator.cache.pools.recurrent import RecurrentPool, RecurrentShape
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool, window_capacity
 from aleator.cache.prefix import PrefixConfig
 from aleator.core.errors import CacheFull, CannotRewind, CannotShift, ParameterError

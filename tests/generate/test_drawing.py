@@ -12,8 +12,10 @@ import aleator
 from aleator import samplers as S
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.generate import drawing
+from aleator.generate.completion import Stats
 from aleator.generate.drawing import DeviceDrawing, HostDrawing, Turn, make_drawing
 from aleator.generate.generation import Generation
+from aleator.generate.slot import Slot
 from tests.generate.test_grammar import DIALOGUE, PERSON
 from tests.generate.test_loop import slot
 
@@ -47,6 +49,13 @@ def both(model: aleator.LanguageModel, prompts: Any = PROMPTS, **options: Any) -
         assert isinstance(one._run._drawing, HostDrawing)
         assert isinstance(other._run._drawing, DeviceDrawing)
     return made
+
+
+def placed(*slots: Slot) -> tuple[Slot, ...]:
+    """Slots in the sequences 0, 1, ..."""
+    for seq, each in enumerate(slots):
+        each.take_place(seq, 64, Stats())
+    return slots
 
 
 def check_equal(one: Generation, other: Generation) -> None:
@@ -163,11 +172,12 @@ def test_refuses_what_only_the_host_can(
 
 
 def test_nothing_to_draw_is_an_error() -> None:
-    made = make_drawing([slot(), slot()], "device", torch.device("cpu"), 30, 64)
+    slots = placed(slot(), slot())
+    made = make_drawing(slots, "device", torch.device("cpu"), 30, 64)
     z = torch.zeros(2, 30)
     z[1] = torch.nan
     with pytest.raises(LogitsError, match="sequence 1"):
-        made.draw([Turn(0, 0, None), Turn(1, 1, None)], z)
+        made.draw([Turn(each, each.seq, None) for each in slots], z)
 
 
 def test_chains_in_different_orders_draw_together() -> None:
@@ -178,7 +188,8 @@ def test_chains_in_different_orders_draw_together() -> None:
         chain.accept(token)
     other.chain = chain
     wanted = chain.clone()
-    made = make_drawing([one, other], "device", torch.device("cpu"), 30, 64)
+    slots = placed(one, other)
+    made = make_drawing(slots, "device", torch.device("cpu"), 30, 64)
     z = torch.randn(2, 30, generator=torch.Generator().manual_seed(1))
-    drawn = made.draw([Turn(0, 0, None), Turn(1, 1, None)], z)
+    drawn = made.draw([Turn(each, each.seq, None) for each in slots], z)
     assert drawn[1].token == wanted.sample(z[1])

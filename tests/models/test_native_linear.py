@@ -18,8 +18,8 @@ import torch
 from make_models import SPECS, random_tensors, write_model
 
 from aleator import _native
-from aleator.cache.threads import thread_pool
 from aleator.core.errors import FileFormatError
+from aleator.core.threads import pool as thread_pool
 from aleator.models import open_weights
 from aleator.models.layers.native_linear import StoredLinear
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from aleator.models.config import RopeConfig
-from aleator.models.layers.rotary import TABLE_ROWS, Rotary, frequencies
+from aleator.models.layers.frequencies import frequencies
+from aleator.models.layers.rotary import TABLE_ROWS, Rotary
 
 CPU = torch.device("cpu")
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "tokenize": "show the tokens of a text",
     "model-info": "what is in a model file",
     "bench": "measure prefill and decode speed",
+    "perplexity": "measure how well a model predicts a text",
     "doctor": "what is installed and what it can do",
 }
 

@@ -7,9 +7,24 @@ do about it.  Whatever raises has changed nothing.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class AleatorError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base of all errors raised on purpose; they can be sent between processes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (type(self), self.args, self.__dict__)
+
+
+def _received(
+    kind: type[AleatorError], args: tuple[Any, ...], fields: dict[str, Any]
+) -> AleatorError:
+    """An error of another process, made without its constructor, which takes other arguments than it keeps."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
 
 
 class ParameterError(AleatorError, ValueError):

@@ -16,6 +16,7 @@ from aleator.cache.devices import checked_device
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.prefix import PrefixConfig
+from aleator.cache.storage.tensors import torch_device
 from aleator.core.errors import Aborted, InvalidBatch, ParameterError
 from aleator.core.options import declarations, takes
 from aleator.generate.batch import Batch, checked_inputs
@@ -86,7 +87,9 @@ class Context(Uncopyable):
         self.split = chosen.split or ("equal" if policy == "streams" or mixed else "simple")
         self.abort_callback = abort_callback
         self.device = (
-            decoder.device if chosen.device is None else checked_device("device", chosen.device)
+            decoder.device
+            if chosen.device is None
+            else torch_device(checked_device("device", chosen.device))
         )
         self.cache = build_cache(decoder.cache_layers, chosen, n_ctx, self.n_ubatch, prefix)
         self._native: NativeStep | NativeSSM | None = None

@@ -16,19 +16,22 @@ from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs, t
 from aleator.generate.request import Request
 from aleator.generate.slot import Slot
 
+Logits = torch.Tensor
+"""Rows of logits [n, V] as a context gives them."""
+
 
 @dataclass(frozen=True)
 class Turn:
     """A token to draw.
 
     Attributes:
-        index: of the slot among those of the run.
+        slot: whose chain draws.
         row: of the logits that it is drawn from.
         left: tokens that may still come, this one included; None: as many as one likes.
 
     """
 
-    index: int
+    slot: Slot
     row: int
     left: int | None
 
@@ -44,7 +47,7 @@ class Drawn:
 class Drawing(Protocol):
     """Draws tokens for slots, from logits [n, V]."""
 
-    def draw(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Drawn]:
+    def draw(self, turns: Sequence[Turn], logits: Logits) -> list[Drawn]:
         """One token each; a slot has one turn at most."""
         ...
 
@@ -52,14 +55,11 @@ class Drawing(Protocol):
 class HostDrawing:
     """Every slot's own chain, on the CPU."""
 
-    def __init__(self, slots: Sequence[Slot]) -> None:
-        self._slots = list(slots)
-
-    def draw(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Drawn]:
+    def draw(self, turns: Sequence[Turn], logits: Logits) -> list[Drawn]:
         """See :class:`Drawing`."""
         rows, drawn = logits.cpu().numpy(), []
         for turn in turns:
-            slot, row = self._slots[turn.index], rows[turn.row]
+            slot, row = turn.slot, rows[turn.row]
             if slot.on_logits is not None:
                 slot.on_logits(slot.chain, row)
             token: int | None
@@ -77,7 +77,7 @@ class DeviceDrawing:
     The slots' chains accept the tokens too, so that they can be looked at as after sampling on the host.
 
     Args:
-        slots: see :func:`why_not_on_device`.
+        slots: see :func:`why_not_on_device`; slot i draws in row i, and is in sequence i.
         device: where logits come from.
         n_vocab: tokens of a row of logits.
         n_ctx: positions of a sequence.
@@ -90,7 +90,6 @@ class DeviceDrawing:
     def __init__(
         self, slots: Sequence[Slot], device: torch.device, n_vocab: int, n_ctx: int
     ) -> None:
-        self._slots = list(slots)
         asked = [n for slot in slots if (n := slot.request.options.logprobs) is not None]
         template = slots[0].chain.clone()
         template.reset()
@@ -106,16 +105,16 @@ class DeviceDrawing:
         for row, slot in enumerate(slots):
             self.chain.set_row(row, slot.chain)
 
-    def draw(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[Drawn]:
+    def draw(self, turns: Sequence[Turn], logits: Logits) -> list[Drawn]:
         """See :class:`Drawing`."""
-        closing = {t.index for t in turns if self._closes(t)}
-        drawing = [turn for turn in turns if turn.index not in closing]
+        closing = {t.slot.seq for t in turns if self._closes(t)}
+        drawing = [turn for turn in turns if turn.slot.seq not in closing]
         tokens = self._sample(drawing, logits) if drawing else []
         report = self.chain.report
         values = [each.tolist() for each in (report.logprobs, report.top_ids, report.top_logprobs)]
         made: list[Drawn] = []
         for turn in turns:
-            slot, row = self._slots[turn.index], turn.index
+            slot, row = turn.slot, turn.slot.seq
             token: int | None
             ending = slot.ending
             if ending is not None and row in closing:
@@ -142,18 +141,18 @@ class DeviceDrawing:
         return made
 
     def _closes(self, turn: Turn) -> bool:
-        ending = self._slots[turn.index].ending
+        ending = turn.slot.ending
         return ending is not None and turn.left is not None and ending.closing
 
-    def _sample(self, turns: Sequence[Turn], logits: torch.Tensor) -> list[int]:
+    def _sample(self, turns: Sequence[Turn], logits: Logits) -> list[int]:
         """Tokens by slot; -1 where it has no turn."""
         batch = self.chain.max_batch
         order = [0] * batch
         for turn in turns:
-            order[turn.index] = turn.row
+            order[turn.slot.seq] = turn.row
         live = None
         if len(turns) < batch:
-            has_turn = {turn.index for turn in turns}
+            has_turn = {turn.slot.seq for turn in turns}
             live = torch.tensor([row in has_turn for row in range(batch)]).to(logits.device)
         if order != list(range(len(logits))):
             logits = logits.index_select(0, torch.tensor(order).to(logits.device))
@@ -162,7 +161,7 @@ class DeviceDrawing:
 
 
 def _of_row(
-    logits: torch.Tensor, row: int, token: int, top: int, token_bytes: Callable[[int], bytes]
+    logits: Logits, row: int, token: int, top: int, token_bytes: Callable[[int], bytes]
 ) -> Logprobs:
     return top_logprobs(logits[row].cpu().numpy(), token, top, token_bytes)
 
@@ -212,7 +211,7 @@ def make_drawing(
 
     """
     if where == "host" or (where == "auto" and device.type == "cpu"):
-        return HostDrawing(slots)
+        return HostDrawing()
     why = next((why for slot in slots if (why := why_not_on_device(slot))), "")
     if not why:
         try:
@@ -224,4 +223,4 @@ def make_drawing(
             "sampling_device",
             f"sampling_device='device' cannot be here: {why}; give 'auto' or 'host'",
         )
-    return HostDrawing(slots)
+    return HostDrawing()

@@ -16,6 +16,7 @@ import torch
 
 from aleator.cache.cells.plan import Plan
 from aleator.cache.pools.hybrid import HybridPool
+from aleator.cache.storage.tensors import torch_device
 from aleator.core.errors import ParameterError
 from aleator.device.backends.backend import Launches
 from aleator.device.chain import DeviceChain
@@ -348,7 +349,7 @@ def check_model(context: Context) -> None:
             f"multi_step needs a model whose layers all have attention over the whole text; this one "
             f"({decoder.config.architecture}) has {what}: give multi_step=1",
         )
-    if any(device != decoder.device for device in cache.devices):
+    if any(torch_device(device) != decoder.device for device in cache.devices):
         raise ParameterError(
             "offload_kqv", "multi_step needs the cache on the model's device: give offload_kqv=True"
         )

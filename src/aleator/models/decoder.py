@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from aleator.cache.builder import Layers
-from aleator.cache.pools.recurrent import RecurrentShape
+from aleator.cache.devices import checked_device
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import FileFormatError, UnsupportedModel
@@ -115,7 +116,7 @@ class Decoder:
         return Layers(
             config.architecture,
             config.n_layers,
-            self.device,
+            checked_device("device", self.device),
             self.cache_shapes,
             None if config.window is None else config.window.size,
             self.window_shapes,
@@ -124,7 +125,7 @@ class Decoder:
             self.shift_window_keys,
         )
 
-    def shift_keys(self, layer: int, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
+    def shift_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
         """Rotate stored keys of layers that see everything, in place.
 
         Args:
@@ -135,13 +136,11 @@ class Decoder:
         Returns:
             ``keys``.
         """
-        return self.rotary.shift(keys, deltas)
+        return _shifted(self.rotary, keys, deltas)
 
-    def shift_window_keys(
-        self, layer: int, keys: torch.Tensor, deltas: torch.Tensor
-    ) -> torch.Tensor:
+    def shift_window_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
         """Rotate stored keys of layers with a window, see :meth:`shift_keys`."""
-        return self.window_rotary.shift(keys, deltas)
+        return _shifted(self.window_rotary, keys, deltas)
 
     def forward(
         self,
@@ -199,6 +198,15 @@ class Decoder:
         logits = self.head(self.output_norm(x)).float()
         cap = self.config.logit_softcap
         return logits.div_(cap).tanh_().mul_(cap) if cap else logits
+
+
+def _shifted(rotary: Rotary, keys: Any, deltas: Any) -> Any:
+    """Keys as arrays or tensors, rotated in place."""
+    if isinstance(deltas, np.ndarray):
+        deltas = torch.from_numpy(deltas)
+    if isinstance(keys, np.ndarray):
+        return rotary.shift(torch.from_numpy(keys), deltas).numpy()
+    return rotary.shift(keys, deltas.to(keys.device))
 
 
 def _divisors(weights: Weights) -> npt.NDArray[np.float64] | None:

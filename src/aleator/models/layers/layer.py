@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from aleator.cache.pools.hybrid import HybridBatch
-from aleator.cache.pools.recurrent import RecurrentShape
+from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.tensors import CellTensors
 from aleator.models.layers.linear import Linear, linear
 from aleator.models.layers.parameters import parameter

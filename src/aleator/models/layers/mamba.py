@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.pools.recurrent import RecurrentShape
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.pools.recurrent_rows import RecurrentShape
+from aleator.cache.storage.tensors import as_tensor
 from aleator.core.errors import UnsupportedModel
 from aleator.models.layers.feed_forward import feed_forward
 from aleator.models.layers.geglu import GeGLU
@@ -99,7 +100,8 @@ class MambaLayer:
 
     def _convolve(self, u: torch.Tensor, states: RecurrentBatch) -> torch.Tensor:
         """Each channel's latest values, weighted: [T, inner]; keeps them for the tokens to come."""
-        kept, width, out = states.conv[self.layer], self.ssm.d_conv, torch.empty_like(u)
+        kept, width = as_tensor(states.conv[self.layer]), self.ssm.d_conv
+        out = torch.empty_like(u)
         for run in states.runs:
             tokens = torch.tensor(run.tokens, device=u.device)
             fresh = run.source < 0
@@ -120,7 +122,7 @@ class MambaLayer:
         c: torch.Tensor,
         states: RecurrentBatch,
     ) -> torch.Tensor:
-        kept, out = states.ssm[self.layer], torch.empty_like(u)
+        kept, out = as_tensor(states.ssm[self.layer]), torch.empty_like(u)
         for run in states.runs:
             at = torch.tensor(run.tokens, device=u.device)
             state = torch.zeros_like(kept[0]) if run.source < 0 else kept[run.source]

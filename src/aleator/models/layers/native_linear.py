@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from aleator import _native
-from aleator.cache.threads import torch_pool
+from aleator.core.threads import MAX_THREADS, pool
 from aleator.models.layers.parameters import parameter
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
 _CPU = torch.device("cpu")
+
+
+def torch_pool() -> _native.ThreadPool:
+    """A pool of as many threads as torch uses."""
+    return pool(min(torch.get_num_threads(), MAX_THREADS))
 
 
 class StoredWeight:

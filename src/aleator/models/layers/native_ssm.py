@@ -9,9 +9,8 @@ import numpy.typing as npt
 import torch
 
 from aleator import _native
-from aleator.cache.threads import torch_pool
 from aleator.models.layers.mamba import MambaLayer
-from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear
+from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear, torch_pool
 
 if TYPE_CHECKING:
     from aleator.cache.pools.recurrent import RecurrentPool
@@ -33,7 +32,9 @@ class NativeSSM:
         self._decoder = decoder
         self._build(pool.conv, pool.ssm)
 
-    def _build(self, convs: list[torch.Tensor], states: list[torch.Tensor]) -> None:
+    def _build(
+        self, convs: list[npt.NDArray[np.float32]], states: list[npt.NDArray[np.float32]]
+    ) -> None:
         decoder, self._states = self._decoder, states[0]
         embedding, ssm = decoder.embedding, decoder.config.ssm
         if not isinstance(embedding, StoredEmbedding) or ssm is None:
@@ -58,8 +59,8 @@ class NativeSSM:
                 layer.conv_bias.numpy(),
                 layer.a.numpy(),
                 layer.d.numpy(),
-                conv.numpy(),
-                state.numpy(),
+                conv,
+                state,
             )
 
     @staticmethod

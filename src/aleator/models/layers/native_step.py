@@ -9,10 +9,11 @@ import numpy.typing as npt
 import torch
 
 from aleator import _native
-from aleator.cache.pools.hybrid import HybridBatch, HybridPool
-from aleator.cache.threads import torch_pool
+from aleator.cache.pools.hybrid import HybridPool
+from aleator.cache.pools.hybrid_batch import HybridBatch
+from aleator.cache.storage.host import HostLayer
 from aleator.models.layers.geglu import GeGLU
-from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear
+from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear, torch_pool
 from aleator.models.layers.swiglu import SwiGLU
 
 if TYPE_CHECKING:
@@ -126,9 +127,9 @@ class NativeStep:
             logits,
             None if window is None else (window.slots, *window.seen, window.first),
         )
-        rows = torch.from_numpy(logits)
-        cap = self._softcap
-        return rows.div_(cap).tanh_().mul_(cap) if cap else rows
+        if self._softcap:
+            _native.soften_logits(logits, self._softcap)
+        return torch.from_numpy(logits)
 
 
 def _window(pool: AnyPool) -> WindowPool | None:
@@ -150,7 +151,14 @@ def _matrices(linear: Linear) -> list[_native.StoredMatrix]:
 
 def _memory(side: Storage, layer: int) -> _native.CacheMemory:
     """A layer's keys or values, shared, not copied."""
-    data = side.layers[layer].view(-1).view(torch.uint8).numpy()
+    part = side.parts[layer]
+    if not isinstance(part, HostLayer):
+        raise TypeError("NativeStep needs a decoder for which NativeStep.supports is true")
     return _native.CacheMemory(
-        data, side.type.native, side.n_cells, *side.shapes[layer], side.by_channel, side.rotation
+        part.bytes,
+        side.type.native,
+        side.n_cells,
+        *side.shapes[layer],
+        side.by_channel,
+        side.rotation,
     )
