@@ -295,11 +295,11 @@ def test_bits_do_not_depend_on_threads_or_company() -> None:
 def test_bits_of_products_and_norms_do_not_depend_on_a_large_batch(shape: Shape) -> None:
     """Tokens that see only themselves: 40 together, 7 together and alone; with rows 4 KiB apart, too."""
     ids = np.random.default_rng(3).integers(0, shape.vocab, 40)
-    step = (ids, np.arange(40), np.arange(40), np.eye(40, dtype=bool))
-    together = Model(shape).run(*step, threads=2)
+    places, own = np.arange(40), np.eye(40, dtype=bool)
+    together = Model(shape).run(ids, places, places, own, threads=2)
     for first, n in ((0, 7), (7, 1), (39, 1)):
         part = slice(first, first + n)
-        rows = Model(shape).run(*(values[part] for values in step))
+        rows = Model(shape).run(ids[part], places[part], places[part], own[part])
         assert rows.tobytes() == together[part].tobytes()
 
 
