@@ -19,6 +19,7 @@ from aleator.core.errors import (
     ConstraintError,
     ContextFull,
     Corrupt,
+    EngineClosed,
     FileFormatError,
     GrammarError,
     Incompatible,
@@ -28,6 +29,7 @@ from aleator.core.errors import (
     NoCells,
     NotCopyable,
     ParameterError,
+    QueueFull,
     TemplateError,
     TokenizerError,
     UnsupportedModel,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from aleator.chat import ChatGeneration, Conversation, Message, ToolCall
     from aleator.device.chain import DeviceChain
     from aleator.device.sharding import ShardedChain
+    from aleator.engine import Engine, EngineStats
     from aleator.generate.generation import Generation
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
@@ -59,6 +62,9 @@ __all__ = [
     "Conversation",
     "Corrupt",
     "DeviceChain",
+    "Engine",
+    "EngineClosed",
+    "EngineStats",
     "FileFormatError",
     "Generation",
     "Grammar",
@@ -74,6 +80,7 @@ __all__ = [
     "NoCells",
     "NotCopyable",
     "ParameterError",
+    "QueueFull",
     "Regex",
     "SamplerChain",
     "SamplingParams",
@@ -98,6 +105,8 @@ _LAZY = {
     "Message": "aleator.chat",
     "ToolCall": "aleator.chat",
     "DeviceChain": "aleator.device.chain",
+    "Engine": "aleator.engine",
+    "EngineStats": "aleator.engine",
     "Grammar": "aleator.samplers",
     "JSONSchema": "aleator.samplers",
     "Lark": "aleator.samplers",

@@ -20,6 +20,8 @@ from aleator.chat.generation import ChatGeneration
 from aleator.chat.message import Message
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, resolved, takes
+from aleator.engine import Engine
+from aleator.engine.options import EngineOptions
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.loop import Run, cells_needed
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from aleator.keywords import (
         BatchKeywords,
         ContextKeywords,
+        EngineKeywords,
         GenerateKeywords,
         LoadKeywords,
         SamplingKeywords,
@@ -122,6 +125,7 @@ class LanguageModel:
         vocab: the tokens.
         n_ctx: positions of one sequence.
         options: what it was loaded with.
+        asking: makes requests of prompts and options.
         slots: makes what lives while a request is made.
     """
 
@@ -142,7 +146,7 @@ class LanguageModel:
         if self.n_ctx > trained:
             log.warning("n_ctx=%d: the model was trained with %d positions", self.n_ctx, trained)
         self._context_options = context_options
-        self._asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer)
+        self.asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
         self._chat_formats: dict[str | None, ChatFormat] = {}
@@ -199,7 +203,7 @@ class LanguageModel:
         if "n" in options:
             raise ParameterError("n", "n: several completions are made by generate_batch(..., n=n)")
         given = options_of({"preset": preset, "params": params, **options})
-        requests = self._asking.requests([checked_prompt(prompt)], [given])
+        requests = self.asking.requests([checked_prompt(prompt)], [given])
         return self._start(requests, on_logits, progress)[0]
 
     @takes(GENERATION.values(), SAMPLING.values())
@@ -243,7 +247,16 @@ class LanguageModel:
         """
         checked = checked_prompts(prompts, n)
         given = options_of_each({"preset": preset, "params": params, **options}, len(checked))
-        return self._start(self._asking.requests(checked, given, n), on_logits, progress)
+        return self._start(self.asking.requests(checked, given, n), on_logits, progress)
+
+    @takes(declarations(EngineOptions).values())
+    def engine(self, **options: Unpack[EngineKeywords]) -> Engine:
+        """One context that makes requests of any number of threads together; see :class:`aleator.Engine`.
+
+        Args:
+            options: docs/options.md.
+        """
+        return Engine(self, **options)
 
     @takes(GENERATION.values(), SAMPLING.values())
     def chat(
@@ -312,7 +325,7 @@ class LanguageModel:
 
     def check_options(self, **options: Unpack[GenerateKeywords]) -> None:
         """See whether options of :meth:`generate` can be; errors are its."""
-        self._asking.check(options_of(options))
+        self.asking.check(options_of(options))
 
     def chat_format(self, chat_template: str | None = None) -> ChatFormat:
         """How chats are written with a template; None: the model's.
@@ -494,7 +507,7 @@ class LanguageModel:
             ParameterError: there are none, or it is no prompt.
             TokenizerError: token ids outside the vocabulary.
         """
-        return self._asking.tokens(checked_prompt(prompt), parse_special)
+        return self.asking.tokens(checked_prompt(prompt), parse_special)
 
     def perplexity(
         self,
@@ -522,7 +535,7 @@ class LanguageModel:
             ParameterError: a number out of range, or a text shorter than a chunk.
             TokenizerError: token ids outside the vocabulary.
         """
-        tokens = self._asking.tokens(checked_prompt(text), False)
+        tokens = self.asking.tokens(checked_prompt(text), False)
         bos = self.vocab.bos if self.vocab.add_bos else None
         n_chunks = chunks_of(tokens, n_ctx, chunks)
         for found in perplexities(self.context(n_ctx), tokens, n_ctx, n_chunks, bos):
@@ -541,4 +554,4 @@ class LanguageModel:
         Precedence: ``sampling``, then ``params`` or the named preset, then what the model's files recommend
         on top of the default preset.
         """
-        return self._asking.sampling_params(preset, params, **sampling)
+        return self.asking.sampling_params(preset, params, **sampling)
