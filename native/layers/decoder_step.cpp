@@ -40,7 +40,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     q = std::max(q, l.q.out), k = std::max(k, l.k.out), v = std::max(v, l.v.out);
     attended = std::max(attended, l.o.in), ff = std::max(ff, l.gate.out);
   }
-  products_.prepare(pool, t, e, std::max(attended, ff));
+  products_.prepare(pool, t, e);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
   scratch_.resize(pool.size());

@@ -291,6 +291,18 @@ def test_bits_do_not_depend_on_threads_or_company() -> None:
         assert row.tobytes() == rows[part].tobytes()
 
 
+@pytest.mark.parametrize("shape", [SHAPES["odd"], Shape(n_embd=1024, ff=1024)])
+def test_bits_of_products_and_norms_do_not_depend_on_a_large_batch(shape: Shape) -> None:
+    """Tokens that see only themselves: 40 together, 7 together and alone; with rows 4 KiB apart, too."""
+    ids = np.random.default_rng(3).integers(0, shape.vocab, 40)
+    places, own = np.arange(40), np.eye(40, dtype=bool)
+    together = Model(shape).run(ids, places, places, own, threads=2)
+    for first, n in ((0, 7), (7, 1), (39, 1)):
+        part = slice(first, first + n)
+        rows = Model(shape).run(ids[part], places[part], places[part], own[part])
+        assert rows.tobytes() == together[part].tobytes()
+
+
 def test_input_vectors_are_as_good_as_tokens() -> None:
     by_token, by_vector = Model(SHAPES["llama"]), Model(SHAPES["llama"])
     ids, positions, cells, visible = next(steps())
