@@ -373,6 +373,8 @@ def test_editing_keeps_state() -> None:
         fresh.add(S.Greedy())
     with pytest.raises(IndexError):
         fresh.remove(9)
+    with pytest.raises(IndexError):
+        fresh.insert(len(fresh) + 1, S.TopK(2))
     assert len(fresh) == 4
 
 

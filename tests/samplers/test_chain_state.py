@@ -487,3 +487,12 @@ def test_a_part_of_a_chain_is_where_the_chain_is() -> None:
     assert (some.history, some.position, len(some.samplers)) == (one.history, 6, 1)
     some.rollback(6)
     assert one.position == 6
+
+
+def test_names_of_samplers_are_written_as_they_are() -> None:
+    class Named(Cycle):
+        name = "zählt"
+
+    state = S.SamplerChain([Named(), S.Dist()], seed=1).state_write()
+    assert "zählt".encode() in state
+    S.SamplerChain([Named(), S.Dist()], seed=1).state_read(state)

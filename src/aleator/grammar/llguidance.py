@@ -119,14 +119,11 @@ def regex_grammar(pattern: str) -> str:
     if message is not None:
         reason = re.search(r"^error: (.*)$", message, re.MULTILINE)
         caret = re.search(r"^( *)\^", message, re.MULTILINE)
+        what, why = "the regular expression is wrong", reason[1] if reason else message
         column = len(caret[1]) - 3 + len(pattern) - len(pattern.removeprefix("^")) if caret else 0
-        raise located(
-            "the regular expression is wrong",
-            reason[1] if reason else message,
-            pattern,
-            1 if caret else 0,
-            column,
-        )
+        # Of some mistakes llguidance shows a place in a grammar of its own.
+        line = 1 if 0 < column <= len(pattern) else 0
+        raise located(what, why, pattern, line, column)
     return grammar
 
 

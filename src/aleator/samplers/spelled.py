@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from aleator.core.errors import ParameterError
-
-MAX_TOKEN = (1 << 24) - 1
+from aleator.core.integers import MAX_TOKEN
 
 
 class Tokenizer(Protocol):
