@@ -384,6 +384,28 @@ def test_native_and_torch_layers_agree(
     assert np.allclose(native.cache.keys.layers[-1], layers.cache.keys.layers[-1], atol=1e-4)
 
 
+@pytest.mark.parametrize("type_k", ["f32", "f16"])
+def test_raw_keys_in_native_code_agree_with_torch(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, type_k: str
+) -> None:
+    spec = replace(SPECS["llama-yarn"], type="F32")
+    decoder = build_decoder(open_weights(write_model(tmp_path / "m.gguf", spec)))
+    options: dict[str, Any] = {"n_ctx": 96, "type_k": type_k, "type_v": "f32", "k_storage": "raw"}
+    native = Context(decoder, **options)
+    assert NativeStep.supports(decoder, native.cache.pool)
+    monkeypatch.setattr(NativeStep, "supports", lambda *_: False)
+    layers = Context(decoder, **options)
+    tokens = np.random.default_rng(1).integers(0, 64, 40).tolist()
+    for batch in (Batch.one(tokens, 0, logits=True), Batch.one([5], 40)):
+        got, expected = native.decode(batch), layers.decode(batch)
+        assert (got - expected).abs().max() < 1e-3 * (expected.max() - expected.min())
+    for ctx in (native, layers):
+        ctx.cache.seq_rm(0, 3, 12)
+        ctx.cache.seq_add(0, 12, -1, -9)
+    got, expected = (ctx.decode(Batch.one([7, 8], 32)) for ctx in (native, layers))
+    assert (got - expected).abs().max() < 1e-3 * (expected.max() - expected.min())
+
+
 def test_weights_elsewhere_or_in_other_types_go_through_torch(tmp_path: Any) -> None:
     path = write_model(tmp_path / "m.gguf", SPECS["llama"])
     decoder = build_decoder(open_weights(path), dtype=torch.bfloat16)

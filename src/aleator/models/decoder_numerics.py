@@ -150,11 +150,12 @@ def hadamard(x: Floats, block: int) -> Floats:
 
 
 def attention(q: Floats, keys: Floats, values: Floats, scale: float) -> Floats:
-    """One query [dim] over the keys [n, dim] and values [n, dim_v] of the cells that it sees.
+    """One query over the keys [n, dim] and values [n, dim_v] of the cells that it sees.
 
-    Cells come in the order of their positions; keys and values are what the cache's bytes stand for.
+    The query is [dim], or its form for each key, [n, dim].  Cells come in the order of their
+    positions; keys and values are what the cache's bytes stand for.
     """
-    scores = dot16(q[None], keys) * np.float32(scale)
+    scores = dot16(q, keys) * np.float32(scale)
     weights = exponential(scores - scores.max())
     total = tree(_lane_sums(weights))
     out = np.zeros(values.shape[1], np.float32)
