@@ -96,7 +96,7 @@ def test_a_mistake_without_a_place_names_none() -> None:
 
 def test_a_complaint_without_a_caret_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llguidance, "_complaint", lambda module, grammar: "error: too much")
-    with pytest.raises(GrammarError, match="is wrong: too much$") as error:
+    with pytest.raises(GrammarError, match=r"is wrong: too much$") as error:
         regex_grammar("^abc")
     assert (error.value.line, error.value.column) == (0, 0)
 
