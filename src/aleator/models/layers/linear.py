@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 import torch.nn.functional as F
 
-from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear, StoredWeight
 from aleator.models.layers.parameters import parameter
+from aleator.models.layers.stored import StoredWeight
+from aleator.models.layers.stored_linear import StoredEmbedding, StoredLinear
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
@@ -109,7 +110,12 @@ def linear(
         FileFormatError: a tensor is missing, of another shape, or not finite.
     """
     if _stored(device, dtype):
-        return StoredLinear(weights, names, n_in, n_outs, bias)
+        return StoredLinear(
+            [
+                StoredWeight(weights, name, n_out, n_in, bias)
+                for name, n_out in zip(names, n_outs, strict=True)
+            ]
+        )
     matrices, biases = [], []
     has_bias = bias or any(f"{name}.bias" in weights for name in names)
     for name, n_out in zip(names, n_outs, strict=True):

@@ -1,0 +1,84 @@
+"""A decoder in native code, on the CPU: weights stay in the file's memory map, in their stored types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aleator.cache.devices import CPU
+from aleator.cache.options import CacheOptions
+from aleator.cache.pools.pool import AnyPool
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.core.packages import required_torch
+from aleator.models.decoder import Decoder, Progress
+from aleator.models.layers.native_ssm import NativeSSM
+from aleator.models.layers.native_step import NativeStep
+from aleator.models.layers.parts import Attention, StateSpace
+from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight, floats
+from aleator.models.step import Step
+
+if TYPE_CHECKING:
+    from aleator.models.weights import Weights
+
+
+class NativeDecoder(Decoder):
+    """A decoder in native code; activations are float32.
+
+    Attributes:
+        embedding: of tokens, [n_vocab, n_embd].
+        head: the output matrix.
+        output_norm: weight of the last normalisation.
+        blocks: the layers with attention.
+        recurrent: the layers that keep a state.
+
+    """
+
+    def __init__(self, weights: Weights, progress: Progress | None = None) -> None:
+        super().__init__(weights, CPU, "float32")
+        config = weights.config
+        shape = (config.n_vocab, config.n_embd)
+        self.embedding = StoredWeight(weights, "token_embd", *shape, bias=False)
+        self.blocks: list[Attention[list[StoredWeight], Floats]] = []
+        self.recurrent: list[StateSpace[list[StoredWeight], Floats]] = []
+        for layer in range(config.n_layers):
+            if progress is not None:
+                progress(layer, config.n_layers)
+            source = StoredLayer(weights, layer)
+            if self.keeps_state(layer):
+                self.recurrent.append(StateSpace(source, len(self.recurrent)))
+                continue
+            windowed = self.windowed(layer)
+            index = sum(block.windowed == windowed for block in self.blocks)
+            self.blocks.append(Attention(source, windowed, index))
+        self.output_norm = floats(weights, "output_norm.weight", shape[1:])
+        self.head = self.embedding
+        if not config.tied:
+            self.head = StoredWeight(weights, "output", *shape, bias=False)
+        if progress is not None:
+            progress(config.n_layers, config.n_layers)
+
+    def for_cache(self, options: CacheOptions) -> Decoder:
+        """See :meth:`Decoder.for_cache`."""
+        why = self._why_not_native(options)
+        if not why:
+            return self
+        required_torch(why)
+        from aleator.models.torch_decoder import in_torch  # PyTorch is optional
+
+        return in_torch(self)
+
+    def _why_not_native(self, options: CacheOptions) -> str:
+        """What native code does not compute with such a cache; "" if nothing."""
+        mixed = bool(self.recurrent and self.blocks)
+        if mixed or (self.recurrent and (self.config.n_ff or self.architecture.state_norm)):
+            return f"the architecture {self.architecture.name!r}"
+        if self.blocks and options.k_storage == "raw":
+            return "k_storage='raw'"
+        if options.swa_sinks:
+            return f"swa_sinks={options.swa_sinks}"
+        return ""
+
+    def over(self, pool: AnyPool, fused: bool = True) -> Step:
+        """See :meth:`Decoder.over`."""
+        if isinstance(pool, RecurrentPool):
+            return NativeSSM(self, pool)
+        return NativeStep(self, pool)
