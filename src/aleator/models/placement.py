@@ -10,7 +10,7 @@ from aleator.core.errors import ParameterError
 
 DTYPES = ("float32", "float16", "bfloat16")
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
-"""Files of Linux's drivers for CUDA, for CUDA under Windows, and for AMD's devices, which PyTorch calls so too."""
+"""Files of drivers: for CUDA, for CUDA under Windows, and for AMD's devices, which PyTorch calls CUDA too."""
 
 
 def placement(device: object, dtype: object) -> tuple[Device, str]:
