@@ -19,6 +19,7 @@ from aleator.core.errors import (
     ConstraintError,
     ContextFull,
     Corrupt,
+    EngineClosed,
     FileFormatError,
     GrammarError,
     Incompatible,
@@ -28,6 +29,7 @@ from aleator.core.errors import (
     NoCells,
     NotCopyable,
     ParameterError,
+    QueueFull,
     TemplateError,
     TokenizerError,
     UnsupportedModel,
@@ -35,8 +37,10 @@ from aleator.core.errors import (
 
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
+    from aleator.chat import ChatGeneration, Conversation, Message, ToolCall
     from aleator.device.chain import DeviceChain
     from aleator.device.sharding import ShardedChain
+    from aleator.engine import Engine, EngineStats
     from aleator.generate.generation import Generation
     from aleator.generate.session import Session
     from aleator.language_model import LanguageModel, load
@@ -52,10 +56,15 @@ __all__ = [
     "Candidates",
     "CannotRewind",
     "CannotShift",
+    "ChatGeneration",
     "ConstraintError",
     "ContextFull",
+    "Conversation",
     "Corrupt",
     "DeviceChain",
+    "Engine",
+    "EngineClosed",
+    "EngineStats",
     "FileFormatError",
     "Generation",
     "Grammar",
@@ -66,10 +75,12 @@ __all__ = [
     "LanguageModel",
     "Lark",
     "LogitsError",
+    "Message",
     "ModelNotFound",
     "NoCells",
     "NotCopyable",
     "ParameterError",
+    "QueueFull",
     "Regex",
     "SamplerChain",
     "SamplingParams",
@@ -77,6 +88,7 @@ __all__ = [
     "ShardedChain",
     "TemplateError",
     "TokenizerError",
+    "ToolCall",
     "UnsupportedModel",
     "generate",
     "load",
@@ -88,7 +100,13 @@ __all__ = [
 # Names that are imported when first used, and where from; None: a subpackage.
 _LAZY = {
     "Candidates": "aleator.samplers",
+    "ChatGeneration": "aleator.chat",
+    "Conversation": "aleator.chat",
+    "Message": "aleator.chat",
+    "ToolCall": "aleator.chat",
     "DeviceChain": "aleator.device.chain",
+    "Engine": "aleator.engine",
+    "EngineStats": "aleator.engine",
     "Grammar": "aleator.samplers",
     "JSONSchema": "aleator.samplers",
     "Lark": "aleator.samplers",

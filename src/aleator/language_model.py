@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
+from aleator.chat.asking import Chat, prepared
+from aleator.chat.format import ChatFormat
+from aleator.chat.generation import ChatGeneration
+from aleator.chat.message import Message
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, resolved, takes
+from aleator.engine import Engine
+from aleator.engine.options import EngineOptions
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.loop import Run, cells_needed
@@ -49,6 +55,7 @@ if TYPE_CHECKING:
     from aleator.keywords import (
         BatchKeywords,
         ContextKeywords,
+        EngineKeywords,
         GenerateKeywords,
         LoadKeywords,
         SamplingKeywords,
@@ -119,6 +126,7 @@ class LanguageModel:
         vocab: the tokens.
         n_ctx: positions of one sequence.
         options: what it was loaded with.
+        asking: makes requests of prompts and options.
         slots: makes what lives while a request is made.
     """
 
@@ -139,9 +147,10 @@ class LanguageModel:
         if self.n_ctx > trained:
             log.warning("n_ctx=%d: the model was trained with %d positions", self.n_ctx, trained)
         self._context_options = context_options
-        self._asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer)
+        self.asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
+        self._chat_formats: dict[str | None, ChatFormat] = {}
 
     def __repr__(self) -> str:
         config = self.weights.config
@@ -195,7 +204,7 @@ class LanguageModel:
         if "n" in options:
             raise ParameterError("n", "n: several completions are made by generate_batch(..., n=n)")
         given = options_of({"preset": preset, "params": params, **options})
-        requests = self._asking.requests([checked_prompt(prompt)], [given])
+        requests = self.asking.requests([checked_prompt(prompt)], [given])
         return self._start(requests, on_logits, progress)[0]
 
     @takes(GENERATION.values(), SAMPLING.values())
@@ -239,7 +248,96 @@ class LanguageModel:
         """
         checked = checked_prompts(prompts, n)
         given = options_of_each({"preset": preset, "params": params, **options}, len(checked))
-        return self._start(self._asking.requests(checked, given, n), on_logits, progress)
+        return self._start(self.asking.requests(checked, given, n), on_logits, progress)
+
+    @takes(declarations(EngineOptions).values())
+    def engine(self, **options: Unpack[EngineKeywords]) -> Engine:
+        """One context that makes requests of any number of threads together; see :class:`aleator.Engine`.
+
+        Args:
+            options: docs/options.md.
+        """
+        return Engine(self, **options)
+
+    @takes(GENERATION.values(), SAMPLING.values())
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any] | Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        enable_thinking: bool | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        known_tokens: Sequence[int] = (),
+        preset: str | None = None,
+        params: SamplingParams | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        on_logits: OnLogits | None = None,
+        **options: Unpack[GenerateKeywords],
+    ) -> ChatGeneration:
+        """Answer messages.
+
+        The result is an iterator over pieces of the answer, made as they are asked for::
+
+            for piece in model.chat([{"role": "user", "content": "Hi"}]):
+                print(piece, end="", flush=True)
+
+        and knows the whole ``.message``: content, reasoning and calls of tools.  Names of control tokens in
+        messages and tools are text: only the template writes control tokens.
+
+        Args:
+            messages: mappings as in OpenAI's interface, with "role" and "content".
+            tools: declarations of tools, as in OpenAI's interface; the template shows them to the model.
+            tool_choice: "auto": the model chooses, which is the default; "none"; "required": it must call one;
+                or a tool's name.  The last two force a call whose arguments satisfy their schema.
+            enable_thinking: whether the model reasons first, for templates that read it.
+            chat_template: Jinja template that writes messages as text; None: the model's.
+            chat_template_kwargs: other variables that the template reads.
+            known_tokens: of the conversation so far, to go on with where they fit its text.
+            preset: as for :meth:`generate`.
+            params: as for :meth:`generate`.
+            progress: as for :meth:`generate`.
+            on_logits: as for :meth:`generate`.
+            options: as for :meth:`generate`; ``json_schema`` forces the content of the answer.
+
+        Raises:
+            ParameterError: a malformed message or tool (names index and field), an option, or something that
+                the template cannot show or nothing can enforce.
+            TemplateError: the model has no template, or it refuses the messages.
+            ContextFull: a conversation longer than ``n_ctx``.
+        """
+        asked = prepared(
+            Chat(messages, tools, tool_choice, enable_thinking, chat_template_kwargs),
+            self.chat_format(chat_template),
+            self.tokenizer,
+            options_of(options),
+            known_tokens,
+        )
+        made = self.generate(
+            asked.tokens,
+            preset=preset,
+            params=params,
+            progress=progress,
+            on_logits=on_logits,
+            **asked.options,
+        )
+        return ChatGeneration(made, asked.reply)
+
+    def check_options(self, **options: Unpack[GenerateKeywords]) -> None:
+        """See whether options of :meth:`generate` can be; errors are its."""
+        self.asking.check(options_of(options))
+
+    def chat_format(self, chat_template: str | None = None) -> ChatFormat:
+        """How chats are written with a template; None: the model's.
+
+        Raises:
+            TemplateError: there is none, or it does not parse.
+        """
+        source = self.vocab.chat_template if chat_template is None else chat_template
+        if source not in self._chat_formats:
+            self._chat_formats[source] = ChatFormat(self.tokenizer, source)
+        return self._chat_formats[source]
 
     def _start(
         self,
@@ -410,7 +508,7 @@ class LanguageModel:
             ParameterError: there are none, or it is no prompt.
             TokenizerError: token ids outside the vocabulary.
         """
-        return self._asking.tokens(checked_prompt(prompt), parse_special)
+        return self.asking.tokens(checked_prompt(prompt), parse_special)
 
     def perplexity(
         self,
@@ -438,7 +536,7 @@ class LanguageModel:
             ParameterError: a number out of range, or a text shorter than a chunk.
             TokenizerError: token ids outside the vocabulary.
         """
-        tokens = self._asking.tokens(checked_prompt(text), False)
+        tokens = self.asking.tokens(checked_prompt(text), False)
         bos = self.vocab.bos if self.vocab.add_bos else None
         n_chunks = chunks_of(tokens, n_ctx, chunks)
         for found in perplexities(self.context(n_ctx), tokens, n_ctx, n_chunks, bos):
@@ -457,4 +555,4 @@ class LanguageModel:
         Precedence: ``sampling``, then ``params`` or the named preset, then what the model's files recommend
         on top of the default preset.
         """
-        return self._asking.sampling_params(preset, params, **sampling)
+        return self.asking.sampling_params(preset, params, **sampling)

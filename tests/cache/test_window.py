@@ -425,10 +425,6 @@ def test_sinks() -> None:
 
 def test_sinks_of_a_model(decoder: Any) -> None:
     """What is held answers as everything would; and rewinds, copies, checkpoints and states have the sinks."""
-    pytest.importorskip("torch")
-    decoder = build_decoder(decoder.weights, form="torch")
-    for block in decoder.blocks:
-        block.ffn.rounded = False
     few, full = (context(decoder, swa_sinks=3, swa_full=full) for full in (False, True))
     for ctx in (few, full):
         for start in range(0, 320, 16):

@@ -121,6 +121,21 @@ class ContextFull(AleatorError):
     """Prompt and generated tokens need more positions than the context has."""
 
 
+class EngineClosed(AleatorError):
+    """An engine that was closed takes no more requests."""
+
+
+class QueueFull(AleatorError):
+    """An engine has as many requests as it may have; ``limit`` says how many wait at most."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"{limit} requests wait already, which is max_queue: wait for one of them, or make the engine with "
+            "a larger max_queue"
+        )
+        self.limit = limit
+
+
 class CacheError(AleatorError):
     """Base of the KV cache's errors; the cache is as it was before the call.
 

@@ -36,7 +36,7 @@ class Context(Uncopyable):
         options: fields of :class:`aleator.generate.options.ContextOptions`.
 
     Attributes:
-        decoder: the model's, in the form that can use such a cache.
+        decoder: the model's.
         device: where logits arrive.
         cache: a KVCache, a HybridCache or a RecurrentCache, as the model needs it.
 
@@ -59,7 +59,6 @@ class Context(Uncopyable):
         decoder = model if isinstance(model, Decoder) else getattr(model, "decoder", None)
         if not isinstance(decoder, Decoder):
             raise ParameterError("model", f"model must be a Decoder or have one, not {model!r}")
-        decoder = decoder.for_cache(chosen)
         self.decoder = decoder
         trained = decoder.config.context_length
         n_ctx = n_ctx or trained

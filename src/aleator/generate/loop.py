@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -12,7 +14,7 @@ from aleator.generate.batch import Batch
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
 from aleator.generate.drawing import make_drawing
-from aleator.generate.generation import Generation
+from aleator.generate.generation import Generation, Until
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.request import Request
 from aleator.generate.slot import Slot
@@ -102,6 +104,23 @@ class Run:
         """Whether every completion has ended."""
         return all(slot.completion.done for slot in self.slots)
 
+    def make(self, until: Until, timeout: float | None = None) -> None:
+        """See :class:`aleator.generate.generation.Stepper`."""
+        end = math.inf if timeout is None else perf_counter() + timeout
+        while not until() and perf_counter() < end:
+            self.step()
+
+    async def make_async(self, until: Until) -> None:
+        """See :class:`aleator.generate.generation.Stepper`: each step is made in a thread."""
+        while not until():
+            await asyncio.to_thread(self.step)
+
+    def wake(self) -> None:
+        """Nothing: who reads makes the next step, which looks."""
+
+    def check(self) -> None:
+        """Nothing: :meth:`step` has raised it already."""
+
     def step(self) -> None:
         """Prefill all prompts and draw the first tokens, or draw one more token for each completion.
 
@@ -119,9 +138,9 @@ class Run:
             else:
                 self._decode()
                 self.stats.decode_seconds += perf_counter() - started
-        except BaseException:
+        except BaseException as error:
             for slot in self.slots:
-                slot.completion.interrupt()
+                slot.completion.fail(error)
             raise
         finally:
             self._release_ended()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aleator.cache.options import CacheOptions
 from aleator.core.errors import ParameterError
 from aleator.core.options import Option, Options, declarations, option
+from aleator.samplers.spelled import check_ids
 
 if TYPE_CHECKING:
     import torch
@@ -195,6 +196,13 @@ class GenerateOptions(Options):
         "read the names of control tokens in the prompt as those tokens; do not with text of strangers",
         False,
         flags=("--parse-special",),
+    )
+    shown_tokens: tuple[int, ...] = option(
+        "control tokens whose names are part of the text, where others are left out",
+        (),
+        checker=partial(check_ids, "shown_tokens"),
+        annotation="Iterable[int]",
+        schema={"type": "array", "items": {"type": "integer"}},
     )
     context_shift: bool = option(
         "when the context is full, forget the older half of the text and go on",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
 from aleator.models.decoder import Decoder, Progress
-from aleator.models.native_decoder import NativeDecoder
+from aleator.models.native_decoder import NativeDecoder, why_not_native
 from aleator.models.placement import placement
 from aleator.models.weights import Weights
 
@@ -43,9 +43,12 @@ def build_decoder(
         raise ParameterError(
             "form", f"form='native' computes on the CPU in float32, not on {place} in {kind}"
         )
-    if can and form != "torch":
+    why = why_not_native(weights)
+    if form == "native" and why:
+        raise ParameterError("form", f"form='native' does not compute {why}: use form='torch'")
+    if can and not why and form != "torch":
         return NativeDecoder(weights, progress)
-    what = "form='torch'" if can else f"device={str(place)!r} with dtype={kind!r}"
+    what = why or ("form='torch'" if can else f"device={str(place)!r} with dtype={kind!r}")
     required_torch(what)
     from aleator.models.torch_decoder import TorchDecoder  # PyTorch is optional
 

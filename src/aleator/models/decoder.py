@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from aleator.cache.builder import Layers
 from aleator.cache.devices import Device
-from aleator.cache.options import CacheOptions
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
@@ -63,14 +62,6 @@ class Decoder(ABC):
             pool: of the cache.
             fused: whether attention may use PyTorch's fused kernel.
         """
-
-    def for_cache(self, options: CacheOptions) -> Decoder:
-        """The form of this decoder that can use a cache with these options: this one, or in PyTorch.
-
-        Raises:
-            ImportError: PyTorch is needed and not installed; names the option.
-        """
-        return self
 
     def keeps_state(self, layer: int) -> bool:
         """Whether a layer keeps a state instead of attending."""

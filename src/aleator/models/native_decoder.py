@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aleator.cache.devices import CPU
-from aleator.cache.options import CacheOptions
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.core.packages import required_torch
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.native_ssm import NativeSSM
 from aleator.models.layers.native_step import NativeStep
@@ -56,29 +54,16 @@ class NativeDecoder(Decoder):
         if progress is not None:
             progress(config.n_layers, config.n_layers)
 
-    def for_cache(self, options: CacheOptions) -> Decoder:
-        """See :meth:`Decoder.for_cache`."""
-        why = self._why_not_native(options)
-        if not why:
-            return self
-        required_torch(why)
-        from aleator.models.torch_decoder import in_torch  # PyTorch is optional
-
-        return in_torch(self)
-
-    def _why_not_native(self, options: CacheOptions) -> str:
-        """What native code does not compute with such a cache; "" if nothing."""
-        mixed = bool(self.recurrent and self.blocks)
-        if mixed or (self.recurrent and (self.config.n_ff or self.architecture.state_norm)):
-            return f"the architecture {self.architecture.name!r}"
-        if self.blocks and options.k_storage == "raw":
-            return "k_storage='raw'"
-        if options.swa_sinks:
-            return f"swa_sinks={options.swa_sinks}"
-        return ""
-
     def over(self, pool: AnyPool, fused: bool = True) -> Step:
         """See :meth:`Decoder.over`."""
         if isinstance(pool, RecurrentPool):
             return NativeSSM(self, pool)
         return NativeStep(self, pool)
+
+
+def why_not_native(weights: Weights) -> str:
+    """What native code does not compute of a model; "" if nothing."""
+    config, architecture = weights.config, weights.architecture
+    states = [config.keeps_state(layer) for layer in range(config.n_layers)]
+    plain = not any(states) or (all(states) and not config.n_ff and not architecture.state_norm)
+    return "" if plain else f"the architecture {architecture.name!r}"

@@ -26,7 +26,7 @@ class NativeStep(HostStep):
     """The decoder's native form over one pool, whose storage it reads and writes in place.
 
     Same arithmetic as :meth:`Decoder.forward` in float32, in another order.  A token's logits have the same
-    bits for any number of threads, and in micro-batches of up to 8 tokens for any company..
+    bits for any number of threads, and in micro-batches of up to 8 tokens for any company.
     """
 
     def __init__(self, decoder: NativeDecoder, pool: AnyPool) -> None:
@@ -46,6 +46,7 @@ class NativeStep(HostStep):
             first.ffn.gate,
             decoder.window_rotation.frequencies,
             decoder.window_rotation.magnitude,
+            pool.first.rows.k_storage == "raw",
         )
         self._softcap = config.logit_softcap
         window = _window(pool)
@@ -96,7 +97,7 @@ class NativeStep(HostStep):
             *base.seen,
             wanted,
             logits,
-            None if window is None else (window.slots, *window.seen, window.first),
+            None if window is None else (window.slots, *window.seen, window.first, window.sunk),
         )
         if self._softcap:
             _native.soften_logits(logits, self._softcap)
