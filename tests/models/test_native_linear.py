@@ -23,7 +23,7 @@ from aleator.core.errors import FileFormatError
 from aleator.core.threads import pool as thread_pool
 from aleator.models import open_weights
 from aleator.models.decoder_numerics import products
-from aleator.models.layers.stored import StoredWeight
+from aleator.models.layers.stored import stored_weight
 from aleator.models.layers.stored_linear import StoredLinear
 
 TYPES = ("F32", "F16", "BF16")
@@ -210,7 +210,7 @@ def test_linear_over_a_file(tmp_path: Path, kind: str, tokens: int) -> None:
     weights = open_weights(write_model(tmp_path / "m.gguf", spec))
     layer = StoredLinear(
         [
-            StoredWeight(weights, name, n, 64, bias=True)
+            stored_weight(weights, name, n, 64, bias=True)
             for name, n in (("blk.1.attn_q", 64), ("blk.1.attn_k", 32))
         ]
     )
@@ -238,7 +238,7 @@ def test_a_weight_that_is_not_finite_is_named(tmp_path: Path) -> None:
     tensors["blk.0.attn_k.weight"][3, 5] = np.nan
     weights = open_weights(write_model(tmp_path / "m.gguf", SPECS["llama"], tensors))
     with pytest.raises(FileFormatError, match=r"blk\.0\.attn_k\.weight"):
-        StoredWeight(weights, "blk.0.attn_k", 32, 64, bias=False)
+        stored_weight(weights, "blk.0.attn_k", 32, 64, bias=False)
 
 
 @pytest.mark.parametrize("isa", ["base", "v3"])

@@ -84,8 +84,9 @@ class Context(Uncopyable):
         self.device = (
             decoder.device if chosen.device is None else checked_device("device", chosen.device)
         )
+        computed = decoder.hidden() if chosen.embeddings else decoder
         self.cache = build_cache(decoder.cache_layers, chosen, n_ctx, self.n_ubatch, prefix)
-        self._step = decoder.over(self.cache.pool, flash_attn)
+        self._step = computed.over(self.cache.pool, flash_attn)
         self.cache.journal.lock_timeout = chosen.lock_timeout
         # The last decode's logits and their tokens' batch indices.
         self._last: tuple[Any, list[int]] = (None, [])
@@ -96,7 +97,8 @@ class Context(Uncopyable):
         Whatever is raised, KeyboardInterrupt included, leaves the cache exactly as it was.
 
         Returns:
-            Logits of the tokens that wanted them, float32 [rows, n_vocab], in batch order: NumPy's array where
+            Logits of the tokens that wanted them, float32 [rows, n_vocab], in batch order; with
+            ``embeddings`` their hidden states after the last norm, [rows, n_embd].  NumPy's array where
             :attr:`device` is the CPU, else a tensor of PyTorch's on it.
 
         Raises:

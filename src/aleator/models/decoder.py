@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,6 +64,17 @@ class Decoder(ABC):
             pool: of the cache.
             fused: whether attention may use PyTorch's fused kernel.
         """
+
+    def hidden(self) -> Decoder:
+        """A decoder over the same weights that gives hidden states after the last norm in place of logits."""
+        made = copy.copy(self)
+        made.config = replace(self.config, n_vocab=self.config.n_embd, logit_softcap=0.0)
+        made.drop_head()
+        return made
+
+    @abstractmethod
+    def drop_head(self) -> None:
+        """Have the output matrix give its input."""
 
     def keeps_state(self, layer: int) -> bool:
         """Whether a layer keeps a state instead of attending."""

@@ -11,7 +11,14 @@ from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.native_ssm import NativeSSM
 from aleator.models.layers.native_step import NativeStep
 from aleator.models.layers.parts import Attention, StateSpace
-from aleator.models.layers.stored import Floats, StoredLayer, StoredWeight, floats
+from aleator.models.layers.stored import (
+    Floats,
+    StoredLayer,
+    StoredWeight,
+    floats,
+    identity,
+    stored_weight,
+)
 from aleator.models.step import Step
 
 if TYPE_CHECKING:
@@ -34,7 +41,7 @@ class NativeDecoder(Decoder):
         super().__init__(weights, CPU, "float32")
         config = weights.config
         shape = (config.n_vocab, config.n_embd)
-        self.embedding = StoredWeight(weights, "token_embd", *shape, bias=False)
+        self.embedding = stored_weight(weights, "token_embd", *shape, bias=False)
         self.blocks: list[Attention[list[StoredWeight], Floats]] = []
         self.recurrent: list[StateSpace[list[StoredWeight], Floats]] = []
         for layer in range(config.n_layers):
@@ -50,9 +57,13 @@ class NativeDecoder(Decoder):
         self.output_norm = floats(weights, "output_norm.weight", shape[1:])
         self.head = self.embedding
         if not config.tied:
-            self.head = StoredWeight(weights, "output", *shape, bias=False)
+            self.head = stored_weight(weights, "output", *shape, bias=False)
         if progress is not None:
             progress(config.n_layers, config.n_layers)
+
+    def drop_head(self) -> None:
+        """See :meth:`Decoder.drop_head`; native code needs to know nothing of it."""
+        self.head = identity(self.config.n_embd)
 
     def over(self, pool: AnyPool, fused: bool = True) -> Step:
         """See :meth:`Decoder.over`."""

@@ -19,7 +19,7 @@ from aleator.cache.storage.tensors import torch_device
 from aleator.models.block import Block
 from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.layer import Layer, LayerWeights, Pass
-from aleator.models.layers.linear import embedding, linear
+from aleator.models.layers.linear import Linear, embedding, linear
 from aleator.models.layers.mamba import MambaLayer
 from aleator.models.layers.parameters import DTYPES, parameter
 from aleator.models.layers.rms_norm import RMSNorm
@@ -72,7 +72,7 @@ class TorchDecoder(Decoder):
             self.layers.append(self._layer(LayerWeights(weights, layer, self.where, self.type)))
         norm = parameter(weights, "output_norm.weight", shape[1:], self.where, self.type)
         self.output_norm = RMSNorm(norm, config.rms_eps)
-        self.head = linear(
+        self.head: Linear = linear(
             weights,
             ["token_embd" if config.tied else "output"],
             config.n_embd,
@@ -96,6 +96,10 @@ class TorchDecoder(Decoder):
         block = Block(weights, windowed, index, rotary)
         self.blocks.append(block)
         return block
+
+    def drop_head(self) -> None:
+        """See :meth:`Decoder.drop_head`."""
+        self.head = _as_it_is
 
     def over(self, pool: AnyPool, fused: bool = True) -> TensorStep:
         """See :meth:`Decoder.over`."""
@@ -167,3 +171,7 @@ class TorchDecoder(Decoder):
         logits = self.head(self.output_norm(x)).float()
         cap = self.config.logit_softcap
         return logits.div_(cap).tanh_().mul_(cap) if cap else logits
+
+
+def _as_it_is(x: torch.Tensor) -> torch.Tensor:
+    return x

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from aleator.models.layers.parameters import parameter
-from aleator.models.layers.stored import StoredWeight
+from aleator.models.layers.stored import stored_weight
 from aleator.models.layers.stored_linear import StoredEmbedding, StoredLinear
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def embedding(
         FileFormatError: it is missing, of another shape, or not finite.
     """
     if _stored(device, dtype):
-        return StoredEmbedding(StoredWeight(weights, "token_embd", *shape, bias=False))
+        return StoredEmbedding(stored_weight(weights, "token_embd", *shape, bias=False))
     return DenseEmbedding(parameter(weights, "token_embd.weight", shape, device, dtype))
 
 
@@ -112,7 +112,7 @@ def linear(
     if _stored(device, dtype):
         return StoredLinear(
             [
-                StoredWeight(weights, name, n_out, n_in, bias)
+                stored_weight(weights, name, n_out, n_in, bias)
                 for name, n_out in zip(names, n_outs, strict=True)
             ]
         )

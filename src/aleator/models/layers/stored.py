@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class StoredWeight:
-    """One matrix [n_out, n_in], and its bias if it has one.
+    """One matrix [n_out, n_in], and its bias if it has one, used where they are.
 
     Attributes:
         matrix: the native form.
@@ -27,28 +27,46 @@ class StoredWeight:
         n_in: width of the input.
     """
 
-    def __init__(self, weights: Weights, name: str, n_out: int, n_in: int, bias: bool) -> None:
-        """Use a tensor of the file where it is.
+    def __init__(
+        self,
+        data: npt.NDArray[np.uint8],
+        type_: str,
+        n_out: int,
+        n_in: int,
+        bias: Floats | None = None,
+    ) -> None:
+        """Use bytes of a matrix; ``type_``: ggml's name of how it is stored."""
+        self.n_out, self.n_in, self.bias = n_out, n_in, bias
+        self.matrix = _native.StoredMatrix(data, type_, n_out, n_in, bias)
 
-        Args:
-            weights: the model file.
-            name: of the tensor, without ".weight".
-            n_out: width of the output.
-            n_in: width of the input.
-            bias: whether ``name.bias`` must exist; one that exists is used in any case.
 
-        Raises:
-            FileFormatError: it is missing, of another shape, or not finite; names the tensor.
-        """
-        self.n_out, self.n_in = n_out, n_in
-        tensor = f"{name}.weight"
-        weights.expect(tensor, (n_out, n_in))
-        stored = weights.stored(tensor)
-        weights.check_finite(tensor)
-        self.bias: Floats | None = None
-        if bias or f"{name}.bias" in weights:
-            self.bias = floats(weights, f"{name}.bias", (n_out,))
-        self.matrix = _native.StoredMatrix(stored.data, stored.type, n_out, n_in, self.bias)
+def stored_weight(weights: Weights, name: str, n_out: int, n_in: int, bias: bool) -> StoredWeight:
+    """A matrix of the file.
+
+    Args:
+        weights: the model file.
+        name: of the tensor, without ".weight".
+        n_out: width of the output.
+        n_in: width of the input.
+        bias: whether ``name.bias`` must exist; one that exists is used in any case.
+
+    Raises:
+        FileFormatError: it is missing, of another shape, or not finite; names the tensor.
+    """
+    tensor = f"{name}.weight"
+    weights.expect(tensor, (n_out, n_in))
+    stored = weights.stored(tensor)
+    weights.check_finite(tensor)
+    own: Floats | None = None
+    if bias or f"{name}.bias" in weights:
+        own = floats(weights, f"{name}.bias", (n_out,))
+    return StoredWeight(stored.data, stored.type, n_out, n_in, own)
+
+
+def identity(n: int) -> StoredWeight:
+    """A matrix that gives its input, bit for bit: products with 0 and sums with them change nothing."""
+    data = np.eye(n, dtype=np.float32).reshape(-1).view(np.uint8)
+    return StoredWeight(data, "F32", n, n)
 
 
 class StoredLayer(LayerSource[list[StoredWeight], Floats]):
@@ -63,7 +81,7 @@ class StoredLayer(LayerSource[list[StoredWeight], Floats]):
     ) -> list[StoredWeight]:
         """See :class:`LayerSource`."""
         return [
-            StoredWeight(self.weights, self.prefix + name, n_out, n_in, bias)
+            stored_weight(self.weights, self.prefix + name, n_out, n_in, bias)
             for name, n_out in zip(names, n_outs, strict=True)
         ]
 
