@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aleator import ContextFull, LanguageModel, ParameterError, load
+from aleator import ContextFull, LanguageModel, ParameterError, _native, load
+from aleator.core.threads import pool
 from aleator.generate import Batch, Context
 from aleator.generate.logprobs import log_softmax
 from aleator.generate.scores import Score
