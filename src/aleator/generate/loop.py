@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.generate.advance import Advance
+from aleator.generate.advance import Advance, check_rewinds
 from aleator.generate.batch import Batch
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
@@ -58,6 +58,7 @@ class Run:
     ) -> None:
         self.stats = Stats()
         for seq, slot in enumerate(slots):
+            check_rewinds(slot, context)
             slot.take_place(seq, n_ctx, self.stats)
         self.slots = list(slots)
         self._context, self._n_ctx, self._progress = context, n_ctx, progress
