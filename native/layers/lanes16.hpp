@@ -83,8 +83,23 @@ static inline v16 load16(const float* p) {
 }
 // The first n lanes from p on, n < 16; +0 in the others.
 static inline v16 load16(const float* p, int64_t n) {
+#if defined(ALEATOR_ISA_v4)
+  return {_mm512_maskz_loadu_ps(__mmask16((1u << n) - 1), p)};
+#else
   float some[16] = {};
-  std::memcpy(some, p, size_t(n) * 4);
+  for (int64_t i = 0; i < n; i++) some[i] = p[i];
+  return load16(some);
+#endif
+}
+// Elements i to i + 16 of a row in single numbers, widened; or the first n of them, n < 16.
+template <class Read>
+static inline v16 load16_as(const uint8_t* row, int64_t i) {
+  return each_part([&](int k) { return Read::vector(row, i + k * lanes); });
+}
+template <class Read>
+static inline v16 load16_as(const uint8_t* row, int64_t i, int64_t n) {
+  float some[16] = {};
+  for (int64_t k = 0; k < n; k++) some[k] = Read::one(row, i + k);
   return load16(some);
 }
 static inline void store16(float* p, v16 v) {

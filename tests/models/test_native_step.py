@@ -291,6 +291,18 @@ def test_bits_do_not_depend_on_threads_or_company() -> None:
         assert row.tobytes() == rows[part].tobytes()
 
 
+@pytest.mark.parametrize("shape", [SHAPES["odd"], Shape(n_embd=1024, ff=1024)])
+def test_bits_of_products_and_norms_do_not_depend_on_a_large_batch(shape: Shape) -> None:
+    """Tokens that see only themselves: 40 together, 7 together and alone; with rows 4 KiB apart, too."""
+    ids = np.random.default_rng(3).integers(0, shape.vocab, 40)
+    places, own = np.arange(40), np.eye(40, dtype=bool)
+    together = Model(shape).run(ids, places, places, own, threads=2)
+    for first, n in ((0, 7), (7, 1), (39, 1)):
+        part = slice(first, first + n)
+        rows = Model(shape).run(ids[part], places[part], places[part], own[part])
+        assert rows.tobytes() == together[part].tobytes()
+
+
 def test_input_vectors_are_as_good_as_tokens() -> None:
     by_token, by_vector = Model(SHAPES["llama"]), Model(SHAPES["llama"])
     ids, positions, cells, visible = next(steps())
@@ -370,6 +382,28 @@ def test_native_and_torch_layers_agree(
         batch.add(8 + i, 40 + i, [1], logits=i != 1)
         same(batch)
     assert np.allclose(native.cache.keys.layers[-1], layers.cache.keys.layers[-1], atol=1e-4)
+
+
+@pytest.mark.parametrize("type_k", ["f32", "f16"])
+def test_raw_keys_in_native_code_agree_with_torch(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, type_k: str
+) -> None:
+    spec = replace(SPECS["llama-yarn"], type="F32")
+    decoder = build_decoder(open_weights(write_model(tmp_path / "m.gguf", spec)))
+    options: dict[str, Any] = {"n_ctx": 96, "type_k": type_k, "type_v": "f32", "k_storage": "raw"}
+    native = Context(decoder, **options)
+    assert NativeStep.supports(decoder, native.cache.pool)
+    monkeypatch.setattr(NativeStep, "supports", lambda *_: False)
+    layers = Context(decoder, **options)
+    tokens = np.random.default_rng(1).integers(0, 64, 40).tolist()
+    for batch in (Batch.one(tokens, 0, logits=True), Batch.one([5], 40)):
+        got, expected = native.decode(batch), layers.decode(batch)
+        assert (got - expected).abs().max() < 1e-3 * (expected.max() - expected.min())
+    for ctx in (native, layers):
+        ctx.cache.seq_rm(0, 3, 12)
+        ctx.cache.seq_add(0, 12, -1, -9)
+    got, expected = (ctx.decode(Batch.one([7, 8], 32)) for ctx in (native, layers))
+    assert (got - expected).abs().max() < 1e-3 * (expected.max() - expected.min())
 
 
 def test_weights_elsewhere_or_in_other_types_go_through_torch(tmp_path: Any) -> None:

@@ -1,4 +1,4 @@
-"""The decoder's numerics contract in NumPy: norms, activations, rotation, attention and scans.
+"""The decoder's numerics contract in NumPy: float products, norms, activations, rotation, attention, scans.
 
 The rules are those of docs/numerics.md, part 2.  Nothing that computes imports this module: it states what
 native code must give, bit for bit, on every instruction set, for any number of tokens and threads.  Products
@@ -40,6 +40,19 @@ def dot16(a: Floats, b: Floats) -> Floats:
     for x, y in zip(left, right, strict=True):
         total = fused(x, y, total)
     return tree(total)
+
+
+def products(w: Floats, x: Floats, bias: Floats | None = None) -> Floats:
+    """``x`` W^T + bias, float32 [T, out], for W in F32, F16 or BF16.
+
+    Args:
+        w: W widened to float32 [out, in], which is exact.
+        x: activations [T, in].
+        bias: [out], added last by one addition.
+
+    """
+    y = dot16(w, x[:, None])
+    return y if bias is None else y + bias
 
 
 def rms_norm(x: Floats, weight: Floats, eps: float) -> Floats:
@@ -137,11 +150,12 @@ def hadamard(x: Floats, block: int) -> Floats:
 
 
 def attention(q: Floats, keys: Floats, values: Floats, scale: float) -> Floats:
-    """One query [dim] over the keys [n, dim] and values [n, dim_v] of the cells that it sees.
+    """One query over the keys [n, dim] and values [n, dim_v] of the cells that it sees.
 
-    Cells come in the order of their positions; keys and values are what the cache's bytes stand for.
+    The query is [dim], or its form for each key, [n, dim].  Cells come in the order of their
+    positions; keys and values are what the cache's bytes stand for.
     """
-    scores = dot16(q[None], keys) * np.float32(scale)
+    scores = dot16(q, keys) * np.float32(scale)
     weights = exponential(scores - scores.max())
     total = tree(_lane_sums(weights))
     out = np.zeros(values.shape[1], np.float32)

@@ -80,10 +80,11 @@ class WindowBatch(MicroBatch):
 
     Attributes:
         first: int64 [T], how many cells at the beginning of its list a token does not see, sinks aside.
+        sunk: int64 [T], how many cells at the beginning of its list are sinks; None: none are.
 
     """
 
-    __slots__ = ("_sinks", "_window", "first")
+    __slots__ = ("_sinks", "_window", "first", "sunk")
 
     def __init__(
         self,
@@ -99,6 +100,10 @@ class WindowBatch(MicroBatch):
         self._window, self._sinks = window, sinks
         seen = self.seen
         self.first = before_window(held, seen.cells, seen.start, seen.list, positions, window)
+        self.sunk: npt.NDArray[np.int64] | None = None
+        if sinks:
+            within = np.concatenate(([0], np.cumsum(held.positions[seen.cells] < sinks)))
+            self.sunk = np.diff(within[seen.start])[seen.list].astype(np.int64)
 
     def tensors(self) -> WindowTensors:
         """The cells for layers that compute with torch."""

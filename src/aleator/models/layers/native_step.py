@@ -53,6 +53,7 @@ class NativeStep:
             _gate(decoder.blocks[0].ffn),
             decoder.window_rotary.frequencies,
             decoder.window_rotary.magnitude,
+            pool.first.rows.k_storage == "raw",
         )
         self._softcap = config.logit_softcap
         window = _window(pool)
@@ -84,13 +85,10 @@ class NativeStep:
     @staticmethod
     def supports(decoder: Decoder, pool: AnyPool) -> bool:
         """Whether weights (in float32 arithmetic) and cache are where native code can use them."""
-        window = _window(pool)
         return (
             isinstance(decoder.embedding, StoredEmbedding)
             and not decoder.recurrent
-            and (window is None or window.sinks == 0)
             and all(device.type == "cpu" for device in pool.first.rows.devices)
-            and pool.first.rows.k_storage == "rotated"
         )
 
     def run(
@@ -125,7 +123,7 @@ class NativeStep:
             *base.seen,
             wanted,
             logits,
-            None if window is None else (window.slots, *window.seen, window.first),
+            None if window is None else (window.slots, *window.seen, window.first, window.sunk),
         )
         if self._softcap:
             _native.soften_logits(logits, self._softcap)
