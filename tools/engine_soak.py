@@ -189,7 +189,7 @@ def soak(seconds: float, seed: int, n_threads: int) -> Soak:
         for s in range(SEEDS)
     }
     made = Soak(model, expected)
-    made.serve(min(2.0, seconds), seed + 1, n_threads)  # so that what is made once is there
+    made.serve(max(2.0, seconds / 20), seed + 1, n_threads)  # so that what is made once is there
     gc.collect()
     memory, threads = resident(), threading.active_count()
     made.serve(seconds, seed, n_threads)
