@@ -111,7 +111,7 @@ class Cache(StateVerbs, Uncopyable):
             n_ubatch: tokens per micro-batch.
             n_batch: cut into pieces of so many before that; None: not.
             rule: how to cut: see :func:`aleator.cache.cells.split.split`.
-            keep_tail: the same.
+            keep_tail: with rule "equal", the last so many tokens of a sequence stay in one micro-batch.
             causal: whether a token sees only positions up to its own; otherwise all must fit one micro-batch.
 
         Returns:
@@ -185,7 +185,12 @@ class Cache(StateVerbs, Uncopyable):
         """Find the longest beginning of ``tokens`` that is cached, and why it is not longer."""
         text = checked_text(tokens, namespace)
         if self.prefix is None:
-            return Match(0, 0, ("this cache keeps no texts: create it with prefix",), namespace)
+            return Match(
+                0,
+                0,
+                ("this cache caches no prefixes: create it with prefix=PrefixConfig()",),
+                namespace,
+            )
         return self.prefix.match(text, namespace)
 
     @atomic

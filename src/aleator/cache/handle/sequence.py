@@ -1,4 +1,4 @@
-"""A handle on one sequence of a cache: what people do with a text, exact or refused."""
+"""A handle on one sequence of a cache: fork, cut, shift, rewind; each operation is exact or refused."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Host(Protocol):
 
     @property
     def journal(self) -> Journal:
-        """What its changes are recorded in."""
+        """The journal that changes of the cache are recorded in."""
 
     @property
     def first(self) -> AttentionPool:
@@ -173,7 +173,7 @@ class Sequence(Uncopyable):
 
     @property
     def journal(self) -> Journal:
-        """That of the cache."""
+        """The journal that changes of the cache are recorded in."""
         return self.cache.journal
 
     @property
@@ -341,7 +341,7 @@ class Sequence(Uncopyable):
 
         Raises:
             ParameterError: a position would become negative or too large.
-            CannotShift: the keys of this model cannot be turned.
+            CannotShift: the keys of this model cannot be rotated.
             CacheFull: no cells for copies of shared ones.
 
         """
@@ -362,7 +362,7 @@ class Sequence(Uncopyable):
 
         Raises:
             ParameterError: ``divisor`` is less than 1.
-            CannotShift: the keys of this model cannot be turned.
+            CannotShift: the keys of this model cannot be rotated.
             CacheFull: no cells for copies of shared ones.
 
         """
@@ -384,7 +384,7 @@ class Sequence(Uncopyable):
             (removed, new_len): nothing is removed where there is nothing after ``keep``.
 
         Raises:
-            CannotShift: the keys of this model cannot be turned.
+            CannotShift: the keys of this model cannot be rotated.
             CacheFull: no cells for copies of shared ones.
 
         """
