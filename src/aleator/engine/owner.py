@@ -314,6 +314,7 @@ class Owner:
                         self._look_at(ticket)
                 if self._ending is not None:  # no longer among them
                     self._ending.settle()
+                self._now = 0, 0
                 return
             except BaseException as again:
                 error = again
