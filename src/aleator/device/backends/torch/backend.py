@@ -119,9 +119,7 @@ class TorchBackend:
     def _made(self, chain: SamplerChain, here: Sequence[Placed], there: Sequence[Placed]) -> Row:
         """The row, and what of it the host follows."""
         made = Row(chain.clone())
-        kernels = chain._native
-        if not isinstance(kernels, host.Chain):
-            raise TypeError("a row was given a chain with llama.cpp's numbers")
+        kernels = chain.kernels
         if chain.grammar is not None:
             made.head = kernels.part(0, 1)
         if there:
@@ -173,7 +171,7 @@ class TorchBackend:
         if not 0 <= n <= length:
             raise ParameterError("n", f"n={n} is out of range: row {row} holds {length} tokens")
         if state.tail is not None and n:
-            for sampler in state.chain._samplers[-len(state.tail.samplers) :]:
+            for sampler, _ in state.chain.placed[-len(state.tail.samplers) :]:
                 if isinstance(sampler, UserSampler) and not sampler.can_roll_back:
                     raise ParameterError(
                         "n", f"{sampler.name} of row {row} has no rollback(n): it cannot roll back"
