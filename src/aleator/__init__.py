@@ -27,7 +27,10 @@ from aleator.core.errors import (
     ModelNotFound,
     NoCells,
     NotCopyable,
+    OtherSession,
     ParameterError,
+    SessionInUse,
+    StateError,
     TemplateError,
     TokenizerError,
     UnsupportedModel,
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from aleator.device.sharding import ShardedChain
     from aleator.generate.generation import Generation
     from aleator.generate.session import Session
+    from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
 
@@ -69,12 +73,16 @@ __all__ = [
     "ModelNotFound",
     "NoCells",
     "NotCopyable",
+    "OtherSession",
     "ParameterError",
     "Regex",
     "SamplerChain",
     "SamplingParams",
     "Session",
+    "SessionFile",
+    "SessionInUse",
     "ShardedChain",
+    "StateError",
     "TemplateError",
     "TokenizerError",
     "UnsupportedModel",
@@ -97,6 +105,7 @@ _LAZY = {
     "SamplingParams": "aleator.samplers",
     "Generation": "aleator.generate.generation",
     "Session": "aleator.generate.session",
+    "SessionFile": "aleator.generate.session_file",
     "ShardedChain": "aleator.device.sharding",
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",

@@ -250,6 +250,28 @@ class DeviceCandidates:
         least = torch.where(few & rows, least, 2**62)
         self.keep_mass(torch.zeros_like(least), least)
 
+    def keep_probable(self, bound: Tensor, min_keep: Tensor, rows: Tensor) -> None:
+        """Keep the run of weights that reach int64 ``bound`` [B], in some rows.
+
+        Args:
+            bound: int64 [B].
+            min_keep: int64 [B].  Where the run is shorter, or empty, the first so many of the order stay, at
+                least one, with all that tie with the last of them.
+            rows: bool [B].
+
+        """
+        run, rank = self.run(bound), self.rank()
+        least = min_keep.clamp(min=1).minimum(self.size)
+        alive, z = self.ranked(self.alive), self.ranked(self._z)
+        at = alive & (rank == (least - 1).unsqueeze(1))
+        last = torch.where(at, z, _NEG_INF).amax(1, keepdim=True)
+        few = (run.sum(1) < least).unsqueeze(1)
+        self.keep_ranked(torch.where(few, z >= last, run) | ~rows.unsqueeze(1))
+
+    def mask(self, masked: Tensor, rows: Tensor) -> None:
+        """Mask tokens, bool [B, V], in some rows, bool [B]: their logits are written."""
+        self.write(rows, lambda z: torch.where(masked, _NEG_INF, z))
+
     def keep_through(self, keys: Tensor) -> None:
         """Keep what stands at int64 ``keys`` [B] in the order, or before."""
         self.keep(self.keys() >= keys.unsqueeze(1))

@@ -265,6 +265,11 @@ class SamplerChain(Sequence[Any]):
         self._native.position = position
 
     @property
+    def text_start(self) -> int:
+        """Of :attr:`history`: where the text began, which :meth:`restart` moves."""
+        return self._text_start
+
+    @property
     def history(self) -> list[int]:
         """Tokens accepted since the last reset, prompt tokens among them."""
         return self._native.history

@@ -103,6 +103,7 @@ class TorchBackend:
                 sampler, where = fitted[place]
                 place.set(row, sampler, where)
                 place.resume(row, remembered.get((sampler.name, where.ordinal), {}))
+                place.rewound(row, sum(flags[: chain.text_start]), begins=True)
             else:
                 place.clear(row)
         self.rows[row] = made
@@ -180,6 +181,12 @@ class TorchBackend:
             each.rollback(n)
         state.used = length - n
         self.histories.cut(row, length, n)
+        self._rewound(row)
+
+    def _rewound(self, row: int) -> None:
+        position = int(self.histories.position[row])
+        for place in self.rows[row].slots:
+            place.rewound(row, position)
 
     def reset(self, row: int) -> None:
         """On the host as on the device."""
@@ -187,6 +194,7 @@ class TorchBackend:
             each.reset()
         self.rows[row].used = 0
         self.histories.clear(row)
+        self._rewound(row)
 
     def permute(self, rows: Sequence[int]) -> None:
         """Gather every tensor."""

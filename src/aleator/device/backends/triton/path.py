@@ -132,6 +132,8 @@ def path_of(
             if found.want != triton_rows.AT_LIST.value and (kind not in _IN_ORDER or dynamic):
                 return by_torch
             if kind in WRITERS:
+                if isinstance(sampler, Penalties) and sampler.repetition_per != "token":
+                    return by_torch
                 late.add(i)
         elif kind in WRITERS:
             if heat != 1:
@@ -140,6 +142,8 @@ def path_of(
             if isinstance(sampler, LogitBias):
                 written += len(sampler.logit_bias)
             elif isinstance(sampler, Penalties):
+                if sampler.repetition_per != "token":
+                    return by_torch  # the kernels apply it once
                 last = sampler.penalty_last_n
                 written += max_tokens if last < 0 else min(last, max_tokens)
         elif isinstance(sampler, Temperature) and sampler.dynatemp_range <= 0:
