@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.drawn import drawn as drawn
+
 if TYPE_CHECKING:
     from aleator import LanguageModel
     from aleator.models.decoder import Decoder

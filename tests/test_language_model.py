@@ -13,11 +13,9 @@ import pytest
 from make_models import SPECS, write_model
 
 import aleator
-from aleator.cli.conversation import Conversation
+from aleator import Conversation
 from aleator.generate import Batch
-from aleator.generate.options import GenerateOptions
 from aleator.language_model import LanguageModel, bundled_model, load
-from aleator.text import ChatTemplate
 
 OPTIONS: dict[str, Any] = {"max_tokens": 20, "temperature": 0.8, "seed": 1}
 
@@ -355,12 +353,9 @@ def test_echo_of_token_ids_is_their_text(sentencepiece: LanguageModel) -> None:
 def test_answers_in_a_chat_keep_their_space(sentencepiece: LanguageModel) -> None:
     model, options = sentencepiece, always(sentencepiece, " world")
     source = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[assistant]"
-    params = model.sampling_params(logit_bias=options["logit_bias"])
-    talk = Conversation(
-        model, ChatTemplate(source, model.vocab), params, options=GenerateOptions(max_tokens=2)
-    )
-    assert talk.ask("Hello").text == " world world"
-    assert talk.ask("Hello").text == " world world"
+    talk = Conversation(model, chat_template=source, **options | {"max_tokens": 2})
+    assert talk.say("Hello").text == " world world"
+    assert talk.say("Hello").text == " world world"
     assert talk.messages[1]["content"] == " world world"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import mutate_python
@@ -97,7 +98,7 @@ def test_what_is_listed_as_without_effect_is_still_there() -> None:
     assert all(len(why) > 10 for why in listed.values())
 
 
-def test_tests_that_run_the_line_come_first_and_the_quick_ones_before_the_others(
+def test_tests_that_run_the_line_are_tried_the_quick_ones_before_the_others(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "src" / "aleator" / "m.py"
@@ -106,14 +107,15 @@ def test_tests_that_run_the_line_come_first_and_the_quick_ones_before_the_others
     change, constant = changes_of(tmp_path, file)
     name, tests = change.file, ["tests/a.py::slow", "tests/a.py::quick", "tests/b.py::other"]
     coverage = Coverage(tests, [30.0, 1.0, 2.0], {name: {"2": [0, 1], "3": [-1, 0, 1, 2]}})
-    assert stages(tmp_path, change, coverage, "m") == [
-        (["tests/a.py::quick"], 1.0),
-        (["tests/a.py::slow"], 30.0),
-        (["tests/a.py"], 31.0),
-    ]
-    assert stages(tmp_path, constant, coverage, "m") == [(["tests/a.py", "tests/b.py"], 33.0)]
-    never = Coverage(tests, [30.0, 1.0, 2.0], {})
-    assert stages(tmp_path, change, never, "m") == []
+    quick, slow = (["tests/a.py::quick"], 1.0), (["tests/a.py::slow"], 30.0)
+    assert stages(change, coverage, Counter()) == [quick, slow]
+    all_quick = ["tests/a.py::quick", "tests/b.py::other"]
+    assert stages(constant, coverage, Counter()) == [(all_quick, 3.0), slow]
+    # What has noticed changes comes first; one that is never run has no tests.
+    assert stages(constant, coverage, Counter({tests[2]: 1}))[0] == (all_quick[::-1], 3.0)
+    assert stages(change, Coverage(tests, [30.0, 1.0, 2.0], {}), Counter()) == []
+    long = Coverage(tests, [90.0, 40.0, 50.0], coverage.lines)
+    assert [names for names, _ in stages(constant, long, Counter())] == [all_quick]
 
 
 @pytest.mark.parametrize(
@@ -127,15 +129,16 @@ def test_the_file_is_sound_again_whatever_the_tests_say(
     file.parent.mkdir(parents=True)
     file.write_text("def f():\n    return 1\n")
     (change,) = changes_of(tmp_path, file)
-    seen = []
+    seen, counts = [], Counter[str]()
 
-    def pytest_(copy: Path, tests: list[str], seconds: float) -> int | None:
+    def pytest_(copy: Path, tests: list[str], seconds: float) -> tuple[int | None, list[str]]:
         seen.append(file.read_text())
-        return status
+        return status, ["tests/a.py::a"] if status == 1 else []
 
     monkeypatch.setattr(mutate_python, "pytest", pytest_)
     coverage = Coverage(["tests/a.py::a"], [1.0], {change.file: {"2": [0]}})
-    assert is_noticed(tmp_path, change, coverage, "m") is noticed
+    assert is_noticed(tmp_path, change, coverage, counts) is noticed
+    assert counts == ({"tests/a.py::a": 1} if status == 1 else {})
     assert set(seen) == {"def f():\n    return (1 + 1)\n"}
     if status == 4:  # a name was not found, then a file could not be loaded
         assert len(seen) == 2

@@ -40,7 +40,7 @@ def snapshot(context: Context, marks: Iterable[Checkpoint] = ()) -> Snapshot:
         (t.seq, t.namespace, t.tokens.tolist(), list(t.digests), list(t.used), list(t.pins))
         for t in (cache.prefix or ())
     )
-    found["step under way"] = cache.current_step is not None
+    found["step under way"] = cache.journal.current is not None
     found["handles"] = sorted(seq for seq, ref in cache._handles.items() if ref() is not None)
     found["checkpoints"] = [(m.seq, m.length, m.valid_to) for m in marks]
     found["logits"] = None if context.rows is None else _digest([context.rows.numpy()])
@@ -74,7 +74,7 @@ def _states(pool: RecurrentPool) -> Snapshot:
     rows = sorted({row for history in states.values() for row, _ in history})
     return {
         "states": states,
-        "rows": _digest(t[rows].numpy() for t in [*pool.conv, *pool.ssm]),
+        "rows": _digest(t[rows] for t in [*pool.conv, *pool.ssm]),
     }
 
 

@@ -3,7 +3,8 @@
     python tools/docs.py            writes them
     python tools/docs.py --check    fails if one is stale
 
-A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``.  With them goes the record of every
+declaration that tests compare with, tests/golden/declared.txt.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import declared
 
 from aleator import samplers as S
 from aleator.core.options import Option, declarations
@@ -122,6 +125,10 @@ def main() -> int:
             stale.append(name)
             if "--check" not in sys.argv[1:]:
                 path.write_text(made)
+    if not declared.FILE.exists() or declared.FILE.read_text() != declared.text():
+        stale.append("tests/golden/declared.txt")
+        if "--check" not in sys.argv[1:]:
+            declared.FILE.write_text(declared.text())
     if stale and "--check" in sys.argv[1:]:
         print(f"stale: {', '.join(stale)}: run 'make docs'", file=sys.stderr)
         return 1

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import gguf
 import numpy as np
 import numpy.typing as npt
+from quantise import quantise
 
 Array = npt.NDArray[np.float32]
 
@@ -109,7 +111,16 @@ SPECS: dict[str, Spec] = {
         tied=True,
         seed=21,
     ),
-}
+    # For benchmarks: 134 M and 943 M parameters.
+    "llama-134m": Spec(
+        n_vocab=32000, n_layers=12, n_embd=768, n_heads=12, n_kv_heads=12, head_dim=64, n_ff=2048,
+        context=16384, seed=125,
+    ),
+    "llama-1b": Spec(
+        n_vocab=32000, n_layers=18, n_embd=2048, n_heads=32, n_kv_heads=8, head_dim=64, n_ff=5632,
+        context=16384, seed=126,
+    ),
+}  # fmt: skip
 
 
 def is_recurrent(spec: Spec, layer: int) -> bool:
@@ -120,6 +131,11 @@ def is_recurrent(spec: Spec, layer: int) -> bool:
 
 def random_tensors(spec: Spec) -> dict[str, Array]:
     """Every tensor by its GGUF name, scaled so that attention is uneven and nothing explodes."""
+    return dict(each_tensor(spec))
+
+
+def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
+    """The tensors one by one, so that those of a large model need not all be in memory."""
     rng = np.random.default_rng(spec.seed)
 
     def matrix(n_out: int, n_in: int, gain: float = 1.0) -> Array:
@@ -130,54 +146,79 @@ def random_tensors(spec: Spec) -> dict[str, Array]:
 
     q, kv = spec.n_heads * spec.head_dim, spec.n_kv_heads * spec.head_dim
     inner, n_dt = 2 * spec.n_embd, spec.dt_rank + 2 * spec.d_state
-    tensors = {
-        "token_embd.weight": matrix(
-            spec.n_vocab, spec.n_embd, 2.0 if spec.arch == "gemma3" else math.sqrt(spec.n_embd)
-        ),
-        "output_norm.weight": vector(spec.n_embd, 1.0),
-    }
+    yield (
+        "token_embd.weight",
+        matrix(spec.n_vocab, spec.n_embd, 2.0 if spec.arch == "gemma3" else math.sqrt(spec.n_embd)),
+    )
+    yield "output_norm.weight", vector(spec.n_embd, 1.0)
     if not spec.tied:
-        tensors["output.weight"] = matrix(spec.n_vocab, spec.n_embd, 2.0)
+        yield "output.weight", matrix(spec.n_vocab, spec.n_embd, 2.0)
     if spec.rope_freqs:
         ramp = np.clip(np.arange(spec.head_dim // 2) - 2.0, 0.0, None)
-        tensors["rope_freqs.weight"] = (1.0 + ramp).astype(np.float32)
+        yield "rope_freqs.weight", (1.0 + ramp).astype(np.float32)
     for layer in range(spec.n_layers):
         at = f"blk.{layer}."
-        tensors[at + "attn_norm.weight"] = vector(spec.n_embd, 1.0)
+        yield at + "attn_norm.weight", vector(spec.n_embd, 1.0)
         if is_recurrent(spec, layer):
-            tensors[at + "ssm_in.weight"] = matrix(2 * inner, spec.n_embd)
-            tensors[at + "ssm_conv1d.weight"] = matrix(inner, spec.d_conv, 2.0)
-            tensors[at + "ssm_conv1d.bias"] = vector(inner, 0.0)
-            tensors[at + "ssm_x.weight"] = matrix(n_dt, inner, 2.0)
-            tensors[at + "ssm_dt.weight"] = matrix(inner, spec.dt_rank)
-            tensors[at + "ssm_dt.bias"] = vector(inner, -2.0)
+            yield at + "ssm_in.weight", matrix(2 * inner, spec.n_embd)
+            yield at + "ssm_conv1d.weight", matrix(inner, spec.d_conv, 2.0)
+            yield at + "ssm_conv1d.bias", vector(inner, 0.0)
+            yield at + "ssm_x.weight", matrix(n_dt, inner, 2.0)
+            yield at + "ssm_dt.weight", matrix(inner, spec.dt_rank)
+            yield at + "ssm_dt.bias", vector(inner, -2.0)
             rates = np.arange(1, spec.d_state + 1) * np.exp(0.3 * rng.standard_normal((inner, 1)))
-            tensors[at + "ssm_a"] = -rates.astype(np.float32)
-            tensors[at + "ssm_d"] = vector(inner, 1.0)
-            tensors[at + "ssm_out.weight"] = matrix(spec.n_embd, inner)
+            yield at + "ssm_a", -rates.astype(np.float32)
+            yield at + "ssm_d", vector(inner, 1.0)
+            yield at + "ssm_out.weight", matrix(spec.n_embd, inner)
             if spec.arch == "mamba":
                 continue
             for name, n in (("dt", spec.dt_rank), ("b", spec.d_state), ("c", spec.d_state)):
-                tensors[f"{at}ssm_{name}_norm.weight"] = vector(n, 1.0)
+                yield f"{at}ssm_{name}_norm.weight", vector(n, 1.0)
         for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
             if is_recurrent(spec, layer):
                 break
-            tensors[f"{at}{name}.weight"] = matrix(n, spec.n_embd, 1.5)
+            yield f"{at}{name}.weight", matrix(n, spec.n_embd, 1.5)
             if spec.bias:
-                tensors[f"{at}{name}.bias"] = vector(n, 0.0)
+                yield f"{at}{name}.bias", vector(n, 0.0)
         if spec.arch == "gemma3":
-            tensors[at + "post_attention_norm.weight"] = vector(spec.n_embd, 1.0)
-            tensors[at + "post_ffw_norm.weight"] = vector(spec.n_embd, 1.0)
+            yield at + "post_attention_norm.weight", vector(spec.n_embd, 1.0)
+            yield at + "post_ffw_norm.weight", vector(spec.n_embd, 1.0)
         if spec.arch in ("qwen3", "gemma3"):
-            tensors[at + "attn_q_norm.weight"] = vector(spec.head_dim, 1.0)
-            tensors[at + "attn_k_norm.weight"] = vector(spec.head_dim, 1.0)
+            yield at + "attn_q_norm.weight", vector(spec.head_dim, 1.0)
+            yield at + "attn_k_norm.weight", vector(spec.head_dim, 1.0)
         if not is_recurrent(spec, layer):
-            tensors[at + "attn_output.weight"] = matrix(spec.n_embd, q)
-        tensors[at + "ffn_norm.weight"] = vector(spec.n_embd, 1.0)
-        tensors[at + "ffn_gate.weight"] = matrix(spec.n_ff, spec.n_embd)
-        tensors[at + "ffn_up.weight"] = matrix(spec.n_ff, spec.n_embd)
-        tensors[at + "ffn_down.weight"] = matrix(spec.n_embd, spec.n_ff)
-    return tensors
+            yield at + "attn_output.weight", matrix(spec.n_embd, q)
+        yield at + "ffn_norm.weight", vector(spec.n_embd, 1.0)
+        yield at + "ffn_gate.weight", matrix(spec.n_ff, spec.n_embd)
+        yield at + "ffn_up.weight", matrix(spec.n_ff, spec.n_embd)
+        yield at + "ffn_down.weight", matrix(spec.n_embd, spec.n_ff)
+
+
+def type_of(spec: Spec, name: str, tensor: Array) -> str:
+    """The type that a tensor is stored in.
+
+    Vectors, and what has no whole blocks, are F32; a matrix of no whole blocks of 256 is Q8_0 instead of a type
+    that has them.  Q4_K_M is llama.cpp's mixture: Q6_K for the output and for some layers' values and second
+    feed-forward matrices, Q4_K for the rest.
+    """
+    n = tensor.shape[-1]
+    kept = tensor.ndim == 1 or name.endswith(("ssm_a", "ssm_conv1d.weight"))
+    if kept or spec.type == "F32":
+        return "F32"
+    kind = spec.type
+    if kind == "Q4_K_M":
+        kind = "Q6_K" if _gets_more_bits(spec, name) else "Q4_K"
+    block = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]][0]
+    return next((k for k, b in ((kind, block), ("Q8_0", 32)) if n % b == 0), "F32")
+
+
+def _gets_more_bits(spec: Spec, name: str) -> bool:
+    if name == ("token_embd.weight" if spec.tied else "output.weight"):
+        return True
+    if not name.endswith(("attn_v.weight", "ffn_down.weight")):
+        return False
+    layer, eighth = int(name.split(".")[1]), spec.n_layers // 8
+    return layer < eighth or layer >= 7 * spec.n_layers // 8 or (layer - eighth) % 3 == 2
 
 
 def write_model(
@@ -201,14 +242,12 @@ def write_model(
         w.add_tokenizer_model("no_vocab")
     else:
         _copy_tokenizer(w, tokenizer_from)
-    quantized = gguf.GGMLQuantizationType[spec.type]
-    for name, tensor in (random_tensors(spec) if tensors is None else tensors).items():
-        small = name.endswith(("ssm_a", "ssm_conv1d.weight")) or tensor.shape[-1] % 32
-        if tensor.ndim == 1 or spec.type == "F32" or small:
+    for name, tensor in each_tensor(spec) if tensors is None else tensors.items():
+        kind = type_of(spec, name, tensor)
+        if kind == "F32":
             w.add_tensor(name, tensor)
         else:
-            data = gguf.quants.quantize(tensor, quantized)
-            w.add_tensor(name, data, raw_dtype=quantized)
+            w.add_tensor(name, quantise(kind, tensor), raw_dtype=gguf.GGMLQuantizationType[kind])
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -265,7 +304,9 @@ def main() -> None:
     parser.add_argument("name", nargs="?", choices=list(SPECS), default="llama")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--list", action="store_true", help="print the models and stop")
-    parser.add_argument("--type", default="F32", help="type of the matrices (F16, BF16, Q8_0, ...)")
+    parser.add_argument(
+        "--type", default="F32", help="type of the matrices (F16, Q8_0, Q4_K_M, ...)"
+    )
     parser.add_argument("--layers", type=int)
     parser.add_argument("--embd", type=int, help="also sets heads of 64 and n_ff = 8/3 of it")
     parser.add_argument("--vocab", type=int)

@@ -5,8 +5,9 @@
 
 Changes are drawn at random, the same for the same seed, number, folders and code: a comparison moved or
 turned round, ``and`` for ``or``, an operator for another, a number plus one, ``not`` left out.  The tests of
-the folder with the same name run: first those that ran the changed line, the quick ones first, then the whole
-files that hold them; where a line runs at import, all of the folder.  What no test noticed is printed.
+the folder with the same name run, as far as they run the changed line: those first that have noticed most
+changes so far, then the quick ones.  Where a line runs at import, those that run anything of its file.  What
+no test noticed within ``MOST_SECONDS`` is printed.
 
 Results are kept in build/mutate_python, so that a run which was stopped goes on (``--fresh`` begins again).
 Which test runs which line is measured once per folder and state of the code.  tools/without_effect.toml lists
@@ -28,6 +29,7 @@ import tempfile
 import threading
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -42,7 +44,9 @@ WANTED = 0.95
 PASSED, NOT_RUN, NO_TESTS = 0, 4, 5
 """Exit statuses of pytest."""
 QUICK_SECONDS = 20.0
-"""Of tests that ran the changed line, as many as take so long come first."""
+"""Tests that take so long together run first, in a process of their own."""
+MOST_SECONDS = 120.0
+"""Tests that take so long together run at most: what they do not notice counts as unnoticed."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,26 @@ class Coverage:
     seconds: list[float]
     lines: dict[str, dict[str, list[int]]]
 
-    def of(self, change: Change) -> list[int] | None:
-        """The tests that run the changed line, the quick ones first; None: it runs at import."""
-        found = self.lines.get(change.file, {}).get(str(change.line), [])
+    def of(self, change: Change, noticed: Counter[str]) -> list[int]:
+        """The tests that run the changed line; or anything of the file, if the line runs at import.
+
+        Args:
+            change: what is changed.
+            noticed: how many changes each test has noticed so far; those with most come first.
+        """
+        lines = self.lines.get(change.file, {})
+        found = set(lines.get(str(change.line), []))
         if -1 in found:
-            return None
-        return sorted(found, key=lambda i: self.seconds[i])
+            found = {i for tests in lines.values() for i in tests} or set(range(len(self.tests)))
+        order = sorted(found - {-1}, key=lambda i: (-noticed[self.tests[i]], self.seconds[i]))
+        total = 0.0
+        chosen: list[int] = []
+        for i in order:
+            total += self.seconds[i]
+            if total > MOST_SECONDS and chosen:
+                break
+            chosen.append(i)
+        return chosen
 
 
 def without_effect() -> dict[str, str]:
@@ -111,8 +129,20 @@ def environment(copy: Path) -> dict[str, str]:
     }
 
 
-def pytest(copy: Path, arguments: Iterable[str], seconds: float, *start: str) -> int | None:
-    """Run pytest in the copy: its exit status, or None if it had to be ended."""
+def pytest(
+    copy: Path, arguments: Iterable[str], seconds: float, *start: str
+) -> tuple[int | None, list[str]]:
+    """Run pytest in the copy.
+
+    Args:
+        copy: the tree.
+        arguments: names of tests.
+        seconds: how long it may take.
+        start: what starts pytest.
+
+    Returns:
+        Its exit status, None if it had to be ended; and the names of the tests that failed.
+    """
     listed = copy / "chosen_tests.txt"
     listed.write_text("\n".join(arguments))
     command = [
@@ -120,13 +150,15 @@ def pytest(copy: Path, arguments: Iterable[str], seconds: float, *start: str) ->
         "--hypothesis-seed=0", f"@{listed}",
     ]  # fmt: skip
     process = subprocess.Popen(
-        command, cwd=copy, env=environment(copy), stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, start_new_session=True,
+        command, cwd=copy, env=environment(copy), stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, start_new_session=True, text=True,
     )  # fmt: skip
     try:
-        return process.wait(seconds)
+        output, _ = process.communicate(timeout=seconds)
+        failed = [line.split()[1] for line in output.splitlines() if line.startswith("FAILED ")]
+        return process.returncode, failed
     except subprocess.TimeoutExpired:
-        return None
+        return None, []
     finally:
         if process.poll() is None:  # a limit, or an interrupt: its own processes end with it
             os.killpg(process.pid, signal.SIGKILL)
@@ -168,52 +200,39 @@ def tests_of(copy: Path, folder: str) -> str:
     raise SystemExit(f"there is no folder of tests for {folder}")
 
 
-def is_noticed(copy: Path, change: Change, coverage: Coverage, folder: str) -> bool:
-    """Whether a test fails, or does not end, with the change."""
+def is_noticed(copy: Path, change: Change, coverage: Coverage, noticed: Counter[str]) -> bool:
+    """Whether a test fails, or does not end, with the change; it is counted in ``noticed``."""
     path = copy / change.file
     sound = path.read_text()
     path.write_text(change.applied(sound))
     try:
-        return any(fails(copy, *stage) for stage in stages(copy, change, coverage, folder))
+        return any(fails(copy, *stage, noticed) for stage in stages(change, coverage, noticed))
     finally:
         path.write_text(sound)
 
 
 def stages(
-    copy: Path, change: Change, coverage: Coverage, folder: str
+    change: Change, coverage: Coverage, noticed: Counter[str]
 ) -> list[tuple[list[str], float]]:
-    """What to run, one after the other, and how long each took: quick tests, the others, the whole files."""
-    chosen = coverage.of(change)
-    seconds = coverage.seconds
-    if chosen is None:
-        stem = Path(change.file).stem
-        files = sorted({test.partition("::")[0] for test in coverage.tests})
-        files.sort(key=lambda file: stem not in file)
-        return [(files, sum(seconds))]
-    found: list[tuple[list[str], float]] = []
-    quick, total = 0, 0.0
-    while quick < len(chosen) and (total := total + seconds[chosen[quick]]) < QUICK_SECONDS:
-        quick += 1
-    for part in (chosen[:quick], chosen[quick:]):
-        if part:
-            found.append(([coverage.tests[i] for i in part], sum(seconds[i] for i in part)))
-    files = sorted({coverage.tests[i].partition("::")[0] for i in chosen})
-    if files:
-        inside = [
-            s for test, s in zip(coverage.tests, seconds, strict=True)
-            if test.partition("::")[0] in files
-        ]  # fmt: skip
-        found.append((files, sum(inside)))
-    return found
+    """What to run, one after the other, and how long each took: the first tests, then the others."""
+    chosen, seconds = coverage.of(change, noticed), coverage.seconds
+    first, total = 0, 0.0
+    while first < len(chosen) and (total := total + seconds[chosen[first]]) < QUICK_SECONDS:
+        first += 1
+    return [
+        ([coverage.tests[i] for i in part], sum(seconds[i] for i in part))
+        for part in (chosen[:first], chosen[first:])
+        if part
+    ]
 
 
-def fails(copy: Path, tests: list[str], seconds: float) -> bool:
+def fails(copy: Path, tests: list[str], seconds: float, noticed: Counter[str]) -> bool:
     """Whether one of the tests fails, does not end, or cannot be loaded."""
-    status = pytest(copy, tests, 60 + 4 * seconds)
-    if (
-        status == NOT_RUN
-    ):  # the change may give parametrised tests other names; files are always there
-        return not any("::" in test for test in tests)
+    status, failed = pytest(copy, tests, 120 + 8 * seconds)
+    noticed.update(failed)
+    if status == NOT_RUN:  # the change may give parametrised tests other names; their files stay
+        files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
+        status, failed = pytest(copy, files, 120 + 8 * MOST_SECONDS)
     return status not in (PASSED, NO_TESTS)
 
 
@@ -239,7 +258,7 @@ def run(arguments: argparse.Namespace) -> int:
         jobs = max(1, min(arguments.jobs, len(pending)))
         copies = [copy_tree(Path(temporary) / str(job)) for job in range(jobs)]
         coverage = {folder: measured(copies[0], folder) for folder in folders} if pending else {}
-        left, lock = iter(pending), threading.Lock()
+        left, lock, noticed = iter(pending), threading.Lock(), Counter[str]()
 
         def work(copy: Path) -> None:
             while time.monotonic() < deadline:
@@ -248,12 +267,12 @@ def run(arguments: argparse.Namespace) -> int:
                 if change is None:
                     return
                 folder = next(f for f in folders if change.file.startswith(f"src/aleator/{f}"))
-                noticed = is_noticed(copy, change, coverage[folder], folder)
+                found = is_noticed(copy, change, coverage[folder], noticed)
                 with lock:
-                    known[change.key] = noticed
+                    known[change.key] = found
                     with kept.open("a") as file:
-                        file.write(json.dumps([change.key, noticed]) + "\n")
-                    if not noticed:
+                        file.write(json.dumps([change.key, found]) + "\n")
+                    if not found:
                         print(f"{len(known)}/{len(chosen)} unnoticed: {change}", flush=True)
 
         with ThreadPoolExecutor(jobs) as pool:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from aleator.core.options import declarations, described
 from aleator.core.parameter import Parameter
+from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.generate.options import LOADED, ContextOptions, GenerateOptions, ModelOptions
 from aleator.samplers.params import ALL, SAMPLER_SEQ
 
@@ -53,6 +54,8 @@ def keywords() -> str:
     generation = declarations(GenerateOptions).values()
     context = declarations(ContextOptions).values()
     model = [*declarations(ModelOptions).values(), *LOADED]
+    engine = declarations(EngineOptions).values()
+    submit = declarations(SubmitOptions).values()
     parts = [
         HEAD,
         group("SamplingKeywords", "Sampling parameters, under all their names.", sampling),
@@ -62,6 +65,10 @@ def keywords() -> str:
         several("BatchKeywords", "Those of ``generate_batch``.", [*generation, *sampling]),
         group("ContextKeywords", "Keyword arguments of ``Context``.", context),
         group("LoadKeywords", "Keyword arguments of ``load``.", model),
+        group("EngineKeywords", "Keyword arguments of ``Engine``.", engine),
+        group(
+            "SubmitKeywords", "Keyword arguments of ``Engine.submit``.", submit, "GenerateKeywords"
+        ),
     ]
     return "\n".join(parts)
 

@@ -26,7 +26,7 @@ namespace aleator::cache {
 
 // Which keys a query at position p sees, apart from ownership: positions [first, last).
 struct Sight {
-  enum class Window { none, standard, chunked, symmetric };
+  enum class Window { none, standard, chunked };
   bool causal = true;
   Window window = Window::none;
   int32_t width = 0;
@@ -60,7 +60,6 @@ class Cells final : public Part {
   int32_t n_streams() const { return static_cast<int32_t>(heads_.size()); }
   bool llama_2024() const { return llama_2024_; }
   int64_t used() const;
-  int64_t used_in(int32_t stream) const { return used_[static_cast<size_t>(stream)]; }
   int64_t head(int32_t stream = 0) const { return heads_[static_cast<size_t>(stream)]; }
   int64_t top() const { return occupied_.previous(size() - 1) + 1; }
   bool has_shift() const;
@@ -212,10 +211,5 @@ class Cells final : public Part {
   Vector<Mark> marks_;        // of begins not yet committed
   Vector<Mark> done_;         // of the last outermost begin, after its commit
 };
-
-// What attention with ALiBi adds to a score, but for the head's slope: minus the distance between
-// query and key where the one sees the other, else minus infinity.
-void alibi(const bool* visible, const int32_t* queries, const int32_t* keys, int64_t n_queries,
-           int64_t n, float* out);
 
 }  // namespace aleator::cache

@@ -68,18 +68,14 @@ void duplicate(Cells& c, Array<int64_t> from, Array<int64_t> to, int32_t seq, bo
 }
 
 using Visible = nb::ndarray<bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Scores = std::optional<nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>>;
 
 int64_t mask(const Cells& c, Array<int32_t> positions, Array<int32_t> seqs, Visible out,
-             bool causal, const std::string& window, int32_t width, Pairs coordinates,
-             Scores alibi) {
+             bool causal, const std::string& window, int32_t width, Pairs coordinates) {
   const size_t t = positions.shape(0), n = out.shape(1);
   if (seqs.shape(0) != t || out.shape(0) != t || n > static_cast<size_t>(c.size()))
     throw std::invalid_argument("out must be [queries, n] with n at most the number of cells");
   if (coordinates && (coordinates->shape(0) != t || !c.extras()))
     throw std::invalid_argument("coordinates must be [queries, 2], of cells with extras");
-  if (alibi && (alibi->shape(0) != t || alibi->shape(1) != n))
-    throw std::invalid_argument("alibi must be like out");
   for (size_t i = 0; i < t; ++i) {
     if (seqs.data()[i] < 0 || seqs.data()[i] >= c.n_seq_max())
       throw std::invalid_argument("seqs must lie in [0, n_seq_max)");
@@ -90,21 +86,12 @@ int64_t mask(const Cells& c, Array<int32_t> positions, Array<int32_t> seqs, Visi
     sight.window = Sight::Window::standard;
   else if (window == "chunked")
     sight.window = Sight::Window::chunked;
-  else if (window == "symmetric")
-    sight.window = Sight::Window::symmetric;
   else if (!window.empty())
-    throw std::invalid_argument("window must be standard, chunked, symmetric or empty, not '" +
-                                window + "'");
+    throw std::invalid_argument("window must be standard, chunked or empty, not '" + window + "'");
   if (!window.empty() && width < 1)
     throw std::invalid_argument("width must be 1 or more, not " + std::to_string(width));
-  const auto queries = static_cast<int64_t>(t), cells = static_cast<int64_t>(n);
-  const int64_t count =
-      c.mask(positions.data(), seqs.data(), coordinates ? coordinates->data() : nullptr, queries,
-             cells, sight, out.data());
-  if (alibi)
-    aleator::cache::alibi(out.data(), positions.data(), c.positions(), queries, cells,
-                          alibi->data());
-  return count;
+  return c.mask(positions.data(), seqs.data(), coordinates ? coordinates->data() : nullptr,
+                static_cast<int64_t>(t), static_cast<int64_t>(n), sight, out.data());
 }
 
 // What a per-cell property is, as a new array.
@@ -212,15 +199,6 @@ ALEATOR_BIND(cells) {
             return nb::make_tuple(owned_array(std::move(first)), owned_array(std::move(count)));
           },
           "Each cell's lowest owner (-1: none) and how many it has, int32 [size] each.")
-      .def(
-          "used_in",
-          [](const Cells& c, int32_t stream) {
-            if (stream < 0 || stream >= c.n_streams())
-              throw std::invalid_argument("stream must lie in [0, " +
-                                          std::to_string(c.n_streams()) + ")");
-            return c.used_in(stream);
-          },
-          "stream"_a)
       .def(
           "find",
           [](const Cells& c, int64_t n, bool contiguous, int32_t stream) {
@@ -334,14 +312,11 @@ ALEATOR_BIND(cells) {
           "Those of the cells, ascending, that have held something else since the outermost begin "
           "that is not committed: what is stored there is needed if that is rolled back.")
       .def("mask", &mask, "positions"_a, "seqs"_a, "out"_a, "causal"_a = true, "window"_a = "",
-           "width"_a = 0, "coordinates"_a = nb::none(), "alibi"_a = nb::none(),
+           "width"_a = 0, "coordinates"_a = nb::none(),
            "Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell "
-           "j? Returns how many are True. window (standard, chunked or symmetric, of a width in "
-           "positions) hides keys that are too far away. coordinates (int32 [queries, 2]: y, x) "
-           "hides "
-           "from a causal query what is after it at its own position. alibi (float32 like out) "
-           "becomes minus the distance in positions, to be scaled by each head's slope, where the "
-           "query sees the cell, else -inf.")
+           "j? Returns how many are True. window (standard or chunked, of a width in positions) "
+           "hides keys that are too far away. coordinates (int32 [queries, 2]: y, x) hides from a "
+           "causal query what is after it at its own position.")
       .def("map", &Cells::map,
            "One character per cell below top: '.' free, a digit its owner ('+' above 9), 'M' "
            "several.")

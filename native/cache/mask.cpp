@@ -1,13 +1,10 @@
 // Which cells a query may see.
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
-#include "cache/cells.hpp"
+#include "cache/cell_arrays.hpp"
 
 namespace aleator::cache {
-
-constexpr int32_t kEnd = std::numeric_limits<int32_t>::max();
 
 int32_t Sight::first(int32_t p) const {
   switch (window) {
@@ -15,18 +12,12 @@ int32_t Sight::first(int32_t p) const {
       return std::max(0, p - width + 1);
     case Window::chunked:
       return p / width * width;
-    case Window::symmetric:
-      return std::max(0, p - width / 2);
     default:
       return 0;
   }
 }
 
-int32_t Sight::last(int32_t p) const {
-  if (causal) return p + 1;
-  if (window != Window::symmetric) return kEnd;
-  return static_cast<int32_t>(std::min<int64_t>(int64_t{p} + width / 2 + 1, kEnd));
-}
+int32_t Sight::last(int32_t p) const { return causal ? p + 1 : kEnd; }
 
 int64_t Cells::mask(const int32_t* positions, const int32_t* seqs, const int32_t* coordinates,
                     int64_t n_queries, int64_t n, const Sight& sight, bool* visible) const {
@@ -62,17 +53,6 @@ int64_t Cells::mask(const int32_t* positions, const int32_t* seqs, const int32_t
     count += in_row;
   }
   return count;
-}
-
-void alibi(const bool* visible, const int32_t* queries, const int32_t* keys, int64_t n_queries,
-           int64_t n, float* out) {
-  for (int64_t t = 0; t < n_queries; ++t)
-    for (int64_t j = 0; j < n; ++j) {
-      const int64_t i = t * n + j;
-      const int64_t distance = int64_t{queries[t]} - keys[j];
-      out[i] = visible[i] ? -static_cast<float>(distance < 0 ? -distance : distance)
-                          : -std::numeric_limits<float>::infinity();
-    }
 }
 
 }  // namespace aleator::cache

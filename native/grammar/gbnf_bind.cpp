@@ -28,7 +28,6 @@ ALEATOR_BIND(gbnf) {
             new (self) TokenTrie(std::move(texts), eog);
           },
           nb::arg("pieces"), nb::arg("eog"))
-      .def_prop_ro("n_nodes", &TokenTrie::n_nodes)
       .def_prop_ro("bytes", &TokenTrie::bytes);
 
   m.def(

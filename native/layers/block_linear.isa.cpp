@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "layers/blocks.hpp"
+#include "layers/lanes16.hpp"
 
 namespace aleator::ALEATOR_ISA {
-
-static inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
 void round_row(const float* x, int64_t in, int64_t block, int8_t* q, float* d, int16_t* sums) {
   for (int64_t b = 0; b < in; b += block) {
@@ -402,13 +401,6 @@ static inline vi pairs_lanes(vi acc, vi a, int32_t x) {
                                              _mm512_set1_epi32(x)));
 #else
   return acc + reinterpret<vi>(_mm256_madd_epi16(reinterpret<__m256i>(a), _mm256_set1_epi32(x)));
-#endif
-}
-static inline vf fused(vf a, vf b, vf c) {
-#if defined(ALEATOR_ISA_v4)
-  return _mm512_fmadd_ps(a, b, c);
-#else
-  return _mm256_fmadd_ps(a, b, c);
 #endif
 }
 static inline vi splat_int(int32_t x) { return x - vi{}; }

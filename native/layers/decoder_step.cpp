@@ -1,7 +1,6 @@
 #include "layers/decoder_step.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "layers/gelu.hpp"
 
@@ -15,7 +14,6 @@ static const auto geglu_ = ALEATOR_PICK(geglu);
 static const auto geglu_rounded_ = ALEATOR_PICK(geglu_rounded);
 static const auto store_head_ = ALEATOR_PICK(store_head);
 static const auto hadamard_ = ALEATOR_PICK(hadamard);
-static const auto attend_ = ALEATOR_PICK(attend);
 
 void DecoderStep::run(Pool& pool, const MicroBatch& batch) {
   std::lock_guard lock(turn_);
@@ -27,18 +25,7 @@ void DecoderStep::run(Pool& pool, const MicroBatch& batch) {
   });
 }
 
-static void angles(const Rotation& r, const int32_t* positions, int64_t n, double sign,
-                   double magnitude, std::vector<float>& cos_sin) {
-  cos_sin.resize(n * r.pairs * 2);
-  for (int64_t i = 0; i < n; i++)
-    for (int64_t p = 0; p < r.pairs; p++) {
-      const double angle = sign * positions[i] * r.frequencies[p];
-      cos_sin[(i * r.pairs + p) * 2] = float(magnitude * std::cos(angle));
-      cos_sin[(i * r.pairs + p) * 2 + 1] = float(magnitude * std::sin(angle));
-    }
-}
-
-// Buffers, embeddings, angles and lists of cells: little enough for one thread.
+// Buffers, embeddings, angles and plans of attention: little enough for one thread.
 void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   const int64_t t = batch.tokens, e = shape_.n_embd();
   int64_t q = 0, k = 0, v = 0, attended = 0, ff = 0;
@@ -46,10 +33,9 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     q = std::max(q, l.q.out), k = std::max(k, l.k.out), v = std::max(v, l.v.out);
     attended = std::max(attended, l.o.in), ff = std::max(ff, l.gate.out);
   }
-  products_.prepare(pool, t, e, std::max(attended, ff));
+  products_.prepare(pool, t, e);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
-  scratch_.resize(pool.size());
   for (int64_t i = 0; i < t; i++) {
     float* x = products_.x(i);
     if (batch.embeddings) {
@@ -62,33 +48,21 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   }
   for (int64_t g = 0; g < batch.n_groups; g++) {
     const Rotation& r = shape_.rotation[g];
-    angles(r, batch.positions, t, 1, r.magnitude, turned_[g].cos_sin);
-    find_parts(batch.groups[g], r, turned_[g]);
+    angles_[g].resize(size_t(t * r.pairs * 2));
+    rotary_angles(r, batch.positions, t, 1, r.magnitude, angles_[g].data());
+    int64_t kv_heads = INT64_MAX, group = 1;  // of the layers, those with the least to share out
+    for (const DecoderLayer& l : layers_)
+      if (l.group == g)
+        kv_heads = std::min(kv_heads, l.keys.heads), group = std::max(group, attention(l).group());
+    if (kv_heads == INT64_MAX) continue;
+    attention_[g].prepare(batch.groups[g], t, r, shape_.raw_keys, pool.size(), kv_heads, group);
+    for (const DecoderLayer& l : layers_)
+      if (l.group == g) attention_[g].reserve(attention(l), pool.size());
   }
 }
 
-// A key behind its position by d meets the query rotated back by d instead of being rotated itself:
-// nothing stored is written, so shifts add no rounding however many there are.
-void DecoderStep::find_parts(const Seen& seen, const Rotation& rotation, Turned& turned) {
-  auto& deltas = turned.deltas;
-  deltas.assign(1, 0);
-  turned.parts.clear();
-  turned.part_start.assign(1, 0);
-  for (int64_t list = 0; list < seen.n_lists; list++) {
-    const int64_t start = seen.list_start[list], n = seen.list_start[list + 1] - start;
-    const int32_t* delta = seen.seen_deltas ? seen.seen_deltas + start : nullptr;
-    for (int64_t j = 0; j < n;) {
-      int64_t end = delta ? j + 1 : n;
-      while (end < n && delta[end] == delta[j]) end++;
-      const int32_t d = delta ? delta[j] : 0;
-      const auto known = std::find(deltas.begin(), deltas.end(), d);
-      turned.parts.push_back({end, known - deltas.begin()});
-      if (known == deltas.end()) deltas.push_back(d);
-      j = end;
-    }
-    turned.part_start.push_back(int64_t(turned.parts.size()));
-  }
-  angles(rotation, deltas.data(), int64_t(deltas.size()), -1, 1, turned.delta_cos_sin);
+AttentionShape DecoderStep::attention(const DecoderLayer& l) const {
+  return {l.keys, l.values, l.heads(), shape_.attention_scale};
 }
 
 void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& batch) {
@@ -108,7 +82,7 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
   pool.barrier();
   place_keys(thread, l, batch);
   pool.barrier();
-  attention(thread, l, batch);
+  attention_[l.group].run(thread, pool, attention(l), q_.data(), attended_.data());
   pool.barrier();
   add(l.o, attended_.data(), l.attention_post_norm);
   feed_forward(thread, l, tokens);
@@ -119,84 +93,23 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
 void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   const Rotation& r = shape_.rotation[l.group];
   const int64_t dim = l.keys.dim, dim_v = l.values.dim;
-  const float* cos_sin = turned_[l.group].cos_sin.data();
-  const auto turn = [&](float* head, const float* norm, int64_t t) {
+  const float* cos_sin = angles_[l.group].data();
+  const auto turn = [&](float* head, const float* norm, int64_t t, bool raw) {
     if (norm) rms_norm_(head, norm, dim, shape_.eps, head);
-    rotate_(head, cos_sin + t * r.pairs * 2, r.pairs, r.interleaved);
+    if (!raw) return rotate_(head, cos_sin + t * r.pairs * 2, r.pairs, r.interleaved);
+    for (int64_t i = 0; i < 2 * r.pairs; i++) head[i] *= float(r.magnitude);
   };
   products_.pool().split(thread, batch.tokens * (l.heads() + l.keys.heads), [&](int64_t unit) {
     const int64_t t = unit % batch.tokens, head = unit / batch.tokens - l.heads();
-    if (head < 0) return turn(&q_[t * l.q.out + (head + l.heads()) * dim], l.q_norm, t);
+    if (head < 0) return turn(&q_[t * l.q.out + (head + l.heads()) * dim], l.q_norm, t, false);
     const int64_t cell = batch.groups[l.group].cells[t];
     float* key = &k_[t * l.k.out + head * dim];
-    turn(key, l.k_norm, t);
+    turn(key, l.k_norm, t, shape_.raw_keys);
     float* value = &v_[t * l.v.out + head * dim_v];
     if (l.keys.rotation) hadamard_(key, dim, l.keys.rotation);
     if (l.values.rotation) hadamard_(value, dim_v, l.values.rotation);
     store_head_(key, l.keys, cell, head);
     store_head_(value, l.values, cell, head);
-  });
-}
-
-// How many query heads of a token one thread takes at a time.  All of a key-value head's at least,
-// and where every token has cells of its own more, whose rows lie side by side; but no thread
-// idles.
-static int64_t heads_together(int64_t heads, int64_t group, int64_t tokens, bool own_cells,
-                              int64_t threads) {
-  int64_t together = own_cells ? heads : group;
-  while (together > 1 &&
-         (heads % together || (together > group && together % group) ||
-          (together < group && group % together) || heads / together * tokens < threads))
-    together--;
-  return together;
-}
-
-void DecoderStep::attention(int thread, const DecoderLayer& l, const MicroBatch& batch) {
-  const Rotation& r = shape_.rotation[l.group];
-  const Turned& turned = turned_[l.group];
-  const Seen& seen = batch.groups[l.group];
-  const int64_t heads = l.heads(), group = heads / l.keys.heads, dim = l.keys.dim;
-  const int64_t variants = int64_t(turned.deltas.size());
-  const int64_t together = heads_together(heads, group, batch.tokens, batch.tokens <= seen.n_lists,
-                                          products_.pool().size());
-  Scratch& own = scratch_[thread];
-  products_.pool().split(thread, heads / together * batch.tokens, [&](int64_t unit) {
-    const int64_t head = unit / batch.tokens * together, t = unit % batch.tokens;
-    const int64_t list = seen.seen_list[t], first = seen.seen_first ? seen.seen_first[t] : 0;
-    const int64_t n = seen.seen_count[t] - first;
-    float* out = &attended_[t * l.o.in + head * l.values.dim];
-    if (n <= 0) return void(std::fill_n(out, together * l.values.dim, 0.0f));
-    const int64_t stride = (n + attention_slack + 15) / 16 * 16;
-    if (int64_t(own.scores.size()) < together * stride) own.scores.resize(2 * together * stride);
-    const float* q = &q_[t * l.q.out + head * dim];
-    int64_t apart = dim;  // from one head's queries to the next's
-    if (variants > 1 || l.keys.rotation) {
-      apart = variants * dim;
-      own.queries.resize(together * apart);
-      for (int64_t i = 0; i < together; i++)
-        for (int64_t v = 0; v < variants; v++) {
-          float* form = &own.queries[i * apart + v * dim];
-          std::copy_n(q + i * dim, dim, form);
-          if (v) rotate_(form, &turned.delta_cos_sin[v * r.pairs * 2], r.pairs, r.interleaved);
-          if (l.keys.rotation) hadamard_(form, dim, l.keys.rotation);
-        }
-      q = own.queries.data();
-    }
-    own.parts.clear();
-    for (int64_t p = turned.part_start[list]; p < turned.part_start[list + 1]; p++)
-      if (turned.parts[p].end > first)
-        own.parts.push_back({turned.parts[p].end - first, turned.parts[p].variant});
-    const Attended queries{.cells = seen.seen + seen.list_start[list] + first,
-                           .n = n,
-                           .parts = own.parts.data(),
-                           .q = q,
-                           .q_stride = apart,
-                           .first = head,
-                           .n_queries = together,
-                           .group = group};
-    attend_(queries, l.keys, l.values, shape_.attention_scale, own.scores.data(), stride, out,
-            l.values.dim);
-    if (l.values.rotation) hadamard_(out, together * l.values.dim, l.values.rotation);
   });
 }
 

@@ -10,8 +10,9 @@
 #include <mutex>
 #include <vector>
 
+#include "layers/angles.hpp"
+#include "layers/attention_step.hpp"
 #include "layers/products.hpp"
-#include "layers/rows.hpp"
 
 namespace aleator {
 
@@ -28,14 +29,6 @@ struct DecoderLayer {
 
 enum class Gate : int { silu, gelu, gelu_rounded };
 
-// Rotary position embedding.
-struct Rotation {
-  const double* frequencies = nullptr;  // radians per position of each rotated pair
-  int64_t pairs = 0;                    // at most head_dim / 2
-  double magnitude = 1;
-  bool interleaved = false;  // channels (2i, 2i + 1), else (i, i + pairs)
-};
-
 constexpr int64_t most_groups = 2;
 
 struct DecoderShape {
@@ -45,21 +38,8 @@ struct DecoderShape {
   float eps = 0, attention_scale = 0;
   float embedding_scale = 1;
   Gate gate = Gate::silu;
+  bool raw_keys = false;  // keys are stored unrotated
   int64_t n_embd() const { return output.in; }
-};
-
-// What T tokens store and see in one group's pool of cells.
-struct Seen {
-  const int64_t* cells = nullptr;  // [T] where each token's key and value go
-  // Token t attends to cells seen_first[t] to seen_count[t] of list seen_list[t]; none give zeros.
-  const int32_t* seen = nullptr;        // the lists one after the other
-  const int64_t* list_start = nullptr;  // [n_lists + 1]
-  int64_t n_lists = 0;
-  const int32_t* seen_list = nullptr;    // [T]
-  const int64_t* seen_count = nullptr;   // [T]
-  const int32_t* seen_deltas = nullptr;  // how far each listed cell's stored key is behind its
-                                         // position; none: nowhere
-  const int64_t* seen_first = nullptr;   // [T]; none: 0
 };
 
 // T tokens.  All pointers are to arrays that outlive the call.
@@ -83,23 +63,10 @@ class DecoderStep {
   void run(Pool& pool, const MicroBatch& batch);
 
  private:
-  struct Scratch {  // one thread's own
-    std::vector<float> scores, queries;
-    std::vector<Attended::Part> parts;
-  };
-  struct Turned {  // what a group's rotation and lists come to
-    std::vector<float> cos_sin;
-    std::vector<int32_t> deltas;  // the distinct ones, 0 first; a part's variant is an index
-    std::vector<float> delta_cos_sin;
-    // Neighbours in a list of cells whose keys are equally far behind: of list 0, of list 1, ...
-    std::vector<Attended::Part> parts;
-    std::vector<int64_t> part_start;  // [n_lists + 1]
-  };
   void prepare(Pool& pool, const MicroBatch& batch);
-  void find_parts(const Seen& seen, const Rotation& rotation, Turned& turned);
   void layer(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch);
-  void attention(int thread, const DecoderLayer& l, const MicroBatch& batch);
+  AttentionShape attention(const DecoderLayer& l) const;
   void feed_forward(int thread, const DecoderLayer& l, int64_t tokens);
 
   DecoderShape shape_;
@@ -107,8 +74,8 @@ class DecoderStep {
   std::mutex turn_;
   Products products_;
   std::vector<float> q_, k_, v_, attended_, gate_, up_;
-  Turned turned_[most_groups];
-  std::vector<Scratch> scratch_;
+  std::vector<float> angles_[most_groups];
+  AttentionStep attention_[most_groups];
 };
 
 }  // namespace aleator

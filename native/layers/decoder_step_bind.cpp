@@ -10,42 +10,11 @@
 #include <string>
 
 #include "bind.hpp"
+#include "layers/cache_memory.hpp"
 #include "layers/decoder_step.hpp"
 #include "layers/stored_matrix.hpp"
 
 namespace aleator {
-
-template <class T, int n>
-using Array = nb::ndarray<T, nb::ndim<n>, nb::c_contig, nb::device::cpu>;
-using CacheBytes = Array<uint8_t, 1>;
-
-static void require(bool holds, const std::string& message) {
-  if (!holds) throw std::invalid_argument(message);
-}
-
-// One layer's keys or values as bytes: see CacheSide.
-struct CacheMemory {
-  CacheBytes data;
-  CacheSide side;
-  CacheMemory(CacheBytes bytes, const std::string& type, int64_t cells, int64_t heads, int64_t dim,
-              bool by_channel, int64_t rotation)
-      : data(std::move(bytes)) {
-    side = {data.data(), stored_type(type), heads, dim, cells, by_channel, rotation};
-    constexpr int64_t limit = int64_t(1) << 20;
-    require(cells >= 1 && cells < int64_t(1) << 31 && heads >= 1 && heads <= limit && dim >= 1 &&
-                dim <= limit,
-            "sizes out of range");
-    require(stored_row_bytes(side.type, dim) &&
-                int64_t(data.size()) / side.row_bytes() / heads == cells &&
-                int64_t(data.size()) % (side.row_bytes() * heads) == 0,
-            "a cache of " + std::to_string(data.size()) + " bytes is not [" +
-                std::to_string(cells) + ", " + std::to_string(heads) + ", " + std::to_string(dim) +
-                "] of " + type);
-    require(!by_channel || !in_blocks(side.type), "a cache of " + type + " by channels");
-    require(rotation >= 0 && (rotation & (rotation - 1)) == 0 && (!rotation || dim % rotation == 0),
-            "rotation in blocks of " + std::to_string(rotation));
-  }
-};
 
 class BoundDecoderStep {
  public:
@@ -54,7 +23,7 @@ class BoundDecoderStep {
                    double magnitude, bool interleaved, float embedding_scale,
                    const std::string& gate,
                    std::optional<Array<const double, 1>> window_frequencies,
-                   double window_magnitude)
+                   double window_magnitude, bool raw_keys)
       : embedding_(embedding),
         output_(output),
         output_norm_(std::move(output_norm)),
@@ -70,7 +39,8 @@ class BoundDecoderStep {
                eps,
                attention_scale,
                embedding_scale,
-               gate_named(gate)},
+               gate_named(gate),
+               raw_keys},
         step_(shape_) {
     require(embedding_.weights.in == output_.weights.in, "token_embd and output differ in width");
     norm(output_norm_, shape_.n_embd(), "output_norm");
@@ -131,18 +101,6 @@ class BoundDecoderStep {
                      pointer(ffn_post_norm), window});
   }
 
-  // What one group of layers stores and sees: cells, seen, list_start, seen_list, seen_count,
-  // seen_deltas or None, and seen_first or None.
-  struct Pooled {
-    Array<const int64_t, 1> cells;
-    Array<const int32_t, 1> seen;
-    Array<const int64_t, 1> list_start;
-    Array<const int32_t, 1> seen_list;
-    Array<const int64_t, 1> seen_count;
-    std::optional<Array<const int32_t, 1>> seen_deltas;
-    std::optional<Array<const int64_t, 1>> seen_first;
-  };
-
   void run(Pool& pool, std::optional<Array<const int64_t, 1>> ids,
            std::optional<Array<const float, 2>> embeddings, Array<const int32_t, 1> positions,
            Array<const int64_t, 1> cells, Array<const int32_t, 1> seen,
@@ -163,10 +121,10 @@ class BoundDecoderStep {
                 int64_t(logits.shape(1)) == output_.weights.out && b.n_out <= b.tokens,
             "logits must be [out_rows, n_vocab]");
     Pooled pools[most_groups] = {
-        {cells, seen, list_start, seen_list, seen_count, seen_deltas, std::nullopt}};
+        {cells, seen, list_start, seen_list, seen_count, seen_deltas, std::nullopt, std::nullopt}};
     require(bool(window) == (n_cells_[1] > 0), "window is for a decoder with window layers");
     if (window) {
-      require(window->size() == 7, "window must have seven parts");
+      require(window->size() == 8, "window must have eight parts");
       const auto get = [&](size_t i) { return (*window)[i]; };
       pools[1] = {nb::cast<Array<const int64_t, 1>>(get(0)),
                   nb::cast<Array<const int32_t, 1>>(get(1)),
@@ -174,7 +132,8 @@ class BoundDecoderStep {
                   nb::cast<Array<const int32_t, 1>>(get(3)),
                   nb::cast<Array<const int64_t, 1>>(get(4)),
                   nb::cast<std::optional<Array<const int32_t, 1>>>(get(5)),
-                  nb::cast<std::optional<Array<const int64_t, 1>>>(get(6))};
+                  nb::cast<std::optional<Array<const int64_t, 1>>>(get(6)),
+                  nb::cast<std::optional<Array<const int64_t, 1>>>(get(7))};
       b.n_groups = 2;
     }
     for (int64_t g = 0; g < b.n_groups; g++) b.groups[g] = checked(pools[g], b.tokens, n_cells_[g]);
@@ -206,45 +165,6 @@ class BoundDecoderStep {
     return Gate::gelu_rounded;
   }
   static const float* pointer(const std::optional<Floats>& v) { return v ? v->data() : nullptr; }
-  // n_cells of no layers is 0: then nothing is stored, and nothing may be seen.
-  static Seen checked(const Pooled& p, int64_t tokens, int64_t n_cells) {
-    const int64_t n_lists = int64_t(p.list_start.size()) - 1;
-    require(int64_t(p.cells.size()) == tokens && int64_t(p.seen_list.size()) == tokens &&
-                int64_t(p.seen_count.size()) == tokens &&
-                (!p.seen_first || int64_t(p.seen_first->size()) == tokens),
-            "cells, seen_list, seen_count or seen_first do not match the tokens");
-    require(n_lists >= 0 && p.list_start(0) == 0 &&
-                p.list_start(n_lists) == int64_t(p.seen.size()) &&
-                (!p.seen_deltas || p.seen_deltas->size() == p.seen.size()),
-            "list_start or seen_deltas do not match seen");
-    for (int64_t i = 0; i < n_lists; i++)
-      require(p.list_start(i) <= p.list_start(i + 1), "list_start must ascend");
-    for (int64_t i = 0; i < tokens; i++) {
-      const int64_t list = p.seen_list(i);
-      require(
-          list >= 0 && list < n_lists && p.seen_count(i) >= 0 &&
-              p.seen_count(i) <= p.list_start(list + 1) - p.list_start(list) &&
-              (!p.seen_first || (*p.seen_first)(i) >= 0),
-          "token " + std::to_string(i) + " sees more than list " + std::to_string(list) + " holds");
-    }
-    if (n_cells > 0) {
-      int32_t worst = 0;  // as unsigned, the largest: one comparison for both ends
-      for (size_t i = 0; i < p.seen.size(); i++)
-        worst = uint32_t(p.seen(i)) > uint32_t(worst) ? p.seen(i) : worst;
-      require(p.seen.size() == 0 || uint32_t(worst) < uint64_t(n_cells),
-              "seen cell " + std::to_string(worst));
-      for (int64_t i = 0; i < tokens; i++)
-        require(p.cells(i) >= 0 && p.cells(i) < n_cells, "cell " + std::to_string(p.cells(i)));
-    }
-    return {p.cells.data(),
-            p.seen.data(),
-            p.list_start.data(),
-            n_lists,
-            p.seen_list.data(),
-            p.seen_count.data(),
-            p.seen_deltas ? p.seen_deltas->data() : nullptr,
-            p.seen_first ? p.seen_first->data() : nullptr};
-  }
   static void norm(const Floats& weight, int64_t n, const std::string& name) {
     require(int64_t(weight.size()) == n, name + ".weight has " + std::to_string(weight.size()) +
                                              " elements, not " + std::to_string(n));
@@ -264,26 +184,21 @@ class BoundDecoderStep {
 
 ALEATOR_BIND(decoder_step) {
   using namespace aleator;
-  nb::class_<CacheMemory>(m, "CacheMemory", "One layer's keys or values, its memory borrowed.")
-      .def(nb::init<CacheBytes, const std::string&, int64_t, int64_t, int64_t, bool, int64_t>(),
-           nb::arg("data").noconvert(), nb::arg("type"), nb::arg("n_cells"), nb::arg("heads"),
-           nb::arg("dim"), nb::arg("by_channel") = false, nb::arg("rotation") = 0,
-           "data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type "
-           "'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0' (dim then a multiple of 32, not by_channel); "
-           "rotation: heads are stored turned by a Hadamard matrix in blocks of so many. "
-           "ValueError when sizes disagree.");
   nb::class_<BoundDecoderStep>(m, "DecoderStep",
                                "A decoder of the llama, qwen2, qwen3 or gemma3 kind, run for a "
                                "micro-batch at a time on the processor.")
       .def(nb::init<const StoredMatrix&, const StoredMatrix&, Floats, float, float,
                     Array<const double, 1>, double, bool, float, const std::string&,
-                    std::optional<Array<const double, 1>>, double>(),
+                    std::optional<Array<const double, 1>>, double, bool>(),
            nb::arg("embedding"), nb::arg("output"), nb::arg("output_norm"), nb::arg("eps"),
            nb::arg("attention_scale"), nb::arg("frequencies"), nb::arg("magnitude"),
            nb::arg("interleaved"), nb::arg("embedding_scale") = 1.0f, nb::arg("gate") = "silu",
            nb::arg("window_frequencies").none() = nb::none(), nb::arg("window_magnitude") = 1.0,
+           nb::arg("raw_keys") = false,
            "frequencies: float64, radians per position of each rotated pair of channels, in window "
-           "layers window_frequencies; gate: 'silu', 'gelu', or 'gelu_rounded' as llama.cpp does.")
+           "layers window_frequencies; gate: 'silu', 'gelu', or 'gelu_rounded' as llama.cpp does; "
+           "raw_keys: the cache "
+           "holds keys as if at position 0.")
       .def("add_layer", &BoundDecoderStep::add_layer, nb::arg("q"), nb::arg("k"), nb::arg("v"),
            nb::arg("o"), nb::arg("gate"), nb::arg("up"), nb::arg("down"), nb::arg("attention_norm"),
            nb::arg("ffn_norm"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("keys"),
@@ -302,5 +217,6 @@ ALEATOR_BIND(decoder_step) {
            "positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes "
            "logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells "
            "of window layers, and seen_first int64 [T], how many leading cells of its list a token "
-           "does not see. ValueError, with nothing changed, for an index out of range.");
+           "does not see, and seen_sinks int64 [T] or None, how many of those it does. ValueError, "
+           "with nothing changed, for an index out of range.");
 }

@@ -1,25 +1,34 @@
-// e^x and what is made of it, on vectors.  Included by *.isa.cpp files only.
+// e^x and what is made of it, on vectors: equal bits on every instruction set, in any lane.
+// Included by *.isa.cpp files only.
 #pragma once
 
 #include <initializer_list>
 
-#include "layers/lanes.hpp"
+#include "layers/lanes16.hpp"
 
 namespace aleator::ALEATOR_ISA {
+
+static inline vf where(vi condition, vf yes, vf no) {
+  return reinterpret<vf>((reinterpret<vi>(yes) & condition) | (reinterpret<vi>(no) & ~condition));
+}
+// c[0] x^(n - 1) + ... + c[n - 1], by Horner's rule.
+static inline vf polynomial(vf x, std::initializer_list<float> c) {
+  vf p = splat(*c.begin());
+  for (const float* i = c.begin() + 1; i != c.end(); i++) p = fused(p, x, splat(*i));
+  return p;
+}
 
 // e^x within 2 units in the last place for x in [-87, 88]; 0 below, e^88 above.  With x = n ln 2 +
 // r, |r| <= ln(2) / 2: Taylor's polynomial of degree 7 is off by less than 6e-9 there.
 static inline vf exponential(vf x) {
   const vi zero = x < -87.0f;
-  const vi high = x > 88.0f;
-  x = reinterpret<vf>((reinterpret<vi>(x) & ~high) | (reinterpret<vi>(splat(88.0f)) & high));
-  const vf shifted =
-      x * 1.44269504f + 0x1.8p23f;  // the integer nearest to x / ln 2 in the low bits
-  const vf n = shifted - 0x1.8p23f;
-  const vf r =
-      (x - n * 0x1.63p-1f) + n * 0x1.bd0106p-13f;  // ln 2 in two parts, the first with 9 bits
-  vf p = splat(1.0f / 5040);
-  for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = p * r + c;
+  x = where(x > 88.0f, splat(88.0f), x);
+  // The integer nearest to x / ln 2 in the low bits.
+  const vf shifted = fused(x, splat(1.44269504f), splat(0x1.8p23f)), n = shifted - 0x1.8p23f;
+  // ln 2 in two parts.
+  const vf r = fused(n, splat(0x1.bd0106p-13f), fused(n, splat(-0x1.63p-1f), x));
+  const vf p =
+      polynomial(r, {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f});
   const vi power = (reinterpret<vi>(shifted) + 127) << 23;
   return reinterpret<vf>(reinterpret<vi>(p * reinterpret<vf>(power)) & ~zero);
 }
@@ -31,11 +40,20 @@ static inline vf positive_part(vf x) { return reinterpret<vf>(reinterpret<vi>(x)
 // log(1 + e^x) = max(x, 0) + log(1 + y), y = e^-|x|.  With s = y / (2 + y) <= 1/3 that logarithm is
 // 2 (s + s^3/3 + s^5/5 + ...), here up to s^17: off by less than 3e-10 of it.
 static inline vf softplus(vf x) {
-  const vf y = exponential(x - 2.0f * positive_part(x)), s = y / (2.0f + y), s2 = s * s;
-  vf p = splat(1.0f / 17);
-  for (float c : {1.0f / 15, 1.0f / 13, 1.0f / 11, 1.0f / 9, 1.0f / 7, 1.0f / 5, 1.0f / 3, 1.0f})
-    p = p * s2 + c;
-  return positive_part(x) + 2.0f * s * p;
+  const vf above = positive_part(x), y = exponential(x - 2.0f * above), s = y / (2.0f + y);
+  const vf p = polynomial(s * s, {1.0f / 17, 1.0f / 15, 1.0f / 13, 1.0f / 11, 1.0f / 9, 1.0f / 7,
+                                  1.0f / 5, 1.0f / 3, 1.0f});
+  return fused(2.0f * s, p, above);
+}
+
+// tanh x: below 0.625 x + x^3 P(x^2), P fitted to it; above 1 - 2 / (e^2x + 1).
+static inline vf hyperbolic_tangent(vf x) {
+  const vi sign = reinterpret<vi>(x) & INT32_MIN;
+  const vf a = reinterpret<vf>(reinterpret<vi>(x) & INT32_MAX), a2 = a * a;
+  const vf p = polynomial(
+      a2, {-0x1.71ba5p-8f, 0x1.514478p-6f, -0x1.b81bd4p-5f, 0x1.110640p-3f, -0x1.55553p-2f});
+  const vf near = fused(a2 * a, p, a), far = 1.0f - 2.0f / (exponential(2.0f * a) + 1.0f);
+  return reinterpret<vf>(reinterpret<vi>(where(a < 0.625f, near, far)) | sign);
 }
 
 // The first n lanes of p, 0 in the others.

@@ -1,7 +1,5 @@
 #include "layers/gelu.hpp"
 
-#include <cmath>
-
 #include "layers/exponential.hpp"
 
 namespace aleator::ALEATOR_ISA {
@@ -11,8 +9,12 @@ constexpr float root = 0.79788456080286535587989211986876f, cubic = 0.044715f;  
 void fill_gelu_table(uint16_t* table) {
   for (int i = 0; i < 1 << 16; i++) {
     const float x = f32_of_f16(uint16_t(i));
-    table[i] = f16_of_f32(0.5f * x * (1.0f + std::tanh(root * x * (1.0f + cubic * x * x))));
+    table[i] = f16_of_f32(0.5f * x * (1.0f + tanh_rounded(root * x * (1.0f + cubic * x * x))));
   }
+}
+
+void soften(float* x, int64_t n, float cap) {
+  each(x, n, [&](vf v, int64_t) { return hyperbolic_tangent(v / cap) * cap; });
 }
 
 void geglu(float* gate, const float* up, int64_t n) {  // (1 + tanh(z)) / 2 = 1 / (1 + e^-2z)

@@ -167,6 +167,7 @@ constexpr int at_least(int n) { return n < lanes ? lanes : n; }
 struct ReadF32 {
   static constexpr int step = at_least(16);
   static constexpr int64_t bytes(int64_t i) { return 4 * i; }
+  static vf vector(const uint8_t* p, int64_t i) { return load_as<vf>(p + 4 * i); }
   static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
     for (int k = 0; k < step / lanes; k++) v[k] = load_as<vf>(p + 4 * (i + k * lanes));
   }
@@ -175,6 +176,7 @@ struct ReadF32 {
 struct ReadF16 {
   static constexpr int step = 32;
   static constexpr int64_t bytes(int64_t i) { return 2 * i; }
+  static vf vector(const uint8_t* p, int64_t i) { return vf_of_f16(p + 2 * i); }
   static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
     for (int k = 0; k < step / lanes; k++) v[k] = vf_of_f16(p + 2 * (i + k * lanes));
   }
@@ -183,6 +185,7 @@ struct ReadF16 {
 struct ReadBF16 {
   static constexpr int step = 32;
   static constexpr int64_t bytes(int64_t i) { return 2 * i; }
+  static vf vector(const uint8_t* p, int64_t i) { return vf_of_bf16(p + 2 * i); }
   static void group(const uint8_t* p, int64_t i, vf (&v)[step / lanes]) {
     for (int k = 0; k < step / lanes; k++) v[k] = vf_of_bf16(p + 2 * (i + k * lanes));
   }

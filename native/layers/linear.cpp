@@ -57,27 +57,17 @@ static void linear(Pool& pool, const StoredMatrix& matrix, Rows x, OutRows y) {
   if (int64_t(x.shape(1)) != w.in || int64_t(y.shape(1)) != w.out || int64_t(y.shape(0)) != tokens)
     throw std::invalid_argument("x must be [tokens, in] and y [tokens, out]");
   nb::gil_scoped_release nogil;
-  static const auto pack_ = ALEATOR_PICK(pack);
   const int64_t per_unit = rows_per_unit(w, tokens);
-  Input in{x.data(), w.in, tokens};
-  std::vector<float> packed;
+  Input in{.x = x.data(), .stride = w.in, .tokens = tokens};
   const Forms forms = forms_of({&w});
   RoundedRows rounded;
-  if (forms.floats && tokens > few_tokens) {
-    packed.resize(packed_size(tokens, w.in));
-    in = {packed.data(), 0, tokens, true};
-  } else if (!forms.floats) {
+  if (!forms.floats) {
     rounded.resize(tokens, w.in, forms.small ? 32 : 256);
     (forms.small ? in.small : in.large) = rounded.view(tokens);
   }
   pool.run([&](int thread) {
-    if (in.packed || !forms.floats) {
-      pool.split(thread, packs(tokens), [&](int64_t unit) {
-        const int64_t first = unit * pack_tokens;
-        if (forms.floats) return pack_(x.data(), w.in, tokens, w.in, first, packed.data());
-        for (int64_t t = first; t < std::min(tokens, first + pack_tokens); t++)
-          rounded.round(t, x.data() + t * w.in);
-      });
+    if (!forms.floats) {
+      pool.split(thread, tokens, [&](int64_t t) { rounded.round(t, x.data() + t * w.in); });
       pool.barrier();
     }
     pool.split(thread, units(w, tokens), [&](int64_t unit) {
@@ -125,9 +115,9 @@ ALEATOR_BIND(linear) {
       });
   m.def("linear", &linear, nb::arg("pool"), nb::arg("matrix"), nb::arg("x"),
         nb::arg("y").noconvert(),
-        "y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads. "
-        "Types in blocks: for any number of tokens and every instruction set, too; others for any "
-        "number up to 8, and for any above.");
+        "y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads "
+        "and "
+        "tokens, and every instruction set.");
   m.def("read_rows", &read_rows, nb::arg("pool"), nb::arg("matrix"), nb::arg("rows"),
         nb::arg("y").noconvert(),
         "y[i] = row rows[i] of the matrix as float32; rows int64 [n], y [n, in]. ValueError for a "

@@ -7,7 +7,6 @@
 namespace aleator {
 
 static const auto linear_rows_ = ALEATOR_PICK(linear_rows);
-static const auto pack_ = ALEATOR_PICK(pack);
 static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
 
 static const auto round_row_ = ALEATOR_PICK(round_row);
@@ -22,27 +21,24 @@ void RoundedRows::round(int64_t token, const float* x) {
   round_row_(x, in_, block_, &q_[at], &d_[at / block_], &sums_[at / 16]);
 }
 
-void Products::prepare(Pool& pool, int64_t tokens, int64_t n_embd, int64_t widest) {
+void Products::prepare(Pool& pool, int64_t tokens, int64_t n_embd) {
   pool_ = &pool, tokens_ = tokens, n_embd_ = n_embd;
   x_.resize(tokens * n_embd), sum_.resize(tokens * n_embd);
-  packed_.resize(packed_size(tokens, std::max(n_embd, widest)));
   own_.resize(pool.size());
-  for (Own& own : own_) own.normed.resize(tokens * n_embd);
+  for (Own& own : own_) own.normed.resize(tokens * apart(n_embd));
 }
 
 // `row(t)` finishes row t of `rows`, and is called once for each before it is read.
 template <class Row>
 Input Products::forms(int thread, int64_t in, int64_t tokens, Forms forms, const float* rows,
                       int64_t stride, Row&& row) {
-  const bool few = tokens <= std::min(few_tokens, few_rounded);
+  const bool few = tokens <= few_rounded;
   RoundedRows& small = few ? own_[thread].small : small_;
   RoundedRows& large = few ? own_[thread].large : large_;
-  const auto finish = [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; t++) {
-      row(t);
-      if (forms.small) small.round(t, rows + t * stride);
-      if (forms.large) large.round(t, rows + t * stride);
-    }
+  const auto finish = [&](int64_t t) {
+    row(t);
+    if (forms.small) small.round(t, rows + t * stride);
+    if (forms.large) large.round(t, rows + t * stride);
   };
   const auto make_room = [&] {
     if (forms.small) small.resize(tokens, in, 32);
@@ -50,37 +46,36 @@ Input Products::forms(int thread, int64_t in, int64_t tokens, Forms forms, const
   };
   if (few) {
     make_room();
-    finish(0, tokens);
+    for (int64_t t = 0; t < tokens; t++) finish(t);
   } else {
     if (forms.small || forms.large) {
       if (thread == 0) make_room();
       pool_->barrier();
     }
-    pool_->split(thread, packs(tokens), [&](int64_t unit) {
-      const int64_t first = unit * pack_tokens;
-      finish(first, std::min(tokens, first + pack_tokens));
-      if (forms.floats && tokens > few_tokens)
-        pack_(rows, stride, tokens, in, first, packed_.data());
-    });
+    pool_->split(thread, tokens, finish);
     pool_->barrier();
   }
-  Input made{rows, stride, tokens};
-  if (tokens > few_tokens) made.x = packed_.data(), made.stride = 0, made.packed = true;
-  made.small = small.view(tokens), made.large = large.view(tokens);
-  return made;
+  return {rows, stride, tokens, small.view(tokens), large.view(tokens)};
 }
 
 Input Products::input(int thread, const float* x, int64_t stride, int64_t in, int64_t tokens,
                       Forms forms) {
+  if (forms.floats && tokens > few_rounded && stride != apart(stride)) {
+    if (thread == 0) apart_.resize(tokens * apart(in));
+    pool_->barrier();
+    return this->forms(thread, in, tokens, forms, apart_.data(), apart(in),
+                       [&](int64_t t) { std::copy_n(x + t * stride, in, &apart_[t * apart(in)]); });
+  }
+  if (!forms.small && !forms.large) return {.x = x, .stride = stride, .tokens = tokens};
   return this->forms(thread, in, tokens, forms, x, stride, [](int64_t) {});
 }
 
 Input Products::normed(int thread, const float* weight, float eps, Forms forms) {
-  const int64_t e = n_embd_;
-  // Of up to few_tokens every thread keeps its own rows, of more they are shared.
+  const int64_t e = n_embd_, stride = apart(e);
+  // Of up to few_rounded every thread keeps its own rows, of more they are shared.
   float* y = own_[tokens_ <= few_rounded ? thread : 0].normed.data();
-  return this->forms(thread, e, tokens_, forms, y, e,
-                     [&](int64_t t) { rms_norm_(x(t), weight, e, eps, y + t * e); });
+  return this->forms(thread, e, tokens_, forms, y, stride,
+                     [&](int64_t t) { rms_norm_(x(t), weight, e, eps, y + t * stride); });
 }
 
 void Products::multiply(const Weights& w, int64_t begin, int64_t end, const Input& x, float* out) {
@@ -109,8 +104,9 @@ void Products::logits(int thread, const Weights& w, const float* norm, float eps
                       const int64_t* rows, int64_t n, float* out) {
   if (n == 0) return;
   float* y = own_[n <= few_rounded ? thread : 0].normed.data();
-  const Input in = forms(thread, n_embd_, n, forms_of({&w}), y, n_embd_, [&](int64_t i) {
-    rms_norm_(x(rows[i]), norm, n_embd_, eps, y + i * n_embd_);
+  const int64_t stride = apart(n_embd_);
+  const Input in = forms(thread, n_embd_, n, forms_of({&w}), y, stride, [&](int64_t i) {
+    rms_norm_(x(rows[i]), norm, n_embd_, eps, y + i * stride);
   });
   run(thread, in, {{&w, out}});
 }

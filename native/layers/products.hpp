@@ -18,8 +18,8 @@ struct Product {
 
 class Products {
  public:
-  // Makes room for `tokens` rows of n_embd, and of at most `widest` elements as a product's input.
-  void prepare(Pool& pool, int64_t tokens, int64_t n_embd, int64_t widest);
+  // Makes room for `tokens` rows of n_embd.
+  void prepare(Pool& pool, int64_t tokens, int64_t n_embd);
   Pool& pool() { return *pool_; }
   float* x(int64_t token) { return &x_[token * n_embd_]; }
 
@@ -60,12 +60,14 @@ class Products {
  private:
   Pool* pool_ = nullptr;
   int64_t tokens_ = 0, n_embd_ = 0;
-  std::vector<float> x_, sum_, packed_;
+  std::vector<float> x_, sum_, apart_;
   // Of few tokens each thread makes the forms for itself: less work than waiting for another.
   struct Own {
     std::vector<float> normed;
     RoundedRows small, large;
   };
+  // Rows a multiple of 4 KiB apart would push each other out of the caches.
+  static int64_t apart(int64_t n) { return n % 1024 ? n : n + 16; }
   template <class Row>
   Input forms(int thread, int64_t in, int64_t tokens, Forms forms, const float* rows,
               int64_t stride, Row&& row);

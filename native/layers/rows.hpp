@@ -23,22 +23,6 @@ struct CacheSide {
   }
 };
 
-// Queries of neighbouring heads and the cells that they attend to, in parts whose keys are met by
-// one form of each query.
-struct Attended {
-  struct Part {
-    int64_t end;  // index after its last cell
-    int64_t variant;
-  };
-  const int32_t* cells = nullptr;
-  int64_t n = 0;                // at least one
-  const Part* parts = nullptr;  // the last one's end is at least n
-  const float* q = nullptr;     // query i's form of variant v: q + i * q_stride + v * dim
-  int64_t q_stride = 0;
-  int64_t first = 0, n_queries = 0, group = 1;  // query i is the model's (first + i)-th
-  int64_t head(int64_t i) const { return (first + i) / group; }
-};
-
 // y = x / sqrt(mean(x^2) + eps) * weight; y may be x.
 ALEATOR_DECLARE(void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* y))
 // Turns x by cos_sin [pairs][2]: channels (2i, 2i + 1) if interleaved, else (i, i + pairs).
@@ -50,13 +34,6 @@ ALEATOR_DECLARE(void swiglu(float* gate, const float* up, int64_t n))
 ALEATOR_DECLARE(void hadamard(float* x, int64_t n, int64_t block))
 // Rounds n values to nearest, ties to even, or into blocks, into a row of the cache.
 ALEATOR_DECLARE(void store_row(const float* x, int64_t n, Stored type, uint8_t* row))
-// The same for one head of one cell.
+// One head of one cell.
 ALEATOR_DECLARE(void store_head(const float* x, const CacheSide& side, int64_t cell, int64_t head))
-// out[i * out_stride] = softmax(q k^T * scale) v [values.dim] for every query i.  scores: room for
-// n_queries times scores_stride, at least n and `attention_slack` more.
-ALEATOR_DECLARE(void attend(const Attended& seen, const CacheSide& keys, const CacheSide& values,
-                            float scale, float* scores, int64_t scores_stride, float* out,
-                            int64_t out_stride))
-constexpr int64_t attention_slack = 16;
-
 }  // namespace aleator

@@ -28,7 +28,7 @@ void SSMStep::prepare(Pool& pool, const SSMBatch& batch) {
     inner = std::max(inner, l.space.inner), selected = std::max(selected, l.space.selected());
     small = std::max({small, l.space.rank, l.space.state});
   }
-  products_.prepare(pool, t, e, std::max(inner, selected));
+  products_.prepare(pool, t, e);
   xz_.resize(t * 2 * inner), u_.resize(t * inner), dt_.resize(t * inner), y_.resize(t * inner);
   selected_.resize(t * selected), ones_.assign(small, 1.0f);
   for (int64_t i = 0; i < t; i++)

@@ -19,6 +19,7 @@ from aleator.core.errors import (
     ConstraintError,
     ContextFull,
     Corrupt,
+    EngineClosed,
     FileFormatError,
     GrammarError,
     Incompatible,
@@ -29,6 +30,7 @@ from aleator.core.errors import (
     NotCopyable,
     OtherSession,
     ParameterError,
+    QueueFull,
     SessionInUse,
     StateError,
     TemplateError,
@@ -38,8 +40,10 @@ from aleator.core.errors import (
 
 if TYPE_CHECKING:
     from aleator import generate, ops, samplers, text
+    from aleator.chat import ChatGeneration, Conversation, Message, ToolCall
     from aleator.device.chain import DeviceChain
     from aleator.device.sharding import ShardedChain
+    from aleator.engine import Engine, EngineStats
     from aleator.generate.generation import Generation
     from aleator.generate.session import Session
     from aleator.generate.session_file import SessionFile
@@ -56,10 +60,15 @@ __all__ = [
     "Candidates",
     "CannotRewind",
     "CannotShift",
+    "ChatGeneration",
     "ConstraintError",
     "ContextFull",
+    "Conversation",
     "Corrupt",
     "DeviceChain",
+    "Engine",
+    "EngineClosed",
+    "EngineStats",
     "FileFormatError",
     "Generation",
     "Grammar",
@@ -70,11 +79,13 @@ __all__ = [
     "LanguageModel",
     "Lark",
     "LogitsError",
+    "Message",
     "ModelNotFound",
     "NoCells",
     "NotCopyable",
     "OtherSession",
     "ParameterError",
+    "QueueFull",
     "Regex",
     "SamplerChain",
     "SamplingParams",
@@ -85,6 +96,7 @@ __all__ = [
     "StateError",
     "TemplateError",
     "TokenizerError",
+    "ToolCall",
     "UnsupportedModel",
     "generate",
     "load",
@@ -96,7 +108,13 @@ __all__ = [
 # Names that are imported when first used, and where from; None: a subpackage.
 _LAZY = {
     "Candidates": "aleator.samplers",
+    "ChatGeneration": "aleator.chat",
+    "Conversation": "aleator.chat",
+    "Message": "aleator.chat",
+    "ToolCall": "aleator.chat",
     "DeviceChain": "aleator.device.chain",
+    "Engine": "aleator.engine",
+    "EngineStats": "aleator.engine",
     "Grammar": "aleator.samplers",
     "JSONSchema": "aleator.samplers",
     "Lark": "aleator.samplers",

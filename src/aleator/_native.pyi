@@ -9,6 +9,19 @@ import numpy
 from numpy.typing import NDArray
 
 
+class CacheMemory:
+    """One layer's keys or values, its memory borrowed."""
+
+    def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], type: str, n_cells: int, heads: int, dim: int, by_channel: bool = False, rotation: int = 0) -> None:
+        """
+        data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type 'F32', 'F16', 'BF16', or one in blocks of 32 (dim then a multiple of 32, not by_channel); rotation: heads are stored turned by a Hadamard matrix in blocks of so many. ValueError when sizes disagree.
+        """
+
+def attend(pool: ThreadPool, keys: CacheMemory, values: CacheMemory, scale: float, q: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], seen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], list_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_list: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_count: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_deltas: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, seen_first: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, seen_sinks: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], interleaved: bool, raw: bool, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+    """
+    Attention of queries q float32 [T, heads, dim] into out float32 [T, heads, dim of the values], as DecoderStep does it; for the lists see DecoderStep.run. raw: keys are stored unrotated, and rotated by seen_deltas, their positions then.
+    """
+
 class Candidates:
     def __init__(self, logits: Annotated[NDArray, dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
@@ -137,8 +150,6 @@ class Cells:
         Each cell's lowest owner (-1: none) and how many it has, int32 [size] each.
         """
 
-    def used_in(self, stream: int) -> int: ...
-
     def find(self, n: int, contiguous: bool = False, stream: int = 0) -> NDArray[numpy.int64]:
         """
         The first n free cells in ring order from head, int64, or with contiguous the first n in a row, which do not wrap; empty if there are not that many.
@@ -241,9 +252,9 @@ class Cells:
         Those of the cells, ascending, that have held something else since the outermost begin that is not committed: what is stored there is needed if that is rolled back.
         """
 
-    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')], causal: bool = True, window: str = '', width: int = 0, coordinates: Annotated[NDArray[numpy.int32], dict(shape=(None, 2), order='C', device='cpu', writable=False)] | None = None, alibi: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None = None) -> int:
+    def mask(self, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seqs: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.bool_], dict(shape=(None, None), order='C', device='cpu')], causal: bool = True, window: str = '', width: int = 0, coordinates: Annotated[NDArray[numpy.int32], dict(shape=(None, 2), order='C', device='cpu', writable=False)] | None = None) -> int:
         """
-        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True. window (standard, chunked or symmetric, of a width in positions) hides keys that are too far away. coordinates (int32 [queries, 2]: y, x) hides from a causal query what is after it at its own position. alibi (float32 like out) becomes minus the distance in positions, to be scaled by each head's slope, where the query sees the cell, else -inf.
+        Fill bool out [queries, n]: may the query at positions[t] of sequence seqs[t] see cell j? Returns how many are True. window (standard or chunked, of a width in positions) hides keys that are too far away. coordinates (int32 [queries, 2]: y, x) hides from a causal query what is after it at its own position.
         """
 
     def map(self) -> str:
@@ -366,22 +377,14 @@ class Constraint:
     def clone(self) -> Constraint:
         """An independent copy that goes on from here."""
 
-class CacheMemory:
-    """One layer's keys or values, its memory borrowed."""
-
-    def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], type: str, n_cells: int, heads: int, dim: int, by_channel: bool = False, rotation: int = 0) -> None:
-        """
-        data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type 'F32', 'F16', 'BF16', 'Q8_0' or 'Q4_0' (dim then a multiple of 32, not by_channel); rotation: heads are stored turned by a Hadamard matrix in blocks of so many. ValueError when sizes disagree.
-        """
-
 class DecoderStep:
     """
     A decoder of the llama, qwen2, qwen3 or gemma3 kind, run for a micro-batch at a time on the processor.
     """
 
-    def __init__(self, embedding: StoredMatrix, output: StoredMatrix, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, attention_scale: float, frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float, interleaved: bool, embedding_scale: float = 1.0, gate: str = 'silu', window_frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window_magnitude: float = 1.0) -> None:
+    def __init__(self, embedding: StoredMatrix, output: StoredMatrix, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, attention_scale: float, frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float, interleaved: bool, embedding_scale: float = 1.0, gate: str = 'silu', window_frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window_magnitude: float = 1.0, raw_keys: bool = False) -> None:
         """
-        frequencies: float64, radians per position of each rotated pair of channels, in window layers window_frequencies; gate: 'silu', 'gelu', or 'gelu_rounded' as llama.cpp does.
+        frequencies: float64, radians per position of each rotated pair of channels, in window layers window_frequencies; gate: 'silu', 'gelu', or 'gelu_rounded' as llama.cpp does; raw_keys: the cache holds keys as if at position 0.
         """
 
     def add_layer(self, q: StoredMatrix, k: StoredMatrix, v: StoredMatrix, o: StoredMatrix, gate: StoredMatrix, up: StoredMatrix, down: StoredMatrix, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], q_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, keys: CacheMemory, values: CacheMemory, attention_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, ffn_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window: bool = False) -> None:
@@ -389,7 +392,7 @@ class DecoderStep:
 
     def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], list_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_list: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_count: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_deltas: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], window: tuple | None = None) -> None:
         """
-        T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] (int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells of window layers, and seen_first int64 [T], how many leading cells of its list a token does not see. ValueError, with nothing changed, for an index out of range.
+        T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] (int64) of list seen_list[t] (int32); none give zeros. seen_deltas int32 [N]: positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells of window layers, and seen_first int64 [T], how many leading cells of its list a token does not see, and seen_sinks int64 [T] or None, how many of those it does. ValueError, with nothing changed, for an index out of range.
         """
 
 def xxh64_blocks(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: int, seed: int = 0) -> Annotated[NDArray[numpy.uint64], dict(shape=(None,))]:
@@ -406,9 +409,6 @@ class TokenTrie:
     """A vocabulary as grammars read it: built once, then shared."""
 
     def __init__(self, pieces: list, eog: Sequence[int]) -> None: ...
-
-    @property
-    def n_nodes(self) -> int: ...
 
     @property
     def bytes(self) -> int: ...
@@ -518,7 +518,7 @@ class StoredMatrix:
 
 def linear(pool: ThreadPool, matrix: StoredMatrix, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """
-    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads. Types in blocks: for any number of tokens and every instruction set, too; others for any number up to 8, and for any above.
+    y[tokens, out] = x[tokens, in] W^T + bias, float32. Equal bits for any number of threads and tokens, and every instruction set.
     """
 
 def read_rows(pool: ThreadPool, matrix: StoredMatrix, rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
@@ -739,6 +739,34 @@ class Mt19937:
 
     def uniform_float(self) -> float:
         """One word; in [0, 1)."""
+
+def rotary_angles(frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+    """
+    Writes magnitude times cosine and sine of position * frequency: frequencies float64 [pairs], positions int32 [n], out float32 [n, pairs, 2].
+    """
+
+def rotate_heads(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], angles: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], interleaved: bool) -> None:
+    """
+    Rotates float32 [n, heads, dim] in place by angles float32 [n, pairs, 2]: channels (2i, 2i + 1) if interleaved, else (i, i + pairs).
+    """
+
+def rms_norm(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], weight: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float) -> None:
+    """
+    Divides every row of float32 [n, width] by its root mean square, in place, times weight.
+    """
+
+def activate(name: str, gate: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], up: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    """
+    gate = f(gate) * up in place, float32 [n]; f is 'silu', 'gelu' or 'gelu_rounded'.
+    """
+
+def soften_logits(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], cap: float) -> None:
+    """x = cap * tanh(x / cap) in place, float32."""
+
+def hadamard(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], block: int) -> None:
+    """
+    Turns every block of float32 [n, width] in place by a Hadamard matrix that is its own inverse.
+    """
 
 def sample_batch(chains: Sequence[Chain], logits: Annotated[NDArray, dict(shape=(None, None), device='cpu', writable=False)], pool: ThreadPool) -> list[int]: ...
 

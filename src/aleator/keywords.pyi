@@ -249,6 +249,9 @@ class GenerateKeywords(SamplingKeywords, total=False):
     """Read the names of control tokens in the prompt as those tokens; do not with text of strangers
     (default: off)."""
 
+    shown_tokens: Iterable[int]
+    """Control tokens whose names are part of the text, where others are left out (default: none)."""
+
     context_shift: bool
     """When the context is full, forget the older half of the text and go on (default: off)."""
 
@@ -297,6 +300,9 @@ class BatchKeywords(TypedDict, total=False):
     parse_special: bool | Sequence[bool]
     """Read the names of control tokens in the prompt as those tokens; do not with text of strangers
     (default: off)."""
+
+    shown_tokens: Iterable[int]
+    """Control tokens whose names are part of the text, where others are left out (default: none)."""
 
     context_shift: bool | Sequence[bool]
     """When the context is full, forget the older half of the text and go on (default: off)."""
@@ -618,6 +624,10 @@ class ContextKeywords(TypedDict, total=False):
     """A token sees only those before it; otherwise every token of its sequence, and a batch must
     fit n_ubatch (not for models with windows or states) (default: on)."""
 
+    embeddings: bool
+    """Decode gives hidden states after the last norm, [rows, n_embd], in place of logits (default:
+    off)."""
+
     split: str | None
     """How batches are cut (aleator.cache.cells.split) (simple or equal or sequence; default:
     llama.cpp's choice: equal with policy='streams' and for models with attention and states, else
@@ -712,4 +722,39 @@ class LoadKeywords(TypedDict, total=False):
     lock_timeout: float | None
     """Seconds to wait for another thread that uses the context, before it is an error (0 or more;
     default: no limit)."""
+
+
+class EngineKeywords(TypedDict, total=False):
+    """Keyword arguments of ``Engine``."""
+
+    n_seq_max: int
+    """Requests that are made at the same time; others wait (1 to 1024; default: 8)."""
+
+    n_ctx: int | None
+    """Cells of the cache, for all requests and cached prefixes together: the memory that the engine
+    has (1 or more; default: n_seq_max times the model's n_ctx)."""
+
+    token_budget: int
+    """Tokens that a step computes at most: one of each running request, the rest of prompts (1 or
+    more; default: 512)."""
+
+    max_pause: float
+    """While others are writing, prompts are computed in pieces, so that a step takes at most so
+    many times as long as one without; 1 computes as little as possible at once (1 to 1000000;
+    default: 2.0)."""
+
+    max_queue: int
+    """Requests that may wait; one more is refused with QueueFull (0 or more; default: 1024)."""
+
+
+class SubmitKeywords(GenerateKeywords, total=False):
+    """Keyword arguments of ``Engine.submit``."""
+
+    priority: int
+    """A request goes before those that came up to 64 requests earlier, for each step of priority
+    (-1000 to 1000; default: 0)."""
+
+    deadline: float | None
+    """Seconds from now on after which the request ends, with what it has and stop reason 'deadline'
+    (0 or more; default: no limit)."""
 

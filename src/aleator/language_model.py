@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
+from aleator.chat.chatting import Chatting
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, resolved, takes
+from aleator.engine import Engine
+from aleator.engine.options import EngineOptions
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.loop import Run, cells_needed
@@ -25,7 +28,8 @@ from aleator.generate.request import Request
 from aleator.generate.session import Session, load_session, save_session, state_of
 from aleator.generate.session_file import SessionFile
 from aleator.generate.slot import OnLogits
-from aleator.models.decoder import Decoder, build_decoder
+from aleator.models.build import build_decoder
+from aleator.models.decoder import Decoder
 from aleator.models.fingerprint import ModelIdentity
 from aleator.models.placement import placement
 from aleator.models.weights import Weights, open_weights
@@ -39,6 +43,7 @@ from aleator.prompts import (
     options_of_each,
 )
 from aleator.samplers import SamplingParams
+from aleator.scoring import Scoring
 from aleator.slots import SlotMaker
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
     from aleator.keywords import (
         BatchKeywords,
         ContextKeywords,
+        EngineKeywords,
         GenerateKeywords,
         LoadKeywords,
         SamplingKeywords,
@@ -91,10 +97,10 @@ def load(
     given = resolved(options, {**{each.name: each for each in LOADED}, **known})
     chosen = ModelOptions(**{name: given.pop(name) for name in known.keys() & given.keys()})
     ContextOptions(**given)  # so that what is out of range is refused before anything is loaded
-    device, dtype = placement(chosen.device, chosen.dtype)
+    where = placement(chosen.device, chosen.dtype)
     weights = open_weights(bundled_model() if path is None else path)
     tokenizer = Tokenizer(load_vocabulary(weights))
-    decoder = build_decoder(weights, device, dtype, progress=progress)
+    decoder = build_decoder(weights, *where, progress=progress)
     return LanguageModel(weights, decoder, tokenizer, options=chosen, **given)
 
 
@@ -105,7 +111,7 @@ def load_vocabulary(weights: Weights) -> Vocabulary:
     return Vocabulary.from_directory(weights.path)
 
 
-class LanguageModel:
+class LanguageModel(Chatting, Scoring):
     """A loaded model; made by :func:`load`.
 
     It serves one thread at a time.  Several generations may be under way at once.
@@ -117,6 +123,7 @@ class LanguageModel:
         vocab: the tokens.
         n_ctx: positions of one sequence.
         options: what it was loaded with.
+        asking: makes requests of prompts and options.
         slots: makes what lives while a request is made.
     """
 
@@ -137,9 +144,10 @@ class LanguageModel:
         if self.n_ctx > trained:
             log.warning("n_ctx=%d: the model was trained with %d positions", self.n_ctx, trained)
         self._context_options = context_options
-        self._asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer)
+        self.asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
+        self._chat_formats = {}
 
     def __repr__(self) -> str:
         config = self.weights.config
@@ -193,7 +201,7 @@ class LanguageModel:
         if "n" in options:
             raise ParameterError("n", "n: several completions are made by generate_batch(..., n=n)")
         given = options_of({"preset": preset, "params": params, **options})
-        requests = self._asking.requests([checked_prompt(prompt)], [given])
+        requests = self.asking.requests([checked_prompt(prompt)], [given])
         return self._start(requests, on_logits, progress)[0]
 
     @takes(GENERATION.values(), SAMPLING.values())
@@ -237,7 +245,16 @@ class LanguageModel:
         """
         checked = checked_prompts(prompts, n)
         given = options_of_each({"preset": preset, "params": params, **options}, len(checked))
-        return self._start(self._asking.requests(checked, given, n), on_logits, progress)
+        return self._start(self.asking.requests(checked, given, n), on_logits, progress)
+
+    @takes(declarations(EngineOptions).values())
+    def engine(self, **options: Unpack[EngineKeywords]) -> Engine:
+        """One context that makes requests of any number of threads together; see :class:`aleator.Engine`.
+
+        Args:
+            options: docs/options.md.
+        """
+        return Engine(self, **options)
 
     def _start(
         self,
@@ -377,6 +394,7 @@ class LanguageModel:
         *,
         prompt_cache: bool = False,
         device: str | None = "cpu",
+        embeddings: bool = False,
     ) -> Context:
         """A new context of this model, with the options it was loaded with.
 
@@ -385,15 +403,17 @@ class LanguageModel:
             n_seq_max: sequences.
             prompt_cache: its cache keeps prefixes (:class:`aleator.cache.PrefixConfig`).
             device: where logits arrive; None: the model's.
+            embeddings: its rows are hidden states after the last norm, not logits.
         """
         options: dict[str, Any] = {**self._context_options}
         window = self.decoder.config.window
         if window is not None and self.n_ctx <= 2 * window.size:
             options.setdefault("swa_full", True)  # little more, and every context shift is exact
-        if self.decoder.recurrent:
-            own = RecurrentCache.bytes_for(self.decoder.recurrent_shapes, n_seq_max=n_seq_max)
+        if states := self.decoder.recurrent_shapes:
+            own = RecurrentCache.bytes_for(states, n_seq_max=n_seq_max)
             options.setdefault("n_rollback", max(0, min(ROLLBACK, ROLLBACK_BYTES // own - 1)))
         options.update(n_ctx=n_ctx or self.n_ctx, n_seq_max=n_seq_max, device=device)
+        options.update(embeddings=embeddings)
         return Context(
             self,
             prefix=PrefixConfig() if prompt_cache else None,
@@ -409,7 +429,7 @@ class LanguageModel:
             ParameterError: there are none, or it is no prompt.
             TokenizerError: token ids outside the vocabulary.
         """
-        return self._asking.tokens(checked_prompt(prompt), parse_special)
+        return self.asking.tokens(checked_prompt(prompt), parse_special)
 
     def sampling_params(
         self,
@@ -422,4 +442,4 @@ class LanguageModel:
         Precedence: ``sampling``, then ``params`` or the named preset, then what the model's files recommend
         on top of the default preset.
         """
-        return self._asking.sampling_params(preset, params, **sampling)
+        return self.asking.sampling_params(preset, params, **sampling)

@@ -47,8 +47,7 @@ def checked_prompt(prompt: object) -> Prompt:
     if any(isinstance(each, Mapping) for each in items):
         raise ParameterError(
             "prompt",
-            "prompt is a list of messages: make token ids of it first, with aleator.text.ChatTemplate("
-            "model.vocab.chat_template, model.vocab).encode(messages, model.tokenizer)",
+            "prompt is a list of messages: use chat(), or aleator.text.ChatTemplate for its token ids",
         )
     return [_token_id(i, token) for i, token in enumerate(items)]
 
@@ -131,6 +130,11 @@ class Asking:
 
     def __init__(self, tokenizer: Tokenizer, weights: Weights) -> None:
         self._tokenizer, self._vocab, self._weights = tokenizer, tokenizer.vocab, weights
+
+    def check(self, given: Mapping[str, Any]) -> None:
+        """See whether the options of a request can be; errors are those of :meth:`requests`."""
+        _, sampling = divided(given)
+        self.sampling_params(given.get("preset"), given.get("params"), **sampling)
 
     def requests(
         self, prompts: Sequence[Prompt], given: Sequence[Mapping[str, Any]], n: int = 1

@@ -67,7 +67,7 @@ class SlotMaker:
         """Turns what is generated into text; what was drawn before was part of it."""
         start = len(request.tokens) - request.drawn
         at_start = all(map(self._vocab.is_special, request.tokens[:start]))
-        stream = self._tokenizer.stream(at_start=at_start)
+        stream = self._tokenizer.stream(at_start=at_start, shown=request.options.shown_tokens)
         for token in request.tokens[start:]:
             stream.push(token)
         return stream

@@ -238,7 +238,7 @@ class CellsModel:
                 return pos - key < width
             if window == "chunked":
                 return key >= pos // width * width
-            return window != "symmetric" or abs(pos - key) <= width // 2
+            return True
 
         def before(c: Cell) -> bool:
             if yx is not None and c.extra is not None:

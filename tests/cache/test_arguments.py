@@ -16,7 +16,7 @@ import torch
 from make_models import SPECS, write_model
 
 from aleator.cache import PrefixConfig
-from aleator.cache.devices import checked_device
+from aleator.cache.devices import CPU, checked_device
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.errors import AleatorError, InvalidBatch, NotCopyable, ParameterError
 from aleator.generate import Batch, Context
@@ -189,7 +189,7 @@ def test_contexts_refuse_at_construction(model: str, option: str, bad: Any) -> N
 def test_a_context_on_cuda_is_refused_where_there_is_none() -> None:
     with pytest.raises(ParameterError, match="device='cuda': torch finds 0 CUDA devices here"):
         context(device="cuda")
-    assert checked_device("device", "cpu") == torch.device("cpu")
+    assert checked_device("device", torch.device("cpu")) == checked_device("device", "cpu") == CPU
 
 
 @by_model

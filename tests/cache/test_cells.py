@@ -388,7 +388,7 @@ T24 = ["MM.01001", (0, 1, -1, 2, 2, 3, 4, 3)]
         ({}, ("11010110", "11001001", "11010100")),
         ({"window": "standard"}, ("00000110", "00001001", "00010100")),
         ({"window": "chunked"}, ("00000010", "00001001", "00010100")),
-        ({"window": "symmetric", "causal": False}, ("00000110", "00001001", "00010110")),
+        ({"window": "standard", "causal": False}, ("00000110", "00001001", "00010110")),
         ({"causal": False}, ("11010110", "11001001", "11010110")),
     ],
 )
@@ -399,24 +399,19 @@ def test_mask_matrices(options: dict[str, Any], rows: tuple[str, ...]) -> None: 
             owners = bits(cells, [0, 1] if sign == "M" else [int(sign)])
             cells.put(np.array([i]), np.array([pos], np.int32), np.array([owners], np.uint64))
     positions, seqs = np.array([4, 3, 3], np.int32), np.array([0, 1, 0], np.int32)
-    visible, alibi = np.ones((3, 8), np.bool_), np.ones((3, 8), np.float32)
-    n = cells.mask(positions, seqs, visible, width=2, alibi=alibi, **options)
+    visible = np.ones((3, 8), np.bool_)
+    n = cells.mask(positions, seqs, visible, width=2, **options)
     assert ["".join("01"[x] for x in row) for row in visible.tolist()] == list(rows)
     assert n == visible.sum()
-    if not options:
-        inf = np.inf
-        assert alibi[0].tolist() == [-4, -3, -inf, -2, -inf, -1, 0, -inf]
-        assert alibi[1].tolist() == [-3, -2, -inf, -inf, -1, -inf, -inf, 0]
 
 
-@pytest.mark.parametrize("shape", [(2, 8), (3, 7)])
-def test_distances_of_another_size_are_refused(shape: tuple[int, int]) -> None:
+def test_coordinates_of_cells_that_have_none_are_refused() -> None:
     cells = Cells(8, 1)
     query, out = np.zeros(3, np.int32), np.ones((3, 8), np.bool_)
-    with pytest.raises(ValueError, match="alibi"):
-        cells.mask(query, query, out, alibi=np.ones(shape, np.float32))
     with pytest.raises(ValueError, match="extras"):
         cells.mask(query, query, out, coordinates=np.zeros((3, 2), np.int32))
+    with pytest.raises(ValueError, match="standard, chunked or empty, not 'symmetric'"):
+        cells.mask(query, query, out, window="symmetric", width=2)
     assert out.all()
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -16,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from aleator._native import fail_allocation
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import LayerShape
-from aleator.cache.pools.recurrent import RecurrentPool, RecurrentShape
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.prefix.states import kept_rows
@@ -75,15 +75,15 @@ class Pools(RuleBasedStateMachine):
         """Everything that can be seen of the cache."""
         pools: list[Any] = [self.cache, *([self.window] if self.window else [])]
         cells = [(p.cells.positions.tolist(), p.cells.owners.tolist()) for p in pools]
-        keys = [
-            p.first.rows.keys.layers[0].view(-1)[torch.from_numpy(p.cells.positions >= 0)]
-            for p in pools
-        ]
+        keys = [p.first.rows.keys.layers[0].reshape(-1)[p.cells.positions >= 0] for p in pools]
         kept = [(t.seq, t.tokens.tolist(), list(t.used)) for t in self.cache.prefix or ()]
         rows: list[Any] = []
         if self.states:
             held = dict(sorted(self.states.states.book().items()))
-            rows = [(s, [(float(self.states.ssm[0][r]), p) for r, p in h]) for s, h in held.items()]
+            rows = [
+                (s, [(float(self.states.ssm[0][r].item()), p) for r, p in h])
+                for s, h in held.items()
+            ]
         return cells, [k.tolist() for k in keys], sorted(kept), rows
 
     @rule(
@@ -112,12 +112,13 @@ class Pools(RuleBasedStateMachine):
             self.texts[owners[0]].append(token)
 
     def _write(self, part: Any, tokens: list[int]) -> None:
-        values = torch.tensor(tokens, dtype=torch.float32).view(-1, 1, 1)
-        for cells in (part.base, part.window):
-            if cells is not None:
-                cells.tensors().write(0, values, values)
+        values = np.array(tokens, np.float32).reshape(-1, 1, 1)
+        for cells, pool in ((part.base, self.cache.first), (part.window, self.window)):
+            if cells is not None and pool is not None:
+                for side in (pool.rows.keys, pool.rows.values):
+                    side.write(0, cells.slots, values)
         for run in part.recurrent.runs if part.recurrent else ():
-            value = 0 if run.source < 0 else int(part.recurrent.ssm[0][run.source])
+            value = 0 if run.source < 0 else int(part.recurrent.ssm[0][run.source].item())
             stores = dict(run.stores)
             for i, token in enumerate(run.tokens):
                 value = (value * 31 + tokens[token]) % 65521
@@ -238,7 +239,7 @@ class Pools(RuleBasedStateMachine):
             for seq, history in self.states.states.book().items():
                 text = self.texts[seq] if seq < 3 else kept[seq]
                 for row, position in history:
-                    assert int(self.states.ssm[0][row]) == hashed(text[: position + 1])
+                    assert int(self.states.ssm[0][row].item()) == hashed(text[: position + 1])
             self._bounded(books)
 
     def _bounded(self, books: Any) -> None:
@@ -248,7 +249,7 @@ class Pools(RuleBasedStateMachine):
         cells = pool.cells.seq_cell_list(seq)
         positions = pool.cells.positions[cells].tolist()
         assert set(least) <= set(positions) <= set(range(len(text)))
-        keys = pool.first.rows.keys.layers[0].view(-1)[torch.from_numpy(cells)]
+        keys = pool.first.rows.keys.layers[0].reshape(-1)[cells]
         assert [int(k) for k in keys] == [text[p] for p in positions]
 
 

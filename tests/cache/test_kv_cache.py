@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from aleator.cache import KVCache, LayerShape
 from aleator.cache.prefix import PrefixConfig
@@ -28,7 +27,7 @@ def test_storage_is_what_bytes_for_says_and_zeroed(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.INFO, "aleator.cache"):
         cache = KVCache(SMALL, 1024, type_k="f32", type_v="bf16")
     assert (cache.keys.nbytes, cache.values.nbytes) == KVCache.bytes_for(SMALL, 1024, "f32", "bf16")
-    assert [t.dtype for t in cache.keys.layers] == [torch.float32] * 2
+    assert [t.dtype for t in cache.keys.layers] == [np.float32] * 2
     assert [tuple(t.shape) for t in cache.values.layers] == [(1024, 2, 4), (1024, 1, 16)]
     assert not any(t.any() for t in cache.keys.layers + cache.values.layers)
     assert "K (f32) 0.12 MiB, V (bf16) 0.05 MiB, sum 0.17 MiB" in caplog.text
@@ -166,6 +165,8 @@ def test_keep_and_adopt_refuse() -> None:
     with pytest.raises(CacheError, match="not empty"):
         cache.adopt(0, cache.match([1, 2, 3]))
     plain = KVCache(SMALL, 16)
-    assert plain.match([1, 2]).why_not == ("this cache keeps no texts: create it with prefix",)
+    assert plain.match([1, 2]).why_not == (
+        "this cache caches no prefixes: create it with prefix=PrefixConfig()",
+    )
     assert not plain.keep(0, [1])
     assert plain.reuse(0, [1, 2]) == 0

@@ -140,7 +140,7 @@ class SteppedPools(Pools):
         while self.open:
             self.open.pop()[0].__exit__(None, None, None)
         self.cache.check()
-        assert self.cache.current_step is None
+        assert self.cache.journal.current is None
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-import torch
 
+from aleator import _native
 from aleator.cache import KVCache, LayerShape
 from aleator.cache.rows import shift
 from aleator.models.config import RopeConfig
-from aleator.models.layers.rotary import Rotary
+from aleator.models.layers.rotation import Rotation
 
 BLOCKS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 KINDS = ("f32", "f16", "bf16", *BLOCKS)
-CPU = torch.device("cpu")
+Floats = npt.NDArray[np.float32]
 N, LAYERS = 24, 3
 
 
@@ -26,30 +27,29 @@ class Keys:
         self, kind: str, dim: int, rotated: int, style: str, divisors: Any = None, **rope: Any
     ) -> None:
         config = RopeConfig(dim=rotated, theta=1e4, style=style, **rope)
-        self.rotary = Rotary(config, CPU, divisors)
+        self.rotation = Rotation(config, divisors)
         self.calls = 0
         # The second layer's keys are of another width, so they are turned apart.
         shapes = [LayerShape(2, dim, 32), LayerShape(1, dim, 32), LayerShape(2, dim, 32)]
         self.cache = KVCache(shapes, 64, type_k=kind, rotate=self.rotate)
         rng = np.random.default_rng(dim)
-        self.raw = [
-            torch.from_numpy(rng.standard_normal((N, s.kv_heads, dim)).astype(np.float32))
-            for s in shapes
-        ]
+        self.raw = [rng.standard_normal((N, s.kv_heads, dim)).astype(np.float32) for s in shapes]
         self.positions = np.arange(N, dtype=np.int32)
         with self.cache.step() as step:
             owners = np.ones((N, 1), np.uint64)
             slots = step.place(self.positions, np.zeros(N, np.int32), owners).slots
             for layer in range(LAYERS):
-                self.cache.keys.write(layer, torch.from_numpy(slots), self.turned(layer))
+                self.cache.keys.write(layer, slots, self.turned(layer))
 
-    def rotate(self, layer: int, keys: torch.Tensor, deltas: torch.Tensor) -> torch.Tensor:
+    def rotate(self, layer: int, keys: Floats, deltas: npt.NDArray[np.int64]) -> Floats:
         self.calls += 1
-        return self.rotary.shift(keys, deltas)
+        return self.rotation.shift(keys, deltas)
 
-    def turned(self, layer: int, positions: Any = None) -> torch.Tensor:
-        at = torch.from_numpy(np.asarray(self.positions if positions is None else positions))
-        return self.rotary.rotate(self.raw[layer].clone(), self.rotary.angles(at, int(at.max())))
+    def turned(self, layer: int, positions: Any = None) -> Floats:
+        at = np.asarray(self.positions if positions is None else positions, np.int32)
+        made, rotation = self.raw[layer].copy(), self.rotation
+        _native.rotate_heads(made, rotation.angles(at, rotation.magnitude), rotation.interleaved)
+        return made
 
     def step(self) -> None:
         """What a decode does about shifts."""
@@ -64,7 +64,7 @@ class Keys:
         for layer in range(LAYERS):
             expected = self.turned(layer, np.maximum(now, 0))[cells]
             got = self.cache.read_keys(layer, cells)
-            worst = max(worst, float((got - expected).square().mean().sqrt()))
+            worst = max(worst, float(np.sqrt(np.square(got - expected).mean())))
         return worst
 
 
@@ -116,18 +116,18 @@ def test_scaled_rotations_keep_their_length(
     if scaling == "divisors":
         rope = {"divisors": 1.0 + np.arange(32) / 4}
     keys = Keys("f32", 64, 64, "norm", **rope)
-    length = keys.turned(0).norm(dim=-1)
+    length = np.linalg.norm(keys.turned(0), axis=-1)
     for delta in (5, 30, -12):
         keys.cache.seq_add(0, 0, -1, delta)
         keys.step()
-        ratio = keys.cache.read_keys(0, range(N)).norm(dim=-1) / length
-        assert (ratio - 1).abs().max() < 1e-4
+        ratio = np.linalg.norm(keys.cache.read_keys(0, range(N)), axis=-1) / length
+        assert np.abs(ratio - 1).max() < 1e-4
         assert keys.error() < 1e-5
 
 
 def test_there_and_back_turns_nothing() -> None:  # study T25d
     keys = Keys("f16", 64, 64, "norm")
-    stored = [t.clone() for t in keys.cache.keys.layers]
+    stored = [t.copy() for t in keys.cache.keys.layers]
     keys.cache.seq_add(0, 0, -1, 3)
     keys.cache.seq_add(0, 0, -1, -3)
     keys.step()
@@ -138,7 +138,7 @@ def test_there_and_back_turns_nothing() -> None:  # study T25d
     keys.step()
     assert len(shift.behind(keys.cache.cells, keys.cache.first.rows)) == 0
     assert keys.calls == 0
-    assert all(torch.equal(a, b) for a, b in zip(stored, keys.cache.keys.layers, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(stored, keys.cache.keys.layers, strict=True))
 
 
 @pytest.mark.parametrize("kind", ["f32", "q8_0"])
@@ -147,12 +147,12 @@ def test_only_what_has_moved_is_rewritten_and_equal_layers_together(
 ) -> None:
     monkeypatch.setattr(shift, "MAX_DISTANCES", 1)
     keys = Keys(kind, 64, 64, "neox")
-    stored = [t.clone() for t in keys.cache.keys.layers]
+    stored = [t.copy() for t in keys.cache.keys.layers]
     keys.cache.seq_div(0, 2, 8, 2)  # positions 2 to 7 become 1 1 2 2 3 3: distances of 1 to 4
     keys.step()
     assert keys.calls == 2  # layers 0 and 2 in one
     for before, after in zip(stored, keys.cache.keys.layers, strict=True):
-        same = (before == after).view(64, -1).all(1)
+        same = (before == after).reshape(64, -1).all(1)
         assert same[:2].all()
         assert same[8:].all()
         assert not same[2:8].any()
@@ -165,7 +165,7 @@ def test_divided_positions() -> None:  # study T12
     assert keys.cache.cells.shifts[:8].tolist() == [0, -1, -1, -2, -2, -3, -3, -4]
     keys.step()
     expected = keys.turned(1, np.arange(N) // 2)[:8]
-    assert (keys.cache.read_keys(1, range(8)) - expected).abs().max() < 1e-5
+    assert np.abs(keys.cache.read_keys(1, range(8)) - expected).max() < 1e-5
 
 
 def test_copied_rows_take_their_position_along() -> None:
@@ -175,5 +175,5 @@ def test_copied_rows_take_their_position_along() -> None:
     keys.cache.first.rows.copy(np.arange(3), np.arange(40, 43))
     assert keys.cache.key_positions[40:43].tolist() == [0, 1, 2]
     for layer in range(LAYERS):
-        stored = keys.cache.keys.read(layer, torch.arange(64))
-        assert torch.equal(stored[40:43], stored[:3])
+        stored = keys.cache.keys.read(layer, np.arange(64))
+        assert np.array_equal(stored[40:43], stored[:3])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aleator.cache.cells.view import take_frame
 from aleator.core.errors import ParameterError
 from tests.cache.test_cells import put
+from tests.drawn import differences
 
 pytest.importorskip("torch")
 
@@ -29,7 +31,7 @@ def cells() -> Cells:
 def test_text() -> None:
     frame = take_frame(cells(), "a label")
     assert frame.text(20).splitlines() == [
-        "a label: 8 of 20 cells used, the last is 8, 1 hole, 4 shared, 2 to be turned",
+        "a label: 8 of 20 cells used, the last is 8, 1 hole, 4 shared, 2 to be rotated",
         "MMMM.11++...........",
         "       ~~",
         "  0: 4 cells, positions 0 to 3, 1 run",
@@ -54,14 +56,22 @@ def test_many_cells_to_a_character() -> None:
     ]
 
 
-def test_picture(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    cache = KVCache([LayerShape(1, 8, 8)], 64, n_seq_max=3)
+def test_picture(drawn: list[Any], tmp_path: Path) -> None:
+    cache = KVCache(
+        [LayerShape(1, 8, 8)], 64, n_seq_max=13, rotate=lambda layer, keys, deltas: keys
+    )
     frames = [cache.frame("empty")]
     put(cache.cells, range(9), 0)
     frames.append(cache.frame("nine"))
     cache.plot(tmp_path / "one.png")
     cache.plot(tmp_path / "two.png", frames)
+    cache.seq_cp(0, 2, 4, 6)
+    cache.seq_add(0, 7, -1, 3)
+    put(cache.cells, range(20, 23), 12)
+    frames.append(cache.frame("shared, moved, and one more"))
+    cache.plot(tmp_path / "three.png", frames)
+    cache.plot(tmp_path / "large.png", [KVCache([LayerShape(1, 8, 8)], 300).frame()])
+    assert differences("cells", drawn) == []
     for name in ("one", "two"):
         data = (tmp_path / f"{name}.png").read_bytes()
         assert data.startswith(b"\x89PNG")

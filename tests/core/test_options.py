@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 import aleator
@@ -52,6 +53,8 @@ def test_defaults_are_in_range_and_wrong_values_are_refused_by_name(cls: Any, ea
     wrong: list[Any] = [object(), b"x"]
     if each.type is not bool:
         wrong.append(True)
+    if each.type is int:
+        wrong += [float(each.low or 1), np.float32(each.low or 1)]
     if each.type in (int, float):
         wrong += ["5", float("nan")]
         wrong += [] if each.low is None else [each.low - 1]

@@ -10,10 +10,14 @@ import torch
 
 import aleator
 from aleator import samplers as S
+from aleator.cache.devices import CPU, Device
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.generate import drawing
-from aleator.generate.drawing import DeviceDrawing, HostDrawing, Turn, make_drawing
+from aleator.generate import device_drawing
+from aleator.generate.completion import Stats
+from aleator.generate.device_drawing import DeviceDrawing
+from aleator.generate.drawing import HostDrawing, Turn, make_drawing
 from aleator.generate.generation import Generation
+from aleator.generate.slot import Slot
 from tests.generate.test_grammar import DIALOGUE, PERSON
 from tests.generate.test_loop import slot
 
@@ -47,6 +51,13 @@ def both(model: aleator.LanguageModel, prompts: Any = PROMPTS, **options: Any) -
         assert isinstance(one._run._drawing, HostDrawing)
         assert isinstance(other._run._drawing, DeviceDrawing)
     return made
+
+
+def placed(*slots: Slot) -> tuple[Slot, ...]:
+    """Slots in the sequences 0, 1, ..."""
+    for seq, each in enumerate(slots):
+        each.take_place(seq, 64, Stats())
+    return slots
 
 
 def check_equal(one: Generation, other: Generation) -> None:
@@ -151,23 +162,23 @@ def test_refuses_what_only_the_host_can(
         assert caught.value.parameter == "sampling_device"
     used = slot()
     used.chain.sample(torch.zeros(30))
-    cpu = torch.device("cpu")
     with pytest.raises(ParameterError, match="another text than the prompt"):
-        make_drawing([used], "device", cpu, 30, 64)
-    assert isinstance(make_drawing([used], "auto", torch.device("meta"), 30, 64), HostDrawing)
-    assert isinstance(make_drawing([slot()], "auto", cpu, 30, 64), HostDrawing)
+        make_drawing([used], "device", CPU, 30, 64)
+    assert isinstance(make_drawing([used], "auto", Device("cuda"), 30, 64), HostDrawing)
+    assert isinstance(make_drawing([slot()], "auto", CPU, 30, 64), HostDrawing)
     made: list[Any] = []
-    monkeypatch.setattr(drawing, "DeviceDrawing", lambda *given: made.append(given))
-    make_drawing([slot()], "auto", torch.device("meta"), 30, 64)
+    monkeypatch.setattr(device_drawing, "DeviceDrawing", lambda *given: made.append(given))
+    make_drawing([slot()], "auto", Device("cuda"), 30, 64)
     assert len(made) == 1
 
 
 def test_nothing_to_draw_is_an_error() -> None:
-    made = make_drawing([slot(), slot()], "device", torch.device("cpu"), 30, 64)
+    slots = placed(slot(), slot())
+    made = make_drawing(slots, "device", CPU, 30, 64)
     z = torch.zeros(2, 30)
     z[1] = torch.nan
     with pytest.raises(LogitsError, match="sequence 1"):
-        made.draw([Turn(0, 0, None), Turn(1, 1, None)], z)
+        made.draw([Turn(each, each.seq, None) for each in slots], z)
 
 
 def test_chains_in_different_orders_draw_together() -> None:
@@ -178,7 +189,8 @@ def test_chains_in_different_orders_draw_together() -> None:
         chain.accept(token)
     other.chain = chain
     wanted = chain.clone()
-    made = make_drawing([one, other], "device", torch.device("cpu"), 30, 64)
+    slots = placed(one, other)
+    made = make_drawing(slots, "device", CPU, 30, 64)
     z = torch.randn(2, 30, generator=torch.Generator().manual_seed(1))
-    drawn = made.draw([Turn(0, 0, None), Turn(1, 1, None)], z)
+    drawn = made.draw([Turn(each, each.seq, None) for each in slots], z)
     assert drawn[1].token == wanted.sample(z[1])

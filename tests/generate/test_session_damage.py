@@ -119,7 +119,7 @@ def test_a_save_that_is_broken_off_leaves_rotations_and_sequences(
         save_session(tmp_path / "s", ctx, Session(tuple(left), 10, 1), MODEL)
     np.testing.assert_array_equal(ctx.cache.key_positions, before)
     assert ctx.cache.seq_pos_max(0) == -1
-    assert ctx.cache.current_step is None
+    assert ctx.cache.journal.current is None
     monkeypatch.undo()
     assert save_session(tmp_path / "s", ctx, Session(tuple(left), 10, 1), MODEL) == len(left)
     np.testing.assert_array_equal(ctx.cache.key_positions, before)

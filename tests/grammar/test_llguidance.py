@@ -14,6 +14,7 @@ import aleator
 from aleator import samplers as S
 from aleator.core.errors import ConstraintError, GrammarError
 from aleator.grammar import llguidance
+from aleator.grammar.llguidance import regex_grammar
 from aleator.grammar.spelling import spelling
 from aleator.text import Tokenizer, Vocabulary
 from tests.text.vocabularies import byte_level
@@ -79,6 +80,25 @@ def test_the_place_of_a_mistake_is_shown(
 
 def test_an_escaped_backslash_or_dollar_may_end_an_expression() -> None:
     assert [S.Regex(text).pattern for text in (r"a\\", r"a\$", r"a\\$")]
+
+
+def test_a_dollar_at_the_end_is_the_end_and_nothing_else_is_dropped() -> None:
+    assert regex_grammar("^ab$") == regex_grammar("ab") != regex_grammar("a")
+    assert len({regex_grammar(text) for text in (r"ab\$", r"ab\\$", "ab")}) == 3
+
+
+def test_a_mistake_without_a_place_names_none() -> None:
+    with pytest.raises(GrammarError, match="lookarounds not supported") as error:
+        S.Regex(r"\b")
+    assert (error.value.line, error.value.column) == (0, 0)
+    assert "column" not in str(error.value)
+
+
+def test_a_complaint_without_a_caret_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llguidance, "_complaint", lambda module, grammar: "error: too much")
+    with pytest.raises(GrammarError, match=r"is wrong: too much$") as error:
+        regex_grammar("^abc")
+    assert (error.value.line, error.value.column) == (0, 0)
 
 
 def test_true_is_any_json() -> None:
@@ -216,3 +236,25 @@ def test_numbers_of_properties_with_any_name(schema: dict[str, Any], fits: bool)
     else:
         with pytest.raises(GrammarError, match="minProperties"):
             llguidance._check_limits([schema], "#")
+
+
+def test_special_tokens_are_told_apart() -> None:
+    vocab = Vocabulary.from_metadata(byte_level(("<a>", "<b>", "<e>"), eos_token_id=260))
+    lark = S.Lark('start: (<[259]> | "x") /a*/ <[258]>', vocabulary=Tokenizer(vocab))
+    constraint = lark.constraint.clone()
+
+    def allowed() -> set[str]:
+        return {vocab.tokens[t] for t in range(len(vocab)) if constraint.allows(t)}
+
+    assert allowed() == {"<b>", "x"}
+    constraint.accept(259)
+    assert allowed() == {"a", "<a>"}
+    constraint.accept(ord("a"))
+    constraint.accept(258)
+    assert constraint.complete
+    forced = S.Lark('start: "ab" <[258]> "c"', vocabulary=Tokenizer(vocab)).constraint.clone()
+    assert forced.jump_forward() == b"ab"
+    forced.accept(256)
+    assert forced.jump_forward() == b""
+    forced.accept(258)
+    assert forced.jump_forward() == b"c"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aleator import _native
-from aleator.cache.threads import thread_pool
+from aleator.core.threads import pool as thread_pool
 from aleator.models.block_numerics import FORMATS, Bytes, Floats, fused, product, round_rows
 from aleator.models.files.tensor_types import TENSOR_TYPES
 

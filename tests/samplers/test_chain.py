@@ -373,6 +373,8 @@ def test_editing_keeps_state() -> None:
         fresh.add(S.Greedy())
     with pytest.raises(IndexError):
         fresh.remove(9)
+    with pytest.raises(IndexError):
+        fresh.insert(len(fresh) + 1, S.TopK(2))
     assert len(fresh) == 4
 
 
@@ -389,3 +391,10 @@ class Rows:
 
 def test_sample_takes_a_context() -> None:
     assert S.SamplerChain([S.Greedy()]).sample(Rows()) == int(ROW.argmax())
+
+
+def test_what_adapts_to_draws_is_named() -> None:
+    plain = [S.TopK(3), S.Dist()]
+    assert S.SamplerChain(plain).adapts == ""
+    assert S.SamplerChain([S.TopK(3), S.AdaptiveP(0.3)]).adapts == "adaptive_p"
+    assert S.SamplerChain([S.MirostatV2()]).adapts == "mirostat_v2"

@@ -363,6 +363,10 @@ def test_damaged_states_are_refused_before_any_change(
     ]:
         with pytest.raises(StateError):
             target.state_read(damaged)
+    with pytest.raises(StateError, match="cut short"):
+        target.state_read(signed(state[:31]))
+    with pytest.raises(StateError, match="header"):  # all that comes before it is there
+        target.state_read(signed(state[:28] + bytes(4)))
     later = state[:8] + (2).to_bytes(4, "little") + state[12:]
     with pytest.raises(StateError, match="version 2"):
         target.state_read(later)
@@ -483,3 +487,12 @@ def test_a_part_of_a_chain_is_where_the_chain_is() -> None:
     assert (some.history, some.position, len(some.samplers)) == (one.history, 6, 1)
     some.rollback(6)
     assert one.position == 6
+
+
+def test_names_of_samplers_are_written_as_they_are() -> None:
+    class Named(Cycle):
+        name = "zählt"
+
+    state = S.SamplerChain([Named(), S.Dist()], seed=1).state_write()
+    assert "zählt".encode() in state
+    S.SamplerChain([Named(), S.Dist()], seed=1).state_read(state)

@@ -206,6 +206,14 @@ def test_prompt_tokens_are_not_parsed(constraints: Any) -> None:
     assert chains[1].history == []
 
 
+def test_a_lark_grammar_has_no_triggers() -> None:
+    lark = '%llguidance {}\nstart: "a"'
+    assert S.Grammar(lark).grammar == lark
+    for triggers in ({"trigger_patterns": ["a"]}, {"trigger_tokens": [1]}):
+        with pytest.raises(ParameterError, match="a Lark grammar cannot have triggers"):
+            S.Grammar(lark, **triggers)
+
+
 def test_what_is_missing_is_said(constraints: Any) -> None:
     for made in (S.Grammar(GBNF), S.JSONSchema({}), S.Regex("a"), S.Lark('start: "a"')):
         with pytest.raises(ParameterError, match=r"vocabulary=model\.tokenizer"):

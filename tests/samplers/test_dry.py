@@ -10,7 +10,12 @@ import pytest
 
 from aleator import samplers as S
 from aleator.core.errors import ParameterError
-from aleator.samplers.dry import prepare_breakers
+from aleator.samplers.dry import (
+    MAX_BREAKER_BYTES,
+    MAX_TAIL_TOKENS,
+    _Pieces,
+    prepare_breakers,
+)
 from tests.samplers.steps import INF, NAN, applied, f32, logits_after
 
 
@@ -104,6 +109,22 @@ def test_breakers_are_found_in_every_token_and_at_every_end(breaker: str) -> Non
     assert len(found) == len(expected)
     both = prepare_breakers([breaker, "a", ""], tokenizer)
     assert set(both) == expected | set(prepare_breakers(["a"], tokenizer))
+
+
+@pytest.mark.parametrize("text", [b"ab", b"aab", b"aba", b"b"])
+def test_tokens_that_contain_or_end_with_a_text(text: bytes) -> None:
+    words = [b"ab", b"ba", b"", b"aab", b"a", b"b", b"abab", b"baa", b"aba", b"xaby", b"bb"]
+
+    class Vocab:
+        def __len__(self) -> int:
+            return len(words)
+
+        def token_bytes(self, token: int) -> bytes:
+            return words[token]
+
+    pieces = _Pieces(Vocab())
+    assert pieces.containing(text).tolist() == [i for i, w in enumerate(words) if text in w]
+    assert pieces.ending(text).tolist() == [i for i, w in enumerate(words) if w.endswith(text)]
 
 
 def test_breakers_are_prepared_once_per_tokenizer() -> None:
@@ -228,3 +249,32 @@ def test_a_breaker_far_back_still_ends_a_repetition() -> None:
         candidates = S.Candidates(np.zeros(10, np.float32))
         chain.apply(candidates)
         assert (candidates.logits == reference.apply(np.zeros(10, np.float32)).logits).all()
+
+
+@pytest.mark.parametrize("length", [MAX_BREAKER_BYTES - 1, MAX_BREAKER_BYTES, 60])
+def test_long_breakers_are_cut_as_llama_cpp_cuts_them(length: int) -> None:
+    words = [b"b", b"a" * 39, b"a" * 40, b"a" * 41, b"b" * 39 + b"a"]
+
+    class Letters:
+        """One token for each letter: b has the id 0, and every other the id 5."""
+
+        def __init__(self) -> None:
+            self.vocab = self
+
+        def __len__(self) -> int:
+            return len(words)
+
+        def token_bytes(self, token: int) -> bytes:
+            return words[token]
+
+        def encode(
+            self, text: str, add_special: bool = True, parse_special: bool = True
+        ) -> list[int]:
+            return [0 if letter == "b" else 5 for letter in text]
+
+    assert (MAX_BREAKER_BYTES, MAX_TAIL_TOKENS) == (40, 20)
+    found = prepare_breakers(["a" * length], Letters())
+    whole = {39: [1, 2, 3], 40: [2, 3], 60: [2, 3]}[length]
+    assert [each for each in found if len(each) == 1] == [(token,) for token in whole]
+    assert max(map(len, found)) == 1 + MAX_TAIL_TOKENS
+    assert (4, *[5] * 20) in found

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import sys
@@ -13,7 +14,6 @@ from aleator import samplers as S
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.samplers.candidates import NUMERICS
 from aleator.samplers.explain import Explanation
-from aleator.samplers.explain_plot import plot_steps
 from aleator.samplers.explain_text import columns, sparkline, step_line, summary, to_ascii
 
 HALVES = np.log2(np.array([0.125, 0.5, 0.125, 0.25])).astype(np.float32) * np.float32(math.log(2))
@@ -31,6 +31,12 @@ class Words:
 
     def token_bytes(self, token: int) -> bytes:
         return self.AWKWARD[token] if token < len(self.AWKWARD) else f" w{token}".encode()
+
+
+class Pieces(Words):
+    """The vocabulary with an end, for grammars."""
+
+    eog = frozenset({399})
 
 
 class Ban:
@@ -181,6 +187,26 @@ def test_a_pending_temperature_is_told_where_it_changes() -> None:
     )
     states = [s.state for s in chain.explain(ROWS[0]).stages]
     assert states == [{"pending temperature": 0.5}, {}, {"pending temperature": 1.5}, {}]
+
+
+def test_a_pending_temperature_of_two_is_told_and_one_of_one_is_not() -> None:
+    chain = S.SamplerChain(
+        [S.Temperature(temperature=2.0), S.Temperature(temperature=0.5), S.Dist(seed=1)]
+    )
+    states = [s.state for s in chain.explain(ROWS[0]).stages]
+    assert states == [{"pending temperature": 2.0}, {}, {}]
+
+
+def test_times_are_in_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count(0, 70_000_000)
+    monkeypatch.setattr("aleator.samplers.explain.perf_counter_ns", lambda: next(ticks))
+    chain = S.SamplerChain([S.TopK(3), S.Dist(seed=1)])
+    assert {s.microseconds for s in chain.explain(ROWS[0]).stages} == {70_000}
+    for numerics in NUMERICS:
+        grammar = S.Grammar('root ::= " w10" | " w20"', vocabulary=Pieces())
+        chain = S.SamplerChain([S.Dist(seed=1)], numerics, grammar=grammar)
+        e = chain.explain(ROWS[0])
+        assert [s.microseconds for s in e.stages] == [70_000, 70_000]
 
 
 def test_user_samplers_and_nested_chains() -> None:
@@ -338,26 +364,6 @@ def test_sparkline() -> None:
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
     assert sparkline([3.0, 3.0]) == "▁▁"
     assert sparkline([0.0] * 100 + [1.0] * 100, 4) == "▁▁██"
-
-
-@pytest.mark.parametrize("name", ["default", "everything", "adaptive", "flat"])
-def test_picture_of_a_step(name: str, tmp_path: Path) -> None:
-    chain = CHAINS[name].chain()
-    row = ROWS[0].copy()
-    row[: len(Words.AWKWARD)] = 6
-    chain.explain(row, Words()).plot(tmp_path / "step.png")
-    assert (tmp_path / "step.png").read_bytes().startswith(PNG)
-
-
-def test_picture_of_steps(tmp_path: Path) -> None:
-    plot_steps(steps(mirostat=2), tmp_path / "steps.png")
-    assert (tmp_path / "steps.png").read_bytes().startswith(PNG)
-    plot_steps(steps(samplers=""), tmp_path / "plain.svg")
-    assert b"<svg" in (tmp_path / "plain.svg").read_bytes()
-    with pytest.raises(ParameterError, match="no steps"):
-        plot_steps([], tmp_path / "none.png")
-    with pytest.raises(ParameterError, match=r"wrong\.xyz"):
-        plot_steps(steps(), tmp_path / "wrong.xyz")
 
 
 def test_a_picture_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

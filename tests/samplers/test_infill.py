@@ -79,3 +79,7 @@ def test_masked_tokens_are_no_candidates() -> None:
     assert kept(logs([0.0, 0.7, 0.28, 0.02, 0.0]), S.Infill(pieces)) == [1, 3]
     row = f32(NAN, 3, -INF, -9, -INF)
     assert kept(row, S.Infill(pieces)) == [1, 3]
+
+
+def test_vocabularies_are_not_compared() -> None:
+    assert S.Infill(Pieces("a", "b", "", "")) == S.Infill(Pieces("c", "", ""))

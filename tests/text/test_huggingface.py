@@ -106,6 +106,14 @@ def test_same_ids_as_from_gguf(tmp_path: Path) -> None:
         assert theirs.encode(text) == ours.encode(text)
 
 
+def test_user_defined_tokens_may_be_text_too(tmp_path: Path) -> None:
+    tok = Tokenizer(Vocabulary.from_directory(write(tmp_path, byte_level_backend())))
+    assert tok.encode("a<u><s>") == [97, 260, *b"<s>"]
+    assert tok.encode("a<u><s>", unread=["<u>"]) == [97, *b"<u><s>"]
+    assert tok.encode("a<u><s>", parse_special=True, unread=["<u>"]) == [97, 260, 259]
+    assert tok.encode("a<u>") == [97, 260]
+
+
 def test_configuration_overrides_the_post_processor(tmp_path: Path) -> None:
     config = {"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": False}
     config["add_eos_token"] = True

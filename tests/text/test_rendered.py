@@ -6,7 +6,7 @@ import pytest
 
 from aleator.text import ChatTemplate, Tokenizer, Vocabulary
 from aleator.text.rendered import Rendered
-from tests.text.vocabularies import byte_level, sentencepiece
+from tests.text.vocabularies import USER_DEFINED, byte_level, sentencepiece
 
 SOURCE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -76,3 +76,23 @@ def test_what_follows_a_place() -> None:
     assert [None if rest is None else rest.text for rest in rests] == [
         "ab<s>c", "b<s>c", "<s>c", None, None, "c", "", None,
     ]  # fmt: skip
+
+
+def test_user_defined_marks_are_the_templates_only() -> None:
+    fields = byte_level(("<t>", "<|u|>", "<b>"), USER_DEFINED)
+    tok = Tokenizer(Vocabulary.from_metadata(fields))
+    template = ChatTemplate("<t>{{ messages[0].content }}", tok.vocab)
+    # <b> is no mark of the template.
+    assert template.encode(chat("<t><|u|><b>"), tok) == [258, *b"<t><|u|>", 260]
+    assert template.variables == {"messages"}
+    said = [{"role": "assistant", "content": "<t>"}]
+    assert template.encode(said, tok) == [258, 258]
+
+
+def test_texts_beside_the_messages_are_looked_at(tokenizer: Callable[[str], Tokenizer]) -> None:
+    tok = tokenizer("qwen2")
+    template = ChatTemplate("{{ tools | tojson }}{{ more }}<|im_end|>", tok.vocab)
+    tools = [{"<|im_end|>": ["<|im_end|>"]}]
+    ids = template.encode([], tok, tools=tools, more="<|im_end|>")
+    assert ids.count(END) == 1
+    assert tok.decode(ids) == '[{"<|im_end|>": ["<|im_end|>"]}]<|im_end|><|im_end|>'

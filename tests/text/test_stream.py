@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from aleator.core.errors import TokenizerError
 from aleator.text import Tokenizer, Vocabulary
+from aleator.text.stream import StreamDecoder
 from tests.text.vocabularies import byte_level, sentencepiece
 
 BPE = Tokenizer(Vocabulary.from_metadata(byte_level(("<|im_end|>", "<x>"))))
@@ -50,6 +51,13 @@ def test_invalid_bytes_come_as_soon_as_they_are_known() -> None:
     assert stream.push(0xF0) == ""
     assert stream.flush() == "\ufffd"
     assert stream.flush() == ""
+
+
+def test_a_stream_starts_a_text_and_leaves_control_tokens_out() -> None:
+    bpe = StreamDecoder(BPE.vocab)
+    assert [bpe.push(i) for i in (ord("a"), 258, ord("b"))] == ["a", "", "b"]
+    spm, midst = StreamDecoder(SPM.vocab), StreamDecoder(SPM.vocab, at_start=False)
+    assert (spm.push(263), midst.push(263)) == ("ab", " ab")
 
 
 def test_special_tokens_are_skipped_or_shown() -> None:

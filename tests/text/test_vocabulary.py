@@ -10,6 +10,7 @@ import pytest
 from aleator.core.errors import FileFormatError, ModelNotFound, TokenizerError, UnsupportedModel
 from aleator.models.files.gguf import GGUFFile
 from aleator.text import SpecialTokens, TokenAttribute, Tokenizer, Vocabulary, vocabulary
+from tests.models.builders import model_metadata, write_gguf
 from tests.text import vocabularies
 from tests.text.vocabularies import byte_level, sentencepiece
 
@@ -271,3 +272,19 @@ def test_without_text() -> None:
     with pytest.raises(TokenizerError, match="outside the vocabulary"):
         stream.push(3)
     assert Vocabulary.from_metadata(byte_level()).has_text
+
+
+@pytest.mark.parametrize(
+    ("size", "sound"), [(1, True), (1 << 20, True), (0, False), (2**31, False)]
+)
+def test_the_size_of_a_vocabulary_without_texts_is_bounded(
+    size: int, sound: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.gguf"
+    metadata = model_metadata() | {"tokenizer.ggml.model": "no_vocab", "llama.vocab_size": size}
+    write_gguf(path, metadata, {})
+    if sound:
+        assert len(Vocabulary.from_gguf(path)) == size
+    else:
+        with pytest.raises(FileFormatError, match=r"llama\.vocab_size"):
+            Vocabulary.from_gguf(path)

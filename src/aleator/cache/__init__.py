@@ -1,6 +1,6 @@
 """The KV cache: cells that know position and owners, and the keys and values they stand for.
 
-``Cells`` is bookkeeping and needs no torch; ``KVCache`` loads torch when first asked for.
+On the CPU nothing here needs PyTorch; on a device the keys and values are its tensors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aleator.cache.hybrid import HybridCache
     from aleator.cache.kv_cache import KVCache
     from aleator.cache.pools.pool import Pool, Step
-    from aleator.cache.pools.recurrent import RecurrentShape
+    from aleator.cache.pools.recurrent_rows import RecurrentShape
     from aleator.cache.prefix import Match, PrefixConfig
     from aleator.cache.recurrent import RecurrentCache
     from aleator.cache.rows.batch import MicroBatch
@@ -43,7 +43,7 @@ _MODULES = {
     "Plan": "cells.plan",
     "PrefixConfig": "prefix",
     "RecurrentCache": "recurrent",
-    "RecurrentShape": "pools.recurrent",
+    "RecurrentShape": "pools.recurrent_rows",
     "Sequence": "handle.sequence",
     "Slid": "handle.sequence",
     "Step": "pools.pool",

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from aleator.cache.cache import Cache
+from aleator.cache.devices import Device
 from aleator.cache.hybrid import HybridCache
 from aleator.cache.kv_cache import KVCache
 from aleator.cache.options import CacheOptions
-from aleator.cache.pools.recurrent import RecurrentPool, RecurrentShape
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.pools.window import WindowPool, window_capacity
 from aleator.cache.prefix import PrefixConfig, require_config
 from aleator.cache.prefix.states import kept_rows
@@ -41,7 +41,7 @@ class Layers:
 
     architecture: str
     count: int
-    device: torch.device
+    device: Device
     shapes: Sequence[LayerShape]
     window: int | None
     window_shapes: Sequence[LayerShape]

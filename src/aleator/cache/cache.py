@@ -5,36 +5,23 @@ Here arguments are checked, checkpoints told of changes, and each method is all 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakSet, ref
+from weakref import ref
 
-from aleator.cache.arguments import (
-    Uncopyable,
-    check_sequence,
-    check_sequence_or_all,
-    checked_delta,
-    checked_divisor,
-    position_range,
-)
-from aleator.cache.cell_verbs import CellVerbs
+from aleator.cache.arguments import Uncopyable
 from aleator.cache.cells.batch_rules import Tokens
-from aleator.cache.formats import llama
-from aleator.cache.formats.sequence_file import load_sequence, save_sequence
-from aleator.cache.formats.source import require_format
-from aleator.cache.handle.sequence import Buffer, Checkpoint, Restored
 from aleator.cache.handle.sequence import Sequence as Handle
 from aleator.cache.journal import atomic
-from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import AnyPool, Step
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix import Match, PrefixConfig, PrefixIndex, checked_text, require_config
-from aleator.core.errors import CacheError, CacheFull, ParameterError
+from aleator.cache.state_verbs import StateVerbs
+from aleator.core.errors import CacheError, CacheFull
 
 
-class Cache(CellVerbs, Uncopyable):
+class Cache(StateVerbs, Uncopyable):
     """Sequences in a pool, by llama.cpp's verbs and by handles.
 
     Ranges of positions are [p0, p1); p0 < 0 means 0, p1 < 0 means infinity.  Every method either
@@ -57,8 +44,8 @@ class Cache(CellVerbs, Uncopyable):
         self, pool: AnyPool, prefix: PrefixConfig | None = None, in_parts: bool = False
     ) -> None:
         require_config(prefix)
-        self.pool = pool
-        self.prefix: PrefixIndex | None = None
+        super().__init__(pool)
+        self.prefix = None
         if prefix is not None:
             serves = pool.serves if in_parts else None
             self.prefix = PrefixIndex(prefix, pool.journal, pool, pool.n_seq_max, serves)
@@ -70,13 +57,7 @@ class Cache(CellVerbs, Uncopyable):
                 self.recurrent = leaf
             elif isinstance(leaf, WindowPool):
                 self.window = leaf
-        self._marks: WeakSet[Checkpoint] = WeakSet()
         self._handles: dict[int, ref[Handle]] = {}
-
-    @property
-    def n_seq_max(self) -> int:
-        """Sequence ids lie in [0, n_seq_max)."""
-        return self.pool.n_seq_max
 
     @property
     def architecture(self) -> str:
@@ -87,16 +68,6 @@ class Cache(CellVerbs, Uncopyable):
     def pools(self) -> list[AnyPool]:
         """The pools that this cache is made of."""
         return self.pool.leaves
-
-    @property
-    def followers(self) -> list[AnyPool]:
-        """The pools beside the first one."""
-        return self.pool.leaves[1:]
-
-    @property
-    def current_step(self) -> object | None:
-        """The innermost block ``with cache.step()`` that is under way; None: there is none."""
-        return self.journal.current
 
     @property
     def bytes_k(self) -> int:
@@ -207,161 +178,6 @@ class Cache(CellVerbs, Uncopyable):
         """Take back a sequence's handle."""
         self.journal.drop(self._handles, id)
 
-    def remember(self, mark: Checkpoint) -> None:
-        """Tell a checkpoint of changes from now on."""
-        self._marks.add(mark)
-
-    def remembers(self, mark: Checkpoint) -> bool:
-        """Whether a checkpoint is one of this cache."""
-        return mark in self._marks
-
-    def _edited(self, seqs: Sequence[int] | None, p0: int) -> None:
-        """Tell checkpoints that sequences (None: all) have changed from position ``p0`` on."""
-        for mark in self._marks:
-            if mark.length > p0 and (seqs is None or mark.seq in seqs):
-                self.journal.set(mark, "valid_to", min(mark.valid_to, p0))
-
-    # Rewinds
-
-    def oldest_rewind(self, seq: int) -> int:
-        """The lowest position, but 0, that ``seq_rm(seq, position, -1)`` can rewind to."""
-        self._check("seq", seq)
-        return self.pool.oldest_rewind(seq)
-
-    @property
-    def rewindable(self) -> int:
-        """Tokens of one micro-batch by which a sequence can be rewound at least."""
-        return self.pool.rewindable
-
-    def can_shift(self) -> bool:
-        """Whether ``seq_add`` and ``seq_div`` are allowed."""
-        return self.pool.can_shift()
-
-    def stands_for(self, seq: int, n: int) -> bool:
-        """Whether a sequence stands for positions 0 to ``n`` - 1, and no others."""
-        return self.pool.stands_for(seq, n)
-
-    def checkpoint(self, seq: int) -> Any:
-        """Copy what layers with windows or states hold of a sequence; None where no layer forgets."""
-        self._check("seq", seq)
-        if self.pool.seq_pos_max(seq) < 0 and not isinstance(self.pool, AttentionPool):
-            raise ParameterError("seq", f"sequence {seq} is empty: there is nothing to keep")
-        return self.pool.checkpoint(seq)
-
-    @atomic
-    def restore(self, seq: int, checkpoint: Any) -> None:
-        """Rewind a sequence to what :meth:`checkpoint` copied, however far that is.
-
-        Positions up to the checkpoint must be as they were then.
-
-        Raises:
-            CannotRewind: they are not held any more.
-            ParameterError: a checkpoint of another kind of cache.
-
-        """
-        self._check("seq", seq)
-        self.pool.restore(seq, checkpoint)
-        self._edited([seq], self.pool.seq_pos_max(seq) + 1)
-
-    # State; see aleator.cache.formats
-
-    @atomic
-    def state_write(self, seq: int = -1, *, format: str = "llama", partial: bool = False) -> bytes:
-        """What the cache holds, as bytes for :meth:`state_read` here or in llama.cpp.
-
-        Args:
-            seq: one sequence; -1: everything.
-            format: "llama", llama.cpp's own layout (``llama_state_get_data``,
-                ``llama_state_seq_get_data``).  Pending shifts are applied in what is written.
-            partial: of one sequence, only what layers with windows or states hold, if others do not
-                (``LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY``): a checkpoint, for the same text.
-
-        """
-        require_format(format)
-        if partial:
-            self._check("seq", seq)
-        check_sequence_or_all("seq", seq, self.n_seq_max)
-        return llama.write(self.pool, seq, partial and bool(self.followers))
-
-    @atomic
-    def state_read(
-        self,
-        blob: bytes | memoryview,
-        seq: int = -1,
-        *,
-        format: str = "llama",
-        partial: bool = False,
-    ) -> int:
-        """Restore what :meth:`state_write` gave, or llama.cpp; returns how many cells or states it fills.
-
-        Args:
-            blob: the bytes.
-            seq: the sequence that a sequence's state replaces, which need not be the one it was (that of an
-                empty one replaces nothing, as in llama.cpp); -1: a whole state, which replaces everything.
-            format: "llama".
-            partial: the bytes were written so; the sequence is rewound to where they end.
-
-        Raises:
-            Corrupt: the bytes are damaged or no state; says where.
-            Incompatible: a state of another kind of cache; says how they differ.
-            CacheFull: it has more cells than are free.
-
-        """
-        require_format(format)
-        if partial:
-            self._check("seq", seq)
-        check_sequence_or_all("seq", seq, self.n_seq_max)
-        partial = partial and bool(self.followers)
-        if seq == -1 and self.prefix is not None:
-            self.prefix.clear()
-        cells = llama.read(self.pool, blob, seq, partial)
-        if partial:
-            self._edited([seq], self.pool.seq_pos_max(seq) + 1)
-        else:
-            self._edited(None if seq == -1 else [seq], 0)
-        return cells
-
-    @atomic
-    def session_write(
-        self, tokens: Sequence[int], seq: int = -1, *, format: str = "llama"
-    ) -> bytes:
-        """A session file's bytes: ``tokens``, the text, and the state of everything or one sequence.
-
-        As ``llama_state_save_file`` and ``llama_state_seq_save_file`` write them.
-        """
-        require_format(format)
-        check_sequence_or_all("seq", seq, self.n_seq_max)
-        return llama.write_session(self.pool, tokens, seq)
-
-    @atomic
-    def session_read(
-        self, data: bytes | memoryview, seq: int = -1, *, format: str = "llama"
-    ) -> list[int]:
-        """Restore a session file's bytes as :meth:`state_read` does; returns its tokens."""
-        require_format(format)
-        check_sequence_or_all("seq", seq, self.n_seq_max)
-        if seq == -1 and self.prefix is not None:
-            self.prefix.clear()
-        tokens = llama.read_session(self.pool, data, seq)[0]
-        self._edited(None if seq == -1 else [seq], 0)
-        return tokens
-
-    @atomic
-    def save_sequence(
-        self, seq: int, path: str | os.PathLike[str] | None, tokens: Sequence[int], model: str
-    ) -> bytes | None:
-        """See :meth:`aleator.cache.Sequence.save`."""
-        return save_sequence(self.pool, seq, path, tokens, model)
-
-    @atomic
-    def load_sequence(
-        self, seq: int, source: str | os.PathLike[str] | Buffer, model: str
-    ) -> Restored:
-        """See :meth:`aleator.cache.Sequence.load`."""
-        done = load_sequence(self.pool, seq, source, model)
-        self._edited([seq], 0)
-        return done
-
     # Cached prefixes; see aleator.cache.prefix
 
     @atomic
@@ -369,7 +185,12 @@ class Cache(CellVerbs, Uncopyable):
         """Find the longest beginning of ``tokens`` that is cached, and why it is not longer."""
         text = checked_text(tokens, namespace)
         if self.prefix is None:
-            return Match(0, 0, ("this cache keeps no texts: create it with prefix",), namespace)
+            return Match(
+                0,
+                0,
+                ("this cache caches no prefixes: create it with prefix=PrefixConfig()",),
+                namespace,
+            )
         return self.prefix.match(text, namespace)
 
     @atomic
@@ -415,121 +236,3 @@ class Cache(CellVerbs, Uncopyable):
         if self.prefix is None or len(text) == 0 or not self.pool.holds(seq, len(text)):
             return False
         return self.prefix.keep(seq, text, namespace)
-
-    # llama.cpp's verbs
-
-    @atomic
-    def seq_rm(self, seq: int, p0: int = -1, p1: int = -1) -> bool:
-        """Remove positions of a sequence (-1: of every one); True.
-
-        Raises:
-            CannotRewind: layers with windows or states do not hold what the rest needs; names the oldest
-                legal position.
-
-        """
-        check_sequence_or_all("seq", seq, self.n_seq_max)
-        p0, p1 = position_range(p0, p1)
-        self.pool.seq_rm(seq, p0, p1)
-        self._edited(None if seq == -1 else [seq], p0)
-        return True
-
-    @atomic
-    def seq_cp(self, src: int, dst: int, p0: int = -1, p1: int = -1) -> None:
-        """Let ``dst`` hold what ``src`` holds in a range too; no data moves.
-
-        With ``policy="streams"`` nothing can be shared: ``dst`` becomes a copy of ``src``, at once.
-
-        Raises:
-            CannotRewind: the next token of ``dst`` would miss what has left a window, or a state.
-            ParameterError: the range is not all that ``src`` has, with ``policy="streams"`` or in states.
-
-        """
-        self._check("src", src)
-        self._check("dst", dst)
-        p0, p1 = position_range(p0, p1)
-        if src != dst:
-            self.pool.seq_cp(src, dst, p0, p1)
-            self._edited([dst], p0)
-
-    @atomic
-    def seq_keep(self, seq: int) -> None:
-        """Remove every other sequence, and what is cached."""
-        self._check("seq", seq)
-        if self.prefix is not None:
-            self.prefix.clear()
-        self.pool.seq_keep(seq)
-        self._edited([s for s in range(self.n_seq_max) if s != seq], 0)
-
-    @atomic
-    def seq_add(self, seq: int, p0: int, p1: int, delta: int) -> None:
-        """Add ``delta`` to the positions in a range; a cell moved below 0 is freed.
-
-        Positions live in the cells: a cell that several sequences own moves for all of them.  The
-        stored keys are rotated at the next decode.  Of states the newest position moves, if it is in the
-        range, for all that share the state.
-
-        Raises:
-            CannotShift: keys cannot be rotated, or the next token would see what has left a window.
-
-        """
-        self._check("seq", seq)
-        p0, p1 = position_range(p0, p1)
-        delta = checked_delta(delta)
-        moved = self._sharers(seq, p0, p1) if delta else []
-        self.pool.seq_add(seq, p0, p1, delta)
-        self._edited(moved, min(p0, p0 + delta))
-
-    @atomic
-    def seq_div(self, seq: int, p0: int, p1: int, divisor: int) -> None:
-        """Divide the positions in a range by ``divisor`` (1 or more), rounding down.
-
-        Raises:
-            CannotShift: keys cannot be rotated, or the next token would see what has left a window.
-
-        """
-        self._check("seq", seq)
-        p0, p1 = position_range(p0, p1)
-        divisor = checked_divisor(divisor)
-        moved = self._sharers(seq, p0, p1) if divisor > 1 else []
-        self.pool.seq_div(seq, p0, p1, divisor)
-        self._edited(moved, p0 // divisor)
-
-    def _sharers(self, seq: int, p0: int, p1: int) -> list[int]:
-        """The sequences whose positions move with those of one."""
-        return [seq, *self.first.cells.sharers(seq, p0, p1)]
-
-    def seq_pos_min(self, seq: int) -> int:
-        """The lowest position that every pool holds, or -1 if the sequence is empty."""
-        self._check("seq", seq)
-        return self.pool.seq_pos_min(seq)
-
-    def seq_pos_max(self, seq: int) -> int:
-        """The sequence's highest position, or -1 if it is empty."""
-        self._check("seq", seq)
-        return self.pool.seq_pos_max(seq)
-
-    @atomic
-    def unshare(self, seq: int, p0: int = -1, p1: int = -1) -> None:
-        """Give a sequence copies of those of its cells in a range that others own too.
-
-        Cached prefixes give such cells up instead.
-
-        Raises:
-            CacheFull: no cells for the copies.
-            CannotShift: its recurrent state is another sequence's too.
-
-        """
-        self._check("seq", seq)
-        p0, p1 = position_range(p0, p1)
-        self.pool.unshare(seq, p0, p1)
-
-    @atomic
-    def clear(self, data: bool = True) -> None:
-        """Remove every sequence; with ``data`` also zero what is stored, when the outermost step ends."""
-        if self.prefix is not None:
-            self.prefix.clear()
-        self.pool.clear(data)
-        self._edited(None, 0)
-
-    def _check(self, parameter: str, seq: int) -> None:
-        check_sequence(parameter, seq, self.n_seq_max)

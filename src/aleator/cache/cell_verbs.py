@@ -8,14 +8,15 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Sequence
 from os import PathLike
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator._native import Cells
 from aleator.cache.arguments import check_sequence
 from aleator.cache.cells.view import Frame, take_frame
+from aleator.cache.devices import Device
 from aleator.cache.journal import Journal, atomic
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import AnyPool
@@ -75,7 +76,7 @@ class CellVerbs(ABC):
         return self.first.rows.shapes
 
     @property
-    def devices(self) -> list[torch.device]:
+    def devices(self) -> list[Device]:
         """Where each layer's keys and values are."""
         return self.first.rows.devices
 
@@ -178,13 +179,19 @@ class CellVerbs(ABC):
     def do_defrag(self, value: bool) -> None:
         self.first.do_defrag = value
 
-    def read_keys(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> torch.Tensor:
-        """What a layer stores as keys of the cells, rotated to their positions: float32 [n, G, D]."""
+    def read_keys(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> Any:
+        """What a layer stores as keys of the cells, rotated to their positions: float32 [n, G, D].
+
+        NumPy's array on the CPU, torch's tensor on a device.
+        """
         return read_keys(self.cells, self.first.rows, layer, np.asarray(cells, np.int64))
 
-    def read_values(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> torch.Tensor:
-        """What a layer stores as values of the cells: float32 [n, G, Dv]."""
-        return self.first.rows.read_values(layer, np.asarray(cells, np.int64))
+    def read_values(self, layer: int, cells: Sequence[int] | npt.NDArray[np.int64]) -> Any:
+        """What a layer stores as values of the cells: float32 [n, G, Dv].
+
+        NumPy's array on the CPU, torch's tensor on a device.
+        """
+        return self.values.read(layer, np.asarray(cells, np.int64))
 
     def find_slot(
         self, n: int, *, contiguous: bool | None = None, seq: int = 0

@@ -1,13 +1,37 @@
-"""Names of devices, checked before anything is put there."""
+"""Names of devices, checked before anything is put there; the CPU needs no PyTorch."""
 
 from __future__ import annotations
 
-import torch
+import re
+from dataclasses import dataclass
 
 from aleator.core.errors import ParameterError
+from aleator.core.packages import required_torch
 
 
-def checked_device(name: str, device: torch.device | str) -> torch.device:
+@dataclass(frozen=True)
+class Device:
+    """Where something is computed or kept.
+
+    Attributes:
+        type: "cpu" or "cuda".
+        index: number of the CUDA device; None: the current one.
+
+    """
+
+    type: str
+    index: int | None = None
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+
+CPU = Device("cpu")
+
+_NAME = re.compile(r"([a-z]+)(?::(\d{1,4}))?")
+
+
+def checked_device(name: str, device: object) -> Device:
     """Return the device that a name stands for.
 
     Args:
@@ -16,18 +40,36 @@ def checked_device(name: str, device: torch.device | str) -> torch.device:
 
     Raises:
         ParameterError: there is no such device, or none of that number here.
+        ImportError: a CUDA device without PyTorch; says what to install.
 
     """
-    try:
-        found = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise ParameterError(name, f"{name}={device!r}: give cpu, cuda or cuda:N") from None
-    if found.type not in ("cpu", "cuda"):
+    if isinstance(device, Device):
+        return device
+    found = _NAME.fullmatch(str(device))
+    if found is None:
+        raise ParameterError(name, f"{name}={device!r}: give cpu, cuda or cuda:N")
+    kind, index = found[1], found[2]
+    if kind == "cpu":
+        return CPU
+    if kind != "cuda":
         raise ParameterError(name, f"{name}={device!r} is not supported: give cpu, cuda or cuda:N")
-    if found.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (found.index or 0) >= count:
-            raise ParameterError(
-                name, f"{name}={str(device)!r}: torch finds {count} CUDA devices here; give cpu"
-            )
-    return found
+    count = cuda_devices(f"{name}={str(device)!r}")
+    if int(index or 0) >= count:
+        raise ParameterError(
+            name, f"{name}={str(device)!r}: torch finds {count} CUDA devices here; give cpu"
+        )
+    return Device("cuda", None if index is None else int(index))
+
+
+def cuda_devices(what: str) -> int:
+    """How many CUDA devices PyTorch finds.
+
+    Args:
+        what: what needs it, for the error.
+
+    Raises:
+        ImportError: PyTorch is not installed; says what to install.
+
+    """
+    torch = required_torch(what)
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -8,7 +8,8 @@ from typing import Any
 from aleator.cache.cache import Cache
 from aleator.cache.kv_cache import KVCache, log_size
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.hybrid import HybridBatch, HybridCheckpoint, HybridPool
+from aleator.cache.pools.hybrid import HybridPool
+from aleator.cache.pools.hybrid_batch import HybridBatch, HybridCheckpoint
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.prefix import PrefixConfig, require_config

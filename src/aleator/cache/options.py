@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import integer_in
-from aleator.core.options import Options, option
+from aleator.core.options import Options, declarations, option
 
 STORAGE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """Types that keys and values are stored in (cache/storage/types.py says how)."""
@@ -107,6 +108,16 @@ class CacheOptions(Options):
     )
 
 
+def checked(name: str, value: object) -> Any:
+    """Check a value as the option ``name`` of :class:`CacheOptions` and return it.
+
+    Raises:
+        ParameterError: it has another type or is out of range.
+
+    """
+    return declarations(CacheOptions)[name].check(value)
+
+
 def check_options(
     n_cells: int,
     n_seq_max: int,
@@ -116,23 +127,33 @@ def check_options(
     compat: str | None,
     pad: int | None,
     n_pos_per_embd: int,
-    turns: bool,
+    rotates: bool,
     keeps: bool,
 ) -> None:
-    """Raise ParameterError unless a cache can have these options of :class:`KVCache`.
+    """Check the options of a cache of cells, and which of them go together.
 
-    ``turns``: it can rotate keys; ``keeps``: it caches prefixes.
+    Args:
+        n_cells: capacity in tokens.
+        n_seq_max: sequence ids lie in [0, n_seq_max).
+        k_storage: as in :class:`CacheOptions`.
+        policy: as in :class:`CacheOptions`.
+        compat: as in :class:`CacheOptions`.
+        pad: cells that are read are rounded up to a multiple of this; None: llama.cpp's number.
+        n_pos_per_embd: positions of one token.
+        rotates: keys can be rotated to other positions.
+        keeps: prefixes are cached.
+
+    Raises:
+        ParameterError: a value out of range, or two that exclude each other.
+
     """
     integer_in("n_ctx", n_cells, 1, 2**31 - 1)
-    integer_in("n_seq_max", n_seq_max, 1, 4096)
-    if k_storage not in ("rotated", "raw"):
-        raise ParameterError("k_storage", f"k_storage must be rotated or raw, not {k_storage!r}")
-    if k_storage == "raw" and not turns:
-        raise ParameterError("k_storage", "k_storage='raw' needs a model whose keys can be turned")
-    if policy not in ("unified", "streams"):
-        raise ParameterError("policy", f"policy must be unified or streams, not {policy!r}")
-    if compat not in (None, "llama-2024"):
-        raise ParameterError("compat", f"compat must be None or 'llama-2024', not {compat!r}")
+    checked("n_seq_max", n_seq_max)
+    checked("k_storage", k_storage)
+    checked("policy", policy)
+    checked("compat", compat)
+    if k_storage == "raw" and not rotates:
+        raise ParameterError("k_storage", "k_storage='raw' needs a model whose keys can be rotated")
     if policy == "streams" and (keeps or compat is not None):
         raise ParameterError("policy", "policy='streams' has neither prefix nor compat")
     if policy == "streams" and n_cells % n_seq_max:
@@ -144,7 +165,7 @@ def check_options(
         raise ParameterError(
             "n_pos_per_embd", f"n_pos_per_embd must be 1 or 4, not {n_pos_per_embd}"
         )
-    if n_pos_per_embd == 4 and (keeps or turns):
+    if n_pos_per_embd == 4 and (keeps or rotates):
         raise ParameterError(
             "n_pos_per_embd", "n_pos_per_embd=4 has neither prefix nor rotate: its cells stay"
         )

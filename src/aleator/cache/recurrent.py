@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-
-import torch
+from typing import Any
 
 from aleator.cache.cache import Cache
 from aleator.cache.handle.recurrent import RecurrentSequence
-from aleator.cache.pools.recurrent import (
-    History,
+from aleator.cache.options import CacheOptions, checked
+from aleator.cache.pools.keeper import History
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.recurrent_rows import (
     RecurrentCheckpoint,
-    RecurrentPool,
     RecurrentShape,
     own_rows,
     row_bytes,
 )
 from aleator.cache.prefix import PrefixConfig, require_config
 from aleator.cache.prefix.states import KeptStates, kept_rows
-from aleator.core.integers import integer_in
 
 __all__ = ["RecurrentCache", "RecurrentCheckpoint", "RecurrentShape"]
 
@@ -57,15 +56,15 @@ class RecurrentCache(Cache):
         self,
         layers: Sequence[RecurrentShape],
         *,
-        n_seq_max: int = 1,
-        rollback: int = 0,
-        device: torch.device | str = "cpu",
+        n_seq_max: int = CacheOptions.n_seq_max,
+        rollback: int = CacheOptions.n_rollback,
+        device: object = "cpu",
         prefix: PrefixConfig | None = None,
         architecture: str = "",
         n_layers: int | None = None,
     ) -> None:
         require_config(prefix)
-        n_seq_max = integer_in("n_seq_max", n_seq_max, 1, 4096)
+        n_seq_max = checked("n_seq_max", n_seq_max)
         kept = kept_rows(prefix, n_seq_max, layers)
         self._states = RecurrentPool(
             layers,
@@ -92,12 +91,12 @@ class RecurrentCache(Cache):
     def bytes_for(
         layers: Iterable[RecurrentShape],
         *,
-        n_seq_max: int = 1,
-        rollback: int = 0,
+        n_seq_max: int = CacheOptions.n_seq_max,
+        rollback: int = CacheOptions.n_rollback,
         prefix: PrefixConfig | None = None,
     ) -> int:
         """Bytes that the states will take, without allocating them."""
-        layers = list(layers)
+        layers, n_seq_max = list(layers), checked("n_seq_max", n_seq_max)
         rows = own_rows(n_seq_max, rollback) + kept_rows(prefix, n_seq_max, layers)
         return rows * row_bytes(layers)
 
@@ -105,12 +104,12 @@ class RecurrentCache(Cache):
         return f"RecurrentCache({self.used}/{self.n_seq_max} sequences used)"
 
     @property
-    def conv(self) -> list[torch.Tensor]:
+    def conv(self) -> list[Any]:
         """Per layer float32 [rows, channels, conv]."""
         return self._states.conv
 
     @property
-    def ssm(self) -> list[torch.Tensor]:
+    def ssm(self) -> list[Any]:
         """Per layer float32 [rows, channels, state]."""
         return self._states.ssm
 

@@ -25,12 +25,14 @@ from aleator.core.errors import (
 COMMANDS = {
     "generate": "write text that continues a prompt",
     "chat": "talk with a model; the conversation stays in the cache",
+    "batch": "answer the requests of a file, many together; goes on where it stopped",
     "explain": "show what every sampler does to the next token's probabilities",
     "cache-view": "show which cells of the KV cache hold what while sequences come and go",
     "samplers": "all samplers, their parameters and ranges",
     "tokenize": "show the tokens of a text",
     "model-info": "what is in a model file",
     "bench": "measure prefill and decode speed",
+    "perplexity": "measure how well a model predicts a text",
     "doctor": "what is installed and what it can do",
 }
 

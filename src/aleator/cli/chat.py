@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared
@@ -28,21 +29,20 @@ from aleator.cli.sampling import (
     announce,
     sampling_arguments,
 )
-from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
-from aleator.core.errors import ContextFull
-from aleator.generate.options import GenerateOptions
+from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write
+from aleator.core.errors import AleatorError, ContextFull, ParameterError
 
 if TYPE_CHECKING:
-    from aleator.cli.conversation import Conversation
-    from aleator.generate.generation import Generation
+    from aleator.chat.conversation import Conversation
+    from aleator.chat.generation import ChatGeneration
+    from aleator.cli.chat_commands import Talk
     from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel
-    from aleator.text import ChatTemplate
 
 EXAMPLES = """\
-Each line is a message.  /regen answers again, /reset starts anew, /exit or
-Ctrl-D leaves; Ctrl-C stops an answer.  The conversation stays in the cache: each
-turn computes only what is new.
+Each line is a message; /help shows what else there is: /regen, /edit, /branch,
+/params, /system, /save, /load, /reset, /exit.  Ctrl-C ends an answer, Ctrl-D leaves.
+The conversation stays in the cache: each turn computes only what is new.
 
 examples:
   aleator chat -m model.gguf
@@ -68,6 +68,11 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="Jinja template that writes messages as text (default: the model's)",
     )
+    group.option(
+        "--chat-template-kwargs",
+        metavar="JSON",
+        help="""variables of the template, such as '{"enable_thinking": false}'""",
+    )
     length, stop, shift = pick(TEXT)
     help = "when the context is full, forget the oldest exchanges instead of ending"
     add_declared(group, (length, stop, replace(shift, help=help)))
@@ -92,71 +97,119 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
-    from aleator.cli.conversation import Conversation
-    from aleator.generate.session import read_session
+    from aleator.cli.chat_commands import Talk
 
     sampling = sampling_arguments(arguments)
     options = generation_options(arguments, TEXT)
-    model = load_model(arguments)
-    resumed = file if file is not None and file.exists else None
-    if resumed is not None and sampling.get("seed") is None:
-        sampling["seed"] = read_session(resumed, len(model.vocab)).seed
-    with ProgressBar("reading", "tokens") as bar:
-        conversation = Conversation(
-            model,
-            template(model, arguments.chat_template),
-            model.sampling_params(**sampling),
-            system=arguments.system,
-            options=GenerateOptions(**options),
-            progress=bar,
+    options["chat_template_kwargs"] = variables(arguments.chat_template_kwargs)
+    if arguments.chat_template is not None:
+        options["chat_template"] = decode(
+            Path(arguments.chat_template).read_bytes(), arguments.chat_template
         )
-        if resumed is not None:
-            announce_session(arguments.session, conversation.resume(resumed))
-        announce(conversation.params, conversation.chain)
+    model = load_model(arguments)
+    model.chat_format(options.get("chat_template"))  # what is wrong with it is said at once
+    with ProgressBar("reading", "tokens") as bar:
+        options = {**options, **sampling, "progress": bar}
+        conversation = _begun(arguments, model, file, options)
+        params = model.sampling_params(**{**sampling, "seed": conversation.seed})
+        announce(params, params.chain(model.tokenizer))
+        talk = Talk(model, conversation, options)
         try:
-            talk(conversation, arguments.prompt)
+            converse(talk, arguments.prompt)
         finally:
             if file is not None:
-                held = conversation.save(file)
-                note(f"session: keys and values of {held} tokens are in {arguments.session}")
+                _write(arguments.session, model, file, talk.conversation)
     return 0
 
 
-def talk(conversation: Conversation, message: str | None) -> None:
+def _begun(
+    arguments: argparse.Namespace,
+    model: LanguageModel,
+    file: SessionFile | None,
+    options: dict[str, Any],
+) -> Conversation:
+    """A new conversation, or that of the session."""
+    from aleator.chat.conversation import Conversation
+
+    if file is None or not file.exists:
+        return Conversation(model, arguments.system, **options)
+    session = model.load_session(file)
+    made = Conversation.from_json(model, session.extra, source=arguments.session, **options)
+    if arguments.system not in (None, made.system):
+        raise ParameterError(
+            "system",
+            f"the conversation in {arguments.session} has its own system message: leave --system out",
+        )
+    announce_session(arguments.session, session)
+    return made
+
+
+def _write(path: str, model: LanguageModel, file: SessionFile, conversation: Conversation) -> None:
+    """Keep the conversation with its keys and values, if something was said."""
+    if conversation.answer is None:
+        note(f"session: nothing new was said, {path} is as it was")
+        return
+    extra = conversation.as_json()
+    held = model.save_session(file, conversation.answer.generation, extra, new=True)
+    note(f"session: keys and values of {held} tokens are in {path}")
+
+
+def variables(text: str | None) -> dict[str, Any] | None:
+    """The template's variables.
+
+    Raises:
+        ParameterError: no JSON object.
+    """
+    if text is None:
+        return None
+    try:
+        made = json.loads(text)
+    except ValueError as error:
+        raise ParameterError(
+            "chat_template_kwargs", f"--chat-template-kwargs: not JSON: {error}"
+        ) from None
+    if not isinstance(made, dict):
+        raise ParameterError("chat_template_kwargs", "--chat-template-kwargs: give a JSON object")
+    return made
+
+
+def converse(talk: Talk, message: str | None) -> None:
     """Answer a first message, if there is one, and all that follow."""
     if message is None:
         message = ask()
     while message is not None:
-        command = message.strip()
-        if command in ("/exit", "/quit"):
-            return
-        if command == "/reset":
-            conversation.reset()
-            note("the conversation is forgotten")
-        elif command.startswith("/") and command != "/regen":
-            note(f"{command} is not a command: /regen, /reset, /exit")
-        elif command:
-            try:
-                answer = conversation.again() if command == "/regen" else conversation.ask(message)
+        try:
+            answer = talk.take(message)
+            if answer is not None:
                 show(answer)
-            except ContextFull as error:
-                if not sys.stdin.isatty():
-                    raise
-                complain(str(error))
+        except ContextFull as error:
+            full = f"{error}; /reset starts anew, and --context-shift forgets the oldest exchanges"
+            if not sys.stdin.isatty():
+                raise ContextFull(full) from None
+            complain(full)
+        except (AleatorError, OSError) as error:
+            complain(str(error))
+        if talk.over:
+            return
         message = ask()
 
 
-def show(answer: Generation | None) -> None:
-    """Write an answer as it is made, and what it took."""
-    if answer is None:
-        note("nothing was said yet")
-        return
-    last = ""
+def show(answer: ChatGeneration) -> None:
+    """Write an answer as it is made, and what it took; reasoning and calls go to standard error."""
+    last, thinking = "", False
     with on_interrupt(answer.cancel):
-        for piece in answer:
-            write(piece)
-            last = piece
+        for delta in answer.deltas():
+            if thinking != (delta.kind == "reasoning"):
+                thinking = not thinking
+                hint("[reasoning] " if thinking else "\n")
+            if delta.kind == "content":
+                write(delta.text)
+                last = delta.text
+            elif delta.kind == "reasoning":
+                hint(delta.text)
     write("" if last.endswith("\n") else "\n")
+    for call in answer.message.tool_calls:
+        note(f"[calls {call.name} with {call.arguments}]")
     stats = answer.stats
     ended = {
         "context": ", the context is full",
@@ -166,7 +219,7 @@ def show(answer: Generation | None) -> None:
     note(
         f"[{stats.prompt_tokens} tokens read, {stats.reused_tokens} remembered | "
         f"{stats.sampled_tokens} tokens at "
-        f"{stats.decode_tokens_per_second:.1f}/s{ended.get(answer.stop_reason, '')}]"
+        f"{stats.decode_tokens_per_second:.1f}/s{ended.get(answer.generation.stop_reason, '')}]"
     )
 
 
@@ -185,11 +238,3 @@ def ask() -> str | None:
             return ""
     line = sys.stdin.buffer.readline()
     return decode(line, "standard input").rstrip("\n") if line else None
-
-
-def template(model: LanguageModel, path: str | None) -> ChatTemplate:
-    """The chat template in the file, or the model's."""
-    from aleator.text import ChatTemplate
-
-    source = model.vocab.chat_template if path is None else decode(Path(path).read_bytes(), path)
-    return ChatTemplate(source, model.vocab)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aleator.cli.arguments import Group, Parser
+from aleator.cli.arguments import Group, Parser, integer
 from aleator.cli.declared import add_declared, given, unescape
 from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
@@ -22,10 +22,18 @@ if TYPE_CHECKING:
     from aleator.language_model import LanguageModel
 
 MODEL_OPTIONS = tuple(declarations(ModelOptions).values())
+OF_TEXTS = ("n_ctx", "prompt_cache")
+"""Options of a model that mean nothing, or something else, where a text is read in chunks."""
 
 
-def add_model_options(parser: Parser) -> None:
-    """Which model, and how much memory and how many threads it gets."""
+def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
+    """Which model, and how much memory and how many threads it gets.
+
+    Args:
+        parser: of the command.
+        chunk: default of ``-c`` where a command reads a text in chunks, of which each fills the context;
+            None: ``-c`` is the length of one sequence.
+    """
     model = parser.group("model")
     model.option(
         "-m",
@@ -33,7 +41,20 @@ def add_model_options(parser: Parser) -> None:
         metavar="PATH",
         help="a GGUF file or a Hugging Face directory (default: the bundled model)",
     )
-    add_declared(model, MODEL_OPTIONS)
+    if chunk is None:
+        add_declared(model, MODEL_OPTIONS)
+    else:
+        add_declared(model, [each for each in MODEL_OPTIONS if each.name not in OF_TEXTS])
+        model.option(
+            "-c",
+            "--ctx-size",
+            "--n-ctx",
+            dest="n_ctx",
+            type=integer(1),
+            default=chunk,
+            metavar="N",
+            help=f"tokens of a chunk (default: {chunk})",
+        )
     add_declared(parser.group("context"), LOADED)
 
 

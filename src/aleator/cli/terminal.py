@@ -24,6 +24,12 @@ def note(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
+def hint(text: str) -> None:
+    """Print a piece of text for people on standard error at once."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
 def write(text: str) -> None:
     """Print text on standard output at once; what its encoding lacks becomes '?'."""
     try:

@@ -7,9 +7,24 @@ do about it.  Whatever raises has changed nothing.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class AleatorError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base of all errors raised on purpose; they can be sent between processes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (type(self), self.args, self.__dict__)
+
+
+def _received(
+    kind: type[AleatorError], args: tuple[Any, ...], fields: dict[str, Any]
+) -> AleatorError:
+    """An error of another process, made without its constructor, which takes other arguments than it keeps."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
 
 
 class ParameterError(AleatorError, ValueError):
@@ -104,6 +119,21 @@ class TemplateError(AleatorError, ValueError):
 
 class ContextFull(AleatorError):
     """Prompt and generated tokens need more positions than the context has."""
+
+
+class EngineClosed(AleatorError):
+    """An engine that was closed takes no more requests."""
+
+
+class QueueFull(AleatorError):
+    """An engine has as many requests as it may have; ``limit`` says how many wait at most."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"{limit} requests wait already, which is max_queue: wait for one of them, or make the engine with "
+            "a larger max_queue"
+        )
+        self.limit = limit
 
 
 class CacheError(AleatorError):

@@ -13,6 +13,9 @@ import numpy.typing as npt
 
 from aleator.core.errors import ParameterError
 
+MAX_TOKEN = 2**24 - 1
+"""The largest token id."""
+
 
 def exact(value: object) -> int | None:
     """Return ``value`` as an int if it is an integer of any kind, else None."""

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
+
 from aleator.core.errors import ParameterError
 from aleator.core.parameter import Parameter, nearest
 
@@ -62,6 +64,12 @@ class Option(Parameter):
         if isinstance(self.neutral, bool):
             return "on" if self.neutral else "off"
         return "none" if self.neutral in (None, (), "") else str(self.neutral)
+
+    def check(self, value: Any) -> Any:
+        """Check a value as :meth:`Parameter.check` does; of a count 1.0 is refused too."""
+        if self.type is int and isinstance(value, (float, np.floating)):
+            self._refuse(value, "is not an integer")
+        return super().check(value)
 
     @property
     def range(self) -> str:

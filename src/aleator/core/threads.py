@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from pathlib import Path
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
+
+MAX_THREADS = 256
+"""Threads of the largest team."""
 
 
 @cache
@@ -15,8 +19,33 @@ def _pool(n_threads: int) -> host.ThreadPool:
 
 
 def pool(n_threads: int | None = None) -> host.ThreadPool:
-    """The team of 1 to 256 threads; ``None`` is one per processor."""
-    threads = os.cpu_count() or 1 if n_threads is None else n_threads
-    if not 1 <= threads <= 256:
+    """The team of 1 to 256 threads; None: of :func:`default_threads`."""
+    threads = default_threads() if n_threads is None else n_threads
+    if not 1 <= threads <= MAX_THREADS:
         raise ParameterError("n_threads", f"n_threads={n_threads} is out of range: give 1 to 256")
     return _pool(threads)
+
+
+@cache
+def default_threads() -> int:
+    """Threads where no number is given: one for each core that this process may use, at most 256.
+
+    The variable OMP_NUM_THREADS, read once, says another number.  Two processors that share a core count as
+    one: threads of matrix products wait for the same arithmetic units and the same memory.
+    """
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdecimal() and int(given) > 0:
+        return min(int(given), MAX_THREADS)
+    if not hasattr(os, "sched_getaffinity"):
+        return min(os.cpu_count() or 1, MAX_THREADS)
+    cores = {_core(processor) for processor in os.sched_getaffinity(0)}
+    return max(1, min(len(cores), MAX_THREADS))
+
+
+def _core(processor: int) -> str:
+    """What the processors of one core have in common, and no others."""
+    path = Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
+    try:
+        return path.read_text()
+    except OSError:
+        return str(processor)

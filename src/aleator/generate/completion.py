@@ -10,7 +10,9 @@ from aleator.generate.request import Request
 from aleator.generate.stop import StopMatcher
 from aleator.samplers import SamplerChain
 
-StopReason = Literal["eog", "grammar", "stop", "stop_token", "length", "context", "interrupted"]
+StopReason = Literal[
+    "eog", "grammar", "stop", "stop_token", "length", "context", "deadline", "interrupted"
+]
 
 
 class TextStream(Protocol):
@@ -111,6 +113,7 @@ class Completion:
         self.stop_reason: StopReason | None = None
         self.complete: bool | None = None
         self.cancelled = False
+        self.error: BaseException | None = None
         self.forgotten, self.namespace = request.forgotten, request.namespace
         self._detokenizer = detokenizer
         if request.options.stop:
@@ -171,6 +174,19 @@ class Completion:
             (*before, (at, last[1] + n)) if last[0] == at else (*self.forgotten, (at, n))
         )
         self.namespace = namespace
+
+    def out_of_time(self) -> None:
+        """Its deadline has come."""
+        self._end("deadline")
+
+    def fail(self, error: BaseException) -> None:
+        """An error has ended it; one that has ended before stays as it is."""
+        if not self.done:
+            self.error = error
+            try:
+                self._end("interrupted")
+            except Exception:  # what failed may be what is asked here, such as a constraint
+                self.stop_reason = "interrupted"
 
     def interrupt(self) -> None:
         """No more tokens will be drawn."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from aleator.generate.completion import Completion, Stats, StopReason
@@ -10,14 +10,27 @@ from aleator.generate.logprobs import Logprobs
 from aleator.generate.request import Forgotten, Request
 from aleator.samplers import SamplerChain
 
+Until = Callable[[], bool]
+
 
 class Stepper(Protocol):
-    """What moves a generation forward; see :class:`aleator.generate.loop.Run`."""
+    """What moves a generation forward: a :class:`aleator.generate.loop.Run`, or a request of an engine."""
 
-    stats: Stats
+    @property
+    def stats(self) -> Stats:
+        """Counts and times so far."""
 
-    def step(self) -> None:
-        """Advance by one token, or prefill."""
+    def make(self, until: Until, timeout: float | None = None) -> None:
+        """Have tokens made until something holds, or so many seconds are over."""
+
+    async def make_async(self, until: Until) -> None:
+        """As :meth:`make`, while other tasks of the event loop go on."""
+
+    def wake(self) -> None:
+        """Notice that a completion was cancelled; may be called from a signal handler."""
+
+    def check(self) -> None:
+        """Raise the error that ended the completion, if nobody was told of it yet."""
 
 
 class Generation(Iterator[str]):
@@ -25,6 +38,7 @@ class Generation(Iterator[str]):
 
     ``text``, ``tokens``, ``stop_reason``, ``stop_string`` and ``logprobs`` make whatever is still to be
     made before they answer; pieces not iterated over yet stay available.  :meth:`cancel` ends it early.
+    ``async for`` gives the pieces too, and lets other tasks run meanwhile.
 
     The text is the same whatever ``max_tokens`` is, up to where it ends: a character whose last bytes
     were not generated is left out.
@@ -35,14 +49,53 @@ class Generation(Iterator[str]):
         self._given = 0
 
     def __next__(self) -> str:
-        completion = self._completion
-        completion.require_text("iterating over a generation")
-        while self._given == len(completion.pieces):
-            if completion.done:
-                raise StopIteration
-            self._run.step()
+        self._completion.require_text("iterating over a generation")
+        if not self._has_more():
+            self._run.make(self._has_more_or_done)
+        piece = self._next_piece()
+        if piece is None:
+            raise StopIteration
+        return piece
+
+    def __aiter__(self) -> Generation:
+        return self
+
+    async def __anext__(self) -> str:
+        self._completion.require_text("iterating over a generation")
+        if not self._has_more():
+            await self._run.make_async(self._has_more_or_done)
+        piece = self._next_piece()
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
+
+    def _has_more(self) -> bool:
+        return self._given < len(self._completion.pieces)
+
+    def _has_more_or_done(self) -> bool:
+        return self._has_more() or self._completion.done
+
+    def _next_piece(self) -> str | None:
+        """The next piece, if there is one; with the last one comes the error that ended it."""
+        if not self._has_more():
+            self._run.check()
+            return None
         self._given += 1
-        return completion.pieces[self._given - 1]
+        return self._completion.pieces[self._given - 1]
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Make it to its end.
+
+        Args:
+            timeout: seconds after which to give up waiting; what is made goes on.
+
+        Returns:
+            Whether it has ended.
+        """
+        self._run.make(lambda: self._completion.done, timeout)
+        if self._completion.done:
+            self._run.check()
+        return self._completion.done
 
     def __repr__(self) -> str:
         state = self._completion.stop_reason or "under way"
@@ -64,13 +117,19 @@ class Generation(Iterator[str]):
         return list(self._finished().tokens)
 
     @property
+    def drawn(self) -> list[int]:
+        """The tokens drawn so far; makes nothing."""
+        return list(self._completion.tokens)
+
+    @property
     def stop_reason(self) -> StopReason:
         """Why it ended.
 
         "eog": an end-of-generation token; "grammar": the constrained text is complete, and nothing can
         follow; "stop": a stop string; "stop_token": one of
         ``stop_token_ids``, whose text is left out; "length": ``max_tokens``;
-        "context": no room for another token; "interrupted": :meth:`cancel`, or an error while generating.
+        "context": no room for another token; "deadline": its time was over (:meth:`aleator.Engine.submit`);
+        "interrupted": :meth:`cancel`, or an error while generating.
         """
         return self._finished().stop_reason or "interrupted"
 
@@ -131,6 +190,7 @@ class Generation(Iterator[str]):
         thread.
         """
         self._completion.cancelled = True
+        self._run.wake()
 
     def as_json(self) -> dict[str, Any]:
         """Text, tokens, stop reason, stop string and log-probabilities as a JSON-ready dictionary."""
@@ -146,7 +206,11 @@ class Generation(Iterator[str]):
             result["logprobs"] = [entry.as_json() for entry in self.logprobs]
         return result
 
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it, if that was an error."""
+        return self._completion.error
+
     def _finished(self) -> Completion:
-        while not self._completion.done:
-            self._run.step()
+        self.wait()
         return self._completion

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aleator.cache.options import CacheOptions
 from aleator.core.errors import ParameterError
 from aleator.core.options import Option, Options, declarations, option
+from aleator.samplers.spelled import check_ids
 
 if TYPE_CHECKING:
     import torch
@@ -76,6 +77,10 @@ class ContextOptions(CacheOptions):
         "n_ubatch (not for models with windows or states)",
         True,
     )
+    embeddings: bool = option(
+        "decode gives hidden states after the last norm, [rows, n_embd], in place of logits",
+        False,
+    )
     split: str | None = option(
         "how batches are cut (aleator.cache.cells.split)",
         None,
@@ -136,7 +141,7 @@ class ModelOptions(Options):
 LOADED: tuple[Option, ...] = tuple(
     each
     for name, each in declarations(ContextOptions).items()
-    if name not in ("n_ctx", "n_seq_max", "device", "causal_attn")
+    if name not in ("n_ctx", "n_seq_max", "device", "causal_attn", "embeddings")
 )
 """Options of a model's contexts that are given when it is loaded."""
 
@@ -195,6 +200,13 @@ class GenerateOptions(Options):
         "read the names of control tokens in the prompt as those tokens; do not with text of strangers",
         False,
         flags=("--parse-special",),
+    )
+    shown_tokens: tuple[int, ...] = option(
+        "control tokens whose names are part of the text, where others are left out",
+        (),
+        checker=partial(check_ids, "shown_tokens"),
+        annotation="Iterable[int]",
+        schema={"type": "array", "items": {"type": "integer"}},
     )
     context_shift: bool = option(
         "when the context is full, forget the older half of the text and go on",

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import torch
 
 from aleator.cache.cache import Cache
+from aleator.cache.rows.rows import RotateKeys
+from aleator.cache.storage.tensors import TensorSide, torch_device
 
 BUCKET = 256
 """Cells that attention reads are padded to a multiple of this, so that few shapes occur."""
@@ -32,8 +34,10 @@ class ReservedCells:
 
     blind = causal = False
 
-    def __init__(self, cache: Cache, batch: int) -> None:
-        self._cache, device = cache, cache.devices[0]
+    def __init__(self, cache: Cache, batch: int, rotate: RotateKeys) -> None:
+        self._cache, device = cache, torch_device(cache.devices[0])
+        self._rotate = rotate
+        self._keys, self._values = TensorSide(cache.keys), TensorSide(cache.values)
         self.raw = cache.k_storage == "raw"
         most = -(-cache.size // BUCKET) * BUCKET
         self._all_rows = torch.zeros(most, dtype=torch.int64, device=device)
@@ -80,8 +84,8 @@ class ReservedCells:
         for layer, shape in enumerate(self._cache.shapes):
             at = torch.from_numpy(cells).to(self.slot.device)
             for side, dim in (
-                (self._cache.keys, shape.head_dim),
-                (self._cache.values, shape.head_dim_v),
+                (self._keys, shape.head_dim),
+                (self._values, shape.head_dim_v),
             ):
                 side.write(
                     layer, at, torch.zeros(len(cells), shape.kv_heads, dim, device=at.device)
@@ -108,7 +112,7 @@ class ReservedCells:
 
     def device(self, layer: int) -> torch.device:
         """Where a layer's keys and values are."""
-        return self._cache.devices[layer]
+        return torch_device(self._cache.devices[layer])
 
     def mask(self, layer: int) -> torch.Tensor | None:
         """float32 [B, n], 0 or -inf."""
@@ -116,14 +120,14 @@ class ReservedCells:
 
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store keys [B, G, D] and values [B, G, Dv]; a row that repeats another stores the same bits."""
-        self._cache.keys.write(layer, self.slot, k.index_select(0, self.source))
-        self._cache.values.write(layer, self.slot, v.index_select(0, self.source))
+        self._keys.write(layer, self.slot, k.index_select(0, self.source))
+        self._values.write(layer, self.slot, v.index_select(0, self.source))
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [n, G, D] and values [n, G, Dv]."""
-        cache, rows = self._cache, self._all_rows[: self.n]
-        k = cache.keys.read(layer, rows)
-        if self._shifted and cache.rotate is not None:
+        rows = self._all_rows[: self.n]
+        k = self._keys.read(layer, rows)
+        if self._shifted:
             k = k.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-            k = cache.rotate(layer, k, self._all_distances[: self.n])
-        return k, cache.values.read(layer, rows)
+            k = self._rotate(layer, k, self._all_distances[: self.n])
+        return k, self._values.read(layer, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -10,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator.cache.cache import Cache
 from aleator.cache.formats import llama
@@ -333,7 +333,9 @@ def _earlier_states(cache: Cache, held: int) -> bytes:
     kept = [each for each in keeper.of(0) if each[1] < held - 1][-ENDS:]
     rows = [row for row, _ in kept]
     parts = [np.asarray([position for _, position in kept], "<i4").tobytes()]
-    parts += [t[rows].cpu().numpy().astype("<f4").tobytes() for t in states.conv + states.ssm]
+    parts += [
+        states.rows.arrays.host(t, rows).astype("<f4").tobytes() for t in states.conv + states.ssm
+    ]
     return b"".join(parts)
 
 
@@ -343,7 +345,7 @@ def _put_states(cache: Cache, data: bytes | memoryview, held: int) -> None:
     if len(data) == 0 or found is None:
         return
     states, keeper = found
-    sizes = [t[0].numel() for t in states.conv + states.ssm]
+    sizes = [math.prod(t.shape[1:]) for t in states.conv + states.ssm]
     n, rest = divmod(len(data), 4 * (1 + sum(sizes)))
     at = np.frombuffer(data, "<i4")[:n].tolist() if rest == 0 else []
     values = np.frombuffer(data, "<f4")[n:] if rest == 0 else np.empty(0, "<f4")
@@ -353,10 +355,8 @@ def _put_states(cache: Cache, data: bytes | memoryview, held: int) -> None:
     rows = states.free_rows(min(n, max(0, keeper.limit - keeper.held())))
     for t, size in zip(states.conv + states.ssm, sizes, strict=True):
         latest = values[: n * size].reshape(n, *t.shape[1:])[n - len(rows) :]
-        t[rows], values = (
-            torch.from_numpy(latest.astype(np.float32)).to(t.device),
-            values[n * size :],
-        )
+        t[rows] = states.rows.arrays.of_host(latest.astype(np.float32))
+        values = values[n * size :]
     states.states.change({keeper.number(0): tuple(zip(rows, at[n - len(rows) :], strict=True))})
 
 

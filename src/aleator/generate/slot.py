@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aleator.core.errors import ContextFull, ParameterError
-from aleator.generate.completion import Completion, Detokenizer, StopReason, TextStream
+from aleator.generate.completion import Completion, Detokenizer, Stats, StopReason, TextStream
 from aleator.generate.ending import Ending
 from aleator.generate.request import Request
 from aleator.samplers import SamplerChain
@@ -31,6 +31,8 @@ class Slot:
     Attributes:
         completion: what has been made so far.
         seq: the sequence of the cache.
+        n_ctx: positions that it may use.
+        stats: where what is done for it is counted; slots may share one.
         tokens: exactly those that the cache holds as that sequence, at positions 0, 1, ...
         drawn: the token drawn last, which the next step decodes; -1 before the first.
         exact: how many of the tokens were computed from all tokens before them; others, after a context
@@ -53,7 +55,8 @@ class Slot:
         self.request, self.chain = request, chain
         self.on_logits, self.spell, self.ending = on_logits, spell, ending
         self.completion = Completion(request, chain, stream, detokenizer)
-        self.seq = 0
+        self.seq = self.n_ctx = 0
+        self.stats = Stats()
         self.tokens: list[int] = []
         self.drawn = -1
         self.exact = min(at for at, _ in request.forgotten) if request.forgotten else None
@@ -65,15 +68,35 @@ class Slot:
         """Whether its text must obey a grammar."""
         return self.chain.grammar is not None
 
-    def limits(self, n_ctx: int) -> tuple[int | None, StopReason]:
+    @property
+    def to_prefill(self) -> int:
+        """Tokens of the prompt that are computed before anything is drawn."""
+        return min(len(self.request.remaining), self.n_ctx)
+
+    def limits(self) -> tuple[int | None, StopReason]:
         """Tokens that may still be drawn, and what ends the text after them; None: as many as one likes."""
         options = self.request.options
-        room = None if options.context_shift else n_ctx - len(self.tokens) + 1
+        room = None if options.context_shift else self.n_ctx - len(self.tokens) + 1
         if options.max_tokens is not None:
             more = options.max_tokens - len(self.completion.tokens)
             if room is None or more <= room:
                 return more, "length"
         return room, "context"
+
+    def take_place(self, seq: int, n_ctx: int, stats: Stats) -> None:
+        """Begin: in a sequence of its own, with so many positions.
+
+        Args:
+            seq: the sequence, which is empty.
+            n_ctx: positions that it may use.
+            stats: where to count what is done for it.
+
+        Raises:
+            ContextFull: the prompt is longer.
+            ParameterError: an ``n_keep`` which leaves nothing to forget.
+        """
+        self.check_fits(n_ctx)
+        self.seq, self.n_ctx, self.stats = seq, n_ctx, stats
 
     def check_fits(self, n_ctx: int) -> None:
         """See whether the request can be made in ``n_ctx`` positions.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,26 +12,18 @@ from numpy.typing import NDArray
 
 from aleator.core import host
 from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
-from aleator.core.errors import AleatorError, ConstraintError, ParameterError, StateError
-from aleator.core.parameter import check_seed
-from aleator.samplers.base import (
-    MAX_LLAMA_SEED,
-    Place,
-    Sampler,
-    check_llama_seed,
-    check_selects,
-)
+from aleator.core.errors import ConstraintError, ParameterError, StateError
+from aleator.samplers.base import Place, Sampler, check_selects
 from aleator.samplers.candidates import NUMERICS, Candidates, is_row, wrong_logits
+from aleator.samplers.chain_arguments import effective_seed, number_of, row_of, token_id, token_ids
 from aleator.samplers.chain_state import Configuration, pack, unpack
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.full_mass import check_full_mass
 from aleator.samplers.plan import Plan, make_plan
-from aleator.samplers.user import Adapter, UserSampler
+from aleator.samplers.user import UserSampler, adapters_of, restore_users
 
 if TYPE_CHECKING:
     from aleator.samplers.explain import Explanation
-
-MAX_TOKEN = 2**24 - 1
 
 
 @dataclass(frozen=True)
@@ -112,7 +102,7 @@ class SamplerChain(Sequence[Any]):
         _check_order(self._samplers, numerics)
         self.numerics = numerics
         self.completion = completion
-        self._chain_seed = _effective_seed(seed, numerics)
+        self._chain_seed = effective_seed(seed, numerics)
         self._native = self._compile()
 
     def _compile(self) -> host.Chain | host.LlamaChain:
@@ -296,7 +286,7 @@ class SamplerChain(Sequence[Any]):
     @property
     def adapts(self) -> str:
         """Which sampler changes with what is drawn, so that the history does not tell its state; "" if none."""
-        return next((s.name for s in self._samplers if s.adapts and not s.neutral), "")
+        return next((s.name for s in self._samplers if s.adapts), "")
 
     def describe(self) -> str:
         """The chain on one line; ``?`` marks samplers whose parameters make them do nothing."""
@@ -305,9 +295,9 @@ class SamplerChain(Sequence[Any]):
         return " -> ".join(["logits", *names])
 
     def plan(self, device: Any) -> Plan:
-        """Which samplers a :class:`~aleator.DeviceChain` would run on ``device``, and what crosses; print it.
+        """Which samplers a :class:`~aleator.DeviceChain` would run on ``device``, and what it would transfer.
 
-        Neutral samplers are left out.
+        Print the plan to read it.  Neutral samplers are left out.
 
         Args:
             device: such as ``"cuda"`` or a ``torch.device``.
@@ -334,7 +324,7 @@ class SamplerChain(Sequence[Any]):
             LogitsError: for another shape or type, for an empty row, and if nothing is finite; the chain is as
                 before.
         """
-        logits = _row_of(logits, row)
+        logits = row_of(logits, row)
         try:
             return self._native.sample(logits)
         except TypeError:
@@ -370,7 +360,7 @@ class SamplerChain(Sequence[Any]):
 
         if top < 0:
             raise ParameterError("top", f"top={top} is out of range: give 0 or more")
-        return explain(self, _row_of(logits, row), vocab, top)
+        return explain(self, row_of(logits, row), vocab, top)
 
     def accept(self, token: int, generated: bool = False) -> None:
         """Append a token to the history.
@@ -384,7 +374,7 @@ class SamplerChain(Sequence[Any]):
             ParameterError: ``token`` is no id.
             ConstraintError: a constraint does not allow the token; the chain is as before.
         """
-        self._native.accept(_token(token), generated)
+        self._native.accept(token_id(token), generated)
 
     def accept_many(self, tokens: Iterable[int], generated: bool = False) -> None:
         """Append tokens to the history, as :meth:`accept` does one by one, in one call.
@@ -397,7 +387,7 @@ class SamplerChain(Sequence[Any]):
             ParameterError: one of them is no id; the chain is as before.
             ConstraintError: a constraint does not allow one of them; the chain is as before.
         """
-        self._native.accept_many(_tokens(tokens), generated)
+        self._native.accept_many(token_ids(tokens), generated)
 
     def rollback(self, n: int, replay: bool = True) -> None:
         """Take back the last ``n`` accepted tokens, exactly.
@@ -412,7 +402,7 @@ class SamplerChain(Sequence[Any]):
                 with ``replay``, it would go back behind a :meth:`restart` (without it constraints begin anew
                 there).  Nothing has changed.
         """
-        n = max(-1, min(_index("n", n, "tokens to take back"), 2**62))
+        n = max(-1, min(number_of("n", n, "tokens to take back"), 2**62))
         text = len(self.history) - self._text_start
         if replay and n > text and self._text_start and self.constraints:
             raise ParameterError(
@@ -449,7 +439,7 @@ class SamplerChain(Sequence[Any]):
         copy = object.__new__(SamplerChain)
         copy.__dict__.update(self.__dict__)
         copy._native = self._native.clone()
-        adapters = iter(_adapters_of(copy._native))
+        adapters = iter(adapters_of(copy._native))
         copy._samplers = [
             UserSampler(next(adapters).user, Candidates.of) if isinstance(s, UserSampler) else s
             for s in self._samplers
@@ -497,7 +487,7 @@ class SamplerChain(Sequence[Any]):
             raise StateError(f"not a sound state of a chain: {error}") from None
         if not 0 <= text_start <= len(fresh.history):
             raise StateError("not a sound state of a chain: the constraints begin behind its end")
-        _restore_users(_adapters_of(fresh))
+        restore_users(adapters_of(fresh))
         self._native.adopt(fresh)  # type: ignore[arg-type]  # both are of this chain's numerics
         self._text_start = text_start
 
@@ -546,79 +536,6 @@ def _from_pickle(
     return chain
 
 
-def _adapters_of(native: host.Chain | host.LlamaChain) -> list[Adapter]:
-    """What stands between a native chain and users' samplers, in order."""
-    kernels: list[Any] = list(native.samplers)
-    adapters = (
-        k.adapter for k in kernels if isinstance(k, host.UserSampler | host.LlamaUserSampler)
-    )
-    return [adapter for adapter in adapters if isinstance(adapter, Adapter)]
-
-
-def _restore_users(adapters: Iterable[Adapter]) -> None:
-    """Hand users' samplers what was read for them; after an error all are as before."""
-    done: list[tuple[Adapter, bytes]] = []
-    try:
-        for adapter in adapters:
-            if adapter.pending is not None:
-                done.append((adapter, adapter.written()))
-                adapter.restore(adapter.pending)
-    except BaseException as error:
-        for changed, before in reversed(done):
-            changed.restore(before)
-        if isinstance(error, AleatorError) or not isinstance(error, Exception):
-            raise
-        raise StateError(f"{adapter.name} cannot read its state: {error}") from error
-
-
-def _index(name: str, value: Any, what: str) -> int:
-    """A whole number, as Python's own indices are checked; bools are none."""
-    try:
-        if isinstance(value, bool | np.bool_):
-            raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise ParameterError(
-            name, f"{name}={value!r:.60} is not a number of {what}: give an integer"
-        ) from None
-
-
-def _token(token: Any) -> int:
-    checked = _index("token", token, "a token")
-    if not 0 <= checked <= MAX_TOKEN:
-        raise _no_token(checked)
-    return checked
-
-
-def _tokens(tokens: Any) -> NDArray[np.int32]:
-    """Ids as the native chain takes them."""
-    if not isinstance(tokens, Sequence) and not hasattr(tokens, "__array__"):
-        if not isinstance(tokens, Iterable):
-            raise ParameterError("tokens", f"tokens={tokens!r:.60} must be a sequence of token ids")
-        tokens = list(tokens)
-    try:
-        ids = np.asarray(tokens)
-    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        raise ParameterError("tokens", f"tokens must be a sequence of token ids: {error}") from None
-    if ids.size == 0 and ids.ndim == 1:
-        return np.empty(0, np.int32)
-    if ids.ndim != 1:
-        raise ParameterError("tokens", f"tokens has shape {ids.shape}: give one dimension of ids")
-    if ids.dtype.kind not in "iu":
-        for token in ids.tolist():
-            _token(token)
-        raise ParameterError("tokens", f"tokens are of type {ids.dtype}: give integers")
-    if ids.min() < 0 or ids.max() > MAX_TOKEN:
-        raise _no_token(int(ids[(ids < 0) | (ids > MAX_TOKEN)][0]))
-    return np.ascontiguousarray(ids, np.int32)
-
-
-def _no_token(token: int) -> ParameterError:
-    return ParameterError(
-        "token", f"token {token} cannot be accepted: ids run from 0 to {MAX_TOKEN:,}"
-    )
-
-
 def _check_order(samplers: list[Sampler], numerics: str) -> None:
     """Refuse an order that cannot be sampled from."""
     check_selects(samplers)
@@ -641,17 +558,3 @@ def _flatten(samplers: Iterable[Any]) -> list[Sampler]:
 
 def _shown(sampler: Sampler) -> Any:
     return sampler.user if isinstance(sampler, UserSampler) else sampler
-
-
-def _row_of(logits: Any, row: int) -> Any:
-    rows = getattr(logits, "rows", None)
-    return logits if rows is None else rows[row]
-
-
-def _effective_seed(seed: int | None, numerics: str) -> int:
-    checked = check_seed(seed)
-    if numerics == "portable":
-        return secrets.randbits(64) if checked is None else checked
-    if checked is None or checked == MAX_LLAMA_SEED + 1:
-        return secrets.randbelow(MAX_LLAMA_SEED + 1)
-    return check_llama_seed(checked)

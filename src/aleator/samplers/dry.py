@@ -260,8 +260,6 @@ class DRY(Sampler):
 
     def _repeats(self, recent: list[int]) -> dict[int, int]:
         n, allowed = len(recent), self.dry_allowed_length
-        if n <= allowed or n < 2:
-            return {}
         limit = n
         for i in range(n):
             tails = [
@@ -275,8 +273,6 @@ class DRY(Sampler):
                 limit = i - max(tails)
                 break
         longest: dict[int, int] = {}
-        if limit < allowed:
-            return longest
         for k in range(1, n):
             length = 0
             while k + length < n and length < limit and recent[length] == recent[k + length]:

@@ -21,10 +21,11 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
+from aleator.core.integers import MAX_TOKEN
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
 from aleator.samplers.base import Place, Sampler
-from aleator.samplers.spelled import MAX_TOKEN, Tokenizer, require_tokenizer
+from aleator.samplers.spelled import Tokenizer, require_tokenizer
 
 
 def parse_bias(text: str) -> tuple[int | str, float]:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from aleator.core.errors import ParameterError
-
-MAX_TOKEN = (1 << 24) - 1
+from aleator.core.integers import MAX_TOKEN
 
 
 class Tokenizer(Protocol):
@@ -33,14 +32,15 @@ def check_ids(parameter: str, value: Any) -> tuple[int, ...]:
     """Return token ids, each once, ascending.
 
     Raises:
-        ParameterError: It is no sequence or set of token ids, or an empty one.
+        ParameterError: It is no sequence or set of token ids.
     """
     try:
-        ids = {int(t) for t in value} if not isinstance(value, str | bytes) else None
-        whole = ids is not None and all(int(t) == t for t in value)
+        given = [*value]
+        ids = {int(t) for t in given}
+        whole = not isinstance(value, str | bytes) and all(int(t) == t for t in given)
     except (TypeError, ValueError):
-        ids, whole = None, False
-    if ids is None or not whole or any(not 0 <= t <= MAX_TOKEN for t in ids):
+        ids, whole = set(), False
+    if not whole or any(not 0 <= t <= MAX_TOKEN for t in ids):
         raise ParameterError(
             parameter, f"{parameter}={value!r:.80} must be a sequence of token ids, as in [13, 198]"
         )

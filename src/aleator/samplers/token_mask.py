@@ -14,13 +14,12 @@ import numpy as np
 
 from aleator.core import host
 from aleator.core.errors import ParameterError
+from aleator.core.integers import MAX_TOKEN
 from aleator.core.numerics import Row, Step
 from aleator.core.parameter import Parameter, declare
 from aleator.samplers.base import Place, Sampler
 
 ALLOWED = Parameter("allowed", object, None, "tokens that may be chosen; all if not given")
-
-MAX_TOKEN = 1 << 24
 
 
 class Words(tuple[int, ...]):
@@ -47,7 +46,7 @@ def pack_mask(allowed: Any) -> Words:
             "allowed",
             "allowed must hold token ids or booleans; TokenMask.of_words takes words of 32 bits",
         )
-    if array.min() < 0 or array.max() >= MAX_TOKEN:
+    if array.min() < 0 or array.max() > MAX_TOKEN:
         raise ParameterError(
             "allowed",
             "allowed names a token outside 0 to 16,777,215; TokenMask.of_words takes words of 32 bits",

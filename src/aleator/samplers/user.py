@@ -20,11 +20,11 @@ they are llama.cpp's array: in its order, masked tokens at -inf in it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aleator.core import host
-from aleator.core.errors import ParameterError
+from aleator.core.errors import AleatorError, ParameterError, StateError
 from aleator.core.numerics import Row, Step
 from aleator.samplers.base import Place, Sampler
 
@@ -145,3 +145,28 @@ class Adapter:
     def restore(self, state: bytes) -> None:
         """Hand it a state."""
         self.user.state_read(state)
+
+
+def adapters_of(native: host.Chain | host.LlamaChain) -> list[Adapter]:
+    """What stands between a native chain and users' samplers, in order."""
+    kernels: list[Any] = list(native.samplers)
+    adapters = (
+        k.adapter for k in kernels if isinstance(k, host.UserSampler | host.LlamaUserSampler)
+    )
+    return [adapter for adapter in adapters if isinstance(adapter, Adapter)]
+
+
+def restore_users(adapters: Iterable[Adapter]) -> None:
+    """Hand users' samplers what was read for them; after an error all are as before."""
+    done: list[tuple[Adapter, bytes]] = []
+    try:
+        for adapter in adapters:
+            if adapter.pending is not None:
+                done.append((adapter, adapter.written()))
+                adapter.restore(adapter.pending)
+    except BaseException as error:
+        for changed, before in reversed(done):
+            changed.restore(before)
+        if isinstance(error, AleatorError) or not isinstance(error, Exception):
+            raise
+        raise StateError(f"{adapter.name} cannot read its state: {error}") from error

@@ -17,7 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aleator.core.errors import ParameterError, TemplateError
-from aleator.text.rendered import Rendered, control_names, mark_messages
+from aleator.text.rendered import (
+    Marks,
+    Rendered,
+    control_names,
+    guarded_names,
+    longest_first,
+)
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
@@ -36,7 +42,12 @@ _WIDE_FORMAT = re.compile(r"%[^a-zA-Z%]*(\d{6}|\*)|\{[^}]*\d{6}")
 
 
 class ChatTemplate:
-    """A chat template in jinja2's language, with the functions that Hugging Face defines for it."""
+    """A chat template in jinja2's language, with the functions that Hugging Face defines for it.
+
+    Attributes:
+        source: the template.
+        variables: names that it reads, such as "messages", "tools" or "enable_thinking".
+    """
 
     def __init__(self, source: str | None, vocab: Vocabulary) -> None:
         """Compile a template.
@@ -59,8 +70,9 @@ class ChatTemplate:
             )
         self.source = source
         self._clock = _Clock()
-        self._template = _compile(source, self._clock)
-        self._control_names = control_names(vocab)
+        self._template, self.variables = _compile(source, self._clock)
+        self._guarded = guarded_names(vocab, source)
+        self._names = longest_first([*control_names(vocab), *self._guarded])
         self._tokens = {
             f"{name}_token": "" if token is None else vocab.text(token)
             for name, token in (
@@ -123,8 +135,17 @@ class ChatTemplate:
             ParameterError: messages of another form.
             TemplateError: the template fails, refuses the conversation, or does too much.
         """
-        marked, literal = mark_messages(messages, self._control_names)
-        return Rendered(self.render(marked, **options), literal)
+        marks = Marks([messages, options], self._names)
+        marked = [
+            # What a model has said may have its own marks of reasoning, which templates look for.
+            marks.mark(m, self._guarded if _of_assistant(m) else ())
+            for m in messages
+        ]
+        return Rendered(
+            self.render(marked, **{name: marks.mark(value) for name, value in options.items()}),
+            marks.literal,
+            self._guarded,
+        )
 
     def encode(
         self, messages: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, **options: Any
@@ -146,6 +167,10 @@ class ChatTemplate:
         return self.rendered(messages, **options).as_prompt(tokenizer)
 
 
+def _of_assistant(message: Any) -> bool:
+    return isinstance(message, Mapping) and message.get("role") == "assistant"
+
+
 class _Clock:
     """Stops a rendering that takes too long: every loop, call and filter asks it."""
 
@@ -160,15 +185,20 @@ class _Clock:
             raise TemplateError(f"not done after {MAX_SECONDS:g} seconds")
 
 
-def _compile(source: str, clock: _Clock) -> Template:
+def _compile(source: str, clock: _Clock) -> tuple[Template, frozenset[str]]:
+    """The template, and the names of the variables that it reads."""
     import jinja2
+    from jinja2 import meta
 
     environment = _environment(clock)
     try:
-        tree = _insert_checks(environment.parse(source))
+        parsed = environment.parse(source)
+        variables = frozenset(meta.find_undeclared_variables(parsed)) - environment.globals.keys()
+        tree = _insert_checks(parsed)
         tree.set_environment(environment)
         code = environment.compile(tree, filename=_FILENAME)
-        return jinja2.Template.from_code(environment, code, environment.make_globals(None))
+        template = jinja2.Template.from_code(environment, code, environment.make_globals(None))
+        return template, variables
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"chat template, line {error.lineno}: {error.message}") from None
     except (RecursionError, SyntaxError, MemoryError, ValueError) as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aleator.text.special_tokens import TokenAttribute
@@ -20,10 +20,12 @@ class Rendered:
     Attributes:
         marked: the text, with a character of its own for every name of a control token that a message had.
         literal: the names that these characters stand for.
+        guarded: user-defined tokens that only the template may write, as it does control tokens.
     """
 
     marked: str
     literal: Mapping[str, str] = field(default_factory=dict)
+    guarded: frozenset[str] = frozenset()
 
     @property
     def text(self) -> str:
@@ -35,10 +37,11 @@ class Rendered:
         if not any(mark in self.marked for mark in self.literal):
             return tokenizer.encode(self.marked, add_special=False, parse_special=True)
         vocab, ids = tokenizer.vocab, []
-        parsed = [(name, vocab.ids[name]) for name in control_names(vocab)]
-        for part in cut(self.marked, parsed):
+        names = longest_first([*control_names(vocab), *self.guarded])
+        for part in cut(self.marked, [(name, vocab.ids[name]) for name in names]):
             if isinstance(part, str):
-                ids += tokenizer.encode(unmarked(part, self.literal), add_special=False)
+                text = unmarked(part, self.literal)
+                ids += tokenizer.encode(text, add_special=False, unread=self.guarded)
             else:
                 ids.append(part)
         return ids
@@ -55,9 +58,9 @@ class Rendered:
         at = 0
         for i, character in enumerate(self.marked):
             if at >= n:
-                return Rendered(self.marked[i:], self.literal) if at == n else None
+                return replace(self, marked=self.marked[i:]) if at == n else None
             at += len(self.literal.get(character, character))
-        return Rendered("", self.literal) if at == n else None
+        return replace(self, marked="") if at == n else None
 
 
 def unmarked(text: str, literal: Mapping[str, str]) -> str:
@@ -73,42 +76,73 @@ def control_names(vocab: Vocabulary) -> list[str]:
         for i, attribute in enumerate(vocab.attributes.tolist())
         if attribute in control and vocab.tokens[i]
     ]
-    return sorted(set(names), key=lambda name: -len(name.encode()))
+    return longest_first(names)
 
 
-def mark_messages(
-    messages: Sequence[Mapping[str, Any]], names: Sequence[str]
-) -> tuple[list[Any], dict[str, str]]:
-    """Messages with a private character for every name of a control token, and what these stand for.
+def guarded_names(vocab: Vocabulary, source: str) -> frozenset[str]:
+    """User-defined tokens that divide a conversation: those that the template writes, and <|such|>.
+
+    Others, such as runs of spaces and tags of HTML, are read in any text.
+    """
+    names = (
+        vocab.tokens[i]
+        for i, attribute in enumerate(vocab.attributes.tolist())
+        if attribute == TokenAttribute.USER_DEFINED
+    )
+    return frozenset(
+        name
+        for name in names
+        if name.strip() and (name in source or (name.startswith("<|") and name.endswith("|>")))
+    )
+
+
+def longest_first(names: Iterable[str]) -> list[str]:
+    """Names without repetitions, those with the most bytes first."""
+    return sorted(set(names), key=lambda name: (-len(name.encode()), name))
+
+
+class Marks:
+    """Private characters that stand for names of tokens in what a template is given.
 
     Args:
-        messages: a conversation; texts at any depth are looked at.
-        names: of control tokens, the longest first.
-    """
-    whole = "\0".join(_texts(messages))
-    found = [name for name in names if name in whole]
-    if not found:
-        return list(messages), {}
-    free = (chr(i) for block in _PRIVATE_USE for i in block if chr(i) not in whole)
-    literal = dict(zip(free, found, strict=False))
+        values: all that it is given; texts at any depth are looked at.
+        names: of tokens, the longest first.
 
-    def mark(value: Any) -> Any:
+    Attributes:
+        literal: the name of every private character.
+    """
+
+    def __init__(self, values: Any, names: Sequence[str]) -> None:
+        whole = "\0".join(_texts(values))
+        found = [name for name in names if name in whole]
+        free = (chr(i) for block in _PRIVATE_USE for i in block if chr(i) not in whole)
+        self.literal = dict(zip(free, found, strict=False)) if found else {}
+
+    def mark(self, value: Any, but: Collection[str] = ()) -> Any:
+        """A value with the private characters in place of the names.
+
+        Args:
+            value: a text, or texts in lists and mappings.
+            but: names that stay.
+        """
         if isinstance(value, str):
-            for character, name in literal.items():
-                value = value.replace(name, character)
+            for character, name in self.literal.items():
+                if name not in but:
+                    value = value.replace(name, character)
             return value
         if isinstance(value, Mapping):
-            return {key: mark(each) for key, each in value.items()}
-        return [mark(each) for each in value] if isinstance(value, list | tuple) else value
-
-    return [mark(message) for message in messages], literal
+            return {self.mark(key, but): self.mark(each, but) for key, each in value.items()}
+        return (
+            [self.mark(each, but) for each in value] if isinstance(value, list | tuple) else value
+        )
 
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for each in value.values():
+        for key, each in value.items():
+            yield from _texts(key)
             yield from _texts(each)
     elif isinstance(value, list | tuple):
         for each in value:

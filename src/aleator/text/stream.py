@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Collection
 from typing import SupportsIndex
 
 from aleator.text.vocabulary import Vocabulary
@@ -15,7 +16,13 @@ class StreamDecoder:
     ``bytes.decode(errors="replace")`` would put it.  Of a vocabulary without texts all pieces are empty.
     """
 
-    def __init__(self, vocab: Vocabulary, skip_special: bool = True, at_start: bool = True) -> None:
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        skip_special: bool = True,
+        at_start: bool = True,
+        shown: Collection[int] = (),
+    ) -> None:
         """Start to decode.
 
         Args:
@@ -23,8 +30,9 @@ class StreamDecoder:
             skip_special: leave out control tokens and the unknown token.
             at_start: at the start of a text; False: in the midst of one, where a SentencePiece vocabulary
                 keeps the space before the first word.
+            shown: control tokens that are not left out.
         """
-        self.vocab, self.skip_special = vocab, skip_special
+        self.vocab, self.skip_special, self._shown = vocab, skip_special, frozenset(shown)
         self._strip_space = at_start and vocab.add_space_prefix
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -38,7 +46,9 @@ class StreamDecoder:
             self.vocab.check_id(token)
             return ""
         piece = self.vocab.token_bytes(token)
-        if not piece or (self.skip_special and self.vocab.is_special(token)):
+        if not piece or (
+            self.skip_special and self.vocab.is_special(token) and int(token) not in self._shown
+        ):
             return ""
         if self._strip_space:
             self._strip_space = False

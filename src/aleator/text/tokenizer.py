@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -39,7 +40,7 @@ class Tokenizer:
             UnsupportedModel: a pre-tokenizer that is not supported.
         """
         self.vocab = vocab
-        self._encode_body: Callable[[str, bool], list[int]]
+        self._encode_body: Callable[[str, bool, frozenset[str]], list[int]]
         if not vocab.has_text:
             self._encode_body = self._refuse
         elif vocab.tokenizer_json is not None:
@@ -47,14 +48,21 @@ class Tokenizer:
         else:
             self._encode_body = _MetadataEncoder(vocab).encode
 
-    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+    def encode(
+        self,
+        text: str,
+        add_special: bool = True,
+        parse_special: bool = False,
+        unread: Collection[str] = (),
+    ) -> list[int]:
         """Token ids of a text.
 
         Args:
             text: the text.
             add_special: put BOS and EOS where the vocabulary wants them.
             parse_special: read the texts of control tokens as these tokens (never do that with text of a
-                stranger); user-defined tokens are always read.
+                stranger); user-defined tokens are always read, but for
+            unread: texts of user-defined tokens that are text here like any other.
 
         Raises:
             TokenizerError: the text is not Unicode (lone surrogates), has characters without a token, or
@@ -68,7 +76,7 @@ class Tokenizer:
                 "decode the input with errors='replace'"
             ) from None
         vocab = self.vocab
-        ids = self._encode_body(text, parse_special) if text else []
+        ids = self._encode_body(text, parse_special, frozenset(unread)) if text else []
         if add_special and vocab.add_bos and vocab.bos is not None:
             ids.insert(0, vocab.bos)
         if add_special and vocab.add_eos and vocab.eos is not None:
@@ -93,13 +101,21 @@ class Tokenizer:
         stream = self.stream(skip_special, at_start)
         return "".join([stream.push(token) for token in ids]) + stream.flush()
 
-    def _refuse(self, text: str, parse_special: bool) -> list[int]:
+    def _refuse(self, text: str, parse_special: bool, unread: frozenset[str]) -> list[int]:
         self.vocab.require_text("encoding")
         return []
 
-    def stream(self, skip_special: bool = True, at_start: bool = True) -> StreamDecoder:
-        """A decoder that takes one id at a time; its pieces join to what :meth:`decode` gives."""
-        return StreamDecoder(self.vocab, skip_special, at_start)
+    def stream(
+        self, skip_special: bool = True, at_start: bool = True, shown: Collection[int] = ()
+    ) -> StreamDecoder:
+        """A decoder that takes one id at a time; its pieces join to what :meth:`decode` gives.
+
+        Args:
+            skip_special: leave out control tokens and the unknown token.
+            at_start: as for :meth:`decode`.
+            shown: control tokens that are not left out.
+        """
+        return StreamDecoder(self.vocab, skip_special, at_start, shown)
 
 
 class _MetadataEncoder:
@@ -118,10 +134,13 @@ class _MetadataEncoder:
         names = BYTE_CHARACTERS if vocab.kind == "bpe" else _BYTE_TOKENS
         self.missing_bytes = {byte for byte, text in names.items() if text not in vocab.ids}
 
-    def encode(self, text: str, parse_special: bool) -> list[int]:
+    def encode(self, text: str, parse_special: bool, unread: frozenset[str]) -> list[int]:
         ids: list[int] = []
         after_special = True
-        for part in cut(text, self.parsed if parse_special else self.always_parsed):
+        parsed = self.parsed if parse_special else self.always_parsed
+        if unread:
+            parsed = [each for each in parsed if each[0] not in unread]
+        for part in cut(text, parsed):
             if isinstance(part, int):
                 ids.append(part)
                 after_special = True
@@ -167,14 +186,26 @@ class _FileEncoder:
                     f"{token_id} comes next",
                     field="added_tokens",
                 )
+        self.backends = {frozenset[str](): self.backend}
         self.backend.no_truncation()
         self.backend.no_padding()
         self.lock = threading.Lock()
 
-    def encode(self, text: str, parse_special: bool) -> list[int]:
+    def encode(self, text: str, parse_special: bool, unread: frozenset[str]) -> list[int]:
         with self.lock:
-            self.backend.encode_special_tokens = not parse_special
-            return _backend_ids(self.backend, text)
+            backend = self.backends.get(unread) or self._without(unread)
+            backend.encode_special_tokens = not parse_special
+            return _backend_ids(backend, text)
+
+    def _without(self, unread: frozenset[str]) -> tokenizers.Tokenizer:
+        """A backend to which some user-defined tokens are special: they are read only where these are."""
+        import tokenizers
+
+        description = json.loads(self.backend.to_str())
+        for token in description["added_tokens"]:
+            token["special"] |= token["content"] in unread
+        made = self.backends[unread] = tokenizers.Tokenizer.from_str(json.dumps(description))
+        return made
 
 
 def cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:

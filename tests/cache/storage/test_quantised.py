@@ -16,9 +16,10 @@ import pytest
 import torch
 
 from aleator import _native
-from aleator.cache.storage.quantised import dequantised, hadamard, hadamard_block, quantised
+from aleator.cache.storage.storage import hadamard_block
+from aleator.cache.storage.tensor_blocks import dequantised, hadamard, quantised
 from aleator.cache.storage.types import TYPES
-from aleator.cache.threads import thread_pool
+from aleator.core.threads import pool as thread_pool
 
 Floats = npt.NDArray[np.float32]
 KINDS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator.cache.formats import recurrent
 from aleator.cache.formats.recurrent import States
@@ -378,10 +377,9 @@ def _restore(pool: AttentionPool, sections: list[Section], seq: int) -> int:
 def _put_raw(
     pool: AttentionPool, layer: int, cells: npt.NDArray[np.int64], section: Section
 ) -> None:
-    """Keys turned to their positions, stored as at position 0."""
+    """Keys rotated to their positions, stored as at position 0."""
     assert pool.rows.rotate is not None  # noqa: S101  raw storage has one
     pool.rows.keys.put_bytes(layer, cells, section.keys[layer])
-    index = torch.from_numpy(cells).to(pool.rows.devices[layer])
-    keys = pool.rows.keys.read(layer, index).float()
-    back = torch.from_numpy(-section.positions.astype(np.int64)).to(keys.device)
-    pool.rows.keys.write(layer, index, pool.rows.rotate(layer, keys, back))
+    keys = pool.rows.keys.read(layer, cells)
+    back = -section.positions.astype(np.int64)
+    pool.rows.keys.write(layer, cells, pool.rows.rotate(layer, keys, back))

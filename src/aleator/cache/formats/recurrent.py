@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
 
 from aleator.cache.formats.source import Bytes, Source
 from aleator.cache.pools.pool import END
@@ -44,9 +44,14 @@ def write(pool: RecurrentPool, seq: int) -> bytes:
     rows = [row for row, _ in owners]
     parts.append(struct.pack("<II", 0, pool.n_layers))
     for t in (*pool.conv, *pool.ssm):
-        taken = t[rows].cpu().contiguous().numpy()
-        parts += [struct.pack("<iQ", _F32, t[0].numel() * 4), taken.tobytes()]
+        taken = pool.rows.arrays.host(t, rows)
+        parts += [struct.pack("<iQ", _F32, _row_bytes(t)), taken.tobytes()]
     return b"".join(parts)
+
+
+def _row_bytes(array: Any) -> int:
+    """Bytes of one row of an array of states."""
+    return int(array.nbytes) // len(array)
 
 
 def read(pool: RecurrentPool, source: Source, seq: int) -> States:
@@ -79,7 +84,7 @@ def read(pool: RecurrentPool, source: Source, seq: int) -> States:
     rows: list[Bytes] = []
     for name, t in [("conv", t) for t in pool.conv] + [("ssm", t) for t in pool.ssm]:
         source.expect(f"type of {name}", source.u32("type"), _F32)
-        size = t[0].numel() * 4
+        size = _row_bytes(t)
         source.expect(f"{name} row bytes", source.u64("row bytes"), size)
         found = source.rows(n, size, name)
         if not np.isfinite(found.view("<f4")).all():
@@ -97,7 +102,9 @@ def restore(pool: RecurrentPool, states: States, seq: int) -> int:
     for i, (position, ids) in enumerate(states.cells):
         conv, ssm = (
             tuple(
-                torch.from_numpy(rows[i].view("<f4").astype(np.float32)).view(t.shape[1:])
+                pool.rows.arrays.of_host(
+                    rows[i].view("<f4").astype(np.float32).reshape(t.shape[1:])
+                )
                 for rows, t in zip(side, tensors, strict=True)
             )
             for side, tensors in ((states.conv, pool.conv), (states.ssm, pool.ssm))

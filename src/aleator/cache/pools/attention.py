@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator._native import Cells
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.plan import Part, Plan, full, make_plan
 from aleator.cache.devices import checked_device
 from aleator.cache.journal import Journal
-from aleator.cache.options import check_options
+from aleator.cache.options import CacheOptions, check_options
 from aleator.cache.pools.pool import END, AnyPool, Pool, Texts
 from aleator.cache.rows import shift
 from aleator.cache.rows.batch import MicroBatch
@@ -41,17 +40,17 @@ class AttentionPool(Pool[Plan, MicroBatch, Any]):
         layers: Sequence[LayerShape],
         n_cells: int,
         *,
-        n_seq_max: int = 1,
+        n_seq_max: int = CacheOptions.n_seq_max,
         n_kept: int = 0,
-        type_k: str = "f16",
-        type_v: str = "f16",
-        device: torch.device | str | Sequence[torch.device | str] = "cpu",
+        type_k: str = CacheOptions.type_k,
+        type_v: str = CacheOptions.type_v,
+        device: object = "cpu",
         rotate: RotateKeys | None = None,
         v_layout: str = "token",
-        k_storage: str = "rotated",
+        k_storage: str = CacheOptions.k_storage,
         hadamard: bool = True,
-        policy: str = "unified",
-        compat: str | None = None,
+        policy: str = CacheOptions.policy,
+        compat: str | None = CacheOptions.compat,
         pad: int | None = None,
         architecture: str = "",
         n_pos_per_embd: int = 1,
@@ -64,10 +63,10 @@ class AttentionPool(Pool[Plan, MicroBatch, Any]):
             compat=compat,
             pad=pad,
             n_pos_per_embd=n_pos_per_embd,
-            turns=rotate is not None,
+            rotates=rotate is not None,
             keeps=n_kept > 0,
         )
-        given = [device] * len(layers) if isinstance(device, (str, torch.device)) else list(device)
+        given = list(device) if isinstance(device, (list, tuple)) else [device] * len(layers)
         if len(given) != len(layers):
             raise ParameterError("device", f"{len(given)} devices for {len(layers)} layers")
         devices = [checked_device("device", d) for d in given]
@@ -432,7 +431,7 @@ class AttentionPool(Pool[Plan, MicroBatch, Any]):
     def require_shift(self) -> None:
         """Raise CannotShift unless keys can be rotated to new positions."""
         if self.rows.rotate is None:
-            raise CannotShift("this model's keys cannot be turned to new positions")
+            raise CannotShift("this model's keys cannot be rotated to new positions")
 
     def can_shift(self) -> bool:
         """Whether keys can be rotated to new positions."""

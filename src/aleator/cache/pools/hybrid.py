@@ -7,7 +7,6 @@ recurrent states, or both.  A sequence lives in all of them, and an operation ch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,65 +15,12 @@ from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.plan import Plan
 from aleator.cache.journal import Journal
 from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.hybrid_batch import HybridBatch, HybridCheckpoint
 from aleator.cache.pools.pool import END, AnyPool, Pool
-from aleator.cache.pools.recurrent import RecurrentCheckpoint, RecurrentPool
-from aleator.cache.pools.recurrent_batch import RecurrentBatch
-from aleator.cache.pools.window import WindowCheckpoint, WindowPool
-from aleator.cache.rows.batch import MicroBatch, WindowBatch
-from aleator.cache.rows.tensors import CellTensors
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.cache.pools.window import WindowPool
+from aleator.cache.rows.batch import MicroBatch
 from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
-
-
-@dataclass(frozen=True)
-class HybridCheckpoint:
-    """What a sequence's followers held when its next position was ``length``, copied."""
-
-    seq: int
-    length: int
-    window: WindowCheckpoint | None
-    recurrent: RecurrentCheckpoint | None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the copies."""
-        return sum(part.nbytes for part in (self.window, self.recurrent) if part is not None)
-
-
-class HybridBatch:
-    """One micro-batch in every pool.
-
-    Attributes:
-        base: its cells in the first pool.
-        window: its cells in the window pool, if there is one.
-        recurrent: its states, if there are any.
-
-    """
-
-    __slots__ = ("base", "recurrent", "window")
-
-    def __init__(
-        self, base: MicroBatch, window: WindowBatch | None, recurrent: RecurrentBatch | None
-    ) -> None:
-        self.base, self.window, self.recurrent = base, window, recurrent
-
-    @property
-    def positions(self) -> npt.NDArray[np.int32]:
-        """int32 [T]."""
-        return self.base.positions
-
-    @property
-    def tokens(self) -> slice | npt.NDArray[np.int64]:
-        """Which tokens of the batch these are."""
-        return self.base.tokens
-
-    @property
-    def wanted(self) -> npt.NDArray[np.int64]:
-        """Which of them want logits, counted from the start of the micro-batch."""
-        return self.base.wanted
-
-    def tensors(self) -> CellTensors:
-        """The first pool's cells for layers that compute with torch."""
-        return self.base.tensors()
 
 
 class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):

@@ -8,85 +8,37 @@ the old rows where they were.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator._native import States
 from aleator.cache.cells.batch_rules import Tokens, checked_positions, owner_bits
-from aleator.cache.devices import checked_device
+from aleator.cache.devices import Device, checked_device
 from aleator.cache.journal import Journal
+from aleator.cache.options import CacheOptions, checked
 from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.keeper import History, Keeper
 from aleator.cache.pools.pool import END, AnyPool, Pool, Texts, no_cells
-from aleator.cache.pools.recurrent_batch import Placement, RecurrentBatch, RecurrentPlan, Run
+from aleator.cache.pools.recurrent_batch import Placement, RecurrentBatch, RecurrentPlan
+from aleator.cache.pools.recurrent_rows import (
+    RecurrentCheckpoint,
+    RecurrentShape,
+    StateRows,
+    own_rows,
+    row_bytes,
+)
 from aleator.core.errors import (
     CacheError,
-    CacheFull,
     CannotRewind,
     CannotShift,
     InvalidBatch,
     ParameterError,
 )
 from aleator.core.integers import integer_in
-
-History = tuple[tuple[int, int], ...]
-"""(row, position) of a sequence's states, oldest first."""
-
-
-@dataclass(frozen=True)
-class RecurrentShape:
-    """What a layer keeps: ``conv`` values of each channel before the next, and ``state`` numbers."""
-
-    channels: int
-    conv: int
-    state: int
-
-
-@dataclass(frozen=True)
-class RecurrentCheckpoint:
-    """A sequence's state after its token at ``position``, copied: per layer conv and ssm."""
-
-    position: int
-    conv: tuple[torch.Tensor, ...]
-    ssm: tuple[torch.Tensor, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the copies."""
-        return sum(t.nbytes for t in self.conv + self.ssm)
-
-
-class Keeper(Protocol):
-    """The states of cached prefixes; see :mod:`aleator.cache.prefix.states`."""
-
-    def number(self, seq: int) -> int:
-        """The number under which the states at boundaries of a sequence's text are kept."""
-
-    def of(self, seq: int) -> History:
-        """These states."""
-
-    def take(self, run: Run) -> None:
-        """Have a run leave its states at boundaries too."""
-
-    def hold(self, seq: int, text: int, length: int) -> None:
-        """Keep the states of a sequence's first ``length`` tokens as those of ``text``."""
-
-    def give_up(self, text: int, length: int) -> None:
-        """Give up what stands for more than ``length`` tokens."""
-
-    def holds(self, seq: int, length: int) -> bool:
-        """Whether a state of the sequence's first ``length`` tokens is held."""
-
-    def serves(self, text: int, length: int) -> int:
-        """The most of a text's first ``length`` tokens after which a state is kept."""
-
-    def adopt(self, text: int, seq: int, length: int) -> None:
-        """Let a sequence continue from a text's state after ``length`` tokens."""
 
 
 class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
@@ -107,8 +59,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
 
     Attributes:
         states: whose states the rows hold.
-        conv: per layer float32 [rows, channels, conv].
-        ssm: per layer float32 [rows, channels, state].
+        rows: the states themselves.
         keeper: the states of cached prefixes; None: there are none.
 
     """
@@ -117,34 +68,28 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         self,
         layers: Sequence[RecurrentShape],
         *,
-        n_seq_max: int = 1,
-        rollback: int = 0,
-        device: torch.device | str = "cpu",
+        n_seq_max: int = CacheOptions.n_seq_max,
+        rollback: int = CacheOptions.n_rollback,
+        device: object = "cpu",
         kept_rows: int = 0,
         architecture: str = "",
         n_layers: int | None = None,
     ) -> None:
-        n_seq_max = integer_in("n_seq_max", n_seq_max, 1, 4096)
+        n_seq_max = checked("n_seq_max", n_seq_max)
         rollback = integer_in("rollback", rollback, 0, 4096)
-        self.device = checked_device("device", device)
         self.n_seq_max, self.rollback = n_seq_max, rollback
         self.architecture = architecture
         self.n_layers = len(layers) if n_layers is None else n_layers
         self.kept_rows = integer_in("kept_rows", kept_rows, 0, 2**31 - 1)
         n_rows = own_rows(n_seq_max, rollback) + kept_rows
+        where = checked_device("device", device)
         try:
-            with torch.inference_mode(False):  # they are written in and outside of that mode
-                self.conv = [
-                    torch.zeros(n_rows, s.channels, s.conv, device=self.device) for s in layers
-                ]
-                self.ssm = [
-                    torch.zeros(n_rows, s.channels, s.state, device=self.device) for s in layers
-                ]
+            self.rows = StateRows(layers, n_rows, where)
         except (RuntimeError, MemoryError) as error:
             raise ParameterError(
                 "n_seq_max",
                 f"the recurrent states do not fit: {n_seq_max} sequences with rollback {rollback} need "
-                f"{n_rows * row_bytes(layers) / 2**20:,.0f} MiB on {self.device}; use fewer sequences or a "
+                f"{n_rows * row_bytes(layers) / 2**20:,.0f} MiB on {where}; use fewer sequences or a "
                 "smaller n_rollback",
             ) from error
         self.journal, self.states = Journal(), States(n_rows)
@@ -173,6 +118,21 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         return self.states.version
 
     @property
+    def device(self) -> Device:
+        """Where the states are."""
+        return self.rows.device
+
+    @property
+    def conv(self) -> list[Any]:
+        """Per layer float32 [rows, channels, conv]."""
+        return self.rows.conv
+
+    @property
+    def ssm(self) -> list[Any]:
+        """Per layer float32 [rows, channels, state]."""
+        return self.rows.ssm
+
+    @property
     def bytes_k(self) -> int:
         """Bytes allocated for the convolutions' values, which take the place of keys."""
         return sum(t.nbytes for t in self.conv)
@@ -187,7 +147,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
 
         That changes only when a step within a step needs more rows than there are.
         """
-        return [t.data_ptr() for t in self.conv + self.ssm]
+        return self.rows.addresses()
 
     def require_complete(self) -> None:
         """Nothing: a state is all that the next token sees."""
@@ -411,9 +371,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
             self.journal.after_commit(self._zero_free)
 
     def _zero_free(self) -> None:
-        free = torch.tensor(self.states.free_rows(self.states.n_rows), device=self.device)
-        for t in self.conv + self.ssm:
-            t.index_fill_(0, free, 0)
+        self.rows.zero(self.states.free_rows(self.states.n_rows))
 
     # What rewinds and shifts are possible
 
@@ -438,38 +396,25 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
     def checkpoint(self, seq: int) -> RecurrentCheckpoint:
         """A copy of the sequence's newest state."""
         row, position = self.states.history(seq)[-1]
-        return RecurrentCheckpoint(
-            position,
-            tuple(t[row].clone() for t in self.conv),
-            tuple(t[row].clone() for t in self.ssm),
-        )
+        return self.rows.copied(row, position)
 
     def restore(self, seq: int, mark: RecurrentCheckpoint) -> None:
         """Let the sequence continue from a checkpoint, of this pool or one of equal layers."""
-        pairs = [
-            *zip(self.conv, mark.conv, strict=True),
-            *zip(self.ssm, mark.ssm, strict=True),
-        ]
-        if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
-            raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
+        self.rows.check_checkpoint(mark)
         self.put((seq,), mark.position, mark.conv, mark.ssm)
 
     def put(
         self,
         seqs: Sequence[int],
         position: int,
-        conv: Sequence[torch.Tensor],
-        ssm: Sequence[torch.Tensor],
+        conv: Sequence[Any],
+        ssm: Sequence[Any],
     ) -> None:
         """Let sequences share a state that is given: per layer [channels, conv] and [channels, state]."""
-        if not self.states.free_rows(
-            1
-        ):  # a step that has changed everything; its old rows are kept
+        if not self.states.free_rows(1):  # a step has changed all, and its old rows are kept
             self.states.change(dict.fromkeys(seqs, ()))
         (row,) = self.free_rows(1)
-        for tensors, values in ((self.conv, conv), (self.ssm, ssm)):
-            for ours, theirs in zip(tensors, values, strict=True):
-                ours[row] = theirs
+        self.rows.put(row, conv, ssm)
         changes: dict[int, History] = dict.fromkeys(seqs, ((row, position),))
         for seq in seqs:
             changes |= self._at_boundaries(seq)
@@ -494,48 +439,14 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         """
         rows = self.states.free_rows(n)
         if len(rows) < n:
-            self._grow(n - len(rows), len(rows))
+            more = n - len(rows)
+            self.rows.grow(self.states.n_rows + more, more, len(rows))
+            self.states.grow(more)
             rows = self.states.free_rows(n)
         return rows
-
-    def _grow(self, n: int, free: int) -> None:
-        size = self.states.n_rows + n
-        try:
-            with torch.inference_mode(False):
-                # Of what an interrupt left half done, some have their rows already.
-                grown = [
-                    [
-                        t
-                        if len(t) >= size
-                        else torch.cat((t, t.new_zeros(size - len(t), *t.shape[1:])))
-                        for t in side
-                    ]
-                    for side in (self.conv, self.ssm)
-                ]
-        except (RuntimeError, MemoryError) as error:
-            message = (
-                f"no memory for {n} more recurrent states, which a step within a step needs: end the "
-                "outer step first, or create the context with a smaller n_rollback or n_seq_max"
-            )
-            raise CacheFull(n, free, message=message) from error
-        self.conv[:], self.ssm[:] = grown  # in place: micro-batches have the lists
-        self.states.grow(n)
 
     def _at_boundaries(self, seq: int, like: int | None = None) -> dict[int, History]:
         """The change that gives a sequence the states at boundaries of another's text, or none."""
         if self.keeper is None:
             return {}
         return {self.keeper.number(seq): () if like is None else self.keeper.of(like)}
-
-
-def row_bytes(layers: Iterable[RecurrentShape]) -> int:
-    """Bytes of one row, in every layer."""
-    return sum(4 * s.channels * (s.conv + s.state) for s in layers)
-
-
-def own_rows(n_seq_max: int, rollback: int) -> int:
-    """Rows that sequences need: ``rollback`` + 1 each, and as many more for a step under way.
-
-    A step within one takes further ones when it needs them.
-    """
-    return 2 * n_seq_max * (rollback + 1)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.pool import Texts
@@ -43,8 +42,8 @@ class WindowCheckpoint:
 
     positions: npt.NDArray[np.int32]
     key_positions: npt.NDArray[np.int32]
-    keys: tuple[torch.Tensor, ...]
-    values: tuple[torch.Tensor, ...]
+    keys: tuple[Any, ...]
+    values: tuple[Any, ...]
 
     @property
     def nbytes(self) -> int:
@@ -132,12 +131,11 @@ class WindowPool(AttentionPool):
         if self.sinks and low:
             first = self.cells.seq_cell_list(seq, 0, min(self.sinks, low))
             cells = np.concatenate((first, cells))
-        index = [torch.from_numpy(cells).to(device) for device in self.rows.devices]
         return WindowCheckpoint(
             self.cells.positions[cells].copy(),
             self.rows.key_positions[cells].copy(),
-            tuple(self.rows.keys.take(layer, rows) for layer, rows in enumerate(index)),
-            tuple(self.rows.values.take(layer, rows) for layer, rows in enumerate(index)),
+            tuple(part.take(cells) for part in self.rows.keys.parts),
+            tuple(part.take(cells) for part in self.rows.values.parts),
         )
 
     def check_checkpoint(self, checkpoint: WindowCheckpoint) -> None:
@@ -147,10 +145,9 @@ class WindowPool(AttentionPool):
             (self.rows.keys, checkpoint.keys),
             (self.rows.values, checkpoint.values),
         ):
-            for ours, theirs in zip(side.layers, taken, strict=False):
-                like = list(ours.shape)
-                like[-1 if side.by_channel else 0] = len(checkpoint.positions)
-                fits = fits and list(theirs.shape) == like and theirs.dtype == ours.dtype
+            for part, theirs in zip(side.parts, taken, strict=False):
+                like = part.taken_shape(len(checkpoint.positions))
+                fits = fits and list(theirs.shape) == like and theirs.dtype == part.data.dtype
         if not fits:
             raise ParameterError(
                 "checkpoint", "checkpoint: it is of a cache of another shape or type"
@@ -228,10 +225,9 @@ class WindowPool(AttentionPool):
         slots = self.find(mark.positions, owners)
         self.rows.preserve(self.journal, slots)
         self.rows.key_positions[slots] = mark.key_positions
-        for layer, device in enumerate(self.rows.devices):
-            index = torch.from_numpy(slots).to(device)
-            self.rows.keys.put(layer, index, mark.keys[layer].to(device))
-            self.rows.values.put(layer, index, mark.values[layer].to(device))
+        for side, taken in ((self.rows.keys, mark.keys), (self.rows.values, mark.values)):
+            for part, theirs in zip(side.parts, taken, strict=True):
+                part.put(slots, theirs)
 
     def make_fit(self, needed: int, following: dict[int, int] | None = None) -> None:
         """Free cells that have left every window until ``needed`` are free.

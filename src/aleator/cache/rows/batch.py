@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from aleator._native import Cells, before_window, seen_cells
 from aleator.cache.rows.rows import Rows
-from aleator.cache.rows.tensors import CellTensors, Seen, WindowTensors
+
+if TYPE_CHECKING:
+    from aleator.cache.rows.tensors import CellTensors, WindowTensors
+
+
+class Seen(NamedTuple):
+    """Which cells T tokens attend to: lists in order of position, of which each sees a beginning.
+
+    Attributes:
+        cells: int32, the lists one after the other.
+        start: int64, where each begins, and the end of the last.
+        list: int32 [T], each token's list.
+        counts: int64 [T], how many of its cells the token sees.
+        deltas: int32, how far the listed cells' stored keys are behind them; None: nowhere.
+
+    """
+
+    cells: npt.NDArray[np.int32]
+    start: npt.NDArray[np.int64]
+    list: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int64]
+    deltas: npt.NDArray[np.int32] | None
 
 
 class MicroBatch:
@@ -47,6 +70,8 @@ class MicroBatch:
 
     def tensors(self) -> CellTensors:
         """The cells for layers that compute with torch."""
+        from aleator.cache.rows.tensors import CellTensors
+
         return CellTensors(self._cells, self._rows, self.slots, self.seen)
 
 
@@ -55,10 +80,11 @@ class WindowBatch(MicroBatch):
 
     Attributes:
         first: int64 [T], how many cells at the beginning of its list a token does not see, sinks aside.
+        sunk: int64 [T], how many cells at the beginning of its list are sinks; None: none are.
 
     """
 
-    __slots__ = ("_sinks", "_window", "first")
+    __slots__ = ("_sinks", "_window", "first", "sunk")
 
     def __init__(
         self,
@@ -74,9 +100,15 @@ class WindowBatch(MicroBatch):
         self._window, self._sinks = window, sinks
         seen = self.seen
         self.first = before_window(held, seen.cells, seen.start, seen.list, positions, window)
+        self.sunk: npt.NDArray[np.int64] | None = None
+        if sinks:
+            within = np.concatenate(([0], np.cumsum(held.positions[seen.cells] < sinks)))
+            self.sunk = np.diff(within[seen.start])[seen.list].astype(np.int64)
 
     def tensors(self) -> WindowTensors:
         """The cells for layers that compute with torch."""
+        from aleator.cache.rows.tensors import WindowTensors
+
         return WindowTensors(
             self._cells,
             self._rows,

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator._native import StoredRows
+from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
 from aleator.cache.storage import make_storage, side_bytes
 
-RotateKeys = Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor]
+RotateKeys = Callable[[int, Any, Any], Any]
 """``rotate(layer, keys, deltas)``: float32 keys [n, G, D] of any number of heads, which it may
-overwrite, rotated by int64 [n] positions."""
+overwrite, rotated by int64 [n] positions.  Keys are NumPy's arrays where the cache is on the CPU, else torch's
+tensors; torch's layers pass tensors in any case.  Positions are NumPy's or torch's."""
 
 CellIndex = npt.NDArray[np.int64]
 
@@ -70,7 +72,7 @@ class Rows:
         self,
         layers: Sequence[LayerShape],
         n_cells: int,
-        devices: Sequence[torch.device],
+        devices: Sequence[Device],
         *,
         type_k: str,
         type_v: str,
@@ -115,8 +117,8 @@ class Rows:
             journal.undo(stored.put, cells, stored.take(cells))
             return
         for side in (self.keys, self.values):
-            for layer, index in enumerate(self.indices(cells)):
-                journal.undo(*side.put_back(layer, index))
+            for part in side.parts:
+                journal.undo(*part.put_back(cells))
 
     def copy(self, src: CellIndex, dst: CellIndex) -> None:
         """Copy what the cells ``src`` store to ``dst``, as if all were read before any is written."""
@@ -126,18 +128,6 @@ class Rows:
 
     def zero(self, cells: CellIndex) -> None:
         """Zero what these cells store; all of them at less cost."""
+        whole = len(cells) == len(self.key_positions)
         for side in (self.keys, self.values):
-            if len(cells) == len(self.key_positions):
-                side.zero()
-                continue
-            for layer, index in enumerate(self.indices(cells)):
-                side.zero_cells(layer, index)
-
-    def read_values(self, layer: int, cells: CellIndex) -> torch.Tensor:
-        """What a layer stores as values of the cells: float32 [n, G, Dv]."""
-        index = torch.from_numpy(cells).to(self.devices[layer])
-        return self.values.read(layer, index).float()
-
-    def indices(self, cells: CellIndex) -> list[torch.Tensor]:
-        """The cells' numbers on the device of every layer."""
-        return [torch.from_numpy(cells).to(device) for device in self.devices]
+            side.zero(None if whole else cells)

@@ -13,9 +13,9 @@ from float32, each once, by the whole d.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-import torch
 
 from aleator._native import Cells
 from aleator.cache.journal import Journal
@@ -51,31 +51,31 @@ def rewrite(journal: Journal, cells: Cells, rows: Rows, moved: CellIndex) -> Non
     """Rotate the stored keys of the cells ``moved`` to their positions."""
     positions = rows.key_positions
     journal.undo(positions.__setitem__, moved, positions[moved])
-    for layers, index, rotated in _rotated(cells, rows, moved):
+    for layers, part, rotated in _rotated(cells, rows, moved):
+        heads = rows.shapes[layers[0]].kv_heads
         for i, layer in enumerate(layers):
-            journal.undo(*rows.keys.put_back(layer, index))
-            rows.keys.write(layer, index, rotated[:, i])
+            journal.undo(*rows.keys.parts[layer].put_back(part))
+            rows.keys.write(layer, part, rotated[:, i * heads : (i + 1) * heads])
     positions[moved] = cells.positions[moved]
 
 
-def read_keys(cells: Cells, rows: Rows, layer: int, index: CellIndex) -> torch.Tensor:
+def read_keys(cells: Cells, rows: Rows, layer: int, index: CellIndex) -> Any:
     """A layer's keys of some cells at the cells' positions, float32 [n, heads, dim]."""
-    on_device = torch.from_numpy(index).to(rows.devices[layer])
-    keys = rows.keys.read(layer, on_device).float()
+    keys = rows.keys.read(layer, index)
     if rows.rotate is None:
         return keys
-    return rows.rotate(layer, keys, _distances(cells, rows, index).to(keys.device))
+    return rows.rotate(layer, keys, _distances(cells, rows, index))
 
 
-def _distances(cells: Cells, rows: Rows, index: CellIndex) -> torch.Tensor:
+def _distances(cells: Cells, rows: Rows, index: CellIndex) -> CellIndex:
     moved = cells.positions[index] - rows.key_positions[index]
-    return torch.from_numpy(moved.astype(np.int64))
+    return moved.astype(np.int64)
 
 
 def _rotated(
     cells: Cells, rows: Rows, moved: CellIndex
-) -> Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]:
-    """Layers of one shape, device and rotation together: (layers, cells, keys [n, layers, G, D])."""
+) -> Iterator[tuple[list[int], CellIndex, Any]]:
+    """Layers of one shape, device and rotation together: (layers, cells, keys [n, layers * G, D])."""
     if rows.rotate is None:  # seq_add and seq_div refuse
         return
     groups: dict[object, list[int]] = {}
@@ -83,13 +83,9 @@ def _rotated(
         same = (shape.kv_heads, shape.head_dim, shape.rope, rows.devices[layer])
         groups.setdefault(same, []).append(layer)
     for layers in groups.values():
-        shape, device = rows.shapes[layers[0]], rows.devices[layers[0]]
-        per_cell = len(layers) * shape.kv_heads * shape.head_dim * 4
-        step = max(1, CHUNK_BYTES // per_cell)
+        shape = rows.shapes[layers[0]]
+        step = max(1, CHUNK_BYTES // (len(layers) * shape.kv_heads * shape.head_dim * 4))
         for start in range(0, len(moved), step):
             part = moved[start : start + step]
-            index = torch.from_numpy(part).to(device)
-            keys = torch.stack([rows.keys.read(i, index).float() for i in layers], 1)
-            flat = keys.view(len(part), -1, shape.head_dim)
-            rotated = rows.rotate(layers[0], flat, _distances(cells, rows, part).to(device))
-            yield layers, index, rotated.view(keys.shape)
+            keys = rows.keys.parts[layers[0]].joined([rows.keys.read(i, part) for i in layers])
+            yield layers, part, rows.rotate(layers[0], keys, _distances(cells, rows, part))

@@ -9,27 +9,9 @@ import numpy.typing as npt
 import torch
 
 from aleator._native import Cells
+from aleator.cache.rows.batch import Seen
 from aleator.cache.rows.rows import Rows
-from aleator.cache.storage.storage import Rows as Index
-
-
-class Seen(NamedTuple):
-    """Which cells T tokens attend to: lists in order of position, of which each sees a beginning.
-
-    Attributes:
-        cells: int32, the lists one after the other.
-        start: int64, where each begins, and the end of the last.
-        list: int32 [T], each token's list.
-        counts: int64 [T], how many of its cells the token sees.
-        deltas: int32, how far the listed cells' stored keys are behind them; None: nowhere.
-
-    """
-
-    cells: npt.NDArray[np.int32]
-    start: npt.NDArray[np.int64]
-    list: npt.NDArray[np.int32]
-    counts: npt.NDArray[np.int64]
-    deltas: npt.NDArray[np.int32] | None
+from aleator.cache.storage.tensors import Index, TensorSide, torch_device
 
 
 class View(NamedTuple):
@@ -64,9 +46,11 @@ class CellTensors:
     __slots__ = (
         "_cells",
         "_index",
+        "_keys",
         "_rows",
         "_seen",
         "_slots",
+        "_values",
         "_views",
         "blind",
         "causal",
@@ -84,11 +68,12 @@ class CellTensors:
         triangle = len(seen.start) == 2 and t == self.n
         self.causal = triangle and bool((counts == np.arange(1, t + 1)).all())
         self.raw = rows.k_storage == "raw"
+        self._keys, self._values = TensorSide(rows.keys), TensorSide(rows.values)
         self._views: dict[torch.device, View] = {}
 
     def device(self, layer: int) -> torch.device:
         """Where a layer's keys and values are."""
-        return self._rows.devices[layer]
+        return torch_device(self._rows.devices[layer])
 
     def mask(self, layer: int) -> torch.Tensor | None:
         """float32 [T, n] on the layer's device, 0 or -inf; None if all see all, or causal."""
@@ -97,20 +82,20 @@ class CellTensors:
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store keys [T, G, D] and values [T, G, Dv] of the micro-batch's tokens."""
         slots = self._view(layer).slots
-        self._rows.keys.write(layer, slots, k)
-        self._rows.values.write(layer, slots, v)
+        self._keys.write(layer, slots, k)
+        self._values.write(layer, slots, v)
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [n, G, D] and values [n, G, Dv]; in their stored types, and views, where possible."""
         view = self._view(layer)
-        k = self._rows.keys.read(layer, view.rows)
+        k = self._keys.read(layer, view.rows)
         if view.distances is not None and self._rows.rotate is not None:
             k = k.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
             k = self._rows.rotate(layer, k, view.distances)
-        return k, self._rows.values.read(layer, view.rows)
+        return k, self._values.read(layer, view.rows)
 
     def _view(self, layer: int) -> View:
-        device = self._rows.devices[layer]
+        device = self.device(layer)
         view = self._views.get(device)
         if view is None:
             view = self._views[device] = self._make(device)

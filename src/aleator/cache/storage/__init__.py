@@ -1,19 +1,28 @@
-"""Where keys and values are kept, one file per way of keeping them."""
+"""Where keys, values and states are kept: NumPy arrays on the CPU, torch's tensors on devices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import torch
-
-from aleator.cache.storage.by_channel import ByChannelStorage
-from aleator.cache.storage.dense import DenseStorage
-from aleator.cache.storage.quantised import QuantisedStorage, hadamard_block
-from aleator.cache.storage.storage import Storage, bytes_for
+from aleator.cache.devices import Device
+from aleator.cache.storage.host import HostStates
+from aleator.cache.storage.layer import LayerStorage, StateArrays
+from aleator.cache.storage.storage import Storage, bytes_for, hadamard_block
 from aleator.cache.storage.types import TYPES, StorageType, storage_type
 from aleator.core.errors import ParameterError
 
-__all__ = ["TYPES", "Storage", "StorageType", "make_storage", "side_bytes", "storage_type"]
+__all__ = [
+    "TYPES",
+    "LayerStorage",
+    "StateArrays",
+    "Storage",
+    "StorageType",
+    "make_storage",
+    "side_bytes",
+    "state_arrays",
+    "storage_type",
+]
 
 
 def side_bytes(
@@ -28,7 +37,7 @@ def make_storage(
     type_name: str,
     shapes: Sequence[tuple[int, int]],
     n_cells: int,
-    devices: Sequence[torch.device],
+    devices: Sequence[Device],
     *,
     keys: bool = False,
     layout: str = "token",
@@ -51,6 +60,7 @@ def make_storage(
     bytes_for(parameter, chosen, shapes, n_cells)
     if layout not in ("token", "channel"):
         raise ParameterError("v_layout", f"v_layout must be token or channel, not {layout!r}")
+    rotation = 0
     if chosen.block > 1:
         if layout == "channel":
             raise ParameterError(
@@ -59,6 +69,13 @@ def make_storage(
                 "token's channels: use v_layout='token', or f32, f16 or bf16",
             )
         rotation = hadamard_block(shapes, keys) if hadamard else 0
-        return QuantisedStorage(chosen, shapes, n_cells, devices, rotation)
-    kind = ByChannelStorage if layout == "channel" else DenseStorage
-    return kind(chosen, shapes, n_cells, devices)
+    return Storage(chosen, shapes, n_cells, devices, layout == "channel", rotation)
+
+
+def state_arrays(device: Device) -> StateArrays[Any]:
+    """What makes arrays of recurrent states; those on devices need PyTorch."""
+    if device.type == "cpu":
+        return HostStates()
+    from aleator.cache.storage.tensors import TensorStates, torch_device
+
+    return TensorStates(torch_device(device))

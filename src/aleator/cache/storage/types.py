@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aleator._native import find_nonfinite
 from aleator.core.errors import ParameterError
@@ -21,7 +20,7 @@ class StorageType:
         ggml: its number in ggml's files.
         block: elements that are stored together.
         block_bytes: bytes of so many elements.
-        dtype: torch's type of one element; None where a block has no such elements.
+        element: NumPy's type of one stored element, of bf16 its bits; None where a block has no such elements.
         scales: where a block's floating-point numbers are, counted in bytes from its beginning.
         exponent: the bits of their exponents, which are all set in NaN and infinity.
 
@@ -31,7 +30,7 @@ class StorageType:
     ggml: int
     block: int
     block_bytes: int
-    dtype: torch.dtype | None = None
+    element: type[np.generic] | None = None
     scales: tuple[int, ...] = (0,)
     exponent: int = 0x7C00  # of float16, as in all blocks
 
@@ -58,9 +57,9 @@ class StorageType:
 TYPES: dict[str, StorageType] = {
     t.name: t
     for t in (
-        StorageType("f32", 0, 1, 4, torch.float32, exponent=0x7F800000),
-        StorageType("f16", 1, 1, 2, torch.float16),
-        StorageType("bf16", 30, 1, 2, torch.bfloat16, exponent=0x7F80),
+        StorageType("f32", 0, 1, 4, np.float32, exponent=0x7F800000),
+        StorageType("f16", 1, 1, 2, np.float16),
+        StorageType("bf16", 30, 1, 2, np.uint16, exponent=0x7F80),
         StorageType("q8_0", 8, 32, 34),
         StorageType("q5_1", 7, 32, 24, scales=(0, 2)),
         StorageType("q5_0", 6, 32, 22),

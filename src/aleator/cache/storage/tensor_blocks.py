@@ -1,94 +1,13 @@
-"""ggml's blocks of 32 elements, rotated by a Hadamard matrix where that helps.
-
-A block's scale follows from its largest element.  Where one channel is much larger than the others,
-as keys have it, these lose most of their bits; a Hadamard matrix spreads it over its block first.
-It is its own inverse, so reading turns back, and native attention turns the query instead.
-"""
+"""ggml's blocks of 32 elements in torch, for devices: the bytes that native code gives on the CPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from aleator import _native
-from aleator.cache.storage.storage import Rows, Storage
 from aleator.cache.storage.types import StorageType
-from aleator.cache.threads import torch_pool
-
-
-def hadamard_block(shapes: Sequence[tuple[int, int]], keys: bool) -> int:
-    """Elements turned together, by llama.cpp 0.5's rule; 0: nothing is turned.
-
-    All layers' heads must be of one size, a multiple of 64: then values are turned in blocks of 64 and
-    keys in blocks of the largest power of two that divides the size.
-    """
-    sizes = {dim for _, dim in shapes}
-    if len(sizes) != 1 or (dim := sizes.pop()) % 64:
-        return 0
-    return dim & -dim if keys else 64
-
-
-class QuantisedStorage(Storage):
-    """Layers of bytes [n_cells, bytes of a cell]."""
-
-    def _allocate(self, heads: int, dim: int, device: torch.device) -> torch.Tensor:
-        size = self.type.bytes(heads * dim)
-        return torch.zeros(self.n_cells, size, dtype=torch.uint8, device=device)
-
-    def write(self, layer: int, cells: Rows, rows: torch.Tensor) -> None:
-        """[T, heads, dim] into the cells."""
-        to, x = self.layers[layer], rows.reshape(len(rows), -1).float()
-        if to.device.type != "cpu":
-            to[cells] = quantised(self.type, hadamard(x, self.rotation))
-            return
-        _native.store_rows(
-            torch_pool(),
-            self.type.native,
-            self.rotation,
-            x.contiguous().numpy(),
-            to.numpy(),
-            _index(cells),
-        )
-
-    def encoded(self, layer: int, rows: torch.Tensor) -> npt.NDArray[np.uint8]:
-        """Bytes [T, bytes of a cell]."""
-        made = np.empty((len(rows), self.row_bytes(layer)), np.uint8)
-        x = rows.reshape(len(rows), -1).float().cpu().contiguous().numpy()
-        _native.store_rows(
-            torch_pool(), self.type.native, self.rotation, x, made, np.arange(len(rows))
-        )
-        return made
-
-    def read(self, layer: int, cells: Rows) -> torch.Tensor:
-        """float32 [n, heads, dim]."""
-        stored, (heads, dim) = self.layers[layer], self.shapes[layer]
-        if stored.device.type != "cpu":
-            x = dequantised(self.type, stored[cells])
-            return hadamard(x, self.rotation).view(-1, heads, dim)
-        index = _index(cells)
-        y = torch.empty(len(index), heads, dim)
-        _native.load_rows(
-            torch_pool(),
-            self.type.native,
-            self.rotation,
-            stored.numpy(),
-            index,
-            y.view(len(index), -1).numpy(),
-        )
-        return y
-
-
-def _index(cells: Rows) -> npt.NDArray[np.int64]:
-    if isinstance(cells, slice):
-        return np.arange(cells.start, cells.stop)
-    return cells.numpy()
-
-
-# What native code does, in torch, for other devices
 
 
 def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:

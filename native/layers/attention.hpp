@@ -1,0 +1,54 @@
+// Attention of queries over the cells of one key-value head.  What comes out for a query depends on
+// itself and on the cells that it sees, in their order, on nothing else: docs/numerics.md, part 2.
+#pragma once
+
+#include "layers/rows.hpp"
+#include "simd/dispatch.hpp"
+
+namespace aleator {
+
+// Queries of one key-value head, and the cells that any of them sees: its columns.
+struct Attended {
+  // Neighbouring columns whose keys are met by one form of each query.
+  struct Part {
+    int64_t end;  // index after its last column
+    int64_t variant;
+  };
+  const int32_t* cells = nullptr;
+  int64_t n = 0;
+  const Part* parts = nullptr;  // the last one's end is at least n
+  // Query i's form of variant v: q + (i * variants + v) * padded(dim), zeros from dim on.
+  const float* q = nullptr;
+  int64_t variants = 1, n_queries = 0;
+  const int64_t *first = nullptr, *end = nullptr;  // [n_queries] the columns that query i sees
+  int64_t head = 0;
+  // Where keys are stored unrotated: column j's is rotated by row key_rows[j] of key_angles [rows,
+  // pairs, 2] before it is met; key_rows may be none: by row 0.
+  const float* key_angles = nullptr;
+  const int32_t* key_rows = nullptr;
+  int64_t pairs = 0;
+  bool interleaved = false;
+};
+
+constexpr int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
+constexpr int64_t mixed_rows = 32;  // at most, in one call of mix
+// Floats of working memory for heads of so many channels.
+constexpr int64_t attention_room(int64_t dim) { return mixed_rows * padded(dim); }
+constexpr int64_t attention_slack = 16;  // floats that a row of scores must have beyond n
+// From so many queries on keys are read, widened and transposed once for all of them.
+constexpr int64_t many_queries = 6;
+
+// scores[i * stride + j] = q_i . key_j * scale for columns [begin, end) and every query.
+ALEATOR_DECLARE(void score(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
+                           int64_t end, float* scores, int64_t stride, float* room))
+// Scores of n cells become e^(score - highest); returns 1 / their sum.  Overwrites up to 15 floats
+// after them.
+ALEATOR_DECLARE(float weigh(float* scores, int64_t n))
+// out[i * out_stride + c] += sum over columns [begin, end) that query i sees of weights[i * stride
+// + j] * value_j[c], for channels [c0, c1), of which c0 is a multiple of 32, and c1 too or the
+// last. At most mixed_rows columns.  Rows of out have padded(dim) floats.
+ALEATOR_DECLARE(void mix(const Attended& seen, const CacheSide& values, const float* weights,
+                         int64_t stride, int64_t begin, int64_t end, int64_t c0, int64_t c1,
+                         float* out, int64_t out_stride, float* room))
+
+}  // namespace aleator

@@ -1,0 +1,61 @@
+// Python's side of attention by itself.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include "layers/cache_memory.hpp"
+
+namespace aleator {
+
+static void attend(Pool& pool, const CacheMemory& keys, const CacheMemory& values, float scale,
+                   Array<const float, 3> q, Array<const int32_t, 1> seen,
+                   Array<const int64_t, 1> list_start, Array<const int32_t, 1> seen_list,
+                   Array<const int64_t, 1> seen_count,
+                   std::optional<Array<const int32_t, 1>> seen_deltas,
+                   std::optional<Array<const int64_t, 1>> seen_first,
+                   std::optional<Array<const int64_t, 1>> seen_sinks,
+                   Array<const double, 1> frequencies, bool interleaved, bool raw,
+                   Array<float, 3> out) {
+  const int64_t tokens = int64_t(q.shape(0)), heads = int64_t(q.shape(1));
+  require(tokens > 0 && keys.side.heads == values.side.heads && heads % keys.side.heads == 0 &&
+              keys.side.n_cells == values.side.n_cells && int64_t(q.shape(2)) == keys.side.dim &&
+              !keys.side.by_channel,
+          "q must be [tokens, heads, dim] for these keys and values");
+  require(int64_t(out.shape(0)) == tokens && int64_t(out.shape(1)) == heads &&
+              int64_t(out.shape(2)) == values.side.dim,
+          "out must be [tokens, heads, dim of the values]");
+  require(2 * int64_t(frequencies.size()) <= keys.side.dim,
+          "more rotated channels than a head has");
+  const Pooled pooled{std::nullopt, seen,        list_start, seen_list,
+                      seen_count,   seen_deltas, seen_first, seen_sinks};
+  const Seen checked_ = checked(pooled, tokens, keys.side.n_cells);
+  const AttentionShape shape{keys.side, values.side, heads, scale};
+  const Rotation rotation{frequencies.data(), int64_t(frequencies.size()), 1, interleaved};
+  nb::gil_scoped_release nogil;
+  AttentionStep step;
+  step.prepare(checked_, tokens, rotation, raw, pool.size(), keys.side.heads, shape.group());
+  step.reserve(shape, pool.size());
+  pool.run([&](int thread) { step.run(thread, pool, shape, q.data(), out.data()); });
+}
+
+}  // namespace aleator
+
+ALEATOR_BIND(attention) {
+  using namespace aleator;
+  nb::class_<CacheMemory>(m, "CacheMemory", "One layer's keys or values, its memory borrowed.")
+      .def(nb::init<CacheBytes, const std::string&, int64_t, int64_t, int64_t, bool, int64_t>(),
+           nb::arg("data").noconvert(), nb::arg("type"), nb::arg("n_cells"), nb::arg("heads"),
+           nb::arg("dim"), nb::arg("by_channel") = false, nb::arg("rotation") = 0,
+           "data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type "
+           "'F32', 'F16', 'BF16', or one in blocks of 32 (dim then a multiple of 32, not "
+           "by_channel); "
+           "rotation: heads are stored turned by a Hadamard matrix in blocks of so many. "
+           "ValueError when sizes disagree.");
+  m.def("attend", &attend, nb::arg("pool"), nb::arg("keys"), nb::arg("values"), nb::arg("scale"),
+        nb::arg("q"), nb::arg("seen"), nb::arg("list_start"), nb::arg("seen_list"),
+        nb::arg("seen_count"), nb::arg("seen_deltas").none(), nb::arg("seen_first").none(),
+        nb::arg("seen_sinks").none(), nb::arg("frequencies"), nb::arg("interleaved"),
+        nb::arg("raw"), nb::arg("out").noconvert(),
+        "Attention of queries q float32 [T, heads, dim] into out float32 [T, heads, dim of the "
+        "values], as DecoderStep does it; for the lists see DecoderStep.run. raw: keys are stored "
+        "unrotated, and rotated by seen_deltas, their positions then.");
+}

@@ -1,0 +1,289 @@
+#include "layers/attention_step.hpp"
+
+#include <algorithm>
+
+namespace aleator {
+
+static const auto score_ = ALEATOR_PICK(score);
+static const auto weigh_ = ALEATOR_PICK(weigh);
+static const auto mix_ = ALEATOR_PICK(mix);
+static const auto rotate_ = ALEATOR_PICK(rotate);
+static const auto hadamard_ = ALEATOR_PICK(hadamard);
+
+// Queries of a key-value head that go together: as many as keep their scores within a megabyte.
+static int64_t queries_together(int64_t columns) {
+  return std::clamp<int64_t>((int64_t(1) << 18) / (columns + 1), 16, 64);
+}
+// Columns that one head takes before the next: few, so that memory is read as it lies.
+constexpr int64_t columns_together = mixed_rows;
+// From so many columns on a token's cells are worth sharing out among threads.
+constexpr int64_t columns_to_share = 512;
+
+bool AttentionStep::sunk(int64_t t) const {
+  return seen_.seen_sinks && seen_.seen_sinks[t] > 0 && seen_.seen_first &&
+         seen_.seen_first[t] > seen_.seen_sinks[t];
+}
+int64_t AttentionStep::first(int64_t t) const {
+  if (!seen_.seen_first || (seen_.seen_sinks && seen_.seen_sinks[t] >= seen_.seen_first[t]))
+    return 0;
+  return seen_.seen_first[t];
+}
+
+void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& rotation, bool raw,
+                            int threads, int64_t kv_heads, int64_t group) {
+  seen_ = seen, rotation_ = rotation, raw_ = raw, tokens_ = tokens, longest_ = widest_ = 0;
+  tiles_.clear(), joined_.clear(), parts_.clear();
+  deltas_.assign(1, 0);
+  tile_of_.resize(size_t(tokens));
+  scratch_.resize(size_t(threads));
+  const int64_t even = (tokens * kv_heads + 4 * threads - 1) / (4 * threads);
+  for (int64_t t = 0; t < tokens;) {
+    const int64_t list = seen.seen_list[t], start = seen.list_start[list];
+    const int32_t* cells = seen.seen + start;
+    const int32_t* deltas = seen.seen_deltas ? seen.seen_deltas + start : nullptr;
+    if (sunk(t)) {
+      const int64_t low = seen.seen_first[t], high = std::max(low, seen.seen_count[t]);
+      const auto join = [&](const int32_t* from) -> const int32_t* {
+        if (!from) return nullptr;
+        joined_.emplace_back(from, from + seen.seen_sinks[t]);
+        joined_.back().insert(joined_.back().end(), from + low, from + high);
+        return joined_.back().data();
+      };
+      const int64_t n = seen.seen_sinks[t] + high - low;
+      add_tile({t, 1, join(cells), join(deltas), n, 0, 0});
+      t++;
+      continue;
+    }
+    const int64_t together = queries_together(seen.seen_count[t]) / group;
+    const int64_t last = std::min(tokens, t + std::max<int64_t>(1, std::min(together, even)));
+    int64_t end = t, low = INT64_MAX, high = 0;
+    for (; end < last && seen.seen_list[end] == list && !sunk(end); end++) {
+      if (first(end) >= seen.seen_count[end]) continue;
+      low = std::min(low, first(end)), high = std::max(high, seen.seen_count[end]);
+    }
+    low = std::min(low, high);
+    add_tile({t, end - t, cells + low, deltas ? deltas + low : nullptr, high - low, low, 0});
+    t = end;
+  }
+  angles_.resize(deltas_.size() * size_t(rotation.pairs) * 2);
+  rotary_angles(rotation, deltas_.data(), int64_t(deltas_.size()), -1, 1, angles_.data());
+}
+
+void AttentionStep::add_tile(Tile tile) {
+  std::fill_n(tile_of_.begin() + tile.token, tile.tokens, int64_t(tiles_.size()));
+  tile.part = int64_t(parts_.size());
+  longest_ = std::max(longest_, tile.n), widest_ = std::max(widest_, tile.tokens);
+  if (raw_ && tile.n > 0) {
+    const int32_t most = tile.deltas ? *std::max_element(tile.deltas, tile.deltas + tile.n) : 0;
+    const size_t row = size_t(rotation_.pairs) * 2;
+    if (key_angles_.size() < (size_t(most) + 1) * row) {
+      const int64_t known = row ? int64_t(key_angles_.size() / row) : 0,
+                    rows = 2 * int64_t(most) + 64;
+      std::vector<int32_t> positions;
+      for (int64_t p = known; p < rows; p++) positions.push_back(int32_t(p));
+      key_angles_.resize(size_t(rows) * row);
+      rotary_angles(rotation_, positions.data(), rows - known, 1, 1,
+                    &key_angles_[size_t(known) * row]);
+    }
+  }
+  if (raw_ || !tile.deltas) {
+    parts_.push_back({tile.n, 0});
+  } else {
+    for (int64_t j = 0; j < tile.n;) {
+      int64_t end = j + 1;
+      while (end < tile.n && tile.deltas[end] == tile.deltas[j]) end++;
+      const auto known = std::find(deltas_.begin(), deltas_.end(), tile.deltas[j]);
+      parts_.push_back({end, known - deltas_.begin()});
+      if (known == deltas_.end()) deltas_.push_back(tile.deltas[j]);
+      j = end;
+    }
+  }
+  tiles_.push_back(tile);
+}
+
+// Whether a token's cells, and then channels, are shared out among threads, for want of heads.
+bool AttentionStep::apart(const AttentionShape& s, int threads) const {
+  return threads > 1 && longest_ >= columns_to_share && widest_ * s.group() < many_queries &&
+         int64_t(tiles_.size()) * s.keys.heads < 4 * threads;
+}
+
+void AttentionStep::reserve(const AttentionShape& s, int threads) {
+  const auto grow = [](std::vector<float>& v, int64_t n) {
+    if (int64_t(v.size()) < n) v.resize(size_t(n));
+  };
+  for (Scratch& own : scratch_) grow(own.room, attention_room(std::max(s.keys.dim, s.values.dim)));
+  if (!apart(s, threads)) return;
+  grow(scores_, tokens_ * s.heads * (padded(longest_) + attention_slack));
+  grow(mixed_, tokens_ * s.heads * padded(s.values.dim));
+  grow(factors_, tokens_ * s.heads);
+}
+
+// The forms of a tile's queries, for key-value heads [h0, h1).
+void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0,
+                         int64_t h1, const float* q) const {
+  const int64_t dim = s.keys.dim, width = padded(dim), group = s.group();
+  const int64_t n = tile.tokens * group, variants = int64_t(deltas_.size());
+  own.queries.assign(size_t((h1 - h0) * n * variants * width), 0.0f);
+  own.first.resize(size_t(n)), own.end.resize(size_t(n)), own.seen.clear();
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t t = tile.token + i / group;
+    const bool joined = sunk(t);
+    own.first[i] = joined ? 0 : first(t) - tile.base;
+    own.end[i] = joined ? tile.n : seen_.seen_count[t] - tile.base;
+    if (own.first[i] >= own.end[i]) own.first[i] = own.end[i] = 0;
+  }
+  for (int64_t h = h0; h < h1; h++) {
+    float* forms = &own.queries[size_t((h - h0) * n * variants * width)];
+    for (int64_t i = 0; i < n; i++) {
+      const float* from = q + ((tile.token + i / group) * s.heads + h * group + i % group) * dim;
+      for (int64_t v = 0; v < variants; v++) {
+        float* to = forms + (i * variants + v) * width;
+        std::copy_n(from, dim, to);
+        const Rotation& r = rotation_;
+        if (v) rotate_(to, &angles_[size_t(v * r.pairs * 2)], r.pairs, r.interleaved);
+        if (s.keys.rotation && !raw_) hadamard_(to, dim, s.keys.rotation);
+      }
+    }
+    own.seen.push_back({.cells = tile.cells,
+                        .n = tile.n,
+                        .parts = &parts_[size_t(tile.part)],
+                        .q = forms,
+                        .variants = variants,
+                        .n_queries = n,
+                        .first = own.first.data(),
+                        .end = own.end.data(),
+                        .head = h,
+                        .key_angles = raw_ ? key_angles_.data() : nullptr,
+                        .key_rows = tile.deltas,
+                        .pairs = rotation_.pairs,
+                        .interleaved = rotation_.interleaved});
+  }
+}
+
+void AttentionStep::run(int thread, Pool& pool, const AttentionShape& s, const float* q,
+                        float* out) {
+  if (apart(s, pool.size())) return run_apart(thread, pool, s, q, out);
+  const int64_t n_tiles = int64_t(tiles_.size()), heads = s.keys.heads;
+  const bool many = widest_ * s.group() >= many_queries;
+  int64_t together = many ? 1 : heads;  // heads of a tile that one thread takes
+  while (heads % together || (together > 1 && heads / together * n_tiles < 4 * pool.size()))
+    together--;
+  const int64_t n = heads / together;
+  pool.split(thread, n * n_tiles, [&](int64_t unit) {
+    const int64_t tile = many ? unit % n_tiles : unit / n, h = many ? unit / n_tiles : unit % n;
+    run_heads(scratch_[size_t(thread)], s, tiles_[size_t(tile)], h * together, (h + 1) * together,
+              q, out);
+  });
+}
+
+void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0,
+                              int64_t h1, const float* q, float* out) const {
+  const int64_t group = s.group(), n = tile.tokens * group, dim = s.values.dim;
+  const int64_t stride = padded(tile.n) + attention_slack, width = padded(dim);
+  form(own, s, tile, h0, h1, q);
+  const size_t rows = size_t((h1 - h0) * n);
+  if (own.scores.size() < rows * size_t(stride)) own.scores.resize(rows * size_t(stride) * 5 / 4);
+  own.mixed.assign(rows * size_t(width), 0.0f);
+  own.factors.assign(rows, 0.0f);
+  const auto blocks = [&](auto&& f) {
+    for (int64_t j = 0; j < tile.n; j += columns_together)
+      for (int64_t h = 0; h < h1 - h0; h++)
+        f(j, std::min(tile.n, j + columns_together), own.seen[size_t(h)], h * n);
+  };
+  blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
+    score_(seen, s.keys, s.scale, begin, end, &own.scores[size_t(row * stride)], stride,
+           own.room.data());
+  });
+  for (int64_t row = 0; row < int64_t(rows); row++) {
+    const int64_t first = own.first[size_t(row % n)], end = own.end[size_t(row % n)];
+    if (first < end)
+      own.factors[size_t(row)] = weigh_(&own.scores[size_t(row * stride + first)], end - first);
+  }
+  blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
+    mix_(seen, s.values, &own.scores[size_t(row * stride)], stride, begin, end, 0, dim,
+         &own.mixed[size_t(row * width)], width, own.room.data());
+  });
+  for (int64_t row = 0; row < int64_t(rows); row++) {
+    const int64_t i = row % n, head = (h0 + row / n) * group + i % group;
+    float* to = out + ((tile.token + i / group) * s.heads + head) * dim;
+    const float factor = own.factors[size_t(row)], *from = &own.mixed[size_t(row * width)];
+    for (int64_t c = 0; c < dim; c++) to[c] = from[c] * factor;
+    if (s.values.rotation) hadamard_(to, dim, s.values.rotation);
+  }
+}
+
+// Few tokens with many cells: threads share out the cells for the scores, the rows for the weights,
+// and the channels for the values, whose sums go over all cells.
+void AttentionStep::run_apart(int thread, Pool& pool, const AttentionShape& s, const float* q,
+                              float* out) {
+  Scratch& own = scratch_[size_t(thread)];
+  const int64_t n_tiles = int64_t(tiles_.size()), group = s.group(), kv_heads = s.keys.heads;
+  const int64_t stride = padded(longest_) + attention_slack, dim = s.values.dim,
+                width = padded(dim);
+  const int64_t chunk = std::max<int64_t>(64, padded(longest_ / (4 * pool.size())));
+  // A tile's rows of scores begin at its first token's; in a tile the heads follow each other.
+  const auto row_of = [&](const Tile& tile, int64_t h) {
+    return tile.token * s.heads + h * tile.tokens * group;
+  };
+  pool.split(thread, (longest_ + chunk - 1) / chunk * n_tiles, [&](int64_t unit) {
+    const Tile& tile = tiles_[size_t(unit % n_tiles)];
+    const int64_t begin = unit / n_tiles * chunk, end = std::min(tile.n, begin + chunk);
+    if (begin >= end) return;
+    form(own, s, tile, 0, kv_heads, q);
+    for (int64_t j = begin; j < end; j += columns_together)
+      for (int64_t h = 0; h < kv_heads; h++)
+        score_(own.seen[size_t(h)], s.keys, s.scale, j, std::min(end, j + columns_together),
+               &scores_[size_t(row_of(tile, h) * stride)], stride, own.room.data());
+  });
+  pool.barrier();
+  pool.split(thread, tokens_ * s.heads, [&](int64_t row) {
+    const Tile& tile = tiles_[size_t(tile_of_[size_t(row / s.heads)])];
+    const int64_t t = tile.token + (row - tile.token * s.heads) % (tile.tokens * group) / group;
+    const bool joined = sunk(t);
+    const int64_t low = joined ? 0 : first(t) - tile.base;
+    const int64_t high = joined ? tile.n : seen_.seen_count[t] - tile.base;
+    factors_[size_t(row)] =
+        low < high ? weigh_(&scores_[size_t(row * stride + low)], high - low) : 0.0f;
+  });
+  pool.barrier();
+  constexpr int64_t channels = 32;
+  const int64_t per_head = (dim + channels - 1) / channels, all = kv_heads * per_head;
+  int64_t units = std::min<int64_t>(all, pool.size());
+  while (all % units) units++;
+  pool.split(thread, units * n_tiles, [&](int64_t unit) {
+    const Tile& tile = tiles_[size_t(unit % n_tiles)];
+    const int64_t first = unit / n_tiles * (all / units), last = first + all / units;
+    const int64_t n = tile.tokens * group;
+    form(own, s, tile, 0, kv_heads, q);
+    const auto each = [&](auto&& f) {
+      for (int64_t i = first; i < last; i++) {
+        const int64_t h = i / per_head, c = i % per_head * channels;
+        f(h, c, std::min(dim, c + channels), row_of(tile, h));
+      }
+    };
+    each([&](int64_t, int64_t c, int64_t, int64_t row) {
+      for (int64_t i = row; i < row + n; i++)
+        std::fill_n(&mixed_[size_t(i * width + c)], std::min(channels, width - c), 0.0f);
+    });
+    for (int64_t j = 0; j < tile.n; j += columns_together)
+      each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
+        mix_(own.seen[size_t(h)], s.values, &scores_[size_t(row * stride)], stride, j,
+             std::min(tile.n, j + columns_together), c, end, &mixed_[size_t(row * width)], width,
+             own.room.data());
+      });
+    each([&](int64_t h, int64_t c, int64_t end, int64_t row) {
+      for (int64_t i = 0; i < n; i++) {
+        float* to = out + ((tile.token + i / group) * s.heads + h * group + i % group) * dim;
+        for (int64_t k = c; k < end; k++)
+          to[k] = mixed_[size_t((row + i) * width + k)] * factors_[size_t(row + i)];
+      }
+    });
+  });
+  if (!s.values.rotation) return;
+  pool.barrier();
+  pool.split(thread, tokens_, [&](int64_t t) {
+    hadamard_(out + t * s.heads * dim, s.heads * dim, s.values.rotation);
+  });
+}
+
+}  // namespace aleator

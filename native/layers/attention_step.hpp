@@ -1,0 +1,88 @@
+// Attention of a micro-batch's tokens, shared out among the threads of a pool: tokens that read one
+// list of cells go together, so that its keys and values are read once for them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "layers/angles.hpp"
+#include "layers/attention.hpp"
+#include "threads/pool.hpp"
+
+namespace aleator {
+
+// What T tokens store and see in one group's pool of cells.
+struct Seen {
+  const int64_t* cells = nullptr;  // [T] where each token's key and value go
+  // Token t attends to cells seen_first[t] to seen_count[t] of list seen_list[t], and to the first
+  // seen_sinks[t]; none give zeros.  Lists are in the order of positions.
+  const int32_t* seen = nullptr;        // the lists one after the other
+  const int64_t* list_start = nullptr;  // [n_lists + 1]
+  int64_t n_lists = 0;
+  const int32_t* seen_list = nullptr;    // [T]
+  const int64_t* seen_count = nullptr;   // [T]
+  const int32_t* seen_deltas = nullptr;  // how far each listed cell's stored key is behind its
+                                         // position; none: nowhere
+  const int64_t* seen_first = nullptr;   // [T]; none: 0
+  const int64_t* seen_sinks = nullptr;   // [T]; none: 0
+};
+
+struct AttentionShape {
+  CacheSide keys, values;
+  int64_t heads = 0;  // of queries
+  float scale = 0;
+  int64_t group() const { return heads / keys.heads; }
+};
+
+class AttentionStep {
+ public:
+  // One thread prepares.  A key behind its position by d meets the query rotated back by d instead
+  // of being rotated itself: nothing stored is written, so shifts add no rounding however many
+  // there are.  Raw keys are stored unrotated, and rotated by their deltas when they are read.
+  void prepare(const Seen& seen, int64_t tokens, const Rotation& rotation, bool raw, int threads,
+               int64_t kv_heads, int64_t group);
+  void reserve(const AttentionShape& shape, int threads);  // for each layer, after prepare
+
+  // Every thread of the pool runs: queries q [T, heads, keys.dim], rotated, into out [T, heads,
+  // values.dim].
+  void run(int thread, Pool& pool, const AttentionShape& shape, const float* q, float* out);
+
+ private:
+  struct Tile {  // tokens that follow each other and read one list
+    int64_t token, tokens;
+    const int32_t *cells, *deltas;  // [n]: its columns; deltas may be none
+    int64_t n, base;                // column 0 is the list's cell `base`
+    int64_t part;                   // where its parts begin
+  };
+  struct Scratch {  // one thread's own
+    std::vector<float> queries, scores, mixed, factors, room;
+    std::vector<int64_t> first, end;
+    std::vector<Attended> seen;  // of key-value heads
+  };
+  bool sunk(int64_t token) const;  // whether it sees first cells apart from the others
+  int64_t first(int64_t token) const;
+  void add_tile(Tile tile);
+  void form(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0, int64_t h1,
+            const float* q) const;
+  void run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0, int64_t h1,
+                 const float* q, float* out) const;
+  bool apart(const AttentionShape& s, int threads) const;
+  void run_apart(int thread, Pool& pool, const AttentionShape& s, const float* q, float* out);
+
+  Seen seen_;
+  Rotation rotation_;
+  bool raw_ = false;
+  int64_t tokens_ = 0, longest_ = 0, widest_ = 0;  // columns and tokens of a tile
+  std::vector<Tile> tiles_;
+  std::vector<int64_t> tile_of_;  // [T]
+  std::deque<std::vector<int32_t>> joined_;
+  std::vector<Attended::Part> parts_;
+  std::vector<int32_t> deltas_;    // the distinct ones, 0 first; a part's variant is an index
+  std::vector<float> angles_;      // of deltas_
+  std::vector<float> key_angles_;  // of raw keys, by position
+  std::vector<Scratch> scratch_;
+  std::vector<float> scores_, mixed_, factors_;  // where a token's cells are shared out
+};
+
+}  // namespace aleator

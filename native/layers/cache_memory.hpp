@@ -1,0 +1,106 @@
+// Python's side of the cache's memory and of the lists of cells that tokens see: every size and
+// index is checked here.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "bind.hpp"
+#include "layers/attention_step.hpp"
+#include "layers/stored_matrix.hpp"
+
+namespace aleator {
+
+template <class T, int n>
+using Array = nb::ndarray<T, nb::ndim<n>, nb::c_contig, nb::device::cpu>;
+using CacheBytes = Array<uint8_t, 1>;
+
+inline void require(bool holds, const std::string& message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
+// One layer's keys or values as bytes: see CacheSide.
+struct CacheMemory {
+  CacheBytes data;
+  CacheSide side;
+  CacheMemory(CacheBytes bytes, const std::string& type, int64_t cells, int64_t heads, int64_t dim,
+              bool by_channel, int64_t rotation)
+      : data(std::move(bytes)) {
+    side = {data.data(), stored_type(type), heads, dim, cells, by_channel, rotation};
+    constexpr int64_t limit = int64_t(1) << 20;
+    require(cells >= 1 && cells < int64_t(1) << 31 && heads >= 1 && heads <= limit && dim >= 1 &&
+                dim <= limit,
+            "sizes out of range");
+    require(stored_row_bytes(side.type, dim) &&
+                int64_t(data.size()) / side.row_bytes() / heads == cells &&
+                int64_t(data.size()) % (side.row_bytes() * heads) == 0,
+            "a cache of " + std::to_string(data.size()) + " bytes is not [" +
+                std::to_string(cells) + ", " + std::to_string(heads) + ", " + std::to_string(dim) +
+                "] of " + type);
+    require(!by_channel || !in_blocks(side.type), "a cache of " + type + " by channels");
+    require(rotation >= 0 && (rotation & (rotation - 1)) == 0 && (!rotation || dim % rotation == 0),
+            "rotation in blocks of " + std::to_string(rotation));
+  }
+};
+
+// What one group of layers stores and sees, see MicroBatch.
+struct Pooled {
+  std::optional<Array<const int64_t, 1>> cells;  // not where nothing is stored
+  Array<const int32_t, 1> seen;
+  Array<const int64_t, 1> list_start;
+  Array<const int32_t, 1> seen_list;
+  Array<const int64_t, 1> seen_count;
+  std::optional<Array<const int32_t, 1>> seen_deltas;
+  std::optional<Array<const int64_t, 1>> seen_first, seen_sinks;
+};
+
+// n_cells of no layers is 0: then nothing is stored, and nothing may be seen.
+inline Seen checked(const Pooled& p, int64_t tokens, int64_t n_cells) {
+  const int64_t n_lists = int64_t(p.list_start.size()) - 1;
+  require((!p.cells || int64_t(p.cells->size()) == tokens) &&
+              int64_t(p.seen_list.size()) == tokens && int64_t(p.seen_count.size()) == tokens &&
+              (!p.seen_first || int64_t(p.seen_first->size()) == tokens) &&
+              (!p.seen_sinks || int64_t(p.seen_sinks->size()) == tokens),
+          "cells, seen_list, seen_count, seen_first or seen_sinks do not match the tokens");
+  require(n_lists >= 0 && p.list_start(0) == 0 && p.list_start(n_lists) == int64_t(p.seen.size()) &&
+              (!p.seen_deltas || p.seen_deltas->size() == p.seen.size()),
+          "list_start or seen_deltas do not match seen");
+  for (int64_t i = 0; i < n_lists; i++)
+    require(p.list_start(i) <= p.list_start(i + 1), "list_start must ascend");
+  for (int64_t i = 0; i < tokens; i++) {
+    const int64_t list = p.seen_list(i);
+    require(
+        list >= 0 && list < n_lists && p.seen_count(i) >= 0 &&
+            p.seen_count(i) <= p.list_start(list + 1) - p.list_start(list) &&
+            (!p.seen_first || (*p.seen_first)(i) >= 0) &&
+            (!p.seen_sinks || ((*p.seen_sinks)(i) >= 0 &&
+                               (*p.seen_sinks)(i) <= p.list_start(list + 1) - p.list_start(list))),
+        "token " + std::to_string(i) + " sees more than list " + std::to_string(list) + " holds");
+  }
+  if (n_cells > 0) {
+    int32_t worst = 0;  // as unsigned, the largest: one comparison for both ends
+    for (size_t i = 0; i < p.seen.size(); i++)
+      worst = uint32_t(p.seen(i)) > uint32_t(worst) ? p.seen(i) : worst;
+    require(p.seen.size() == 0 || uint32_t(worst) < uint64_t(n_cells),
+            "seen cell " + std::to_string(worst));
+    for (int64_t i = 0; i < tokens; i++)
+      require(!p.cells || ((*p.cells)(i) >= 0 && (*p.cells)(i) < n_cells),
+              "cell " + std::to_string(p.cells ? (*p.cells)(i) : 0));
+  }
+  return {p.cells ? p.cells->data() : nullptr,
+          p.seen.data(),
+          p.list_start.data(),
+          n_lists,
+          p.seen_list.data(),
+          p.seen_count.data(),
+          p.seen_deltas ? p.seen_deltas->data() : nullptr,
+          p.seen_first ? p.seen_first->data() : nullptr,
+          p.seen_sinks ? p.seen_sinks->data() : nullptr};
+}
+
+}  // namespace aleator

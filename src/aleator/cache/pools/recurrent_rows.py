@@ -1,0 +1,131 @@
+"""The memory of recurrent states: rows of arrays, each with one state of every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aleator.cache.devices import Device
+from aleator.cache.storage import state_arrays
+from aleator.core.errors import CacheFull, ParameterError
+
+
+@dataclass(frozen=True)
+class RecurrentShape:
+    """What a layer keeps: ``conv`` values of each channel before the next, and ``state`` numbers."""
+
+    channels: int
+    conv: int
+    state: int
+
+
+@dataclass(frozen=True)
+class RecurrentCheckpoint:
+    """A sequence's state after its token at ``position``, copied: per layer conv and ssm."""
+
+    position: int
+    conv: tuple[Any, ...]
+    ssm: tuple[Any, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return sum(t.nbytes for t in self.conv + self.ssm)
+
+
+class StateRows:
+    """Rows of states; what sequences hold them is written elsewhere (``States``).
+
+    Args:
+        layers: what each layer keeps.
+        n_rows: how many rows.
+        device: where they are.
+
+    Attributes:
+        device: where they are.
+        arrays: makes them: NumPy's on the CPU, torch's on a device.
+        conv: per layer float32 [rows, channels, conv].
+        ssm: per layer float32 [rows, channels, state].
+
+    Raises:
+        RuntimeError: there is no memory for them; or MemoryError.
+
+    """
+
+    def __init__(self, layers: Sequence[RecurrentShape], n_rows: int, device: Device) -> None:
+        self.device = device
+        self.arrays = state_arrays(device)
+        self.conv = [self.arrays.zeros((n_rows, s.channels, s.conv)) for s in layers]
+        self.ssm = [self.arrays.zeros((n_rows, s.channels, s.state)) for s in layers]
+
+    def addresses(self) -> list[int]:
+        """Where each array of :attr:`tensors` begins in memory."""
+        return [self.arrays.address(t) for t in self.tensors]
+
+    @property
+    def tensors(self) -> list[Any]:
+        """All of them: each layer's convolutions, then each layer's states."""
+        return self.conv + self.ssm
+
+    def copied(self, row: int, position: int) -> RecurrentCheckpoint:
+        """A copy of a row, the state after the token at ``position``."""
+        return RecurrentCheckpoint(
+            position,
+            tuple(self.arrays.row(t, row) for t in self.conv),
+            tuple(self.arrays.row(t, row) for t in self.ssm),
+        )
+
+    def check_checkpoint(self, mark: RecurrentCheckpoint) -> None:
+        """Raise ParameterError unless a checkpoint is of layers like these."""
+        pairs = [
+            *zip(self.conv, mark.conv, strict=True),
+            *zip(self.ssm, mark.ssm, strict=True),
+        ]
+        if any(ours.shape[1:] != theirs.shape for ours, theirs in pairs):
+            raise ParameterError("checkpoint", "checkpoint: it is of a model of another shape")
+
+    def put(self, row: int, conv: Sequence[Any], ssm: Sequence[Any]) -> None:
+        """Store a state: per layer [channels, conv] and [channels, state]."""
+        for tensors, values in ((self.conv, conv), (self.ssm, ssm)):
+            for ours, theirs in zip(tensors, values, strict=True):
+                ours[row] = theirs
+
+    def zero(self, rows: Sequence[int]) -> None:
+        """Zero rows."""
+        for t in self.tensors:
+            self.arrays.zero(t, rows)
+
+    def grow(self, size: int, n: int, free: int) -> None:
+        """Have ``size`` rows, ``n`` more than now; ``free`` of those that there are are free.
+
+        Raises:
+            CacheFull: there is no memory for them.
+
+        """
+        try:
+            # Of what an interrupt left half done, some have their rows already.
+            grown = [
+                [t if len(t) >= size else self.arrays.grown(t, size) for t in side]
+                for side in (self.conv, self.ssm)
+            ]
+        except (RuntimeError, MemoryError) as error:
+            message = (
+                f"no memory for {n} more recurrent states, which a step within a step needs: end the "
+                "outer step first, or create the context with a smaller n_rollback or n_seq_max"
+            )
+            raise CacheFull(n, free, message=message) from error
+        self.conv[:], self.ssm[:] = grown  # in place: micro-batches have the lists
+
+
+def row_bytes(layers: Iterable[RecurrentShape]) -> int:
+    """Bytes of one row, in every layer."""
+    return sum(4 * s.channels * (s.conv + s.state) for s in layers)
+
+
+def own_rows(n_seq_max: int, rollback: int) -> int:
+    """Rows that sequences need: ``rollback`` + 1 each, and as many more for a step under way.
+
+    A step within one takes further ones when it needs them.
+    """
+    return 2 * n_seq_max * (rollback + 1)

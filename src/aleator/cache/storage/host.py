@@ -1,0 +1,176 @@
+"""Keys, values and states in the host's memory, as NumPy arrays that native code reads and writes in place.
+
+Blocks may be turned by a Hadamard matrix first: a block's scale follows from its largest element, and where one
+channel is much larger than the others, as keys have it, these lose most of their bits; the matrix spreads it
+over its block.  It is its own inverse, so reading turns back, and native attention turns the query instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator import _native
+from aleator.cache.storage.layer import Bytes, Cells, LayerStorage, StateArrays
+from aleator.cache.storage.types import StorageType
+from aleator.core.threads import pool
+
+Array = npt.NDArray[Any]
+ALIGNMENT = 64
+"""Where arrays begin, in bytes: at a line of the processor's cache."""
+
+
+def zeros(n_bytes: int) -> Bytes:
+    """Bytes set to 0; memory is taken as they are first used.
+
+    Raises:
+        MemoryError: there is no room for so many.
+
+    """
+    try:
+        data = np.zeros(n_bytes + ALIGNMENT - 1, np.uint8)
+    except ValueError as error:  # more than can be counted
+        raise MemoryError(str(error)) from None
+    start = -data.ctypes.data % ALIGNMENT
+    return data[start : start + n_bytes]
+
+
+def encoded_rows(type_: StorageType, rotation: int, x: npt.NDArray[np.float32]) -> Bytes:
+    """Rows float32 [n, width] as a type stores them, uint8 [n, bytes of a row]."""
+    made = np.empty((len(x), type_.bytes(x.shape[1])), np.uint8)
+    _native.store_rows(pool(), type_.native, rotation, x, made, np.arange(len(x)))
+    return made
+
+
+class HostLayer(LayerStorage[Array]):
+    """Keys or values of one layer on the CPU."""
+
+    def __init__(
+        self,
+        type_: StorageType,
+        heads: int,
+        dim: int,
+        n_cells: int,
+        by_channel: bool = False,
+        rotation: int = 0,
+    ) -> None:
+        super().__init__(type_, heads, dim, n_cells, by_channel, rotation)
+        self.bytes = zeros(self.nbytes)
+        flat = self.bytes if type_.element is None else self.bytes.view(type_.element)
+        self.data: Array = flat.reshape(self.taken_shape(n_cells))
+
+    @property
+    def address(self) -> int:
+        """See :class:`LayerStorage`."""
+        return self.bytes.ctypes.data
+
+    @property
+    def rows(self) -> Bytes | None:
+        """See :class:`LayerStorage`."""
+        return None if self.by_channel else self.bytes.reshape(self.n_cells, -1)
+
+    def write(self, cells: Cells, rows: Array) -> None:
+        """See :class:`LayerStorage`."""
+        own = self.rows
+        if own is None:
+            self.put_bytes(cells, self._by_channel(self.encoded(rows)))
+        else:
+            x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
+            _native.store_rows(pool(), self.type.native, self.rotation, x, own, cells)
+
+    def read(self, cells: Cells) -> Array:
+        """See :class:`LayerStorage`."""
+        own = self.rows
+        if own is None:
+            own = np.ascontiguousarray(np.moveaxis(self.take(cells), -1, 0)).view(np.uint8)
+            own, cells = own.reshape(len(cells), self.row_bytes), np.arange(len(cells))
+        made = np.empty((len(cells), self.heads * self.dim), np.float32)
+        _native.load_rows(pool(), self.type.native, self.rotation, own, cells, made)
+        return made.reshape(len(cells), self.heads, self.dim)
+
+    @staticmethod
+    def joined(rows: Sequence[Array]) -> Array:
+        """See :class:`LayerStorage`."""
+        return np.concatenate(rows, 1)
+
+    def take(self, cells: Cells) -> Array:
+        """See :class:`LayerStorage`."""
+        return self.data.take(cells, self.axis)
+
+    def put(self, cells: Cells, taken: Array) -> None:
+        """See :class:`LayerStorage`."""
+        self.data[self._at(cells)] = taken
+
+    def put_back(self, cells: Cells) -> tuple[Any, ...]:
+        """See :class:`LayerStorage`."""
+        return self.data.__setitem__, self._at(cells), self.take(cells)
+
+    def encoded(self, rows: Array) -> Bytes:
+        """See :class:`LayerStorage`."""
+        x = np.ascontiguousarray(rows, np.float32).reshape(len(rows), -1)
+        return encoded_rows(self.type, self.rotation, x)
+
+    def bytes_of(self, cells: Cells) -> Bytes:
+        """See :class:`LayerStorage`."""
+        rows = self.heads * self.dim if self.by_channel else len(cells)
+        flat: Bytes = self.take(cells).reshape(-1).view(np.uint8)
+        return flat.reshape(rows, -1)
+
+    def put_bytes(self, cells: Cells, data: Bytes) -> None:
+        """See :class:`LayerStorage`."""
+        flat = np.ascontiguousarray(data).reshape(-1).view(self.data.dtype)
+        self.put(cells, flat.reshape(self.taken_shape(len(cells))))
+
+    def zero(self, cells: Cells | None = None) -> None:
+        """See :class:`LayerStorage`."""
+        if cells is None:
+            self.data.fill(0)
+        else:
+            self.data[self._at(cells)] = 0
+
+    def _at(self, cells: Cells) -> tuple[Any, ...]:
+        return (..., cells) if self.by_channel else (cells,)
+
+    def _by_channel(self, encoded: Bytes) -> Bytes:
+        """Rows [T, bytes of a cell] as :meth:`put_bytes` takes them."""
+        elements = encoded.view(self.data.dtype)
+        return np.ascontiguousarray(elements.T).view(np.uint8)
+
+
+class HostStates(StateArrays[Array]):
+    """Recurrent states on the CPU."""
+
+    def zeros(self, shape: Sequence[int]) -> Array:
+        """See :class:`StateArrays`."""
+        return zeros(4 * int(np.prod(shape, dtype=np.int64))).view(np.float32).reshape(shape)
+
+    def grown(self, array: Array, n_rows: int) -> Array:
+        """See :class:`StateArrays`."""
+        made = self.zeros((n_rows, *array.shape[1:]))
+        made[: len(array)] = array
+        return made
+
+    def row(self, array: Array, row: int) -> Array:
+        """See :class:`StateArrays`."""
+        copy: Array = array[row].copy()
+        return copy
+
+    def zero(self, array: Array, rows: Sequence[int]) -> None:
+        """See :class:`StateArrays`."""
+        array[list(rows)] = 0
+
+    def host(self, array: Array, rows: Sequence[int]) -> npt.NDArray[np.float32]:
+        """See :class:`StateArrays`."""
+        taken: npt.NDArray[np.float32] = array[list(rows)]
+        return taken
+
+    def of_host(self, values: npt.NDArray[np.float32]) -> Array:
+        """See :class:`StateArrays`."""
+        return values
+
+    def address(self, array: Array) -> int:
+        """See :class:`StateArrays`."""
+        return array.ctypes.data

@@ -1,0 +1,274 @@
+"""Keys, values and states as torch's tensors: on devices, and for torch's layers over the host's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator.cache.devices import Device
+from aleator.cache.storage.host import HostLayer, encoded_rows
+from aleator.cache.storage.layer import Bytes, Cells, LayerStorage, StateArrays
+from aleator.cache.storage.storage import Storage
+from aleator.cache.storage.tensor_blocks import dequantised, hadamard, quantised
+from aleator.cache.storage.types import StorageType
+
+Index = slice | torch.Tensor
+"""Cells: a slice, or int64 indices on the layer's device."""
+
+_ELEMENTS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+
+def torch_device(device: Device) -> torch.device:
+    """Torch's object for a device."""
+    return torch.device(str(device))
+
+
+class TensorLayer(LayerStorage[torch.Tensor]):
+    """Keys or values of one layer as a tensor.
+
+    :meth:`store` and :meth:`load` are for layers in torch, which have the cells' numbers on the device.
+    """
+
+    def __init__(
+        self,
+        data: torch.Tensor,
+        type_: StorageType,
+        heads: int,
+        dim: int,
+        n_cells: int,
+        by_channel: bool = False,
+        rotation: int = 0,
+    ) -> None:
+        super().__init__(type_, heads, dim, n_cells, by_channel, rotation)
+        self.data = data
+        self._host: HostLayer | None = None
+
+    @classmethod
+    def on(
+        cls,
+        device: torch.device,
+        type_: StorageType,
+        heads: int,
+        dim: int,
+        n_cells: int,
+        by_channel: bool = False,
+        rotation: int = 0,
+    ) -> TensorLayer:
+        """A new layer on a device."""
+        with torch.inference_mode(False):  # it is written in and outside of that mode
+            flat = torch.zeros(type_.bytes(heads * dim) * n_cells, dtype=torch.uint8, device=device)
+            return cls._over(flat, type_, heads, dim, n_cells, by_channel, rotation)
+
+    @classmethod
+    def _over(
+        cls,
+        flat: torch.Tensor,
+        type_: StorageType,
+        heads: int,
+        dim: int,
+        n_cells: int,
+        by_channel: bool,
+        rotation: int,
+    ) -> TensorLayer:
+        made = cls(flat, type_, heads, dim, n_cells, by_channel, rotation)
+        element = _ELEMENTS.get(type_.name)
+        data = flat if element is None else flat.view(element)
+        made.data = data.view(made.taken_shape(n_cells))
+        return made
+
+    @classmethod
+    def of(cls, layer: LayerStorage[Any]) -> TensorLayer:
+        """A layer as tensors that share its memory."""
+        if isinstance(layer, TensorLayer):
+            return layer
+        if not isinstance(layer, HostLayer):
+            raise TypeError(f"no tensors over {layer!r}")
+        with torch.inference_mode(False):
+            made = cls._over(
+                torch.from_numpy(layer.bytes),
+                layer.type,
+                layer.heads,
+                layer.dim,
+                layer.n_cells,
+                layer.by_channel,
+                layer.rotation,
+            )
+        made._host = layer
+        return made
+
+    @property
+    def address(self) -> int:
+        """See :class:`LayerStorage`."""
+        return self.data.data_ptr()
+
+    @property
+    def rows(self) -> Bytes | None:
+        """See :class:`LayerStorage`."""
+        return None
+
+    def store(self, cells: Index, rows: torch.Tensor) -> None:
+        """Store rows [T, heads, dim], rounded to the type, in the cells."""
+        to = self.data
+        if self.type.block > 1 and self._host is not None:
+            self._host.write(_numbers(cells), rows.float().cpu().numpy())
+            return
+        if self.type.block > 1:
+            x = rows.reshape(len(rows), -1).float()
+            to[cells] = quantised(self.type, hadamard(x, self.rotation))
+            return
+        values = rows.permute(1, 2, 0) if self.by_channel else rows
+        if not isinstance(cells, slice):
+            to.index_copy_(self.axis, cells, values.to(to))
+        elif self.by_channel:
+            to[..., cells] = values
+        else:
+            to[cells] = values
+
+    def load(self, cells: Index) -> torch.Tensor:
+        """Rows [n, heads, dim], in the stored type and a view where possible; blocks as float32."""
+        stored = self.data
+        if self.type.block > 1 and self._host is not None:
+            return torch.from_numpy(self._host.read(_numbers(cells)))
+        if self.type.block > 1:
+            x = hadamard(dequantised(self.type, stored[cells]), self.rotation)
+            return x.view(-1, self.heads, self.dim)
+        if not isinstance(cells, slice):
+            part = stored.index_select(self.axis, cells)
+        else:
+            part = stored[..., cells] if self.by_channel else stored[cells]
+        return part.permute(2, 0, 1) if self.by_channel else part
+
+    def write(self, cells: Cells, rows: torch.Tensor) -> None:
+        """See :class:`LayerStorage`."""
+        self.store(self._index(cells), rows)
+
+    def read(self, cells: Cells) -> torch.Tensor:
+        """See :class:`LayerStorage`."""
+        return self.load(self._index(cells)).float()
+
+    @staticmethod
+    def joined(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+        """See :class:`LayerStorage`."""
+        return torch.cat(list(rows), 1)
+
+    def take(self, cells: Cells) -> torch.Tensor:
+        """See :class:`LayerStorage`."""
+        return self.data.index_select(self.axis, self._index(cells))
+
+    def put(self, cells: Cells, taken: torch.Tensor) -> None:
+        """See :class:`LayerStorage`."""
+        self.data.index_copy_(self.axis, self._index(cells), taken)
+
+    def put_back(self, cells: Cells) -> tuple[Any, ...]:
+        """See :class:`LayerStorage`."""
+        return self.data.index_copy_, self.axis, self._index(cells), self.take(cells)
+
+    def encoded(self, rows: torch.Tensor) -> Bytes:
+        """See :class:`LayerStorage`."""
+        if self.type.block > 1:
+            x = rows.reshape(len(rows), -1).float().cpu().contiguous().numpy()
+            return encoded_rows(self.type, self.rotation, x)
+        stored = rows.to(self.data.dtype)
+        return _host_bytes(stored).reshape(len(rows), -1)
+
+    def bytes_of(self, cells: Cells) -> Bytes:
+        """See :class:`LayerStorage`."""
+        rows = self.heads * self.dim if self.by_channel else len(cells)
+        return _host_bytes(self.take(cells)).reshape(rows, -1)
+
+    def put_bytes(self, cells: Cells, data: Bytes) -> None:
+        """See :class:`LayerStorage`."""
+        flat = torch.from_numpy(data.reshape(-1).copy()).view(self.data.dtype)
+        self.put(cells, flat.view(self.taken_shape(len(cells))).to(self.data.device))
+
+    def zero(self, cells: Cells | None = None) -> None:
+        """See :class:`LayerStorage`."""
+        if cells is None:
+            self.data.zero_()
+        else:
+            self.data.index_fill_(self.axis, self._index(cells), 0)
+
+    def _index(self, cells: Cells) -> torch.Tensor:
+        return torch.from_numpy(cells).to(self.data.device)
+
+
+class TensorSide:
+    """A side of a cache as tensors that share its memory, for layers in torch."""
+
+    def __init__(self, side: Storage) -> None:
+        self.layers = [TensorLayer.of(part) for part in side.parts]
+
+    def write(self, layer: int, cells: Index, rows: torch.Tensor) -> None:
+        """See :meth:`TensorLayer.store`."""
+        self.layers[layer].store(cells, rows)
+
+    def read(self, layer: int, cells: Index) -> torch.Tensor:
+        """See :meth:`TensorLayer.load`."""
+        return self.layers[layer].load(cells)
+
+
+class TensorStates(StateArrays[torch.Tensor]):
+    """Recurrent states on a device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def zeros(self, shape: Sequence[int]) -> torch.Tensor:
+        """See :class:`StateArrays`."""
+        with torch.inference_mode(False):
+            return torch.zeros(*shape, device=self._device)
+
+    def grown(self, array: torch.Tensor, n_rows: int) -> torch.Tensor:
+        """See :class:`StateArrays`."""
+        made = self.zeros((n_rows, *array.shape[1:]))
+        made[: len(array)] = array
+        return made
+
+    def row(self, array: torch.Tensor, row: int) -> torch.Tensor:
+        """See :class:`StateArrays`."""
+        return array[row].clone()
+
+    def zero(self, array: torch.Tensor, rows: Sequence[int]) -> None:
+        """See :class:`StateArrays`."""
+        array.index_fill_(0, torch.tensor(list(rows), device=array.device), 0)
+
+    def host(self, array: torch.Tensor, rows: Sequence[int]) -> npt.NDArray[np.float32]:
+        """See :class:`StateArrays`."""
+        taken: npt.NDArray[np.float32] = array[list(rows)].cpu().numpy()
+        return taken
+
+    def of_host(self, values: npt.NDArray[np.float32]) -> torch.Tensor:
+        """See :class:`StateArrays`."""
+        return torch.from_numpy(np.array(values, np.float32)).to(self._device)
+
+    def address(self, array: torch.Tensor) -> int:
+        """See :class:`StateArrays`."""
+        return array.data_ptr()
+
+
+def as_tensor(array: npt.NDArray[Any] | torch.Tensor) -> torch.Tensor:
+    """An array of states as a tensor that shares its memory."""
+    if isinstance(array, torch.Tensor):
+        return array
+    with torch.inference_mode(False):
+        return torch.from_numpy(array)
+
+
+def to_device(array: npt.NDArray[Any], device: Device) -> torch.Tensor:
+    """An array as a tensor on a device."""
+    return torch.from_numpy(array).to(torch_device(device))
+
+
+def _numbers(cells: Index) -> Cells:
+    if isinstance(cells, slice):
+        return np.arange(cells.start, cells.stop)
+    return cells.numpy()
+
+
+def _host_bytes(stored: torch.Tensor) -> Bytes:
+    flat: Bytes = stored.cpu().contiguous().view(-1).view(torch.uint8).numpy()
+    return flat

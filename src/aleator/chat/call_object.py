@@ -1,0 +1,134 @@
+"""A call of a tool as a JSON object with its name and arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Generator
+from typing import Literal
+
+from aleator.chat.message import Delta
+from aleator.chat.source import Malformed, Source
+
+Deltas = Generator["Delta | None", None, None]
+"""Yields what was read, and None where more is needed."""
+
+_ARGUMENTS = ("arguments", "parameters")
+
+
+class Calls:
+    """Counts the calls of a reply.
+
+    Attributes:
+        n: Calls that have begun.
+    """
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def begin(self, name: str) -> Delta:
+        """A call begins."""
+        self.n += 1
+        return Delta("call", name, self.n - 1)
+
+    def arguments(self, text: str) -> Delta:
+        """A piece of the arguments of the call that began last."""
+        return Delta("arguments", text, self.n - 1)
+
+    def end(self) -> Delta:
+        """The call that began last is complete."""
+        return Delta("call_end", index=self.n - 1)
+
+
+def read_arguments(source: Source, calls: Calls, name: str) -> Deltas:
+    """A call whose name was read before; its arguments come as a JSON value.
+
+    Raises:
+        Malformed: They are none.
+    """
+    yield calls.begin(name)
+    yield from _value(source, calls)
+    yield calls.end()
+
+
+def read_call(
+    source: Source, calls: Calls, names: Collection[str] | None = None
+) -> Generator[Delta | None, None, Literal["call", "broken", "text"]]:
+    """A call as ``{"name": ..., "arguments": {...}}``, or with "parameters".
+
+    Args:
+        source: The text.
+        calls: Of the reply.
+        names: It must be one of these, with arguments, to be a call; None: every object with a name is one.
+
+    Returns:
+        "call"; "broken": it had begun when it turned out to be wrong; "text": it is no call, and nothing was
+        read.
+    """
+    start, name, held, begun, closed = source.at, "", "", False, False
+    try:
+        yield from source.expect("{")
+        first = True
+        while True:
+            yield from source.space()
+            if (yield from source.peek()) == "}":
+                source.at += 1
+                break
+            if not first:
+                yield from source.expect(",")
+            first = False
+            key = yield from source.string()
+            yield from source.expect(":")
+            if key == "name" and not name:
+                name = yield from source.string()
+                if names is not None and name not in names:
+                    raise Malformed
+                if held:
+                    begun = closed = True
+                    yield calls.begin(name)
+                    yield calls.arguments(held)
+            elif key in _ARGUMENTS and not begun and not held:
+                if name:
+                    begun = True
+                    yield calls.begin(name)
+                    yield from _value(source, calls)
+                    closed = True
+                else:
+                    for piece in source.value():
+                        if piece is None:
+                            yield None
+                        else:
+                            held += piece
+            else:
+                for piece in source.value():
+                    if piece is None:
+                        yield None
+        if not begun:
+            if not name or names is not None:
+                raise Malformed
+            yield calls.begin(name)
+            yield calls.arguments("{}")
+        yield calls.end()
+    except Malformed:
+        if closed and source.ended:
+            yield calls.end()  # cut off after its arguments
+            return "call"
+        if begun:
+            return "broken"
+        source.at = start
+        return "text"
+    return "call"
+
+
+def _value(source: Source, calls: Calls) -> Deltas:
+    """The arguments; those that are written as JSON within a JSON string are taken out of it."""
+    yield from source.space()
+    if (yield from source.peek()) == '"':
+        said = yield from source.string()
+        try:
+            json.loads(said)
+        except ValueError:
+            raise Malformed from None
+        yield calls.arguments(said)
+        return
+    for piece in source.value():
+        yield None if piece is None else calls.arguments(piece)

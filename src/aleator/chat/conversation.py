@@ -1,0 +1,377 @@
+"""A conversation: turns that can be answered again, edited, branched off, and kept in a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from aleator.chat.generation import ChatGeneration
+from aleator.chat.message import Message
+from aleator.chat.messages import checked_messages, checked_tools
+from aleator.core.errors import ContextFull, FileFormatError, ParameterError
+from aleator.core.integers import exact
+
+if TYPE_CHECKING:
+    from aleator.engine import Engine
+    from aleator.keywords import GenerateKeywords
+    from aleator.language_model import LanguageModel
+    from aleator.samplers import SamplingParams
+
+FORMAT = "aleator.conversation/1"
+_NO_OPTIONS = ("progress", "engine")
+
+
+class Conversation:
+    """Messages with a model, and what is asked of each answer.
+
+    The past stays in the model's prompt cache: each turn computes only what is new, and so does a branch.
+    Answer ``n`` (0 for the first) draws with the seed ``seed + n``, so a conversation repeats, and an answer
+    given again is another one.
+
+    Args:
+        model: Answers.
+        system: A first message that is never forgotten.
+        tools: As for :meth:`aleator.LanguageModel.chat`.
+        tool_choice: As for ``chat``.
+        enable_thinking: As for ``chat``.
+        chat_template: As for ``chat``.
+        chat_template_kwargs: As for ``chat``.
+        preset: As for ``chat``.
+        params: As for ``chat``.
+        progress: As for ``chat``.
+        engine: As for ``chat``.
+        options: As for ``chat``.  Without ``seed`` one is drawn.  With ``context_shift`` the oldest exchanges
+            are forgotten when the context is full.
+
+    Attributes:
+        model: Answers.
+        seed: Of the first answer.
+        answers: How many answers were drawn, those given again included.
+
+    Raises:
+        ParameterError: An option of ``chat`` that is wrong in itself.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        system: str | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        enable_thinking: bool | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        preset: str | None = None,
+        params: SamplingParams | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        engine: Engine | None = None,
+        **options: Unpack[GenerateKeywords],
+    ) -> None:
+        self.model = model
+        seed = options.pop("seed", None)
+        if seed is None:
+            seed = None if params is None else params.seed
+        self.seed = secrets.randbelow(2**32 - 1) if seed is None else int(seed)
+        self.answers = 0
+        checked_tools(tools)
+        self._about: dict[str, Any] = {
+            "tools": tools,
+            "tool_choice": tool_choice,
+            "enable_thinking": enable_thinking,
+            "chat_template": chat_template,
+            "chat_template_kwargs": chat_template_kwargs,
+        }
+        self._options: dict[str, Any] = {
+            "preset": preset,
+            "params": params,
+            "progress": progress,
+            "engine": engine,
+            **options,
+        }
+        self._shifts = bool(options.get("context_shift", False))
+        self._messages: list[dict[str, Any]] = []
+        if system is not None:
+            self._messages = checked_messages([{"role": "system", "content": system}])
+        self._answer: ChatGeneration | None = None
+        self._known: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"<Conversation: {len(self.messages)} messages, seed {self.seed}>"
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """All messages, the last answer as far as it was made.  A copy: :meth:`edit` changes them."""
+        made = [dict(message) for message in self._messages]
+        if self._answer is not None and (said := self._answer.so_far) != Message():
+            made.append(said.as_json())
+        return made
+
+    @property
+    def system(self) -> str | None:
+        """The system message."""
+        first = self._messages[:1]
+        return first[0]["content"] if first and first[0]["role"] == "system" else None
+
+    @system.setter
+    def system(self, text: str | None) -> None:
+        new = [] if text is None else checked_messages([{"role": "system", "content": text}])
+        self._settle()
+        self._messages[: int(self.system is not None)] = new
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What every answer is drawn with, but for the seed."""
+        return {name: value for name, value in self._options.items() if value is not None}
+
+    def set_options(self, **options: Any) -> None:
+        """Change what the next answers are drawn with; None takes an option back.
+
+        Raises:
+            ParameterError: An unknown option, or one out of range; nothing has changed.
+        """
+        changes: dict[str, Any] = {**options}
+        seed = changes.pop("seed", None)
+        made = {**self._options, **changes}
+        made = {name: value for name, value in made.items() if value is not None}
+        self.model.check_options(**{k: v for k, v in made.items() if k not in _NO_OPTIONS})
+        self._options = made
+        self._shifts = bool(made.get("context_shift", False))
+        if seed is not None:
+            self.seed, self.answers = int(seed), 0
+
+    @property
+    def answer(self) -> ChatGeneration | None:
+        """The last answer, which may be under way; None before the first, and after an edit or a load."""
+        return self._answer
+
+    def say(self, text: str | Sequence[Mapping[str, Any]]) -> ChatGeneration:
+        """Say something; the answer is made as it is iterated over.
+
+        An answer before it that is still under way ends where it is.
+
+        Args:
+            text: A text, or a list of parts.
+
+        Raises:
+            ContextFull: The conversation is longer than the context; it is as before.
+        """
+        return self._go_on([*self.messages, {"role": "user", "content": text}])
+
+    def tool_results(self, results: Mapping[str, str]) -> ChatGeneration:
+        """Give what tools gave, and let the model go on.
+
+        Args:
+            results: Text by the ids of the calls of the last answer: one for each.
+
+        Raises:
+            ParameterError: A call without a result, or a result without a call.
+        """
+        messages = self.messages
+        calls = messages[-1].get("tool_calls", []) if messages else []
+        ids = [call["id"] for call in calls]
+        if not ids or set(ids) != results.keys():
+            raise ParameterError(
+                "results", f"results={[*results]!r:.80}: give one for each of the calls {ids}"
+            )
+        new = [{"role": "tool", "tool_call_id": i, "content": results[i]} for i in ids]
+        return self._go_on([*messages, *new])
+
+    def regenerate(self) -> ChatGeneration:
+        """Another answer to what was said last.
+
+        Raises:
+            ParameterError: Nothing was said.
+        """
+        messages = self.messages
+        if messages and messages[-1]["role"] == "assistant":
+            del messages[-1]
+        if not messages or messages[-1]["role"] not in ("user", "tool"):
+            raise ParameterError("messages", "nothing was said yet: say() something first")
+        return self._go_on(messages)
+
+    def edit(self, index: int, text: str) -> ChatGeneration | None:
+        """Put another text in place of a message, and forget what came after it.
+
+        Args:
+            index: Of the message among :attr:`messages`; negative ones count from the end.
+            text: What it says now.
+
+        Returns:
+            The answer, made as it is iterated over; None where the message is not one to be answered.
+
+        Raises:
+            ParameterError: There is no such message.
+        """
+        messages = self.messages
+        number = exact(index)
+        if number is None or not -len(messages) <= number < len(messages):
+            raise ParameterError(
+                "index",
+                f"index={index!r:.80}: there are {len(messages)} messages, 0 to {len(messages) - 1}",
+            )
+        at = number % len(messages)
+        changed = {k: v for k, v in messages[at].items() if k in ("role", "tool_call_id", "name")}
+        kept = [*messages[:at], {**changed, "content": text}]
+        if changed["role"] in ("user", "tool"):
+            return self._go_on(kept)
+        kept = checked_messages(kept)
+        self._settle()
+        self._messages = kept
+        return None
+
+    def branch(self, at: int | None = None) -> Conversation:
+        """A conversation of its own that begins like this one; neither changes the other.
+
+        Args:
+            at: How many messages it takes over; None: all.
+
+        Raises:
+            ParameterError: There are not so many.
+        """
+        messages = self.messages
+        number = len(messages) if at is None else exact(at)
+        if number is None or not 0 <= number <= len(messages):
+            raise ParameterError("at", f"at={at!r:.80}: give 0 to {len(messages)}")
+        made = Conversation(self.model, seed=self.seed, **self._about)
+        made._options, made._shifts = dict(self._options), self._shifts
+        made.answers, made._known = self.answers, self._tokens()
+        made._messages = messages[:number]
+        return made
+
+    def reset(self) -> None:
+        """Forget everything but the system message, and begin with the first seed again."""
+        self._settle()
+        del self._messages[int(self.system is not None) :]
+        self._known, self.answers = [], 0
+
+    def as_json(self) -> dict[str, Any]:
+        """The conversation as a JSON-ready dictionary, for :meth:`from_json`."""
+        about = {name: value for name, value in self._about.items() if value is not None}
+        return {
+            "format": FORMAT,
+            "messages": self.messages,
+            "seed": self.seed,
+            "answers": self.answers,
+            "tokens": self._tokens(),
+            **about,
+        }
+
+    @classmethod
+    def from_json(
+        cls,
+        model: LanguageModel,
+        data: Mapping[str, Any],
+        *,
+        source: object = "the conversation",
+        **options: Any,
+    ) -> Conversation:
+        """Go on with what :meth:`as_json` gave.
+
+        Args:
+            model: Answers.
+            data: What it gave.
+            source: Names it in errors.
+            options: As for the class, and in place of what is in the data.
+
+        Raises:
+            FileFormatError: It is no conversation, or a damaged one.
+        """
+        fields = {"format", "messages", "seed", "answers", "tokens"}
+        about = {"tools", "tool_choice", "enable_thinking", "chat_template", "chat_template_kwargs"}
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+            raise FileFormatError(
+                source, f"not a conversation of the form {FORMAT}", field="format"
+            )
+        if unknown := data.keys() - fields - about:
+            raise FileFormatError(source, "an unknown field", field=str(min(map(str, unknown))))
+        messages, tokens = data.get("messages"), data.get("tokens")
+        for name in ("seed", "answers"):
+            if type(data.get(name)) is not int or data[name] < 0:
+                raise FileFormatError(source, f"{name} is {data.get(name)!r:.40}", field=name)
+        if not isinstance(tokens, list) or not all(
+            type(t) is int and 0 <= t < len(model.vocab) for t in tokens
+        ):
+            raise FileFormatError(source, "tokens of another vocabulary, or none", field="tokens")
+        try:
+            made = cls(
+                model, **{"seed": data["seed"], **{n: data[n] for n in about & {*data}}, **options}
+            )
+            made._messages = checked_messages(messages) if messages != [] else []
+        except ParameterError as error:
+            raise FileFormatError(source, str(error), field=error.parameter) from None
+        made.answers, made._known = data["answers"], list(tokens)
+        return made
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the conversation to a JSON file, which is replaced once the new one is complete."""
+        target = Path(path)
+        beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            beside.write_text(
+                json.dumps(self.as_json(), ensure_ascii=False, indent=1) + "\n", "utf-8"
+            )
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    @classmethod
+    def load(
+        cls, model: LanguageModel, path: str | os.PathLike[str], **options: Any
+    ) -> Conversation:
+        """Go on with the conversation in a file; arguments and errors are those of :meth:`from_json`."""
+        try:
+            data = json.loads(Path(path).read_text("utf-8"))
+        except ValueError as error:
+            raise FileFormatError(path, f"not JSON: {error}") from None
+        return cls.from_json(model, data, source=path, **options)
+
+    def _tokens(self) -> list[int]:
+        """The tokens of the conversation so far, as they were drawn."""
+        if self._answer is None:
+            return list(self._known)
+        made = self._answer.generation
+        return [*made.request.tokens, *made.drawn]
+
+    def _settle(self) -> None:
+        """End the answer under way, and make it a message."""
+        if self._answer is None:
+            return
+        if not self._answer.done:
+            self._answer.cancel()
+            _ = self._answer.message
+        self._messages, self._known = self.messages, self._tokens()
+        self._answer = None
+
+    def _go_on(self, messages: list[dict[str, Any]]) -> ChatGeneration:
+        """Let the model answer these messages in place of those so far."""
+        messages = checked_messages(messages)
+        if self._answer is not None and not self._answer.done:
+            self._answer.cancel()
+            _ = self._answer.message
+        known, oldest = self._tokens(), int(messages[0]["role"] == "system")
+        while True:
+            try:
+                answer = self._start(messages, known)
+            except ContextFull:
+                if not self._shifts or len(messages) <= oldest + 1:
+                    raise
+                end = next(
+                    (i for i in range(oldest + 1, len(messages)) if messages[i]["role"] == "user"),
+                    oldest + 1,
+                )
+                messages = [*messages[:oldest], *messages[end:]]
+                continue
+            break
+        self._messages, self._answer = messages, answer
+        self.answers += 1
+        return answer
+
+    def _start(self, messages: list[dict[str, Any]], known: list[int]) -> ChatGeneration:
+        options = {name: value for name, value in self._options.items() if value is not None}
+        seed = (self.seed + self.answers) % 2**64
+        return self.model.chat(messages, known_tokens=known, seed=seed, **self._about, **options)

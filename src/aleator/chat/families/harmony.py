@@ -1,0 +1,58 @@
+"""gpt-oss: a reply is messages on channels, ``<|channel|>final<|message|>...``; a call names its recipient."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from aleator.chat.call_object import Calls, Deltas, read_arguments
+from aleator.chat.families.family import Family, Function, Part, Schema, Thinking, read_text
+from aleator.chat.message import Delta
+from aleator.chat.source import Malformed, Source
+
+CHANNEL, MESSAGE, START, END = "<|channel|>", "<|message|>", "<|start|>", "<|end|>"
+CALL, RETURN, AGAIN = "<|call|>", "<|return|>", f"{START}assistant"
+_RECIPIENT = re.compile(r"to=(?:functions\.)?([^\s<]+)")
+
+
+class Harmony(Family):
+    """Templates of gpt-oss."""
+
+    name = "harmony"
+    marks = (CHANNEL, MESSAGE, START, END, "<|constrain|>")
+    thinking: ClassVar[Thinking | None] = Thinking(f"{CHANNEL}analysis{MESSAGE}", END, AGAIN)
+
+    @staticmethod
+    def shows(template: str) -> bool:
+        """Whether the template has their marks."""
+        return CHANNEL in template and MESSAGE in template
+
+    def read(self, source: Source, calls: Calls, names: Collection[str]) -> Deltas:
+        """See :meth:`Family.read`."""
+        while True:
+            start = source.at
+            header, marked = yield from source.collect(MESSAGE)
+            if not marked:
+                if start == 0 and not header.startswith((CHANNEL, START)):
+                    yield Delta("content", header)  # no channels at all
+                return
+            recipient = _RECIPIENT.search(header)
+            if recipient is not None:
+                with suppress(Malformed):  # cut off within its arguments
+                    yield from read_arguments(source, calls, recipient[1])
+                yield from source.collect(END, CALL, RETURN, AGAIN)
+                continue
+            reasoning = f"{CHANNEL}analysis" in header
+            for delta in read_text(source, END, CALL, RETURN, AGAIN):
+                yield Delta("reasoning", delta.text) if delta and reasoning else delta
+
+    def call(self, function: Function) -> list[Part]:
+        """See :meth:`Family.call`."""
+        head = f"{CHANNEL}commentary to=functions.{function.name} <|constrain|>json{MESSAGE}"
+        return [head, Schema(function.parameters)]
+
+    def content(self, schema: Any) -> list[Part]:
+        """See :meth:`Family.content`."""
+        return [f"{CHANNEL}final{MESSAGE}", Schema(schema)]

@@ -1,0 +1,39 @@
+"""Hermes and Qwen: ``<tool_call>{"name": ..., "arguments": ...}</tool_call>``, after the answer if any."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from aleator.chat.call_object import Calls, Deltas, read_call
+from aleator.chat.families.family import Family, Function, Part, object_with, read_text
+from aleator.chat.message import Delta
+from aleator.chat.source import Source
+
+BEGIN, END = "<tool_call>", "</tool_call>"
+
+
+class Hermes(Family):
+    """Templates of Hermes, Qwen 2.5, Qwen 3 and those after their pattern."""
+
+    name = "hermes"
+    marks = (BEGIN, END)
+
+    @staticmethod
+    def shows(template: str) -> bool:
+        """Whether the template has their marks, and not those of calls in XML."""
+        return BEGIN in template and "<parameter=" not in template
+
+    def read(self, source: Source, calls: Calls, names: Collection[str]) -> Deltas:
+        """See :meth:`Family.read`."""
+        while (yield from read_text(source, BEGIN)):
+            kind = yield from read_call(source, calls)
+            if kind == "text":
+                yield Delta("content", BEGIN)
+                continue
+            yield from source.space()
+            yield from source.begins(END)
+            yield from source.space()
+
+    def call(self, function: Function) -> list[Part]:
+        """See :meth:`Family.call`."""
+        return [f"{BEGIN}\n", *object_with(function, "arguments"), f"\n{END}"]

@@ -1,0 +1,84 @@
+"""Grammars that make a reply what was asked for: a call of a tool, or JSON, after its reasoning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from aleator.chat.families.family import Part, Schema, Thinking
+from aleator.core.errors import GrammarError
+from aleator.grammar.llguidance import JSON_STYLE, schema_grammar, schema_text
+from aleator.samplers import Lark
+from aleator.text.rendered import control_names
+from aleator.text.tokenizer import Tokenizer, cut
+
+
+def schema_of(where: str, schema: Any) -> dict[str, Any]:
+    """A JSON schema as a mapping, looked at.
+
+    Args:
+        where: Names it in errors.
+        schema: A mapping, a boolean, or JSON text.
+
+    Raises:
+        GrammarError: It is none, or uses what cannot be enforced.
+    """
+    try:
+        text = schema_text(schema)
+        schema_grammar(text)
+    except GrammarError as error:
+        raise GrammarError(f"{where}: {error}", error.line, error.column) from None
+    made: dict[str, Any] = json.loads(text)
+    return made
+
+
+def reply_grammar(
+    tokenizer: Tokenizer,
+    choices: Sequence[Sequence[Part]],
+    thinking: Thinking | None = None,
+    opened: bool = False,
+) -> Lark:
+    """A grammar of replies.
+
+    Args:
+        tokenizer: Of the model.
+        choices: What the reply must be: one of these, each in parts.
+        thinking: How reasoning is written, which may come before; None: none may.
+        opened: The prompt ends within reasoning, so the reply goes on with it.
+    """
+    vocab = tokenizer.vocab
+    control = [(name, vocab.ids[name]) for name in control_names(vocab)]
+    rules: list[str] = []
+
+    def words(text: str) -> str:
+        """A text in Lark's notation; control tokens are tokens."""
+        return " ".join(
+            f"<[{part}]>" if isinstance(part, int) else json.dumps(part, ensure_ascii=False)
+            for part in cut(text, control)
+        )
+
+    def rule(parts: Sequence[Part]) -> str:
+        made = []
+        for part in parts:
+            if isinstance(part, Schema):
+                schema = {"x-guidance": JSON_STYLE, **part.schema}
+                rules.append(f"json{len(rules)}: %json {json.dumps(schema, ensure_ascii=False)}")
+                made.append(f"json{len(rules) - 1}")
+            else:
+                made.append(words(part))
+        return " ".join(made)
+
+    reply = " | ".join(f"({rule(parts)})" for parts in choices)
+    start = f"start: {'reply' if thinking is None else 'reasoning reply'}"
+    if thinking is not None:
+        if any(name in thinking.end for name, _ in control):
+            rules.append("thoughts: /(?s:.*)/")
+            body = f"thoughts {words(thinking.end)}"
+        else:
+            rules.append(f"thoughts[suffix={json.dumps(thinking.end)}]: /(?s:.*)/")
+            body = "thoughts"
+        after = words(thinking.after) if thinking.after else r"/\n{0,2}/"
+        begin = "" if opened else words(thinking.begin)
+        rules.append(f"reasoning: ({begin} {body} {after}){'' if opened else '?'}")
+    return Lark("\n".join([start, f"reply: {reply}", *rules]))

@@ -1,0 +1,208 @@
+"""How a model's chats are written: its template, its family, its reasoning; and messages as tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from aleator.chat.families import family_of
+from aleator.chat.families.family import Thinking
+from aleator.core.errors import ParameterError, TemplateError
+from aleator.text.chat_template import ChatTemplate
+from aleator.text.rendered import Rendered
+from aleator.text.tokenizer import Tokenizer
+
+THINKING = (
+    Thinking("<think>", "</think>"),
+    Thinking("[THINK]", "[/THINK]"),
+    Thinking("<seed:think>", "</seed:think>"),
+    Thinking("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
+_OWN = frozenset(("messages", "tools", "documents", "add_generation_prompt", *_TOKENS))
+_PROBE = {"aleator_probe": 1}
+
+
+class ChatFormat:
+    """A chat template for a tokenizer, and what its text says of the model.
+
+    Args:
+        tokenizer: Of the model.
+        source: The template; None where the model has none.
+
+    Attributes:
+        template: Writes messages.
+        family: How calls of tools are written.
+        thinking: How reasoning is written; None if nothing says so.
+
+    Raises:
+        TemplateError: There is no template, or it does not parse.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, source: str | None) -> None:
+        self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
+        self.template = ChatTemplate(source, tokenizer.vocab)
+        text = self.template.source
+        self.family = family_of(text)
+        known = self._vocab.ids.keys()
+        self.thinking = self.family.thinking or next(
+            (t for t in THINKING if {t.begin, t.end} & known or t.begin in text or t.end in text),
+            None,
+        )
+
+    @property
+    def shows_tools(self) -> bool:
+        """Whether the template tells the model of tools."""
+        return "tools" in self.template.variables
+
+    @property
+    def variables(self) -> list[str]:
+        """What may be given for the template to read, by name."""
+        return sorted(self.template.variables - _OWN)
+
+    @cached_property
+    def marks(self) -> tuple[int, ...]:
+        """Control tokens whose names are needed to read a reply."""
+        names = [*self.family.marks]
+        if self.thinking is not None:
+            names += [self.thinking.begin, self.thinking.end]
+        ids = self._vocab.ids
+        return tuple(ids[n] for n in names if n in ids and self._vocab.is_special(ids[n]))
+
+    def arguments(
+        self, enable_thinking: bool | None, given: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """Variables of the template, looked at.
+
+        Args:
+            enable_thinking: Under whichever of its names the template reads it; None: as the template likes.
+            given: Others by name.
+
+        Raises:
+            ParameterError: One that the template does not read.
+        """
+        if given is not None and not isinstance(given, Mapping):
+            raise ParameterError(
+                "chat_template_kwargs", f"chat_template_kwargs={given!r:.80}: give a mapping"
+            )
+        made = dict(given or {})
+        reads = ", ".join(self.variables) or "none"
+        for name in made:
+            if not isinstance(name, str) or name not in self.variables:
+                raise ParameterError(
+                    "chat_template_kwargs",
+                    f"chat_template_kwargs has {name!r}: the chat template does not read it; it reads {reads}",
+                )
+        if enable_thinking is None:
+            return made
+        if not isinstance(enable_thinking, bool):
+            raise ParameterError(
+                "enable_thinking", f"enable_thinking={enable_thinking!r}: give True or False"
+            )
+        names = [n for n in ("enable_thinking", "thinking") if n in self.variables]
+        if not names:
+            raise ParameterError(
+                "enable_thinking",
+                f"enable_thinking={enable_thinking} is not read by the chat template, which reads {reads}",
+            )
+        if names[0] in made:
+            raise ParameterError(
+                "enable_thinking",
+                f"enable_thinking={enable_thinking} is given twice, once in chat_template_kwargs",
+            )
+        return {**made, names[0]: enable_thinking}
+
+    def rendered(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        variables: Mapping[str, Any] | None = None,
+    ) -> Rendered:
+        """Messages as text, with the beginning of the answer.
+
+        Args:
+            messages: As :func:`~aleator.chat.messages.checked_messages` gives them.
+            tools: Declarations.
+            variables: As :meth:`arguments` gives them.
+
+        Raises:
+            TemplateError: The template refuses the messages.
+        """
+        return self.template.rendered(
+            [self._as_read(message) for message in messages],
+            tools=list(tools) or None,
+            **(variables or {}),
+        )
+
+    def tokens(self, rendered: Rendered, known: Sequence[int] = ()) -> list[int]:
+        """The prompt in tokens, beginning with as many of the known ones as fit its text.
+
+        Tokens that were drawn need not be those that the tokenizer makes of the same text, so the text is
+        compared, and only what follows is tokenized.
+        """
+        vocab, tokenizer = self._vocab, self._tokenizer
+        whole = rendered.as_prompt(tokenizer)
+        text = rendered.text
+        data, count = text.encode(), 0
+        if known and known[0] == vocab.bos and not data.startswith(vocab.token_bytes(known[0])):
+            count = 1
+        for token in known[count:]:
+            piece = vocab.token_bytes(token)
+            if not piece or not data.startswith(piece):
+                break
+            data, count = data[len(piece) :], count + 1
+        try:
+            new = rendered.after(len(text) - len(data.decode()))
+        except UnicodeDecodeError:  # the known tokens end within a character
+            return whole
+        if new is None:  # or within the name of a control token, which is text here
+            return whole
+        rest = new.encode(tokenizer)
+        if b"".join(map(vocab.token_bytes, rest)) != data:  # a tokenizer that inserts a space
+            return whole
+        exact = [*known[:count], *rest]
+        return exact if shared(exact, known) > shared(whole, known) else whole
+
+    def _as_read(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """A message in the form that the template reads."""
+        made = dict(message)
+        source = self.template.source
+        if made["role"] == "developer" and "developer" not in source:
+            made["role"] = "system"
+        if "reasoning_content" in made and re.search(r"\.thinking\b|\[?['\"]thinking['\"]", source):
+            made["thinking"] = made["reasoning_content"]
+        if "tool_calls" in made and not self._takes_mappings:
+            made["tool_calls"] = [
+                {**call, "function": {**call["function"], "arguments": _text(call)}}
+                for call in made["tool_calls"]
+            ]
+        return made
+
+    @cached_property
+    def _takes_mappings(self) -> bool:
+        """Whether the template writes the arguments of a call as JSON itself; otherwise they must be text."""
+        function = {"name": "f", "arguments": _PROBE}
+        call = {"id": "abcdefghi", "type": "function", "function": function}
+        talk: list[dict[str, Any]] = [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+        ]
+        try:
+            text = self.template.render(talk, add_generation_prompt=False)
+        except TemplateError:
+            return False
+        return re.search(r'"aleator_probe":\s*1', text) is not None
+
+
+def _text(call: Mapping[str, Any]) -> str:
+    return json.dumps(call["function"]["arguments"], ensure_ascii=False)
+
+
+def shared(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )

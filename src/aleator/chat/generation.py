@@ -1,0 +1,124 @@
+"""An answer as it is made: pieces of its content, or of all that it consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from aleator.chat.message import Delta, Message
+from aleator.chat.reply import Reply
+from aleator.generate.completion import Stats
+from aleator.generate.generation import Generation
+
+ChatStop = Literal["stop", "tool_calls", "length", "interrupted"]
+
+
+class ChatGeneration(Iterator[str]):
+    """An answer under way: an iterator over pieces of its content, made as they are asked for.
+
+    Reasoning and calls of tools are not among these pieces; :meth:`deltas` gives everything.  ``message``,
+    ``text`` and ``stop_reason`` make whatever is still to be made before they answer.
+
+    Attributes:
+        generation: What makes the text underneath, with its tokens and log-probabilities.
+    """
+
+    def __init__(self, generation: Generation, reply: Reply) -> None:
+        self.generation, self._reply = generation, reply
+        self._deltas: list[Delta] = []
+        self._given = 0
+        self._ended = False
+
+    def __next__(self) -> str:
+        while self._has(self._given):
+            self._given += 1
+            delta = self._deltas[self._given - 1]
+            if delta.kind == "content":
+                return delta.text
+        raise StopIteration
+
+    def __repr__(self) -> str:
+        return f"<ChatGeneration: {self.generation!r}>"
+
+    def deltas(self) -> Iterator[Delta]:
+        """Everything that the answer consists of, from its beginning, as it is made."""
+        i = 0
+        while self._has(i):
+            yield self._deltas[i]
+            i += 1
+
+    @property
+    def message(self) -> Message:
+        """The whole answer: content, reasoning and calls of tools.
+
+        Raises:
+            TokenizerError: The model has no vocabulary.
+        """
+        while not self._ended:
+            self._step()
+        return self._reply.message
+
+    @property
+    def so_far(self) -> Message:
+        """The answer as far as it was read; makes nothing."""
+        return self._reply.message
+
+    @property
+    def text(self) -> str:
+        """The content of the whole answer."""
+        return self.message.content
+
+    @property
+    def stop_reason(self) -> ChatStop:
+        """Why it ended.
+
+        "stop": the model ended it, a stop string was met, or it is all that its schema asks for;
+        "tool_calls": it calls tools, and waits for what they give; "length": ``max_tokens``, or no room in the
+        context; "interrupted": :meth:`cancel`, or an error.  ``generation.stop_reason`` says more.
+        """
+        message, reason = self.message, self.generation.stop_reason
+        if reason == "interrupted":
+            return "interrupted"
+        if message.tool_calls and all(call.complete for call in message.tool_calls):
+            return "tool_calls"
+        return "length" if reason in ("length", "context") else "stop"
+
+    @property
+    def seed(self) -> int:
+        """The seed in effect."""
+        return self.generation.seed
+
+    @property
+    def tokens(self) -> list[int]:
+        """Every token drawn."""
+        return self.generation.tokens
+
+    @property
+    def stats(self) -> Stats:
+        """Counts and times so far."""
+        return self.generation.stats
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self.generation.done
+
+    def cancel(self) -> None:
+        """End it before the next token; may be called from a signal handler or another thread."""
+        self.generation.cancel()
+
+    def _has(self, i: int) -> bool:
+        """Whether there is a delta ``i``, which is made if it must be."""
+        while i >= len(self._deltas):
+            if self._ended:
+                return False
+            self._step()
+        return True
+
+    def _step(self) -> None:
+        piece = next(self.generation, None)
+        if piece is not None:
+            self._deltas += self._reply.push(piece)
+        else:
+            self._ended = True
+            self._deltas += self._reply.finish()

@@ -1,0 +1,250 @@
+"""An engine: requests of any threads, made together over one context."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
+
+import numpy as np
+
+from aleator.core.errors import ContextFull, EngineClosed, ParameterError
+from aleator.core.options import declarations, takes
+from aleator.engine.job import Job
+from aleator.engine.options import EngineOptions, SubmitOptions
+from aleator.engine.owner import Owner
+from aleator.engine.stats import EngineStats
+from aleator.generate.context import Context
+from aleator.generate.generation import Generation
+from aleator.generate.options import ModelOptions
+from aleator.generate.request import Request
+from aleator.generate.session import Session
+from aleator.generate.slot import OnLogits
+from aleator.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
+from aleator.samplers import SamplingParams
+from aleator.slots import SlotMaker
+from aleator.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from aleator.keywords import EngineKeywords, SubmitKeywords
+
+SUBMIT = declarations(SubmitOptions)
+
+
+class Served(Protocol):
+    """What an engine needs of a model; a :class:`aleator.LanguageModel` is one."""
+
+    @property
+    def asking(self) -> Asking:
+        """Makes requests of prompts and options."""
+
+    @property
+    def slots(self) -> SlotMaker:
+        """Makes what lives while a request is made."""
+
+    @property
+    def vocab(self) -> Vocabulary:
+        """The tokens."""
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions of one sequence."""
+
+    @property
+    def options(self) -> ModelOptions:
+        """What it was loaded with."""
+
+    def context(
+        self, n_ctx: int | None, n_seq_max: int, *, prompt_cache: bool, device: str | None
+    ) -> Context:
+        """A new context."""
+
+
+@takes(declarations(EngineOptions).values())
+class Engine:
+    """Makes the requests of any number of threads together, over one context::
+
+        with aleator.Engine(model, n_seq_max=8) as engine:
+            one = engine.submit("ROMEO:", max_tokens=100, seed=1)
+            other = engine.submit("JULIET:", max_tokens=100, seed=1)
+            for piece in one:
+                print(piece, end="", flush=True)
+
+    Requests join and leave at any time.  A step decodes one token of everybody who writes, and pieces of the
+    prompts of those who have just come.  A request begins once there are cells for the longest that it can
+    become, so none is ever stopped half-way for lack of them.  Prompts that begin alike, also like the text
+    of a request under way, are computed once.  Where the decoder's rows do not depend on what else is in a
+    batch (docs/reproducibility.md), a request's tokens and log-probabilities are those that it has alone.
+
+    An error of one request (a sampler of yours that raises, a callback) ends that one, and is raised where its
+    generation is read.  One thread owns the context; the model itself may be used meanwhile.
+
+    Args:
+        model: a :class:`aleator.LanguageModel`.
+        options: docs/options.md.
+
+    Raises:
+        ParameterError: an option out of range.
+    """
+
+    def __init__(self, model: Served, **options: Unpack[EngineKeywords]) -> None:
+        chosen = EngineOptions.of(options)
+        self._model, self.options = model, chosen
+        n_seq_max = chosen.n_seq_max
+        if chosen.token_budget <= n_seq_max:
+            raise ParameterError(
+                "token_budget",
+                f"token_budget={chosen.token_budget}: give more than n_seq_max={n_seq_max}, or no prompt is "
+                "computed while all others write",
+            )
+        self.n_ctx = n_seq_max * model.n_ctx if chosen.n_ctx is None else chosen.n_ctx
+        if self.n_ctx < n_seq_max:
+            raise ParameterError(
+                "n_ctx", f"n_ctx={self.n_ctx}: give at least n_seq_max={n_seq_max} cells"
+            )
+        cached = model.options.prompt_cache
+        context = model.context(self.n_ctx, n_seq_max, prompt_cache=cached, device=None)
+        owner = Owner(context, len(model.vocab), chosen, cached)
+        self._owner: Owner | None = owner
+        self._final = EngineStats()
+        self._making = threading.Lock()
+        # An engine that is forgotten, or still there when the interpreter ends, is closed too.
+        self._close = weakref.finalize(self, owner.close)
+
+    def __repr__(self) -> str:
+        stats = self.stats
+        state = "closed" if self.closed else f"{stats.running} running, {stats.waiting} waiting"
+        return f"<Engine: {state}, {self.n_ctx} cells, n_seq_max {self.options.n_seq_max}>"
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every request (stop reason "interrupted"), the thread, and the context; may be called again."""
+        owner = self._owner
+        if owner is not None:
+            self._close()
+            owner.close()
+            self._final, self._owner = owner.stats, None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more requests."""
+        return self._owner is None
+
+    @property
+    def stats(self) -> EngineStats:
+        """Counts so far."""
+        owner = self._owner
+        return self._final if owner is None else owner.stats
+
+    @takes(SUBMIT.values(), GENERATION.values(), SAMPLING.values())
+    def submit(
+        self,
+        prompt: str | Sequence[int] | Session,
+        *,
+        preset: str | None = None,
+        params: SamplingParams | None = None,
+        on_logits: OnLogits | None = None,
+        **options: Unpack[SubmitKeywords],
+    ) -> Generation:
+        """Have a prompt continued; from any thread.
+
+        It begins at once, and goes on whether or not it is read, until :meth:`Generation.cancel` or until
+        nobody holds the generation any more.
+
+        Without ``max_tokens`` a request has ``n_ctx / n_seq_max`` positions, its prompt included.
+
+        Args:
+            prompt: as for :meth:`aleator.LanguageModel.generate`.
+            preset: as there.
+            params: as there.
+            on_logits: as there; called in the engine's thread.
+            options: docs/options.md, and sampling parameters (docs/samplers.md).
+
+        Returns:
+            What comes of it: an iterator over pieces of text, also for ``async for``, with ``.wait()``,
+            ``.cancel()``, ``.text``, ``.tokens``, ``.logprobs``, and ``.stats`` of this request alone.
+
+        Raises:
+            QueueFull: ``max_queue`` requests wait.
+            EngineClosed: the engine was closed.
+            ParameterError: an unknown option, one out of range, or one that an engine cannot do.
+            TokenizerError: token ids outside the vocabulary.
+            ContextFull: the prompt is longer than the request may become.
+        """
+        if "n" in options:
+            raise ParameterError("n", "n: submit a request for each completion, with another seed")
+        given: dict[str, Any] = {"preset": preset, "params": params, **options}
+        own = SubmitOptions.of({name: given.pop(name) for name in SUBMIT if name in given})
+        with self._making:
+            request = self._model.asking.requests([checked_prompt(prompt)], [options_of(given)])[0]
+            return self.start(request, own, on_logits)
+
+    def start(
+        self, request: Request, own: SubmitOptions, on_logits: OnLogits | None = None
+    ) -> Generation:
+        """Have a request made.
+
+        Args:
+            request: what to make.
+            own: what is not about its text.
+            on_logits: called before each draw.
+
+        Raises:
+            QueueFull, EngineClosed, ParameterError, ContextFull: as for :meth:`submit`.
+        """
+        owner = self._owner
+        if owner is None:
+            raise EngineClosed("the engine is closed: make another one")
+        _check_possible(request)
+        longest = self._longest(request)
+        slot = self._model.slots.make([request], on_logits)[0]
+        slot.take_place(-1, longest, slot.stats)
+        prompt = np.asarray(request.remaining[: slot.to_prefill], np.int32)
+        shares = not request.options.context_shift
+        job = Job(prompt, longest, own.priority, request.where, shares)
+        ticket = owner.submit(job, slot, own.deadline)
+        generation = Generation(ticket, slot.completion)
+        weakref.finalize(generation, ticket.abandon).atexit = False
+        return generation
+
+    def _longest(self, request: Request) -> int:
+        """Positions that a request may come to use; ContextFull if its prompt is longer."""
+        share, prompt = self.n_ctx // self.options.n_seq_max, len(request.remaining)
+        most = min(self._model.n_ctx, self.n_ctx)
+        options = request.options
+        if options.context_shift:
+            return min(most, share)
+        if options.max_tokens is not None:
+            return min(most, prompt + max(1, options.max_tokens))
+        if share < prompt <= most:
+            raise ContextFull(
+                f"the prompt has {prompt} tokens, and without max_tokens a request of this engine has {share} "
+                "positions (n_ctx / n_seq_max): give max_tokens, or make the engine with a larger n_ctx"
+            )
+        return min(most, share)
+
+
+def _check_possible(request: Request) -> None:
+    """Refuse options that are of a batch which is made at once."""
+    options = request.options
+    if options.sampling_device == "device":
+        raise ParameterError(
+            "sampling_device", "sampling_device='device': an engine draws on the host; give 'auto'"
+        )
+    if options.multi_step != 1:
+        raise ParameterError(
+            "multi_step",
+            f"multi_step={options.multi_step}: others join an engine's batch at every step; give 1",
+        )

@@ -1,0 +1,71 @@
+"""Options of an engine, and those of a request that are not about its text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aleator.core.options import Options, option
+from aleator.generate.options import MOST
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(Options):
+    """Options of :class:`aleator.Engine`."""
+
+    n_seq_max: int = option(
+        "requests that are made at the same time; others wait",
+        8,
+        low=1,
+        high=1024,
+        portable=False,
+    )
+    n_ctx: int | None = option(
+        "cells of the cache, for all requests and cached prefixes together: the memory that the engine has",
+        None,
+        low=1,
+        high=MOST,
+        shown="n_seq_max times the model's n_ctx",
+        portable=False,
+    )
+    token_budget: int = option(
+        "tokens that a step computes at most: one of each running request, the rest of prompts",
+        512,
+        low=1,
+        high=MOST,
+        portable=False,
+    )
+    max_pause: float = option(
+        "while others are writing, prompts are computed in pieces, so that a step takes at most so many times "
+        "as long as one without; 1 computes as little as possible at once",
+        2.0,
+        low=1,
+        high=1e6,
+        portable=False,
+    )
+    max_queue: int = option(
+        "requests that may wait; one more is refused with QueueFull",
+        1024,
+        low=0,
+        high=MOST,
+        portable=False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitOptions(Options):
+    """Options of :meth:`aleator.Engine.submit` beside those of ``generate``."""
+
+    priority: int = option(
+        "a request goes before those that came up to 64 requests earlier, for each step of priority",
+        0,
+        low=-1000,
+        high=1000,
+        portable=False,
+    )
+    deadline: float | None = option(
+        "seconds from now on after which the request ends, with what it has and stop reason 'deadline'",
+        None,
+        low=0,
+        shown="no limit",
+        portable=False,
+    )

@@ -1,0 +1,326 @@
+"""The thread that owns an engine's context: it admits requests, makes steps, and ends what has ended."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from itertools import count
+from queue import Empty, SimpleQueue
+from time import perf_counter
+
+import numpy as np
+
+from aleator.cache.cache import Cache
+from aleator.cache.pools.attention import AttentionPool
+from aleator.core.errors import EngineClosed, QueueFull
+from aleator.engine.job import Job
+from aleator.engine.options import EngineOptions
+from aleator.engine.pace import Pace
+from aleator.engine.scheduler import Scheduler
+from aleator.engine.stats import EngineStats
+from aleator.engine.ticket import Ticket
+from aleator.generate.advance import Advance
+from aleator.generate.context import Context
+from aleator.generate.drawing import HostDrawing
+from aleator.generate.slot import Slot
+
+COUNTED = (
+    "prompt_tokens",
+    "reused_tokens",
+    "decode_tokens",
+    "sampled_tokens",
+    "forced_tokens",
+    "context_shifts",
+)
+"""Of the statistics of requests those that the engine adds up."""
+
+
+class Owner:
+    """Everything that only one thread may touch, and the ways in for the others.
+
+    Args:
+        context: for this engine alone.
+        n_tokens: tokens of the vocabulary.
+        options: of the engine.
+        prompt_cache: keep what was computed, and reuse it.
+    """
+
+    def __init__(
+        self, context: Context, n_tokens: int, options: EngineOptions, prompt_cache: bool
+    ) -> None:
+        self._context, self._options, self._prompt_cache = context, options, prompt_cache
+        self._mixes = isinstance(context.cache.pool, AttentionPool)
+        self._advance = Advance(context, HostDrawing(), n_tokens, context.cache, self._fail)
+        self._pace = Pace(options.max_pause)
+        self._scheduler = self._new_scheduler()
+        # All requests that have not ended, by number.  Whoever holds the lock may add one.
+        self._tickets: dict[int, Ticket] = {}
+        self._by_slot: dict[Slot, Ticket] = {}
+        self._lock = threading.Lock()
+        self._numbers = count()
+        self._mail: SimpleQueue[Ticket | None] = SimpleQueue()
+        self._deadlines: list[tuple[float, int]] = []
+        self._counts: Counter[str] = Counter()
+        self._step_seconds = self._longest_step = self._scheduling_seconds = 0.0
+        self._ending: Ticket | None = None
+        self._now = 0, 0  # running requests, and the positions reserved for them
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="aleator-engine", daemon=True)
+        self._thread.start()
+
+    def _new_scheduler(self) -> Scheduler:
+        n_ctx = self._context.n_ctx
+        return Scheduler(self._options.n_seq_max, n_ctx, self._options.token_budget, self._pace)
+
+    # For other threads
+
+    def submit(self, job: Job, slot: Slot, deadline: float | None) -> Ticket:
+        """Take a request.
+
+        Args:
+            job: as the scheduler sees it; it gets its number here.
+            slot: what makes it.
+            deadline: seconds that it has.
+
+        Raises:
+            QueueFull: too many wait.
+            EngineClosed: the engine was closed.
+        """
+        most = self._options.max_queue + self._options.n_seq_max
+        with self._lock:
+            if self._closed:
+                raise EngineClosed("the engine is closed: make another one")
+            if len(self._tickets) >= most:
+                self._counts["refused"] += 1
+                raise QueueFull(self._options.max_queue)
+            job.number = next(self._numbers)
+            end = None if deadline is None else perf_counter() + deadline
+            ticket = Ticket(job, slot, end, self._mail.put)
+            ticket.owner = self._thread.ident or 0
+            self._counts["submitted"] += 1
+            self._tickets[job.number] = ticket
+        self._mail.put(ticket)
+        return ticket
+
+    def close(self) -> None:
+        """End every request, and the thread; may be called again."""
+        with self._lock:
+            self._closed = True
+        self._mail.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    @property
+    def stats(self) -> EngineStats:
+        """Counts so far; those of requests under way included."""
+        with self._lock:
+            counts, under_way = Counter(self._counts), list(self._tickets.values())
+        for ticket in under_way:
+            counts.update(_counted(ticket))
+        running, reserved = self._now
+        return EngineStats(
+            **counts,
+            step_seconds=self._step_seconds,
+            longest_step=self._longest_step,
+            scheduling_seconds=self._scheduling_seconds,
+            waiting=len(under_way) - running,
+            running=running,
+            cells=self._context.n_ctx,
+            cells_reserved=reserved,
+        )
+
+    # In the thread
+
+    def _work(self) -> None:
+        while not self._closed:
+            try:
+                self.turn(wait=True)
+            except BaseException as error:
+                self._recover(error)
+        while self._tickets:
+            try:
+                for ticket in list(self._tickets.values()):
+                    ticket.completion.interrupt()
+                    self._end(ticket)
+            except BaseException as error:
+                self._recover(error)
+
+    def turn(self, wait: bool = False) -> None:
+        """Take in what came, and make one step if there is something to make.
+
+        Args:
+            wait: where there is nothing to make, wait until something comes.
+        """
+        self._take_in(wait and not self._scheduler.running)
+        self._end_expired()
+        started = perf_counter()
+        for job in self._scheduler.admit(self):
+            ticket = self._tickets[job.number]
+            ticket.began = started
+        self._now = len(self._scheduler.running), self._scheduler.reserved
+        self._step(started)
+        self._now = len(self._scheduler.running), self._scheduler.reserved
+
+    def _take_in(self, wait: bool) -> None:
+        """Look at what other threads have sent."""
+        if wait and not len(self._scheduler.waiting):
+            self._look_at(self._mail.get())
+        while True:
+            try:
+                self._look_at(self._mail.get_nowait())
+            except Empty:
+                return
+
+    def _look_at(self, ticket: Ticket | None) -> None:
+        if ticket is None or ticket.job.number not in self._tickets:
+            return  # to be closed, or it has ended
+        if ticket.completion.cancelled:
+            ticket.completion.interrupt()
+        if ticket.completion.done:  # also one that asks for no tokens
+            self._end(ticket)
+        elif ticket.slot not in self._by_slot:
+            self._by_slot[ticket.slot] = ticket
+            if ticket.deadline is not None:
+                heappush(self._deadlines, (ticket.deadline, ticket.job.number))
+            self._scheduler.add(ticket.job)
+
+    def _end_expired(self) -> None:
+        while self._deadlines and self._deadlines[0][0] <= perf_counter():
+            ticket = self._tickets.get(heappop(self._deadlines)[1])
+            if ticket is not None:
+                ticket.completion.out_of_time()
+                self._end(ticket)
+
+    def _step(self, started: float) -> None:
+        scheduler, advance = self._scheduler, self._advance
+        plan = scheduler.plan()
+        scheduled = perf_counter()
+        self._scheduling_seconds += scheduled - started
+        rows = self._rows(job.number for job in plan.writing)
+        chunks = [(self._tickets[job.number].slot, n) for job, n in plan.chunks]
+        n_rows = sum(len(tokens) for _, tokens in rows)
+        if rows or chunks:
+            if self._mixes:
+                advance.step(rows, chunks)
+            else:  # windows and states are rewound by what one batch advances
+                if rows:
+                    advance.step(rows)
+                if chunks:
+                    advance.step([], chunks)
+            took = perf_counter() - scheduled
+            self._counts["steps"] += 1
+            self._counts["mixed_steps"] += bool(rows and chunks)
+            self._step_seconds += took
+            self._longest_step = max(self._longest_step, took)
+        jobs = [*plan.writing, *(job for job, _ in plan.chunks)]
+        for job in jobs:
+            job.done = len(self._tickets[job.number].slot.tokens)
+        scheduler.observe(plan, n_rows, perf_counter() - scheduled)
+        for job in jobs:
+            ticket = self._tickets[job.number]
+            ticket.count_time()
+            if ticket.completion.done:
+                self._end(ticket)
+            else:
+                ticket.tell()
+
+    def _rows(self, numbers: Iterable[int]) -> list[tuple[Slot, list[int]]]:
+        """The tokens that those who write decode next."""
+        slots = [self._tickets[number].slot for number in numbers]
+        rows: list[tuple[Slot, list[int]]] = []
+
+        def add(slot: Slot) -> None:
+            full = len(slot.tokens) == slot.n_ctx
+            if full and slot.request.options.context_shift:
+                self._context.cache.unshare(slot.seq)  # or others would be moved with it
+            if self._advance.make_room(slot):
+                rows.append((slot, self._advance.ahead(slot, len(slots))))
+
+        for slot in slots:
+            self._advance.alone(slot, add, slot)
+        return rows
+
+    def _fail(self, slot: Slot, error: Exception) -> None:
+        slot.completion.fail(error)
+
+    def _end(self, ticket: Ticket) -> None:
+        """A request has ended: free what it holds, and tell its readers."""
+        job, completion = ticket.job, ticket.completion
+        self._ending = ticket
+        if job.seq >= 0:
+            self._advance.release(ticket.slot)
+        self._scheduler.remove(job)
+        self._by_slot.pop(ticket.slot, None)
+        how = "finished"
+        if completion.error is not None:
+            how = "failed"
+        elif completion.stop_reason == "deadline":
+            how = "expired"
+        elif completion.stop_reason == "interrupted":
+            how = "cancelled"
+        with self._lock:
+            if self._tickets.pop(job.number, None) is not None:
+                self._counts[how] += 1
+                self._counts.update(_counted(ticket))
+        ticket.settle()
+        self._ending = None
+
+    def _recover(self, error: BaseException) -> None:
+        """After an error that is nobody's own: end what was being made, and go on with those that wait."""
+        while True:
+            try:
+                for ticket in list(self._tickets.values()):
+                    if ticket.job.seq >= 0:
+                        ticket.completion.fail(error)
+                for seq in range(self._options.n_seq_max):
+                    self._context.cache.seq_rm(seq, -1, -1)
+                self._scheduler, self._deadlines = self._new_scheduler(), []
+                self._by_slot = {}
+                for ticket in list(self._tickets.values()):
+                    if ticket.job.seq >= 0:
+                        ticket.job.seq = -1
+                        self._end(ticket)
+                    else:
+                        self._look_at(ticket)
+                if self._ending is not None:  # no longer among them
+                    self._ending.settle()
+                return
+            except BaseException as again:
+                error = again
+
+    # For the scheduler
+
+    def adopt(self, job: Job) -> int:
+        """See :class:`aleator.engine.scheduler.Cells`."""
+        slot = self._tickets[job.number].slot
+        slot.seq = job.seq
+        return self._advance.enter(slot, self._prompt_cache and job.shares)
+
+    def drop(self, job: Job) -> None:
+        """See :class:`aleator.engine.scheduler.Cells`."""
+        self._context.cache.seq_rm(job.seq, -1, -1)
+        self._tickets[job.number].slot.stats.reused_tokens = 0
+
+    def held(self) -> int | None:
+        """See :class:`aleator.engine.scheduler.Cells`."""
+        return cells_held(self._context.cache, self._scheduler.running)
+
+
+def cells_held(cache: Cache, seqs: Iterable[int]) -> int | None:
+    """Cells that some sequences hold, each counted once; None where layers hold other things than cells."""
+    pool = cache.pool
+    if not isinstance(pool, AttentionPool):
+        return None
+    lists = [pool.cells.seq_cell_list(seq) for seq in seqs]
+    return len(np.unique(np.concatenate(lists))) if lists else 0
+
+
+def _counted(ticket: Ticket) -> dict[str, int]:
+    return {name: getattr(ticket.stats, name) for name in COUNTED}

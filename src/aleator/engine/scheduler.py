@@ -1,0 +1,201 @@
+"""Who goes next, and what a step computes: decisions only, without a model, a clock or a thread."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Protocol
+
+from aleator.engine.job import Job
+from aleator.engine.pace import LEAST, Pace
+from aleator.engine.queue import Queue
+
+WORTH_WAITING = 32
+"""Tokens of a prompt that another job is just computing, from which on it is better to wait for them."""
+
+
+class Cells(Protocol):
+    """What the scheduler asks of the cache."""
+
+    def adopt(self, job: Job) -> int:
+        """Give a job's sequence the cached beginning of its prompt; how many tokens that is."""
+
+    def drop(self, job: Job) -> None:
+        """Empty a job's sequence again."""
+
+    def held(self) -> int | None:
+        """Cells that the sequences of running jobs hold, each counted once; None: that cannot be told."""
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What one step computes.
+
+    Attributes:
+        writing: jobs that decode the token drawn last.
+        chunks: jobs with the tokens of their prompts to compute.
+    """
+
+    writing: Sequence[Job]
+    chunks: Sequence[tuple[Job, int]]
+
+
+class Scheduler:
+    """Admits jobs when there is room for the longest they can become, and divides steps among them.
+
+    So nobody who has begun ever lacks cells: what running jobs hold and what they may still need together
+    fits the cache; cached prefixes give way.
+
+    Args:
+        n_seq_max: jobs that run at the same time.
+        n_cells: cells of the cache.
+        token_budget: tokens of a step at most.
+        pace: sizes pieces of prompts.
+
+    Attributes:
+        waiting: jobs that have not begun.
+        running: jobs by their sequences, in the order in which they began.
+        reserved: positions that these may come to use, without regard to what they share.
+    """
+
+    def __init__(self, n_seq_max: int, n_cells: int, token_budget: int, pace: Pace) -> None:
+        self.waiting = Queue()
+        self.running: dict[int, Job] = {}
+        self.reserved = 0
+        self.n_cells, self._token_budget, self._pace = n_cells, token_budget, pace
+        self._free = list(range(n_seq_max))
+        heapify(self._free)
+        # Running jobs again: those whose prompts are being computed, and those that write.
+        self._reading: list[Job] = []  # in their order
+        self._writing: dict[int, Job] = {}
+        self._stuck = False  # nobody fitted, and nothing has changed since
+        # Jobs whose prompts others wait for, and how far these must have come.
+        self._awaited: dict[Job, int] = {}
+
+    def add(self, job: Job) -> None:
+        """Let a job wait for its turn."""
+        self.waiting.add(job)
+        self._stuck = False
+
+    def remove(self, job: Job) -> None:
+        """A job has ended, or was given up before it began; its sequence is empty."""
+        if self.waiting.remove(job):
+            self._stuck = False
+        elif self.running.get(job.seq) is job:
+            self.reserved -= job.longest
+            self._forget(job)
+            self._awaited.pop(job, None)
+            self._stuck = False
+
+    def _forget(self, job: Job) -> None:
+        del self.running[job.seq]
+        if self._writing.pop(job.seq, None) is None and job in self._reading:
+            self._reading.remove(job)
+        heappush(self._free, job.seq)
+
+    def admit(self, cells: Cells) -> list[Job]:
+        """Begin jobs while there are sequences and cells for them.
+
+        Args:
+            cells: the cache.
+
+        Returns:
+            The jobs that begin; each has a sequence, and ``done`` tokens of its prompt.
+        """
+        begun: list[Job] = []
+        while self._free and len(self.waiting) and not self._stuck:
+            self._stuck = True
+            self._awaited.clear()
+            promised: int | None = None
+            for job in self.waiting.head():
+                if promised is None and self.reserved + job.longest > self.n_cells:
+                    promised = self._promised(cells)
+                if self._begin(job, cells, promised):
+                    begun.append(job)
+                    self._stuck = False
+                    break
+        return begun
+
+    def _begin(self, job: Job, cells: Cells, promised: int | None) -> bool:
+        """Begin a job if there is room; ``promised``: see :meth:`_promised`, None where it does not matter."""
+        certain = self.reserved + job.longest <= self.n_cells
+        if not certain:
+            # What is shared may make it fit: at best all of its prompt but the last token.
+            least = job.longest - len(job.prompt) + 1
+            if promised is None or not job.shares or promised + least > self.n_cells:
+                return False
+        if self._computed_now(job):
+            return False
+        job.seq = heappop(self._free)
+        job.done = cells.adopt(job)
+        self.running[job.seq] = job
+        if not certain and (self._promised(cells) or self.n_cells) > self.n_cells:
+            cells.drop(job)
+            self._forget(job)
+            job.seq, job.done = -1, 0
+            return False
+        insort(self._reading, job, key=_turn)
+        self.waiting.take(job)
+        self.reserved += job.longest
+        return True
+
+    def _promised(self, cells: Cells) -> int | None:
+        """What running jobs hold and may still take; None where that cannot be told."""
+        held = cells.held()
+        return None if held is None else held + sum(job.growth for job in self.running.values())
+
+    def _computed_now(self, job: Job) -> bool:
+        """Whether a running job computes so much of a waiting one's prompt that it is better to wait for it."""
+        if not job.shares:
+            return False
+        for other in self._reading:
+            if other.left > WORTH_WAITING and other.shares and other.namespace == job.namespace:
+                least = other.done + WORTH_WAITING + 1
+                common = job.common(other, least)
+                if common >= least:
+                    self._awaited[other] = min(common, self._awaited.get(other, common))
+                    return True
+        return False
+
+    def plan(self) -> StepPlan:
+        """What the next step computes: a token of everybody who writes, then pieces of prompts.
+
+        The oldest prompt gets at least half of what prompts get, so it comes to its end; short ones need not
+        wait for it.
+        """
+        writing, reading = list(self._writing.values()), self._reading
+        chunks: list[tuple[Job, int]] = []
+        room = self._token_budget - len(writing)
+        if writing and reading:
+            room = min(room, self._pace.tokens())
+        for job in reading:
+            n = job.left if job is reading[-1] else min(job.left, max(LEAST, room // 2))
+            n = min(n, room)
+            if n <= 0:
+                break
+            chunks.append((job, n))
+            room -= n
+        return StepPlan(writing, chunks)
+
+    def observe(self, plan: StepPlan, rows: int, seconds: float) -> None:
+        """Learn what a step has cost, and who has read all of the prompt.
+
+        Args:
+            plan: what it computed; ``done`` of its jobs is up to date.
+            rows: tokens of those who write.
+            seconds: how long it took.
+        """
+        self._pace.observe(rows, sum(n for _, n in plan.chunks), seconds)
+        for job, _ in plan.chunks:
+            if job.left == 0 and job in self._reading:
+                self._reading.remove(job)
+                self._writing[job.seq] = job
+            if job in self._awaited and (job.left == 0 or job.done >= self._awaited[job]):
+                del self._awaited[job]
+                self._stuck = False
+
+
+def _turn(job: Job) -> tuple[int, int]:
+    return job.turn

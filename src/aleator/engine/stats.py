@@ -1,0 +1,60 @@
+"""What an engine has done so far."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """Counts since the engine was made, and what is under way.
+
+    Attributes:
+        submitted: requests that were taken.
+        refused: requests that were not, since too many waited.
+        finished: requests that came to their end.
+        cancelled: requests that were cancelled, or whose generation nobody held any more.
+        expired: requests whose deadline came.
+        failed: requests that an error ended.
+        waiting: requests that have not begun.
+        running: requests that are being made.
+        steps: steps, each a batch that was decoded.
+        mixed_steps: those of them that computed pieces of prompts while others were writing.
+        prompt_tokens: tokens of prompts that were computed.
+        reused_tokens: tokens of prompts that were not, since they were cached.
+        decode_tokens: tokens that were decoded after prompts.
+        sampled_tokens: tokens that were drawn.
+        forced_tokens: tokens that grammars forced, decoded together with the one before.
+        context_shifts: context shifts.
+        cells: cells of the cache.
+        cells_reserved: positions that running requests may come to use.
+        step_seconds: seconds in steps.
+        longest_step: seconds of the longest one.
+        scheduling_seconds: seconds in the scheduler's decisions.
+    """
+
+    submitted: int = 0
+    refused: int = 0
+    finished: int = 0
+    cancelled: int = 0
+    expired: int = 0
+    failed: int = 0
+    waiting: int = 0
+    running: int = 0
+    steps: int = 0
+    mixed_steps: int = 0
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    decode_tokens: int = 0
+    sampled_tokens: int = 0
+    forced_tokens: int = 0
+    context_shifts: int = 0
+    cells: int = 0
+    cells_reserved: int = 0
+    step_seconds: float = 0.0
+    longest_step: float = 0.0
+    scheduling_seconds: float = 0.0
+
+    def as_json(self) -> dict[str, float]:
+        """All of it as a dictionary."""
+        return asdict(self)

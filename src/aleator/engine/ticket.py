@@ -1,0 +1,130 @@
+"""A request of an engine, between the thread that makes it and those that read it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from time import perf_counter
+
+from aleator.core.errors import AleatorError
+from aleator.engine.job import Job
+from aleator.generate.completion import Completion, Stats
+from aleator.generate.generation import Until
+from aleator.generate.slot import Slot
+
+
+class Ticket:
+    """Lets readers wait for what the engine's thread makes.
+
+    Args:
+        job: as the scheduler sees it.
+        slot: as a step sees it.
+        deadline: moment of ``perf_counter`` at which it ends; None: none.
+        woken: called with the ticket when its completion was cancelled, from any thread.
+
+    Attributes:
+        owner: the thread that makes it, which must not wait for it; 0 while there is none.
+        began, first: moments of ``perf_counter``: when its prompt was begun, when its first token was drawn.
+    """
+
+    def __init__(
+        self, job: Job, slot: Slot, deadline: float | None, woken: Callable[[Ticket], None]
+    ) -> None:
+        self.job, self.slot, self.deadline = job, slot, deadline
+        self.owner = 0
+        self.began = self.first = 0.0
+        self._woken = woken
+        # The lock itself is what `with` takes: entering a Condition is Python code, which an interrupt can
+        # leave with the lock taken.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._listeners: list[Callable[[], None]] = []
+        self._told = self._settled = False
+
+    @property
+    def completion(self) -> Completion:
+        """What has been made."""
+        return self.slot.completion
+
+    @property
+    def stats(self) -> Stats:
+        """Counts and times of this request alone."""
+        return self.slot.stats
+
+    def make(self, until: Until, timeout: float | None = None) -> None:
+        """See :class:`aleator.generate.generation.Stepper`.
+
+        Raises:
+            AleatorError: called in the engine's own thread, which would wait for itself.
+        """
+        if threading.get_ident() == self.owner and not until():
+            raise AleatorError(
+                "the engine's own thread waits for a request that it makes: read it in another thread"
+            )
+        with self._lock:
+            self._changed.wait_for(lambda: self._settled or self._ready(until), timeout)
+
+    async def make_async(self, until: Until) -> None:
+        """See :class:`aleator.generate.generation.Stepper`."""
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def told() -> None:
+            try:
+                loop.call_soon_threadsafe(changed.set)
+            except RuntimeError:  # the loop was closed, and nobody waits any more
+                return
+
+        with self._lock:
+            self._listeners.append(told)
+        try:
+            while not (self._settled or self._ready(until)):
+                await changed.wait()
+                changed.clear()
+        finally:
+            with self._lock:
+                self._listeners.remove(told)
+
+    def _ready(self, until: Until) -> bool:
+        """Whether readers go on: of a completion that has ended, once its place is free and it is counted."""
+        return not self.completion.done and until()
+
+    def wake(self) -> None:
+        """See :class:`aleator.generate.generation.Stepper`."""
+        self._woken(self)
+
+    def check(self) -> None:
+        """See :class:`aleator.generate.generation.Stepper`."""
+        error = self.completion.error
+        if error is not None and not self._told:
+            self._told = True
+            raise error
+
+    def abandon(self) -> None:
+        """Nobody holds the generation any more: cancel it."""
+        self.completion.cancelled = True
+        self.wake()
+
+    def tell(self) -> None:
+        """Let readers look again."""
+        with self._lock:
+            self._changed.notify_all()
+            listeners = list(self._listeners)
+        for each in listeners:
+            each()
+
+    def settle(self) -> None:
+        """The completion has ended, and holds nothing any more."""
+        self._settled = True
+        self.tell()
+
+    def count_time(self) -> None:
+        """Note how long the prompt has taken so far, or what came after it."""
+        now, stats = perf_counter(), self.stats
+        if self.slot.completion.tokens and not self.first:
+            self.first = now
+        if self.first:
+            stats.prompt_seconds = self.first - self.began
+            stats.decode_seconds = now - self.first
+        else:
+            stats.prompt_seconds = now - self.began

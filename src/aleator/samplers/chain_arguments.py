@@ -1,0 +1,102 @@
+"""Arguments of chains: tokens, rows of logits and seeds, checked before anything changes."""
+
+from __future__ import annotations
+
+import operator
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aleator.core.errors import ParameterError
+from aleator.core.integers import MAX_TOKEN
+from aleator.core.parameter import check_seed
+from aleator.samplers.base import MAX_LLAMA_SEED, check_llama_seed
+
+
+def number_of(name: str, value: Any, what: str) -> int:
+    """Check that a value is an integer; bools are none.
+
+    Args:
+        name: the parameter.
+        value: what was given for it.
+        what: what it counts or names, for the message.
+
+    Raises:
+        ParameterError: it is not an integer.
+
+    """
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise ParameterError(
+            name, f"{name}={value!r:.60} is not a number of {what}: give an integer"
+        ) from None
+
+
+def token_id(token: Any) -> int:
+    """Check the id of a token; ParameterError unless it lies in [0, :data:`MAX_TOKEN`]."""
+    checked = number_of("token", token, "a token")
+    if not 0 <= checked <= MAX_TOKEN:
+        raise _no_token(checked)
+    return checked
+
+
+def token_ids(tokens: Any) -> NDArray[np.int32]:
+    """Check ids of tokens.
+
+    Args:
+        tokens: a sequence or an array of ids, one-dimensional.
+
+    Returns:
+        The ids, int32 [n].
+
+    Raises:
+        ParameterError: it is something else, or an id is out of range.
+
+    """
+    if not isinstance(tokens, Sequence) and not hasattr(tokens, "__array__"):
+        if not isinstance(tokens, Iterable):
+            raise ParameterError("tokens", f"tokens={tokens!r:.60} must be a sequence of token ids")
+        tokens = list(tokens)
+    try:
+        ids = np.asarray(tokens)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise ParameterError("tokens", f"tokens must be a sequence of token ids: {error}") from None
+    if ids.size == 0 and ids.ndim == 1:
+        return np.empty(0, np.int32)
+    if ids.ndim != 1:
+        raise ParameterError("tokens", f"tokens has shape {ids.shape}: give one dimension of ids")
+    if ids.dtype.kind not in "iu":
+        for token in ids.tolist():
+            token_id(token)
+        raise ParameterError("tokens", f"tokens are of type {ids.dtype}: give integers")
+    if ids.min() < 0 or ids.max() > MAX_TOKEN:
+        raise _no_token(int(ids[(ids < 0) | (ids > MAX_TOKEN)][0]))
+    return np.ascontiguousarray(ids, np.int32)
+
+
+def _no_token(token: int) -> ParameterError:
+    return ParameterError(
+        "token", f"token {token} cannot be accepted: ids run from 0 to {MAX_TOKEN:,}"
+    )
+
+
+def row_of(logits: Any, row: int) -> Any:
+    """The logits themselves; of a context the row of its last decode."""
+    rows = getattr(logits, "rows", None)
+    return logits if rows is None else rows[row]
+
+
+def effective_seed(seed: int | None, numerics: str) -> int:
+    """The seed to draw with: 64 bits, or 32 with llama.cpp's numbers; None and -1 draw one from the system."""
+    checked = check_seed(seed)
+    if numerics == "portable":
+        return secrets.randbits(64) if checked is None else checked
+    if checked is None or checked == MAX_LLAMA_SEED + 1:
+        return secrets.randbelow(MAX_LLAMA_SEED + 1)
+    return check_llama_seed(checked)

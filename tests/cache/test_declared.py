@@ -1,0 +1,9 @@
+"""Defaults, bounds and names are those on record; ``make docs`` records a change that is meant."""
+
+from __future__ import annotations
+
+import declared
+
+
+def test_every_option_is_declared_as_recorded() -> None:
+    assert list(declared.PARTS["cache"]()) == declared.recorded("cache")

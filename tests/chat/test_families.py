@@ -1,0 +1,183 @@
+"""Replies in the shapes of families: read the same however they are cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aleator.chat.families import FAMILIES, family_of
+from aleator.chat.families.family import Thinking
+from aleator.chat.message import Message
+from aleator.chat.reply import Reply
+from tests.chat import templates
+
+THINK = Thinking("<think>", "</think>")
+NAMES = ("get_weather", "clock")
+PARIS = '{"city": "Paris", "days": 2}'
+
+
+def read(
+    template: str, text: str, size: int, thinking: Thinking | None = None, opened: bool = False
+) -> Message:
+    family = family_of(template)
+    reply = Reply(family, None if family.thinking else thinking, opened, NAMES, b"key")
+    deltas = []
+    for at in range(0, len(text), size):
+        deltas += reply.push(text[at : at + size])
+    deltas += reply.finish()
+    made = reply.message
+    # What is streamed joins to the message.
+    for kind, whole in (("content", made.content), ("reasoning", made.reasoning_content)):
+        assert "".join(d.text for d in deltas if d.kind == kind) == whole
+    for i, call in enumerate(made.tool_calls):
+        own = [d for d in deltas if d.index == i and d.kind not in ("content", "reasoning")]
+        assert (own[0].kind, own[0].text, own[0].id) == ("call", call.name, call.id)
+        assert "".join(d.text for d in own[1:]) == call.arguments
+        assert (own[-1].kind == "call_end") == call.complete
+    return made
+
+
+def calls(message: Message) -> list[tuple[str, str, bool]]:
+    return [(call.name, call.arguments, call.complete) for call in message.tool_calls]
+
+
+# Template, reply, content, calls.
+CASES: list[tuple[str, str, str, list[Any]]] = [
+    ("hermes", "Just text < b.", "Just text < b.", []),
+    (
+        "hermes",
+        f'Let me see.\n<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>',
+        "Let me see.",
+        [("get_weather", PARIS, True)],
+    ),
+    (
+        "hermes",
+        '<tool_call>{"arguments": {"a": "}\\""}, "name": "x"}</tool_call>\n'
+        '<tool_call>\n{"name": "clock"}\n</tool_call>',
+        "",
+        [("x", '{"a": "}\\""}', True), ("clock", "{}", True)],
+    ),
+    ("hermes", '<tool_call>{"name": "x", "arguments": "{\\"a\\": 1}"}', "", [("x", '{"a": 1}', True)]),
+    ("hermes", '<tool_call>{"name": "x", "arguments": {"a": ', "", [("x", '{"a": ', False)]),
+    ("hermes", "<tool_call>no json</tool_call>", "<tool_call>no json</tool_call>", []),
+    ("hermes", "a <tool_c", "a <tool_c", []),
+    ("llama3", f'{{"name": "get_weather", "parameters": {PARIS}}}', "", [("get_weather", PARIS, True)]),
+    (
+        "llama3",
+        '<|python_tag|>{"name": "clock", "parameters": {}}; {"name": "clock", "parameters": {}}',
+        "",
+        [("clock", "{}", True)] * 2,
+    ),
+    ("llama3", '{"name": "Bob", "parameters": {}}', '{"name": "Bob", "parameters": {}}', []),
+    ("llama3", '{"name": "clock", "age": 3}', '{"name": "clock", "age": 3}', []),
+    ("llama3", "Hello {there}", "Hello {there}", []),
+    (
+        "llama3",
+        'Well.<|python_tag|>{"name": "clock", "parameters": {}}',
+        "Well.",
+        [("clock", "{}", True)],
+    ),
+    (
+        "mistral",
+        f'Hm. [TOOL_CALLS] [{{"name": "get_weather", "arguments": {PARIS}}}, '
+        '{"name": "clock", "arguments": {}}]',
+        "Hm.",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        "mistral args",
+        f"[TOOL_CALLS]get_weather[ARGS]{PARIS}[TOOL_CALLS]clock[CALL_ID]123456789[ARGS]{{}}",
+        "",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    ("mistral args", "[TOOL_CALLS]get_weather{}", "", [("get_weather", "{}", True)]),
+    ("mistral", "[TOOL_CALLS] nothing", "[TOOL_CALLS] nothing", []),
+    ("mistral args", '[TOOL_CALLS]x[ARGS]{"a', "", [("x", '{"a', False)]),
+    (
+        "deepseek",
+        "So.\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
+        f"{PARIS}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>clock\n```json\n{{}}\n```"
+        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "So.",
+        [("get_weather", PARIS, True), ("clock", "{}", True)],
+    ),
+    (
+        "deepseek bare",
+        f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{PARIS}<｜tool▁call▁end｜>"
+        "<｜tool▁calls▁end｜>",
+        "",
+        [("get_weather", PARIS, True)],
+    ),
+    ("deepseek", "<｜tool▁call▁begin｜>function", "<｜tool▁call▁begin｜>function", []),
+    ("generic", f'{{"name": "get_weather", "arguments": {PARIS}}}', "", [("get_weather", PARIS, True)]),
+    (
+        "generic",
+        '[{"name": "clock", "arguments": {}}, {"name": "clock", "parameters": {}}]\n',
+        "",
+        [("clock", "{}", True)] * 2,
+    ),
+    ("generic", '{"name": "Bob"}', '{"name": "Bob"}', []),
+    ("generic", "[1, 2]", "[1, 2]", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 3, 10_000])
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+def test_calls_and_content(case: tuple[str, str, str, list[Any]], size: int) -> None:
+    name, text, content, expected = case
+    made = read(templates.FAMILIES[name], text, size)
+    assert made.content == content
+    assert calls(made) == expected
+
+
+@pytest.mark.parametrize("size", [1, 4, 10_000])
+def test_harmony(size: int) -> None:
+    text = (
+        "<|channel|>analysis<|message|>Think {hard}.<|end|><|start|>assistant<|channel|>commentary<|message|>"
+        "I look.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json"
+        f"<|message|>{PARIS}<|call|><|start|>assistant to=functions.clock<|channel|>commentary json"
+        "<|message|>{}"
+    )
+    made = read(templates.HARMONY, text, size)
+    assert made.reasoning_content == "Think {hard}."
+    assert made.content == "I look."
+    assert calls(made) == [("get_weather", PARIS, True), ("clock", "{}", True)]
+    made = read(templates.HARMONY, "<|channel|>final<|message|>Hello <b>.", size)
+    assert made == Message("Hello <b>.")
+    assert read(templates.HARMONY, "no channels", size) == Message("no channels")
+
+
+@pytest.mark.parametrize("size", [1, 5, 10_000])
+def test_reasoning(size: int) -> None:
+    call = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
+    made = read(templates.HERMES, f"\n<think>\nOne <two>.\n</think>\n\nYes. {call}", size, THINK)
+    assert (made.reasoning_content, made.content) == ("One <two>.", "Yes.")
+    assert calls(made) == [("clock", "{}", True)]
+    made = read(templates.DEEPSEEK, "So be it.\n</think>\n\nNo.", size, THINK, opened=True)
+    assert made == Message("No.", "So be it.")
+    made = read(templates.DEEPSEEK, "cut off", size, THINK, opened=True)
+    assert made == Message("", "cut off")
+    # Only a reply's beginning is reasoning.
+    made = read(templates.HERMES, "a <think>b</think>", size, THINK)
+    assert made == Message("a <think>b</think>")
+
+
+def test_each_template_is_of_one_family() -> None:
+    for name, template in templates.FAMILIES.items():
+        assert family_of(template).name == name.split()[0]
+    assert family_of(templates.CHATML).name == "generic"
+    assert [family.name for family in FAMILIES][-1] == "generic"
+
+
+def test_ids_are_the_same_each_time_and_differ_between_calls() -> None:
+    text = '<tool_call>{"name": "a"}</tool_call><tool_call>{"name": "a"}</tool_call>'
+    first, second = read(templates.HERMES, text, 3).tool_calls
+    assert first.id != second.id
+    assert all(len(call.id) == 9 and call.id.isalnum() for call in (first, second))
+    assert read(templates.HERMES, text, 7).tool_calls == (first, second)
+    assert first.as_json() == {
+        "id": first.id,
+        "type": "function",
+        "function": {"name": "a", "arguments": "{}"},
+    }

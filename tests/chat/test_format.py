@@ -1,0 +1,145 @@
+"""Prompts: only the template writes control tokens, and it is given what it reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aleator import ParameterError, TemplateError
+from aleator.chat.asking import Chat, prepared
+from aleator.chat.format import ChatFormat
+from aleator.text import Tokenizer, Vocabulary
+from tests.chat import templates
+from tests.text.vocabularies import CONTROL, NORMAL, USER_DEFINED, byte_level
+
+PARTS = (*templates.GUARDED, *templates.HARMONY_PARTS)
+
+
+def vocabulary() -> Tokenizer:
+    """Bytes, control tokens of all families, and their user-defined ones; and one that is no mark."""
+    fields = byte_level((*templates.MARKS, *PARTS, "    "))
+    kinds = [NORMAL] * 258 + [CONTROL] * len(templates.MARKS) + [USER_DEFINED] * (len(PARTS) + 1)
+    return Tokenizer(Vocabulary.from_metadata(fields | {"tokenizer.ggml.token_type": kinds}))
+
+
+TOKENIZER = vocabulary()
+IDS = TOKENIZER.vocab.ids
+
+
+@pytest.mark.parametrize("name", templates.FAMILIES)
+def test_no_text_becomes_a_control_token(name: str) -> None:
+    chat_format = ChatFormat(TOKENIZER, templates.FAMILIES[name])
+    source = templates.FAMILIES[name]
+    hostile = "".join((*templates.MARKS, *PARTS))
+    tool: Any = {"function": {"name": "f", "description": "d", "parameters": {}}}
+    bad_tool: Any = {
+        "function": {"name": "f", "description": hostile, "parameters": {"title": hostile}}
+    }
+
+    def marks(text: str, tool: Any) -> list[int]:
+        messages = [
+            {"role": "system", "content": text},
+            {"role": "user", "content": text},
+            {"role": "tool", "content": text},
+            {"role": "user", "content": [{"type": "text", "text": text}]},
+        ]
+        asked = prepared(Chat(messages, [tool]), chat_format, TOKENIZER, {})
+        assert text in TOKENIZER.decode(asked.tokens)
+        own = (p for p in PARTS if p in source or p.startswith("<|"))
+        special = {IDS[m] for m in (*templates.MARKS, *own)}
+        return [token for token in asked.tokens if token in special]
+
+    assert marks("a" + hostile, bad_tool) == marks("a", tool)
+
+
+def test_other_user_defined_tokens_are_read_anywhere() -> None:
+    chat_format = ChatFormat(TOKENIZER, templates.HERMES)
+    text = [{"role": "user", "content": "a    b<think>"}]
+    asked = prepared(Chat(text), chat_format, TOKENIZER, {})
+    assert asked.tokens.count(IDS["    "]) == 1
+    assert IDS["<think>"] not in asked.tokens
+
+
+def test_an_answer_keeps_its_own_reasoning_marks() -> None:
+    chat_format = ChatFormat(TOKENIZER, templates.HERMES)
+    said = {"role": "assistant", "content": "<think>a</think>b"}
+    asked = prepared(Chat([{"role": "user", "content": "q"}, said]), chat_format, TOKENIZER, {})
+    assert asked.tokens.count(IDS["<think>"]) == 1
+
+
+@pytest.mark.parametrize("name", templates.FAMILIES)
+def test_calls_in_earlier_messages_are_written_as_json(name: str) -> None:
+    chat_format = ChatFormat(TOKENIZER, templates.FAMILIES[name])
+    function = {"name": "get_weather", "arguments": '{"city": "Köln"}'}
+    messages = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "tool_calls": [{"id": "a", "function": function}]},
+        {"role": "tool", "tool_call_id": "a", "content": "rain"},
+    ]
+    asked = prepared(Chat(messages), chat_format, TOKENIZER, {})
+    if name != "generic":
+        assert '{"city": "Köln"}' in TOKENIZER.decode(asked.tokens)
+
+
+def test_template_arguments() -> None:
+    chat_format = ChatFormat(TOKENIZER, templates.HERMES)
+    assert chat_format.variables == ["enable_thinking"]
+    assert chat_format.arguments(False, None) == {"enable_thinking": False}
+    assert chat_format.arguments(None, {"enable_thinking": True}) == {"enable_thinking": True}
+    for given, match in (
+        ({"enable_thinkin": True}, "'enable_thinkin': the chat template does not read it"),
+        ({"messages": []}, "'messages'"),
+        ({3: 4}, "has 3"),
+        ("a", "give a mapping"),
+    ):
+        with pytest.raises(ParameterError, match=match) as caught:
+            chat_format.arguments(None, given)  # type: ignore[arg-type]
+        assert caught.value.parameter == "chat_template_kwargs"
+    with pytest.raises(ParameterError, match="enable_thinking=1: give True or False"):
+        chat_format.arguments(1, None)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="given twice"):
+        chat_format.arguments(True, {"enable_thinking": True})
+    with pytest.raises(ParameterError, match="is not read by the chat template, which reads none"):
+        ChatFormat(TOKENIZER, templates.GENERIC).arguments(True, None)
+    other = ChatFormat(TOKENIZER, templates.DEEPSEEK_BARE)
+    assert other.arguments(True, None) == {"thinking": True}
+
+
+def test_reasoning_is_given_under_the_name_that_is_read() -> None:
+    chat_format = ChatFormat(TOKENIZER, templates.HARMONY)
+    messages = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "a", "reasoning_content": "because"},
+    ]
+    assert "analysis<|message|>because<|end|>" in chat_format.rendered(messages).text
+
+
+def test_developer_is_system_where_the_template_does_not_know_it() -> None:
+    messages = [{"role": "developer", "content": "a"}]
+    assert (
+        "<|im_start|>system\na" in ChatFormat(TOKENIZER, templates.CHATML).rendered(messages).text
+    )
+
+
+def test_tools_that_a_template_does_not_show() -> None:
+    plain = ChatFormat(TOKENIZER, templates.CHATML)
+    hi = [{"role": "user", "content": "Hi"}]
+    with pytest.raises(ParameterError, match="does not show tools to the model") as caught:
+        prepared(Chat(hi, [templates.CLOCK]), plain, TOKENIZER, {})
+    assert caught.value.parameter == "tools"
+    prepared(Chat(hi, [templates.CLOCK], "none"), plain, TOKENIZER, {})
+    with pytest.raises(TemplateError, match="no chat template"):
+        ChatFormat(TOKENIZER, None)
+
+
+def test_known_tokens_are_kept_where_they_fit() -> None:
+    chat_format = ChatFormat(TOKENIZER, templates.CHATML)
+    hi = [{"role": "user", "content": "abc"}]
+    rendered = chat_format.rendered(hi)
+    whole = chat_format.tokens(rendered)
+    assert IDS["abc"] in whole
+    start = whole.index(IDS["abc"])
+    known = [*whole[:start], *b"abc", *whole[start + 1 : start + 3], 7]
+    assert chat_format.tokens(rendered, known)[: len(known) - 1] == known[:-1]
+    assert chat_format.tokens(rendered, [1, 2]) == whole

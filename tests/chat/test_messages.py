@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aleator import Message, ParameterError, ToolCall
+from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
+from tests.chat.templates import CLOCK, WEATHER
+
+HI = {"role": "user", "content": "Hi"}
+
+
+def call(**changes: Any) -> dict[str, Any]:
+    return {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}} | changes
+
+
+WRONG: list[tuple[Any, str]] = [
+    ("Hi", r"messages='Hi': give a list"),
+    ({}, "messages={}"),
+    ([], "messages is empty"),
+    ([HI, 3], r"messages\[1\]=3: give a mapping"),
+    ([{"content": "a"}], r"messages\[0\].role=None: give one of system, developer, user, assistant, tool"),
+    ([HI, {"role": "bot", "content": "a"}], r"messages\[1\].role='bot'"),
+    ([{"role": "user"}], r"messages\[0\].content=None: give a text"),
+    ([{"role": "user", "content": 3}], r"messages\[0\].content=3"),
+    ([{"role": "user", "content": {"type": "text"}}], r"messages\[0\].content="),
+    ([{"role": "user", "content": [{"type": "text"}]}], r"messages\[0\].content\[0\].text=None"),
+    ([{"role": "user", "content": ["a"]}], r"messages\[0\].content\[0\]='a'"),
+    (
+        [HI, {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}],
+        r"messages\[1\].content\[1\].type='image_url': pictures are not supported",
+    ),
+    ([{"role": "user", "content": [{"type": "input_audio"}]}], "audio are not supported"),
+    ([{"role": "user", "content": [{"type": "file"}]}], "files are not supported"),
+    ([HI | {"tool_calls": [call()]}], r"messages\[0\].tool_calls=.*has role, content, name"),
+    ([HI | {"name": 3}], r"messages\[0\].name=3: give a text"),
+    ([{"role": "assistant"}], r"messages\[0\].content=None"),
+    ([{"role": "assistant", "tool_calls": "a"}], r"messages\[0\].tool_calls='a'"),
+    ([{"role": "assistant", "tool_calls": [{}]}], r"messages\[0\].tool_calls\[0\]={}"),
+    ([{"role": "assistant", "tool_calls": [call(type="x")]}], r"tool_calls\[0\].type='x'"),
+    ([{"role": "assistant", "tool_calls": [call(id=3)]}], r"tool_calls\[0\].id=3"),
+    (
+        [{"role": "assistant", "tool_calls": [call(function={"name": "", "arguments": "{}"})]}],
+        r"function.name=''",
+    ),
+    (
+        [{"role": "assistant", "tool_calls": [call(function={"name": "f", "arguments": "{"})]}],
+        r"function.arguments='{': not JSON",
+    ),
+    (
+        [{"role": "assistant", "tool_calls": [call(function={"name": "f", "arguments": "[]"})]}],
+        r"function.arguments=\[\]: give an object",
+    ),
+    ([HI, {"role": "tool", "content": "1", "tool_call_id": "z"}], r"messages\[1\].tool_call_id='z'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("messages", "match"), WRONG, ids=range(len(WRONG)))
+def test_what_is_malformed_is_named(messages: Any, match: str) -> None:
+    with pytest.raises(ParameterError, match=match) as caught:
+        checked_messages(messages)
+    assert caught.value.parameter == "messages"
+
+
+def test_messages_in_the_form_of_templates() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    answer = Message("", "hm", (ToolCall("a", "f", '{"x": 1}'),))
+    nothing: dict[str, Any] = {"refusal": None, "tool_calls": []}
+    made = checked_messages(
+        [
+            {"role": "user", "content": parts},
+            answer,
+            {"role": "tool", "content": "1", "tool_call_id": "a"},
+            {"role": "assistant", "content": "b", **nothing},
+        ]
+    )
+    assert [m["content"] for m in made] == ["a\nb", "", "1", "b"]
+    assert made[1]["tool_calls"] == [
+        {"id": "a", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    ]
+    assert made[1]["reasoning_content"] == "hm"
+    assert made[3].keys() == {"role", "content"}
+
+
+@pytest.mark.parametrize(
+    ("tools", "match"),
+    [
+        ("a", "tools='a'"),
+        ([{}], r"tools\[0\]={}"),
+        ([CLOCK | {"type": "retrieval"}], r"tools\[0\].type='retrieval'"),
+        ([{"function": {"name": "a b"}}], r"tools\[0\].function.name='a b'"),
+        ([CLOCK, CLOCK], r"tools\[1\].function.name='clock': another"),
+        ([{"function": {"name": "a", "description": 3}}], r"function.description=3"),
+        ([{"function": {"name": "a", "parameters": {"type": "string"}}}], r"function.parameters="),
+        ([{"function": {"name": "a", "strict": "yes"}}], r"function.strict='yes'"),
+    ],
+)
+def test_tools_that_are_malformed(tools: Any, match: str) -> None:
+    with pytest.raises(ParameterError, match=match) as caught:
+        checked_tools(tools)
+    assert caught.value.parameter == "tools"
+
+
+def test_choices() -> None:
+    tools = checked_tools([WEATHER, CLOCK])
+    weather, clock = (function for _, function in tools)
+    assert chosen_tools(None, tools) == chosen_tools("auto", tools) == (True, [])
+    assert chosen_tools("none", tools) == (False, [])
+    assert chosen_tools("required", tools) == (True, [weather, clock])
+    named = {"type": "function", "function": {"name": "clock"}}
+    assert chosen_tools("clock", tools) == chosen_tools(named, tools) == (True, [clock])
+    assert chosen_tools(None, []) == (False, [])
+    for choice in ("any", 3, {"type": "function"}, {"function": {"name": "no"}}):
+        with pytest.raises(ParameterError, match="give one of 'auto', 'none', 'required', 'get_w"):
+            chosen_tools(choice, tools)
+    with pytest.raises(ParameterError, match="no tools are given"):
+        chosen_tools("required", [])
+
+
+def test_strict_arguments_need_a_forced_call() -> None:
+    strict = checked_tools([{"function": {"name": "f", "strict": True}}])
+    with pytest.raises(ParameterError, match=r"tools\[0\].function.strict=True"):
+        chosen_tools("auto", strict)
+    assert chosen_tools("required", strict)[1]
+    assert chosen_tools("none", strict) == (False, [])

@@ -1,0 +1,27 @@
+"""Errors go from one process to another as they are."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from aleator.core import errors
+
+SOME = [
+    errors.ParameterError("top_k", "top_k=-3: too small"),
+    errors.GrammarError("no rule", 3, 4),
+    errors.FileFormatError("x.gguf", "damaged", field="magic", offset=8),
+    errors.ModelNotFound("x.gguf"),
+    errors.CacheFull(3, 2),
+    errors.CannotRewind("too far", 7),
+    errors.Incompatible("n_embd", 1, 2),
+    errors.LogitsError("nothing finite"),
+]
+
+
+@pytest.mark.parametrize("error", SOME, ids=lambda error: type(error).__name__)
+def test_pickled(error: errors.AleatorError) -> None:
+    received = pickle.loads(pickle.dumps(error))
+    assert type(received) is type(error)
+    assert (str(received), received.args, vars(received)) == (str(error), error.args, vars(error))

@@ -1,0 +1,44 @@
+"""How many threads there are where no number is given."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from aleator.core.errors import ParameterError
+from aleator.core.threads import default_threads, pool
+
+SCRIPT = "from aleator.core.threads import pool; print(pool().threads)"
+
+
+def threads(**environment: str) -> int:
+    env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    made = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env=env | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(made.stdout)
+
+
+def test_the_variable_of_openmp_is_heeded() -> None:
+    assert threads(OMP_NUM_THREADS="3") == 3
+    assert threads(OMP_NUM_THREADS="1000") == 256
+
+
+@pytest.mark.parametrize("value", ["", "0", "4,2", "-3", "two"])
+def test_otherwise_there_is_one_for_each_core(value: str) -> None:
+    assert 1 <= threads(OMP_NUM_THREADS=value) <= len(os.sched_getaffinity(0))
+
+
+def test_pools_are_shared_and_their_size_has_limits() -> None:
+    assert pool() is pool(default_threads())
+    assert pool(2).threads == 2
+    for bad in (0, -1, 257):
+        with pytest.raises(ParameterError, match=f"n_threads={bad} is out of range: give 1 to 256"):
+            pool(bad)

@@ -1,0 +1,361 @@
+"""One context for many threads: streams, ends, errors, limits, and what is left afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import aleator
+from aleator.core.errors import AleatorError, ContextFull, EngineClosed, ParameterError, QueueFull
+from aleator.engine.owner import Owner, cells_held
+
+PROMPTS = ("ROMEO:", "JULIET:\nWhat", "First Citizen:\n" * 8, "KING RICHARD:", "ROMEO:")
+
+
+@pytest.fixture
+def engine(model: aleator.LanguageModel) -> Iterator[aleator.Engine]:
+    with aleator.Engine(model, n_seq_max=3, n_ctx=3 * 512) as made:
+        yield made
+
+
+def owner_of(engine: aleator.Engine) -> Owner:
+    owner = engine._owner
+    assert owner is not None
+    return owner
+
+
+def wait_until_idle(engine: aleator.Engine) -> None:
+    for _ in range(2000):
+        stats = engine.stats
+        if not stats.running and not stats.waiting:
+            return
+        time.sleep(0.005)
+    raise AssertionError("requests are still under way")
+
+
+def test_gives_what_generate_gives(model: aleator.LanguageModel, engine: aleator.Engine) -> None:
+    made = [engine.submit(p, max_tokens=30, seed=i) for i, p in enumerate(PROMPTS)]
+    for i, (prompt, generation) in enumerate(zip(PROMPTS, made, strict=True)):
+        alone = model.generate(prompt, max_tokens=30, seed=i)
+        assert list(generation) == list(alone)
+        assert generation.tokens == alone.tokens
+        assert generation.stop_reason == "length"
+        assert generation.done
+    assert made[0].stats is not made[1].stats
+    assert made[0].stats.sampled_tokens == 30
+    assert made[0].stats.decode_seconds > 0
+
+
+def test_any_thread_may_submit_and_read(
+    model: aleator.LanguageModel, engine: aleator.Engine
+) -> None:
+    texts: dict[int, str] = {}
+
+    def ask(i: int) -> None:
+        texts[i] = engine.submit(PROMPTS[i % 5], max_tokens=15, seed=i).text
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i in (0, 7, 11):
+        assert texts[i] == model.generate(PROMPTS[i % 5], max_tokens=15, seed=i).text
+    assert engine.stats.finished == engine.stats.submitted == 12
+
+
+def test_async_readers_share_one_event_loop(engine: aleator.Engine) -> None:
+    async def read(seed: int) -> list[str]:
+        return [piece async for piece in engine.submit("ROMEO:", max_tokens=12, seed=seed)]
+
+    async def all_of_them() -> list[list[str]]:
+        return await asyncio.gather(*(read(seed) for seed in range(5)))
+
+    pieces = asyncio.run(all_of_them())
+    for seed, each in enumerate(pieces):
+        assert "".join(each) == engine.submit("ROMEO:", max_tokens=12, seed=seed).text
+
+
+def test_generations_outside_an_engine_can_be_awaited_too(model: aleator.LanguageModel) -> None:
+    async def read() -> str:
+        return "".join([p async for p in model.generate("ROMEO:", max_tokens=8, seed=1)])
+
+    assert asyncio.run(read()) == model.generate("ROMEO:", max_tokens=8, seed=1).text
+    generation = model.generate("ROMEO:", max_tokens=8, seed=1)
+    assert not generation.wait(timeout=0)
+    assert generation.wait()
+
+
+def test_a_cancelled_request_ends_and_leaves_the_others_alone(
+    model: aleator.LanguageModel, engine: aleator.Engine
+) -> None:
+    other = engine.submit("ROMEO:", max_tokens=60, seed=1)
+    generation = engine.submit("JULIET:", max_tokens=400, seed=2, ignore_eos=True)
+    next(generation)
+    generation.cancel()
+    assert generation.wait(timeout=10)
+    assert generation.stop_reason == "interrupted"
+    assert 0 < len(generation.tokens) < 400
+    assert other.text == model.generate("ROMEO:", max_tokens=60, seed=1).text
+    assert engine.stats.cancelled == 1
+
+
+def test_a_request_nobody_holds_any_more_is_cancelled(engine: aleator.Engine) -> None:
+    generation = engine.submit("ROMEO:", max_tokens=400, ignore_eos=True)
+    next(generation)
+    del generation
+    gc.collect()
+    wait_until_idle(engine)
+    assert engine.stats.cancelled == 1
+
+
+def test_a_deadline_ends_a_request_wherever_it_is(engine: aleator.Engine) -> None:
+    slow = [
+        engine.submit("ROMEO:", max_tokens=400, ignore_eos=True, on_logits=_wait) for _ in range(3)
+    ]
+    made = engine.submit("ROMEO:", max_tokens=400, deadline=0.05)
+    assert (made.stop_reason, made.text) == ("deadline", "")
+    running = slow[0]
+    for each in slow[1:]:
+        each.cancel()
+    late = engine.submit("ROMEO:", max_tokens=400, ignore_eos=True, on_logits=_wait, deadline=0.3)
+    assert late.stop_reason == "deadline"
+    running.cancel()
+    assert engine.stats.expired == 2
+
+
+def _wait(chain: Any, logits: Any) -> None:
+    time.sleep(0.002)
+
+
+def test_an_error_of_one_request_is_raised_at_its_reader(
+    model: aleator.LanguageModel, engine: aleator.Engine
+) -> None:
+    calls = []
+
+    def fails(chain: Any, logits: Any) -> None:
+        calls.append(1)
+        if len(calls) == 6:
+            raise RuntimeError("not today")
+
+    other = engine.submit("ROMEO:", max_tokens=40, seed=1)
+    generation = engine.submit("JULIET:", max_tokens=40, seed=2, on_logits=fails)
+    pieces: list[str | None] = []
+    with pytest.raises(RuntimeError, match="not today"):
+        pieces.extend(iter(generation.__next__, None))
+    assert len(generation.tokens) == 5  # after it was raised, what there is
+    assert "".join(generation._completion.pieces).startswith("".join(p for p in pieces if p))
+    assert generation.stop_reason == "interrupted"
+    assert isinstance(generation.error, RuntimeError)
+    assert other.text == model.generate("ROMEO:", max_tokens=40, seed=1).text
+    assert other.error is None
+    assert engine.stats.failed == 1
+
+
+def test_an_error_of_the_context_ends_what_runs_and_no_more(
+    model: aleator.LanguageModel, engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = owner_of(engine)._context
+    decode, fail = context.decode, threading.Event()
+
+    def broken(batch: Any) -> Any:
+        if fail.is_set():
+            fail.clear()
+            raise KeyboardInterrupt
+        return decode(batch)
+
+    monkeypatch.setattr(context, "decode", broken)
+    made = [engine.submit("ROMEO:", max_tokens=200, ignore_eos=True, seed=s) for s in range(5)]
+    next(made[0])
+    fail.set()
+    with pytest.raises(KeyboardInterrupt):
+        made[0].wait()
+    assert made[4].wait()  # it waited, and was made afterwards
+    assert made[4].error is None
+    assert len(made[4].tokens) == 200
+    assert engine.submit("ROMEO:", max_tokens=9, seed=1).text
+    wait_until_idle(engine)
+    context.cache.check()
+    assert cells_held(context.cache, range(3)) == 0
+
+
+def test_an_interrupt_anywhere_in_the_thread_leaves_the_engine_at_work(
+    model: aleator.LanguageModel, engine: aleator.Engine
+) -> None:
+    import ctypes
+
+    thread = owner_of(engine)._thread.ident
+    raised = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    expected = model.generate("ROMEO:", max_tokens=30, seed=1).text
+    for _ in range(20):
+        made = [engine.submit(p, max_tokens=30, seed=1) for p in PROMPTS]
+        raised(ctypes.c_ulong(thread or 0), ctypes.py_object(KeyboardInterrupt))
+        for generation in made:
+            try:
+                assert generation.wait(timeout=20)
+            except KeyboardInterrupt:
+                assert generation.stop_reason == "interrupted"
+    assert engine.submit("ROMEO:", max_tokens=30, seed=1).text == expected
+    wait_until_idle(engine)
+    owner_of(engine)._context.cache.check()
+
+
+def test_too_many_requests_are_refused(model: aleator.LanguageModel) -> None:
+    with aleator.Engine(model, n_seq_max=1, n_ctx=512, max_queue=2) as engine:
+        made = [engine.submit("ROMEO:", max_tokens=300, on_logits=_wait) for _ in range(3)]
+        with pytest.raises(QueueFull, match="2 requests wait already") as caught:
+            engine.submit("ROMEO:")
+        assert caught.value.limit == 2
+        made[1].cancel()
+        assert made[1].wait(timeout=10)
+        made.append(engine.submit("ROMEO:", max_tokens=2))
+        assert engine.stats.refused == 1
+    assert {each.stop_reason for each in made} == {"interrupted"}
+
+
+def test_closing_ends_all_and_frees_the_context(model: aleator.LanguageModel) -> None:
+    before = threading.active_count()
+    engine = model.engine(n_seq_max=2, n_ctx=512)
+    context = weakref.ref(owner_of(engine)._context)
+    made = [engine.submit("ROMEO:", max_tokens=200, ignore_eos=True) for _ in range(4)]
+    engine.close()
+    engine.close()
+    assert threading.active_count() == before
+    assert all(each.done for each in made)
+    assert made[3].stop_reason == "interrupted"
+    assert engine.closed
+    assert engine.stats.cancelled == 4
+    assert "closed" in repr(engine)
+    with pytest.raises(EngineClosed, match="make another one"):
+        engine.submit("ROMEO:")
+    gc.collect()
+    assert context() is None
+
+
+def test_a_forgotten_engine_closes_itself(model: aleator.LanguageModel) -> None:
+    before = threading.active_count()
+    engine = aleator.Engine(model, n_seq_max=1, n_ctx=256)
+    assert engine.submit("ROMEO:", max_tokens=3).text
+    del engine
+    gc.collect()
+    assert threading.active_count() == before
+
+
+def test_prompts_that_begin_alike_are_computed_once(engine: aleator.Engine) -> None:
+    long = "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 4
+    made = [engine.submit(long + name, max_tokens=20, seed=1) for name in "ABC"]
+    assert all(each.wait() for each in made)
+    n = len(made[0].request.tokens)
+    assert made[0].stats.reused_tokens == 0
+    assert all(each.stats.reused_tokens >= n - 2 for each in made[1:])
+    assert engine.stats.reused_tokens >= 2 * (n - 2)
+    assert engine.submit(long + "A", max_tokens=1).stats.reused_tokens == 0  # nothing yet
+    again = engine.submit(long + "A", max_tokens=1)
+    assert again.wait()
+    assert again.stats.reused_tokens == n - 1
+
+
+def test_requests_that_share_a_prompt_do_not_reserve_it_twice(model: aleator.LanguageModel) -> None:
+    long = "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 6
+    n = len(model.prompt_tokens(long))
+    with aleator.Engine(model, n_seq_max=4, n_ctx=n + 4 * 40) as engine:
+        assert engine.submit(long, max_tokens=1).wait()
+        all_are_here, running = threading.Event(), []
+
+        def look(chain: Any, logits: Any) -> None:
+            all_are_here.wait(20)
+            running.append(engine.stats.running)
+
+        made = [
+            engine.submit(long, max_tokens=30, seed=s, ignore_eos=True, on_logits=look)
+            for s in range(4)
+        ]
+        all_are_here.set()
+        assert all(each.wait() for each in made)
+        assert max(running) == 4
+        assert engine.stats.cells == n + 160
+
+
+def test_a_context_shift_moves_nobody_else(model: aleator.LanguageModel) -> None:
+    options: dict[str, Any] = {"max_tokens": 120, "ignore_eos": True, "seed": 3}
+    with aleator.Engine(model, n_seq_max=3, n_ctx=3 * 64) as engine:
+        first = engine.submit("ROMEO:\nO, she doth teach", max_tokens=1)
+        assert first.wait()
+        shifting = [
+            engine.submit("ROMEO:\nO, she doth teach", context_shift=True, **options)
+            for _ in range(2)
+        ]
+        still = engine.submit("ROMEO:\nO, she doth teach", max_tokens=40, seed=3, ignore_eos=True)
+        assert shifting[0].tokens == shifting[1].tokens
+        assert shifting[0].stats.context_shifts > 1
+        assert still.tokens == shifting[0].tokens[:40]
+        wait_until_idle(engine)
+        owner_of(engine)._context.cache.check()
+
+
+def test_without_max_tokens_a_request_has_its_share_of_the_positions(
+    model: aleator.LanguageModel,
+) -> None:
+    with aleator.Engine(model, n_seq_max=2, n_ctx=64) as engine:
+        made = engine.submit("ROMEO:", ignore_eos=True)
+        assert made.stop_reason == "context"
+        assert len(made.tokens) == 32 - 3 + 1
+        with pytest.raises(ContextFull, match="give max_tokens"):
+            engine.submit("ROMEO: " * 14)
+        assert engine.submit("ROMEO: " * 14, max_tokens=2).wait()
+        with pytest.raises(ContextFull, match="positions"):
+            engine.submit("ROMEO: " * 40, max_tokens=2)
+
+
+def test_no_tokens_at_all(engine: aleator.Engine) -> None:
+    made = engine.submit("ROMEO:", max_tokens=0)
+    assert (made.text, made.stop_reason) == ("", "length")
+
+
+def test_grammars_are_forced_and_obeyed(
+    model: aleator.LanguageModel, engine: aleator.Engine
+) -> None:
+    grammar = 'root ::= "My lord, " ("I will come" | "I will go") "."'
+    made = engine.submit("ROMEO:", grammar=grammar, seed=4, max_tokens=50)
+    assert made.text == model.generate("ROMEO:", grammar=grammar, seed=4, max_tokens=50).text
+    assert made.complete
+    wait_until_idle(engine)
+    assert engine.stats.forced_tokens == made.stats.forced_tokens > 0
+
+
+def test_what_cannot_be_is_refused(model: aleator.LanguageModel, engine: aleator.Engine) -> None:
+    for options, name in (
+        ({"multi_step": 4}, "multi_step"),
+        ({"sampling_device": "device"}, "sampling_device"),
+        ({"n": 2}, "n"),
+        ({"priority": 2000}, "priority"),
+        ({"deadline": -1}, "deadline"),
+        ({"max_token": 3}, "max_token"),
+    ):
+        with pytest.raises(ParameterError) as caught:
+            engine.submit("ROMEO:", **options)
+        assert caught.value.parameter == name
+    with pytest.raises(ParameterError, match="more than n_seq_max=8"):
+        aleator.Engine(model, token_budget=8)
+    with pytest.raises(ParameterError, match="at least n_seq_max=8"):
+        aleator.Engine(model, n_ctx=4)
+    assert engine.stats.submitted == 0
+
+
+def test_the_engines_thread_does_not_wait_for_itself(engine: aleator.Engine) -> None:
+    held: list[Any] = []
+
+    def reads(chain: Any, logits: Any) -> None:
+        if held:
+            held[0].wait()
+
+    held.append(engine.submit("ROMEO:", max_tokens=100, on_logits=reads))
+    with pytest.raises(AleatorError, match="own thread"):
+        held[0].wait()

@@ -1,0 +1,216 @@
+"""Decisions without a model: order, room, pieces of prompts, and a simulation of many requests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from simulate_engine import simulate
+
+from aleator.engine.job import PLACES, Job
+from aleator.engine.pace import FIRST, LEAST, LOOKS, Pace
+from aleator.engine.queue import LOOKED_AT, PASSED_OVER, Queue
+from aleator.engine.scheduler import WORTH_WAITING, Scheduler
+
+
+class Cells:
+    """Nothing is cached; what running jobs hold is what they have computed."""
+
+    def __init__(self, cached: int = 0, tells: bool = True) -> None:
+        self.cached, self.tells = cached, tells
+        self.holding: list[Job] = []
+
+    def adopt(self, job: Job) -> int:
+        self.holding.append(job)
+        return min(self.cached, len(job.prompt) - 1)
+
+    def drop(self, job: Job) -> None:
+        self.holding.remove(job)
+
+    def held(self) -> int | None:
+        own = sum(job.done - min(self.cached, job.done) for job in self.holding)
+        return own + self.cached * bool(self.holding) if self.tells else None
+
+
+class Numbered:
+    """Makes jobs, numbered as they come."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def __call__(self, prompt: int, longest: int | None = None, **more: int | bool) -> Job:
+        tokens = np.arange(prompt, dtype=np.int32) + 1000 * self.n * (not more.pop("alike", False))
+        job = Job(tokens, prompt + 10 if longest is None else longest, **more)  # type: ignore[arg-type]
+        job.number = self.n
+        self.n += 1
+        return job
+
+
+@pytest.fixture
+def job() -> Numbered:
+    return Numbered()
+
+
+def scheduler(n_seq_max: int = 4, n_cells: int = 1000, budget: int = 64) -> Scheduler:
+    return Scheduler(n_seq_max, n_cells, budget, Pace(2.0))
+
+
+def read_all(made: Scheduler) -> None:
+    """Steps until nobody reads a prompt any more."""
+    while any(each.left for each in made.running.values()):
+        plan = made.plan()
+        for each, n in plan.chunks:
+            each.done += n
+        made.observe(plan, len(plan.writing), 0.01)
+
+
+def test_jobs_begin_in_the_order_of_arrival_while_there_are_sequences(job: Numbered) -> None:
+    made, jobs = scheduler(n_seq_max=2), [job(5) for _ in range(3)]
+    for each in jobs:
+        made.add(each)
+    assert made.admit(Cells()) == jobs[:2]
+    assert [each.seq for each in jobs] == [0, 1, -1]
+    made.remove(jobs[0])
+    assert made.admit(Cells()) == jobs[2:]
+    assert jobs[2].seq == 0
+
+
+def test_a_priority_is_worth_so_many_places_and_no_more(job: Numbered) -> None:
+    queue = Queue()
+    early, others = job(1), [job(1, priority=1) for _ in range(PLACES + 5)]
+    for each in (early, *others):
+        queue.add(each)
+    order = list(queue)
+    assert order.index(early) == PLACES - 1
+    assert len(order) == len(queue) == PLACES + 6
+    assert order[0] is others[0]
+
+
+def test_a_job_begins_when_there_is_room_for_the_longest_that_it_can_become(job: Numbered) -> None:
+    made = scheduler(n_cells=100)
+    one, other = job(10, 60), job(10, 41)
+    made.add(one)
+    made.add(other)
+    assert made.admit(Cells()) == [one]
+    assert made.reserved == 60
+    made.remove(one)
+    assert made.admit(Cells()) == [other]
+    assert made.reserved == 41
+
+
+def test_shared_prompts_need_their_cells_once(job: Numbered) -> None:
+    cells, made = Cells(cached=60), scheduler(n_cells=100)
+    jobs = [job(61, 75, alike=True) for _ in range(4)]
+    for each in jobs:
+        made.add(each)
+    assert made.admit(cells) == jobs[:2]  # 60 + 2 * 15; a third would need 105
+    assert cells.holding == jobs[:2]
+    assert [each.done for each in jobs] == [60, 60, 0, 0]
+    apart = scheduler(n_cells=100)
+    for each in [job(61, 75, shares=False, alike=True) for _ in range(2)]:
+        apart.add(each)
+    assert len(apart.admit(Cells(cached=60))) == 1
+    untold = scheduler(n_cells=100)
+    for each in [job(61, 75, alike=True) for _ in range(2)]:
+        untold.add(each)
+    assert len(untold.admit(Cells(cached=60, tells=False))) == 1
+
+
+def test_who_does_not_fit_lets_others_go_first_but_not_for_ever(job: Numbered) -> None:
+    made, cells = scheduler(n_cells=100), Cells()
+    running, large = job(5, 50), job(5, 90)
+    made.add(running)
+    made.admit(cells)
+    made.add(large)
+    small = [job(5, 20) for _ in range(PASSED_OVER + LOOKED_AT)]
+    went = 0
+    for each in small:
+        made.add(each)
+        if made.admit(cells) == [each]:
+            went += 1
+            made.remove(each)
+    assert went == PASSED_OVER
+    made.remove(running)
+    assert made.admit(cells)[0] is large
+
+
+def test_nobody_is_looked_at_again_before_something_changes(job: Numbered) -> None:
+    made, cells = scheduler(n_cells=100), Cells()
+    first, waiting = job(50, 60), job(50, 70)
+    made.add(first)
+    made.add(waiting)
+    made.admit(cells)
+    cells.held = lambda: 1 // 0  # type: ignore[method-assign]
+    assert made.admit(cells) == []
+    made.remove(waiting)
+    assert not len(made.waiting)
+
+
+def test_a_prompt_that_another_is_computing_is_waited_for(job: Numbered) -> None:
+    made, cells = scheduler(budget=40), Cells()
+    leader, follower, other = job(200, alike=True), job(100, alike=True), job(9)
+    for each in (leader, follower, other):
+        made.add(each)
+    assert made.admit(cells) == [leader, other]
+    made.remove(other)
+    while leader.done < 99:
+        assert made.admit(cells) == []
+        plan = made.plan()
+        for each, n in plan.chunks:
+            each.done += n
+        made.observe(plan, 0, 0.01)
+    assert made.admit(cells) == [follower]
+    assert WORTH_WAITING < 99
+
+
+def test_everybody_who_writes_is_in_every_step(job: Numbered) -> None:
+    made, cells = scheduler(budget=10), Cells()
+    writing = [job(3), job(3)]
+    for each in writing:
+        made.add(each)
+    made.admit(cells)
+    read_all(made)
+    reading = job(500)
+    made.add(reading)
+    made.admit(cells)
+    assert made.plan().writing == writing
+    assert made.plan().chunks == []  # a step without prompts is measured first
+    made.observe(made.plan(), 2, 0.01)
+    assert made.plan().chunks == [(reading, 8)]
+
+
+def test_the_oldest_prompt_gets_half_and_short_ones_need_not_wait_for_it(job: Numbered) -> None:
+    made = scheduler(budget=64)
+    long, short, last = job(400), job(20), job(300)
+    for each in (long, short, last):
+        made.add(each)
+    made.admit(Cells())
+    assert made.plan().chunks == [(long, 32), (short, 16), (last, 16)]
+
+
+def test_pieces_of_prompts_are_as_long_as_the_pause_allows() -> None:
+    pace = Pace(2.0)
+    assert pace.tokens() == 0
+    pace.observe(4, 0, 0.010)
+    assert pace.tokens() == FIRST
+    pace.observe(4, 32, 0.010 + 32 * 0.0001)
+    assert pace.tokens() == 100  # 10 ms at 0.1 ms each
+    for _ in range(LOOKS):
+        pace.observe(4, 100, 0.020)
+    assert pace.tokens() == 0  # to learn what a step costs now
+    slow = Pace(1.0)
+    slow.observe(1, 0, 0.01)
+    slow.observe(1, 8, 0.02)
+    assert slow.tokens() == LEAST
+
+
+def test_a_prompt_comes_to_its_end_whatever_a_step_costs() -> None:
+    pace = Pace(2.0)
+    pace.observe(0, 100, 5.0)
+    pace.observe(1, 0, 0.001)
+    assert pace.tokens() == LEAST
+
+
+def test_a_simulation_of_many_requests_keeps_all_promises() -> None:
+    found = simulate(requests=300, n_cells=50_000, n_seq_max=16)
+    assert len(found.waits) == 300
+    assert found.passed_over <= PASSED_OVER + 1

@@ -1,0 +1,49 @@
+"""What tools/equality_decoder.py counts over 100,000 rows, here over some thousands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import equality_decoder
+import pytest
+from equality_decoder import MODELS, TYPES, Work, do, right_rows
+
+from aleator.core import host
+
+EQUAL = [
+    ("llama", "Q8_0"), ("llama", "Q4_K"), ("qwen2", "Q4_1"), ("qwen3", "Q6_K"), ("gemma3", "Q5_K"),
+]  # fmt: skip
+
+
+def work_of(name: str, kind: str, rows: int) -> Work:
+    return Work(name, kind, ("f16", "q8_0"), host.isa(), rows, 3)
+
+
+@pytest.mark.parametrize(("name", "kind"), EQUAL)
+def test_no_row_differs(tmp_path: Path, name: str, kind: str) -> None:
+    found = do(str(tmp_path), work_of(name, kind, 1500))
+    assert found.examples == []
+    assert not +found.wrong
+    assert found.n_rows >= 1500
+    rows = {what: n for (title, what), n in found.rows.items() if title == "composition"}
+    assert {"fresh", "forked", "cached prefix", "beside others", "more tokens"} <= set(rows)
+
+
+def test_a_mismatch_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = work_of("llama", "Q8_0", 200)
+    right = right_rows(tmp_path, work)
+    right[0, 5, 7] *= 2
+    monkeypatch.setattr(equality_decoder, "right_rows", lambda *_: right)
+    found = do(str(tmp_path), work)
+    assert 0 < found.n_wrong < found.n_rows
+    assert found.wrong["composition", "token by token"] == 1
+    assert "token by token, position 5" in found.examples[0]
+
+
+def test_works_cover_every_model_type_and_instruction_set() -> None:
+    todo = list(equality_decoder.works(equality_decoder.parsed([]), ("v4", "v3", "base")))
+    assert {(w.name, w.type, w.isa) for w in todo} == {
+        (name, kind, isa) for name in MODELS for kind in TYPES for isa in ("v4", "v3", "base")
+    }
+    assert {w.cache for w in todo} == set(equality_decoder.CACHE_TYPES)
+    assert 95_000 < sum(w.rows for w in todo) < 105_000

@@ -1,0 +1,86 @@
+"""Every declared default, bound and spelling, one per line: what tests/golden/declared.txt records.
+
+A change of one of them shows as a change of that file, which tools/docs.py writes and checks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from aleator import samplers as S
+from aleator.cache import PrefixConfig
+from aleator.cache.options import CacheOptions
+from aleator.core.options import Option, Options, declarations
+from aleator.core.parameter import Parameter
+from aleator.generate.options import ContextOptions, GenerateOptions, ModelOptions
+from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.user import UserSampler
+
+FILE = Path(__file__).parent.parent / "tests" / "golden" / "declared.txt"
+
+
+def spelled(place: str, p: Parameter) -> str:
+    """A parameter: its default, bounds, choices and other names."""
+    marks = [f"{place}.{p.name}: {p.typing} = {p.neutral!r}"]
+    if p.type in (int, float):
+        low, high = "(" if p.open_low else "[", ")" if p.open_high else "]"
+        marks.append(f"in {low}{p.low!r}, {p.high!r}{high}")
+    marks += [f"one of {p.choices}"] if p.choices else []
+    marks += [f"also {p.aliases}"] if p.aliases else []
+    marks += [f"flags {p.flags}"] if p.flags else []
+    marks += [f"in GGUF {p.metadata}"] if p.metadata else []
+    marks += [name for name in ("optional", "escapes") if getattr(p, name)]
+    marks += [f"schema {dict(p.schema)}"] if p.schema else []
+    if isinstance(p, Option):
+        marks += [f"once {p.former}"] if p.former else []
+        marks += [f"off by {p.off_flags}"] if p.off_flags else []
+        marks += [name for name in ("valued", "portable") if getattr(p, name)]
+    return "; ".join(marks)
+
+
+def samplers() -> Iterator[str]:
+    """Samplers with what they say of themselves, parameters and presets."""
+    classes: tuple[Any, ...] = (*S.SAMPLERS, ConstraintSampler, UserSampler)
+    for cls in classes:
+        names = {name: getattr(cls, name, None) for name in ("name", "letter", "aliases", "reads")}
+        marks = [name for name in ("writes", "selects", "adapts") if getattr(cls, name) is True]
+        yield f"{cls.__name__}: {names} {' '.join(marks)}".rstrip()
+        if hasattr(cls, "__dataclass_fields__"):
+            yield from (spelled(cls.__name__, p) for p in cls.parameters())
+    yield from (spelled("SamplingParams", p) for p in S.PARAMETERS.values())
+    yield from (f"preset {name}: {values}" for name, values in S.PRESETS.items())
+
+
+def options(*classes: type[Options]) -> Iterator[str]:
+    """The options of classes."""
+    for cls in classes:
+        yield from (spelled(cls.__name__, p) for p in declarations(cls).values())
+
+
+def cache() -> Iterator[str]:
+    """What a cache is made of."""
+    yield from options(CacheOptions)
+    yield from (f"PrefixConfig.{f.name} = {f.default!r}" for f in dataclasses.fields(PrefixConfig))
+
+
+def generate() -> Iterator[str]:
+    """Options of models, contexts and generations."""
+    yield from options(ModelOptions, ContextOptions, GenerateOptions)
+
+
+PARTS = {"samplers": samplers, "cache": cache, "generate": generate}
+
+
+def text() -> str:
+    """The file."""
+    return "".join(
+        f"[{name}]\n" + "".join(f"{x}\n" for x in made()) for name, made in PARTS.items()
+    )
+
+
+def recorded(part: str) -> list[str]:
+    """What the file says of a part."""
+    return FILE.read_text().partition(f"[{part}]\n")[2].partition("\n[")[0].splitlines()

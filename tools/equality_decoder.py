@@ -1,0 +1,455 @@
+"""Counts rows of logits whose bits depend on anything but the tokens before them: there should be none.
+
+    python tools/equality_decoder.py [--rows 100000] [--isas v4 v3 base] [--workers N] [--seed N]
+                                     [--models NAME ...] [--types NAME ...] [--out FILE.md]
+
+Texts go through small random models token by token, alone, on one thread: these rows are right.  Then a crowd
+of up to 64 sequences of the same texts goes through one context in random steps.  In each step some sequences
+decode one token and others prefill several, in any order, in one or several micro-batches, on 1 to 4 threads.
+Between steps sequences are forked, dropped, rewound, found in the prompt cache, and saved and restored under
+another id.  Every token wants its logits, and each row is compared with the right one, bit for bit.  Each
+instruction set has processes of its own, all compared with the rows of the best one.  A crowd is a function of
+its seed; mismatches are printed with what makes it again.  Ctrl-C ends the run and prints what was done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from equality import processor
+from make_models import SPECS, Spec, write_model
+
+from aleator.cache.prefix import PrefixConfig
+from aleator.core import host
+from aleator.core.errors import CacheFull
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+
+Rows = npt.NDArray[np.float32]
+
+# Widths are whole blocks of every type; the vocabulary is small because every row is compared.
+_WIDE: dict[str, Any] = {"n_vocab": 96, "n_embd": 256, "n_ff": 512, "n_layers": 2}
+_HEADS: dict[str, Any] = {"n_heads": 4, "n_kv_heads": 2, "head_dim": 64}
+MODELS: dict[str, Spec] = {
+    "llama": replace(SPECS["llama"], **_WIDE, **_HEADS),
+    "qwen2": replace(SPECS["qwen2"], **_WIDE, **_HEADS),
+    "qwen3": replace(SPECS["qwen3"], **_WIDE, n_heads=4, n_kv_heads=1, head_dim=32),
+    "gemma3": replace(SPECS["gemma3-pattern-2"], **{**_WIDE, "n_layers": 3}, **_HEADS),
+    "mamba": replace(SPECS["mamba"], **_WIDE),
+    "jamba": replace(SPECS["jamba"], **{**_WIDE, "n_layers": 3}, **_HEADS),
+}
+TYPES = (
+    "F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
+    "IQ4_NL", "IQ4_XS",
+)  # fmt: skip
+CACHE_TYPES = (("f16", "f16"), ("f32", "f32"), ("bf16", "bf16"), ("q8_0", "q8_0"), ("q8_0", "q4_0"))
+"""Types of keys and values."""
+ISAS = {"v4": ("v4", "v3", "base"), "v3": ("v3", "base"), "base": ("base",)}
+"""Instruction sets that a machine can be told to use, by its best one."""
+TEXTS, LENGTH, COMMON = 5, 56, 20
+"""Texts, their tokens, and how many tokens the texts share at their beginning."""
+SEQUENCES = 64
+
+
+@dataclass(frozen=True)
+class Work:
+    """Rows of one model to compare.
+
+    Attributes:
+        name: of the model.
+        type: of its matrices.
+        cache: types of keys and values.
+        isa: instruction set of the process that does it.
+        rows: how many at least.
+        seed: of the crowds.
+    """
+
+    name: str
+    type: str
+    cache: tuple[str, str]
+    isa: str
+    rows: int
+    seed: int
+
+    @property
+    def stem(self) -> str:
+        """Names the right rows, which do not depend on the instruction set."""
+        return f"{self.name}-{self.type}-{'-'.join(self.cache)}"
+
+
+@dataclass
+class Outcome:
+    """What was counted: rows by kind, and where they differ."""
+
+    rows: Counter[tuple[str, str]] = field(default_factory=Counter)
+    wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        self.rows += other.rows
+        self.wrong += other.wrong
+        self.examples += other.examples
+
+    def count(self, work: Work, kinds: Sequence[str], equal: bool, where: str) -> None:
+        """Count one row under every heading of the report."""
+        headings = [
+            ("model", work.name), ("weights", work.type), ("instruction set", work.isa),
+            ("keys and values", " and ".join(work.cache)), *(("composition", kind) for kind in kinds),
+        ]  # fmt: skip
+        for heading in headings:
+            self.rows[heading] += 1
+            self.wrong[heading] += not equal
+        if not equal and len(self.examples) < 3:
+            self.examples.append(f"{work}: {where}")
+
+    @property
+    def n_rows(self) -> int:
+        return sum(n for (title, _), n in self.rows.items() if title == "model")
+
+    @property
+    def n_wrong(self) -> int:
+        return sum(n for (title, _), n in self.wrong.items() if title == "model")
+
+
+def texts_of(n_vocab: int) -> list[list[int]]:
+    r = random.Random(7)
+    start = [r.randrange(n_vocab) for _ in range(COMMON)]
+    return [
+        start[: COMMON - 3 * i] + [r.randrange(n_vocab) for _ in range(LENGTH - COMMON + 3 * i)]
+        for i in range(TEXTS)
+    ]
+
+
+def decoder_of(folder: Path, work: Work) -> Any:
+    path = folder / f"{work.name}-{work.type}.gguf"
+    if not path.exists():
+        own = path.with_suffix(f".{os.getpid()}")
+        write_model(own, replace(MODELS[work.name], type=work.type)).rename(path)
+    return build_decoder(open_weights(path))
+
+
+def right_rows(folder: Path, work: Work) -> Rows:
+    """[texts, tokens, n_vocab]: token by token, alone, on one thread."""
+    path = folder / f"{work.stem}.npy"
+    if not path.exists():
+        rows = alone(decoder_of(folder, work), work)
+        own = path.with_suffix(f".{os.getpid()}.npy")
+        np.save(own, rows)
+        own.rename(path)
+    made: Rows = np.load(path)
+    return made
+
+
+def alone(decoder: Any, work: Work, texts: int = TEXTS) -> Rows:
+    rows = []
+    for tokens in texts_of(decoder.config.n_vocab)[:texts]:
+        context = Context(
+            decoder, n_ctx=LENGTH, type_k=work.cache[0], type_v=work.cache[1], n_threads=1
+        )
+        rows.append(
+            np.concatenate(
+                [np.asarray(context.decode(Batch.one([t], i))) for i, t in enumerate(tokens)]
+            )
+        )
+    return np.stack(rows)
+
+
+@dataclass
+class Member:
+    """A sequence of a crowd: which text it is, how much of it the cache holds, where that came from."""
+
+    text: int
+    n: int = 0
+    origin: str = "fresh"
+
+
+class Crowd:
+    """Sequences that go through one context together."""
+
+    def __init__(self, decoder: Any, right: Rows, work: Work, seed: int, found: Outcome) -> None:
+        r = self.r = random.Random(f"{seed} {work.stem}")
+        self.right, self.work, self.seed, self.found = right, work, seed, found
+        self.texts = texts_of(decoder.config.n_vocab)
+        self.members: dict[int, Member] = {}
+        self.blobs: list[tuple[bytes, Member]] = []
+        self.rewinds = not decoder.recurrent and decoder.config.window is None
+        n_threads = r.choice((1, 2, 4))
+        streams = r.random() < 0.15
+        options: dict[str, Any] = {
+            "n_ubatch": r.choice((1, 3, 8, 9, 33, 64, 512)),
+            "policy": "streams" if streams else "unified",
+            "n_threads": n_threads, "n_threads_batch": r.choice((1, n_threads)),
+            "type_k": work.cache[0], "type_v": work.cache[1],
+        }  # fmt: skip
+        prefix = None if streams else PrefixConfig()
+        self.options = options
+        self.context = Context(
+            decoder, n_ctx=LENGTH * SEQUENCES, n_seq_max=SEQUENCES, prefix=prefix, **options
+        )
+        self.streams, self.step = streams, 0
+
+    def run(self, rows: int) -> None:
+        """Steps until so many rows have been compared."""
+        end = self.found.n_rows + rows
+        while self.found.n_rows < end:
+            self.step += 1
+            try:
+                self.change()
+                self.decode()
+            except CacheFull:
+                for seq in list(self.members)[::2]:
+                    self.drop(seq)
+
+    def change(self) -> None:
+        """Sequences come and go."""
+        r, cache = self.r, self.context.cache
+        wanted = r.choice((1, 1, 2, 3, 8, 9, 20, SEQUENCES))
+        for seq in r.sample(sorted(self.members), len(self.members)):
+            member = self.members[seq]
+            if member.n == LENGTH or (len(self.members) > wanted and r.random() < 0.4):
+                if r.random() < 0.3 and member.n:
+                    self.blobs = [(cache.state_write(seq), replace(member)), *self.blobs[:3]]
+                self.drop(seq)
+            elif self.rewinds and r.random() < 0.05 and member.n > 1:
+                member.n = r.randrange(1, member.n)
+                member.origin = "rewound"
+                cache.seq_rm(seq, member.n, -1)
+        while len(self.members) < wanted:
+            seq = r.choice([i for i in range(SEQUENCES) if i not in self.members])
+            self.members[seq] = self.joined(seq)
+
+    def drop(self, seq: int) -> None:
+        member, cache = self.members.pop(seq), self.context.cache
+        if member.n and not self.streams and self.r.random() < 0.5:
+            cache.keep(seq, self.texts[member.text][: member.n])
+        cache.seq_rm(seq, -1, -1)
+
+    def joined(self, seq: int) -> Member:
+        """A new sequence: fresh, of the prompt cache, a fork of another one, or restored."""
+        r, cache = self.r, self.context.cache
+        kind = r.random()
+        others = [i for i, member in self.members.items() if 0 < member.n < LENGTH]
+        if kind < 0.25 and others:
+            source = r.choice(others)
+            cache.seq_cp(source, seq)
+            return replace(self.members[source], origin="forked")
+        if kind < 0.4 and self.blobs:
+            blob, member = r.choice(self.blobs)
+            if member.n < LENGTH:
+                cache.state_read(blob, seq)
+                return replace(member, origin="restored")
+        text = r.randrange(TEXTS)
+        if kind < 0.8 and not self.streams:
+            n = cache.reuse(seq, self.texts[text][: LENGTH - 1])
+            if n:
+                return Member(text, n, "cached prefix")
+        return Member(text)
+
+    def decode(self) -> None:
+        """One batch of some tokens of some sequences, in an order that is right for each of them."""
+        r, batch = self.r, Batch()
+        chosen = [seq for seq in self.members if self.members[seq].n < LENGTH and r.random() < 0.9]
+        queues: dict[int, list[int]] = {}
+        for seq in r.sample(chosen, len(chosen)):
+            left = LENGTH - self.members[seq].n
+            n = min(left, r.choice((1, 1, 1, 1, 2, 5, 17, LENGTH)))
+            queues[seq] = list(range(self.members[seq].n, self.members[seq].n + n))
+        mixed = r.random() < 0.5
+        rows: list[tuple[int, int]] = []
+        while queues:
+            seq = r.choice(list(queues)) if mixed else next(iter(queues))
+            pos = queues[seq].pop(0)
+            batch.add(self.texts[self.members[seq].text][pos], pos, [seq], logits=True)
+            rows.append((seq, pos))
+            if not queues[seq]:
+                del queues[seq]
+        if not rows:
+            return
+        logits = np.asarray(self.context.decode(batch))
+        for (seq, pos), row in zip(rows, logits, strict=True):
+            self.compare(seq, pos, row, len(rows), len(chosen))
+            self.members[seq].n = pos + 1
+
+    def compare(self, seq: int, pos: int, row: Rows, size: int, beside: int) -> None:
+        member = self.members[seq]
+        right = self.right[member.text, pos]
+        kinds = [member.origin, _size(size), "alone" if beside == 1 else "beside others"]
+        equal = row.tobytes() == right.tobytes()
+        where = ""
+        if not equal:
+            far = float(np.abs(row - right).max())
+            where = (
+                f"crowd {self.seed}, step {self.step}, {kinds}, position {pos}, off by {far:.3g}, "
+                f"{self.options}"
+            )
+        self.found.count(self.work, kinds, equal, where)
+
+
+def _size(tokens: int) -> str:
+    ends = {1: "1 token", 8: "2 to 8 tokens", 64: "9 to 64 tokens"}
+    return next((name for end, name in ends.items() if tokens <= end), "more tokens")
+
+
+def do(folder: str, work: Work) -> Outcome:
+    """Alone once, then crowds."""
+    import gc
+
+    at, found = Path(folder), Outcome()
+    right, decoder = right_rows(at, work), decoder_of(at, work)
+    if work.isa != host.isa():
+        raise RuntimeError(f"{work.isa} is wanted, {host.isa()} is in use")
+    for pos, row in enumerate(alone(decoder, work, 1)[0]):
+        equal = row.tobytes() == right[0, pos].tobytes()
+        found.count(work, ["token by token"], equal, f"token by token, position {pos}")
+    seed = work.seed
+    while found.n_rows < work.rows:
+        Crowd(decoder, right, work, seed, found).run(min(1200, work.rows - found.n_rows))
+        seed += 1000
+        gc.collect()
+    return found
+
+
+def works(options: argparse.Namespace, isas: Sequence[str]) -> Iterator[Work]:
+    """All models in all types; cache types and instruction sets take turns."""
+    pairs = [(name, kind) for name in options.models for kind in options.types]
+    shares = {isa: 0.15 if isa == "base" and len(isas) > 1 else 1.0 for isa in isas}
+    each = options.rows / len(pairs) / sum(shares.values())
+    for number, (name, kind) in enumerate(pairs):
+        for turn, isa in enumerate(isas):
+            cache = CACHE_TYPES[(number + turn * (number % 2)) % len(CACHE_TYPES)]
+            rows = max(1, round(each * shares[isa]))
+            yield Work(name, kind, cache, isa, rows, options.seed + number)
+
+
+def table(found: Outcome) -> list[str]:
+    """Rows and mismatches under each heading."""
+    lines = []
+    for title in dict.fromkeys(title for title, _ in found.rows):
+        lines += [f"| {title} | rows | mismatches |", "|---|---:|---:|"]
+        of_title = [(key, n) for key, n in found.rows.items() if key[0] == title]
+        lines += [f"| {key[1]} | {n:,} | {found.wrong[key]:,} |" for key, n in of_title]
+        lines.append("")
+    return lines
+
+
+def _begin() -> None:
+    """Ctrl-C is the parent's."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def pools_of(isas: Sequence[str], workers: int) -> dict[str, ProcessPoolExecutor]:
+    """Processes of each instruction set, which is chosen where the native module is loaded."""
+    pools = {}
+    for isa in isas:
+        pools[isa] = ProcessPoolExecutor(
+            workers, multiprocessing.get_context("spawn"), initializer=_begin
+        )
+    return pools
+
+
+def run(options: argparse.Namespace, show: bool) -> tuple[Outcome, str]:
+    """Everything; what ended it early, if anything did."""
+    best = host.isa()
+    isas = [isa for isa in ISAS[best] if isa in (options.isas or ISAS[best])]
+    todo, found, ended = list(works(options, isas)), Outcome(), ""
+    started = time.perf_counter()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.environ.get("ALEATOR_ISA")
+        try:
+            # The best instruction set first: it makes the right rows, for all of them.
+            for isa in (best, *(isa for isa in isas if isa != best)):
+                os.environ["ALEATOR_ISA"] = isa
+                with pools_of([isa], options.workers)[isa] as pool:
+                    if isa == best:
+                        stems = {work.stem: work for work in todo}.values()
+                        made = [pool.submit(right_rows, Path(folder), work) for work in stems]
+                        for each in made:
+                            each.result()
+                    jobs: list[Future[Outcome]] = [
+                        pool.submit(do, folder, work) for work in todo if work.isa == isa
+                    ]
+                    try:
+                        for job in as_completed(jobs):
+                            found.add(job.result())
+                            if show:
+                                rate = found.n_rows / (time.perf_counter() - started)
+                                _show(
+                                    f"{isa}: {found.n_rows:,} of {options.rows:,} rows, "
+                                    f"{rate:,.0f} a second, {found.n_wrong:,} wrong"
+                                )
+                    except KeyboardInterrupt:
+                        ended = f"Ended by hand after {found.n_rows:,} of {options.rows:,} rows."
+                        pool.shutdown(wait=True, cancel_futures=True)
+                        break
+        finally:
+            os.environ.pop("ALEATOR_ISA")
+            if before is not None:
+                os.environ["ALEATOR_ISA"] = before
+    return found, ended
+
+
+def _show(line: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{line:<100}", end="", file=sys.stderr, flush=True)
+    else:
+        print(line, file=sys.stderr, flush=True)
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=100_000, help="rows of logits to compare")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--types", nargs="+", choices=TYPES, default=list(TYPES))
+    parser.add_argument(
+        "--isas", nargs="+", help="instruction sets; without it all of this machine"
+    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="Markdown with the tables, machine and command")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parsed(given)
+    started = time.perf_counter()
+    found, ended = run(options, True)
+    text = [
+        "# Rows of logits that depend on more than their tokens", "",
+        f"{datetime.date.today()}, {processor()}, {os.cpu_count()} processors, kernels {host.isa()}; "
+        f"{time.perf_counter() - started:,.0f} seconds with {options.workers} workers.", "",
+        f"    python tools/equality_decoder.py {' '.join(given)}".rstrip(), "",
+        "Each row is compared, bit for bit, with that of its text decoded token by token, alone, on one "
+        "thread, with the best instruction set.", "",
+        *table(found),
+        f"**{found.n_rows:,} rows, {found.n_wrong:,} mismatches.**", *([ended] if ended else []),
+        *(f"    {line}" for line in found.examples[:20]),
+    ]  # fmt: skip
+    print("\n".join(text))
+    if options.out:
+        options.out.write_text("\n".join(text) + "\n")
+    return 1 if found.n_wrong or ended else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
