@@ -1,14 +1,10 @@
 // Whether the indexes agree with the cells.
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
 
-#include "cache/cells.hpp"
+#include "cache/cell_arrays.hpp"
 
 namespace aleator::cache {
-
-constexpr int32_t kEnd = std::numeric_limits<int32_t>::max();
-constexpr int32_t kNone = OwnerSets::kNone;
 
 void Cells::check() const {
   const auto require = [](bool right, const std::string& what) {

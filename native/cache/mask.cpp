@@ -1,13 +1,10 @@
 // Which cells a query may see.
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
-#include "cache/cells.hpp"
+#include "cache/cell_arrays.hpp"
 
 namespace aleator::cache {
-
-constexpr int32_t kEnd = std::numeric_limits<int32_t>::max();
 
 int32_t Sight::first(int32_t p) const {
   switch (window) {

@@ -1,16 +1,12 @@
 // Which cells tokens get, and giving them those.
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <numeric>
 #include <stdexcept>
 
-#include "cache/cells.hpp"
+#include "cache/cell_arrays.hpp"
 
 namespace aleator::cache {
-
-constexpr int32_t kEnd = std::numeric_limits<int32_t>::max();
-constexpr int32_t kNone = OwnerSets::kNone;
 
 std::vector<int64_t> Cells::find(int64_t n, bool contiguous, int32_t stream) const {
   if (n < 0) throw std::invalid_argument("n must not be negative, not " + std::to_string(n));

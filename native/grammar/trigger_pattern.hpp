@@ -14,6 +14,11 @@
 
 namespace aleator {
 
+// What \w matches, and \b asks about.
+inline bool is_word_byte(uint8_t c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
 class TriggerPattern {
  public:
   // Throws ParameterError("trigger_patterns") with the place and the reason.

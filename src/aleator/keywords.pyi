@@ -624,6 +624,10 @@ class ContextKeywords(TypedDict, total=False):
     """A token sees only those before it; otherwise every token of its sequence, and a batch must
     fit n_ubatch (not for models with windows or states) (default: on)."""
 
+    embeddings: bool
+    """Decode gives hidden states after the last norm, [rows, n_embd], in place of logits (default:
+    off)."""
+
     split: str | None
     """How batches are cut (aleator.cache.cells.split) (simple or equal or sequence; default:
     llama.cpp's choice: equal with policy='streams' and for models with attention and states, else

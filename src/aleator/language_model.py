@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache
-from aleator.chat.asking import Chat, prepared
-from aleator.chat.format import ChatFormat
-from aleator.chat.generation import ChatGeneration
-from aleator.chat.message import Message
+from aleator.chat.chatting import Chatting
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, resolved, takes
 from aleator.engine import Engine
@@ -26,7 +23,6 @@ from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.loop import Run, cells_needed
 from aleator.generate.options import LOADED, ContextOptions, ModelOptions
-from aleator.generate.perplexity import Perplexity, chunks_of, perplexities
 from aleator.generate.prefixes import SPARE, LentPrefixes
 from aleator.generate.request import Request
 from aleator.generate.session import Session, load_session, save_session, state_of
@@ -46,6 +42,7 @@ from aleator.prompts import (
     options_of_each,
 )
 from aleator.samplers import SamplingParams
+from aleator.scoring import Scoring
 from aleator.slots import SlotMaker
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
@@ -113,7 +110,7 @@ def load_vocabulary(weights: Weights) -> Vocabulary:
     return Vocabulary.from_directory(weights.path)
 
 
-class LanguageModel:
+class LanguageModel(Chatting, Scoring):
     """A loaded model; made by :func:`load`.
 
     It serves one thread at a time.  Several generations may be under way at once.
@@ -149,7 +146,7 @@ class LanguageModel:
         self.asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
-        self._chat_formats: dict[str | None, ChatFormat] = {}
+        self._chat_formats = {}
 
     def __repr__(self) -> str:
         config = self.weights.config
@@ -257,86 +254,6 @@ class LanguageModel:
             options: docs/options.md.
         """
         return Engine(self, **options)
-
-    @takes(GENERATION.values(), SAMPLING.values())
-    def chat(
-        self,
-        messages: Sequence[Mapping[str, Any] | Message],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        tool_choice: str | Mapping[str, Any] | None = None,
-        enable_thinking: bool | None = None,
-        chat_template: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        known_tokens: Sequence[int] = (),
-        preset: str | None = None,
-        params: SamplingParams | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        on_logits: OnLogits | None = None,
-        **options: Unpack[GenerateKeywords],
-    ) -> ChatGeneration:
-        """Answer messages.
-
-        The result is an iterator over pieces of the answer, made as they are asked for::
-
-            for piece in model.chat([{"role": "user", "content": "Hi"}]):
-                print(piece, end="", flush=True)
-
-        and knows the whole ``.message``: content, reasoning and calls of tools.  Names of control tokens in
-        messages and tools are text: only the template writes control tokens.
-
-        Args:
-            messages: mappings as in OpenAI's interface, with "role" and "content".
-            tools: declarations of tools, as in OpenAI's interface; the template shows them to the model.
-            tool_choice: "auto": the model chooses, which is the default; "none"; "required": it must call one;
-                or a tool's name.  The last two force a call whose arguments satisfy their schema.
-            enable_thinking: whether the model reasons first, for templates that read it.
-            chat_template: Jinja template that writes messages as text; None: the model's.
-            chat_template_kwargs: other variables that the template reads.
-            known_tokens: of the conversation so far, to go on with where they fit its text.
-            preset: as for :meth:`generate`.
-            params: as for :meth:`generate`.
-            progress: as for :meth:`generate`.
-            on_logits: as for :meth:`generate`.
-            options: as for :meth:`generate`; ``json_schema`` forces the content of the answer.
-
-        Raises:
-            ParameterError: a malformed message or tool (names index and field), an option, or something that
-                the template cannot show or nothing can enforce.
-            TemplateError: the model has no template, or it refuses the messages.
-            ContextFull: a conversation longer than ``n_ctx``.
-        """
-        asked = prepared(
-            Chat(messages, tools, tool_choice, enable_thinking, chat_template_kwargs),
-            self.chat_format(chat_template),
-            self.tokenizer,
-            options_of(options),
-            known_tokens,
-        )
-        made = self.generate(
-            asked.tokens,
-            preset=preset,
-            params=params,
-            progress=progress,
-            on_logits=on_logits,
-            **asked.options,
-        )
-        return ChatGeneration(made, asked.reply)
-
-    def check_options(self, **options: Unpack[GenerateKeywords]) -> None:
-        """See whether options of :meth:`generate` can be; errors are its."""
-        self.asking.check(options_of(options))
-
-    def chat_format(self, chat_template: str | None = None) -> ChatFormat:
-        """How chats are written with a template; None: the model's.
-
-        Raises:
-            TemplateError: there is none, or it does not parse.
-        """
-        source = self.vocab.chat_template if chat_template is None else chat_template
-        if source not in self._chat_formats:
-            self._chat_formats[source] = ChatFormat(self.tokenizer, source)
-        return self._chat_formats[source]
 
     def _start(
         self,
@@ -475,6 +392,7 @@ class LanguageModel:
         *,
         prompt_cache: bool = False,
         device: str | None = "cpu",
+        embeddings: bool = False,
     ) -> Context:
         """A new context of this model, with the options it was loaded with.
 
@@ -483,6 +401,7 @@ class LanguageModel:
             n_seq_max: sequences.
             prompt_cache: its cache keeps prefixes (:class:`aleator.cache.PrefixConfig`).
             device: where logits arrive; None: the model's.
+            embeddings: its rows are hidden states after the last norm, not logits.
         """
         options: dict[str, Any] = {**self._context_options}
         window = self.decoder.config.window
@@ -492,6 +411,7 @@ class LanguageModel:
             own = RecurrentCache.bytes_for(self.decoder.recurrent_shapes, n_seq_max=n_seq_max)
             options.setdefault("n_rollback", max(0, min(ROLLBACK, ROLLBACK_BYTES // own - 1)))
         options.update(n_ctx=n_ctx or self.n_ctx, n_seq_max=n_seq_max, device=device)
+        options.update(embeddings=embeddings)
         return Context(
             self,
             prefix=PrefixConfig() if prompt_cache else None,
@@ -508,40 +428,6 @@ class LanguageModel:
             TokenizerError: token ids outside the vocabulary.
         """
         return self.asking.tokens(checked_prompt(prompt), parse_special)
-
-    def perplexity(
-        self,
-        text: str | Sequence[int],
-        *,
-        n_ctx: int = 512,
-        chunks: int | None = None,
-        progress: Callable[[Perplexity], None] | None = None,
-    ) -> Perplexity:
-        """How well the model predicts a text, as ``llama-perplexity`` measures it.
-
-        The text is cut into chunks of ``n_ctx`` tokens.  Each is read with an empty cache and with BOS, where
-        the tokenizer adds one, in place of its first token; its second half is scored.
-
-        Args:
-            text: text, in which names of control tokens are text too, or token ids.
-            n_ctx: tokens of a chunk, at least 4.
-            chunks: chunks to read at most; None: all whole ones.
-            progress: called after each chunk with the result so far.
-
-        Returns:
-            Value and standard error over all chunks read.
-
-        Raises:
-            ParameterError: a number out of range, or a text shorter than a chunk.
-            TokenizerError: token ids outside the vocabulary.
-        """
-        tokens = self.asking.tokens(checked_prompt(text), False)
-        bos = self.vocab.bos if self.vocab.add_bos else None
-        n_chunks = chunks_of(tokens, n_ctx, chunks)
-        for found in perplexities(self.context(n_ctx), tokens, n_ctx, n_chunks, bos):
-            if progress is not None:
-                progress(found)
-        return found
 
     def sampling_params(
         self,

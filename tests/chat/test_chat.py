@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from aleator import LanguageModel, Message, ParameterError
+from aleator import Conversation, LanguageModel, Message, ParameterError
 from tests.chat import templates
 
 HI = [{"role": "user", "content": "Good morrow."}]
@@ -92,3 +92,16 @@ def test_options_are_those_of_generate(model: LanguageModel) -> None:
 def test_formats_are_made_once(model: LanguageModel) -> None:
     assert model.chat_format() is model.chat_format(model.vocab.chat_template)
     assert model.chat_format(templates.GENERIC) is model.chat_format(templates.GENERIC)
+
+
+def test_an_engine_gives_the_same_answer(model: LanguageModel) -> None:
+    alone = model.chat(HI, max_tokens=12, seed=3)
+    with model.engine() as engine:
+        other = model.chat(HI, max_tokens=12, seed=3, engine=engine)
+        assert other.text == alone.text
+        with pytest.raises(ParameterError, match="an engine does not report"):
+            model.chat(HI, progress=print, engine=engine)
+        talk = Conversation(model, max_tokens=8, seed=3, engine=engine)
+        assert talk.say("Good morrow.").text
+        talk.set_options(max_tokens=3)
+        assert len(talk.say("And?").tokens) == 3

@@ -16,11 +16,13 @@ from aleator.core.errors import ContextFull, FileFormatError, ParameterError
 from aleator.core.integers import exact
 
 if TYPE_CHECKING:
+    from aleator.engine import Engine
     from aleator.keywords import GenerateKeywords
     from aleator.language_model import LanguageModel
     from aleator.samplers import SamplingParams
 
 FORMAT = "aleator.conversation/1"
+_NO_OPTIONS = ("progress", "engine")
 
 
 class Conversation:
@@ -41,6 +43,7 @@ class Conversation:
         preset: As for ``chat``.
         params: As for ``chat``.
         progress: As for ``chat``.
+        engine: As for ``chat``.
         options: As for ``chat``.  Without ``seed`` one is drawn.  With ``context_shift`` the oldest exchanges
             are forgotten when the context is full.
 
@@ -66,6 +69,7 @@ class Conversation:
         preset: str | None = None,
         params: SamplingParams | None = None,
         progress: Callable[[int, int], None] | None = None,
+        engine: Engine | None = None,
         **options: Unpack[GenerateKeywords],
     ) -> None:
         self.model = model
@@ -86,6 +90,7 @@ class Conversation:
             "preset": preset,
             "params": params,
             "progress": progress,
+            "engine": engine,
             **options,
         }
         self._shifts = bool(options.get("context_shift", False))
@@ -133,7 +138,7 @@ class Conversation:
         seed = changes.pop("seed", None)
         made = {**self._options, **changes}
         made = {name: value for name, value in made.items() if value is not None}
-        self.model.check_options(**{k: v for k, v in made.items() if k != "progress"})
+        self.model.check_options(**{k: v for k, v in made.items() if k not in _NO_OPTIONS})
         self._options = made
         self._shifts = bool(made.get("context_shift", False))
         if seed is not None:

@@ -91,14 +91,16 @@ class Context(Uncopyable):
             if chosen.device is None
             else torch_device(checked_device("device", chosen.device))
         )
+        computed = decoder.hidden() if chosen.embeddings else decoder
+        self._computed = computed
         self.cache = build_cache(decoder.cache_layers, chosen, n_ctx, self.n_ubatch, prefix)
         self._native: NativeStep | NativeSSM | None = None
         pool = self.cache.pool
         if isinstance(pool, RecurrentPool):
-            if NativeSSM.supports(decoder, pool):
-                self._native = NativeSSM(decoder, pool)
-        elif NativeStep.supports(decoder, pool):
-            self._native = NativeStep(decoder, pool)
+            if NativeSSM.supports(computed, pool):
+                self._native = NativeSSM(computed, pool)
+        elif NativeStep.supports(computed, pool):
+            self._native = NativeStep(computed, pool)
         self.cache.journal.lock_timeout = chosen.lock_timeout
         # The last decode's logits and their tokens' batch indices.
         self._last: tuple[torch.Tensor | None, list[int]] = (None, [])
@@ -109,7 +111,8 @@ class Context(Uncopyable):
         Whatever is raised, KeyboardInterrupt included, leaves the cache exactly as it was.
 
         Returns:
-            Logits of the tokens that wanted them, float32 [rows, n_vocab], in batch order.
+            Logits of the tokens that wanted them, float32 [rows, n_vocab], in batch order; with
+            ``embeddings`` their hidden states after the last norm, [rows, n_embd].
 
         Raises:
             InvalidBatch: a rule is broken; names the token.
@@ -203,7 +206,7 @@ class Context(Uncopyable):
         if self._native is not None:
             logits: torch.Tensor = self._native.run(inputs, part.positions, part, part.wanted)
             return logits
-        return self.decoder.forward(inputs, part.positions, part, part.wanted, self.flash_attn)
+        return self._computed.forward(inputs, part.positions, part, part.wanted, self.flash_attn)
 
     def _set_threads(self, n_tokens: int) -> None:
         wanted = self.n_threads if n_tokens == 1 else self.n_threads_batch

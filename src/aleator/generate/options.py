@@ -77,6 +77,10 @@ class ContextOptions(CacheOptions):
         "n_ubatch (not for models with windows or states)",
         True,
     )
+    embeddings: bool = option(
+        "decode gives hidden states after the last norm, [rows, n_embd], in place of logits",
+        False,
+    )
     split: str | None = option(
         "how batches are cut (aleator.cache.cells.split)",
         None,
@@ -137,7 +141,7 @@ class ModelOptions(Options):
 LOADED: tuple[Option, ...] = tuple(
     each
     for name, each in declarations(ContextOptions).items()
-    if name not in ("n_ctx", "n_seq_max", "device", "causal_attn")
+    if name not in ("n_ctx", "n_seq_max", "device", "causal_attn", "embeddings")
 )
 """Options of a model's contexts that are given when it is loaded."""
 

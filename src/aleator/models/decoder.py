@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.block import Block
 from aleator.models.layers.layer import Layer, LayerWeights, Pass, RecurrentLayer
 from aleator.models.layers.linear import embedding, linear
+from aleator.models.layers.native_linear import StoredLinear, identity
 from aleator.models.layers.parameters import parameter
 from aleator.models.layers.rms_norm import RMSNorm
 from aleator.models.layers.rotary import Rotary
@@ -79,6 +82,17 @@ class Decoder:
         )
         if progress is not None:
             progress(config.n_layers, config.n_layers)
+
+    def hidden(self) -> Decoder:
+        """A decoder over the same weights that gives hidden states after the last norm in place of logits.
+
+        Its output matrix is the identity, so native code needs to know nothing of it.
+        """
+        made = copy.copy(self)
+        n = self.config.n_embd
+        made.config = replace(self.config, n_vocab=n, logit_softcap=0.0)
+        made.head = identity(n) if isinstance(self.head, StoredLinear) else _as_it_is
+        return made
 
     def _layer(self, weights: LayerWeights) -> Layer:
         """The next layer, noted in the list of its kind."""
@@ -198,6 +212,10 @@ class Decoder:
         logits = self.head(self.output_norm(x)).float()
         cap = self.config.logit_softcap
         return logits.div_(cap).tanh_().mul_(cap) if cap else logits
+
+
+def _as_it_is(x: torch.Tensor) -> torch.Tensor:
+    return x
 
 
 def _shifted(rotary: Rotary, keys: Any, deltas: Any) -> Any:

@@ -1,0 +1,139 @@
+#include "grammar/rule_ranks.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace aleator {
+
+namespace {
+
+// A rule that may begin with another, and whether something stands behind it there.
+struct Edge {
+  int32_t to;
+  bool grows;
+};
+using Edges = std::vector<std::vector<Edge>>;
+
+Edges first_rules(const Gbnf& g, const std::vector<bool>& empty) {
+  Edges edges(g.rules.size());
+  for (size_t id = 0; id < g.rules.size(); ++id)
+    for (int32_t e : g.rules[id].alternates)
+      for (; e >= 0; e = g.elements[static_cast<size_t>(e)].next) {
+        const auto& element = g.elements[static_cast<size_t>(e)];
+        if (element.kind != Gbnf::Kind::rule) break;
+        edges[id].push_back({element.value, element.next >= 0});
+        if (!empty[static_cast<size_t>(element.value)]) break;
+      }
+  return edges;
+}
+
+// Tarjan's strongly connected components, without recursion: component of each rule, those that
+// are reached from others first.
+std::vector<int32_t> components(const Edges& edges) {
+  const size_t n = edges.size();
+  std::vector<int32_t> component(n, -1), index(n, -1), low(n, 0), stack;
+  std::vector<std::pair<int32_t, size_t>> path;
+  int32_t n_components = 0, clock = 0;
+  for (size_t start = 0; start < n; ++start) {
+    if (index[start] >= 0) continue;
+    path.emplace_back(static_cast<int32_t>(start), 0);
+    while (!path.empty()) {
+      const auto [rule, at] = path.back();
+      const auto v = static_cast<size_t>(rule);
+      if (at == 0) {
+        index[v] = low[v] = clock++;
+        stack.push_back(rule);
+      }
+      if (at < edges[v].size()) {
+        ++path.back().second;
+        const auto w = static_cast<size_t>(edges[v][at].to);
+        if (index[w] < 0)
+          path.emplace_back(static_cast<int32_t>(w), 0);
+        else if (component[w] < 0)
+          low[v] = std::min(low[v], index[w]);
+        continue;
+      }
+      path.pop_back();
+      if (!path.empty()) {
+        auto& parent = low[static_cast<size_t>(path.back().first)];
+        parent = std::min(parent, low[v]);
+      }
+      if (low[v] == index[v]) {
+        for (int32_t w = -1; w != rule;) {
+          w = stack.back();
+          stack.pop_back();
+          component[static_cast<size_t>(w)] = n_components;
+        }
+        ++n_components;
+      }
+    }
+  }
+  return component;
+}
+
+// The first rule that can begin with itself, -1 if none can; growing_only: where each turn of the
+// recursion leaves something behind.
+int32_t recursive(const Edges& edges, const std::vector<int32_t>& component, bool growing_only) {
+  for (size_t id = 0; id < edges.size(); ++id)
+    for (const Edge& edge : edges[id])
+      if (component[id] == component[static_cast<size_t>(edge.to)] && (edge.grows || !growing_only))
+        return static_cast<int32_t>(id);
+  return -1;
+}
+
+// Adds the rules that have an alternate of possibly empty rules only.
+void spread_empty(const Gbnf& g, std::vector<bool>& empty) {
+  struct Alternate {
+    size_t rule, n_full;
+  };
+  std::vector<Alternate> alternates;
+  std::vector<std::vector<size_t>> used_by(g.rules.size());
+  std::vector<size_t> todo;
+  for (size_t id = 0; id < g.rules.size(); ++id) {
+    if (empty[id]) todo.push_back(id);
+    for (const int32_t first : g.rules[id].alternates) {
+      bool rules_only = true;
+      for (int32_t e = first; e >= 0; e = g.elements[static_cast<size_t>(e)].next)
+        rules_only &= g.elements[static_cast<size_t>(e)].kind == Gbnf::Kind::rule;
+      if (first < 0 || !rules_only) continue;
+      alternates.push_back({id, 0});
+      for (int32_t e = first; e >= 0; e = g.elements[static_cast<size_t>(e)].next) {
+        used_by[static_cast<size_t>(g.elements[static_cast<size_t>(e)].value)].push_back(
+            alternates.size() - 1);
+        ++alternates.back().n_full;
+      }
+    }
+  }
+  while (!todo.empty()) {
+    const size_t id = todo.back();
+    todo.pop_back();
+    for (const size_t a : used_by[id]) {
+      if (--alternates[a].n_full == 0 && !empty[alternates[a].rule]) {
+        empty[alternates[a].rule] = true;
+        todo.push_back(alternates[a].rule);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int32_t rank_rules(Gbnf& g) {
+  const size_t n = g.rules.size();
+  // llama.cpp refuses every rule that can begin with itself when only rules that have an empty
+  // alternate count as possibly empty ...
+  std::vector<bool> empty(n);
+  for (size_t id = 0; id < n; ++id)
+    for (const int32_t e : g.rules[id].alternates) empty[id] = empty[id] || e < 0;
+  auto edges = first_rules(g, empty);
+  if (const int32_t id = recursive(edges, components(edges), false); id >= 0) return id;
+  // ... and does not end on the others, where each turn of the recursion leaves something behind.
+  spread_empty(g, empty);
+  edges = first_rules(g, empty);
+  const auto component = components(edges);
+  if (const int32_t id = recursive(edges, component, true); id >= 0) return id;
+  for (size_t id = 0; id < n; ++id) g.rules[id].rank = -component[id];
+  return -1;
+}
+
+}  // namespace aleator
