@@ -67,6 +67,13 @@ def _axis(axis: Any) -> dict[str, Any]:
     }
 
 
+def _pixels(array: Any) -> list[Any]:
+    """The colours of an image, and its rows with a letter for each."""
+    colours, which = np.unique(array.reshape(-1, 3), axis=0, return_inverse=True)
+    letters = np.array(list("abcdefghijklmnop"))[which.reshape(array.shape[:2])]
+    return [colours, ["".join(row) for row in letters]]
+
+
 def _axes(axes: Any) -> dict[str, Any]:
     legend = axes.get_legend()
     return {
@@ -93,7 +100,7 @@ def _axes(axes: Any) -> dict[str, Any]:
              c.get_sizes() if hasattr(c, "get_sizes") else None, c.get_label()]
             for c in axes.collections
         ],
-        "images": [[i.get_array(), i.get_extent(), i.get_interpolation()] for i in axes.images],
+        "images": [[*_pixels(i.get_array()), i.get_extent(), i.get_interpolation()] for i in axes.images],
         "spines": {side: spine.get_visible() for side, spine in axes.spines.items()},
         "legend": None if legend is None else _legend(legend),
     }  # fmt: skip

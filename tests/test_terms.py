@@ -14,7 +14,9 @@ REPLACED = {
     r"no word between": "without a host round trip",
     r"\bbunch": "batch, run of steps",
     r"\b(keys?|quer(y|ies)|heads?) (is|are|were) turned|turned (keys|back by)|\bturns? (keys|heads)": "rotated",
-    r"texts (may )?(part|differ from)\b": "diverge",
+    r"texts (may )?(part|differ from)\b|\btext parts\b|\bparts? from (llama|it|one|there)\b": "diverge",
+    r"\bwhat crosses|\bcross to the (host|device)|\b(not|tokens) cross\b": "transfer",
+    r"to be turned\b|cannot be turned": "rotated",
 }
 # What refuses an old spelling has to say it.
 REFUSES = r"\bformer=|\brenamed\("

@@ -181,7 +181,7 @@ def greedy(r: random.Random, n: int) -> list[Any]:
 
 
 def tail(r: random.Random, n: int) -> list[Any]:
-    return [  # XTC and typical-p leave a hole where the order begins: what crosses is behind it
+    return [  # XTC and typical-p leave a hole where the order begins: what is transferred is behind it
         S.XTC(xtc_probability=r.choice((0.0, 0.7)), xtc_threshold=r.random() / 4),
         S.TypicalP(typical_p=r.choice((1.0, share(r)))),
         S.TopK(top_k=r.randrange(1, 40)),

@@ -165,6 +165,8 @@ def test_keep_and_adopt_refuse() -> None:
     with pytest.raises(CacheError, match="not empty"):
         cache.adopt(0, cache.match([1, 2, 3]))
     plain = KVCache(SMALL, 16)
-    assert plain.match([1, 2]).why_not == ("this cache keeps no texts: create it with prefix",)
+    assert plain.match([1, 2]).why_not == (
+        "this cache caches no prefixes: create it with prefix=PrefixConfig()",
+    )
     assert not plain.keep(0, [1])
     assert plain.reuse(0, [1, 2]) == 0

@@ -31,7 +31,7 @@ def cells() -> Cells:
 def test_text() -> None:
     frame = take_frame(cells(), "a label")
     assert frame.text(20).splitlines() == [
-        "a label: 8 of 20 cells used, the last is 8, 1 hole, 4 shared, 2 to be turned",
+        "a label: 8 of 20 cells used, the last is 8, 1 hole, 4 shared, 2 to be rotated",
         "MMMM.11++...........",
         "       ~~",
         "  0: 4 cells, positions 0 to 3, 1 run",

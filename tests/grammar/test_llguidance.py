@@ -94,6 +94,13 @@ def test_a_mistake_without_a_place_names_none() -> None:
     assert "column" not in str(error.value)
 
 
+def test_a_complaint_without_a_caret_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llguidance, "_complaint", lambda module, grammar: "error: too much")
+    with pytest.raises(GrammarError, match=r"is wrong: too much$") as error:
+        regex_grammar("^abc")
+    assert (error.value.line, error.value.column) == (0, 0)
+
+
 def test_true_is_any_json() -> None:
     assert S.JSONSchema(True) == S.JSONSchema("true") == S.JSONSchema({})
 

@@ -29,7 +29,7 @@ def plan(*samplers: Any, **options: Any) -> Plan:
 def test_says_what_runs_where() -> None:
     assert str(plan(S.TopK(top_k=5), OnDevice(), S.Dist())).splitlines() == [
         "device (cuda): top_k -> OnDevice -> dist",
-        "host: nothing; only the tokens cross",
+        "host: nothing; only the tokens are transferred",
     ]
     assert str(plan(S.TopK(top_k=9), S.TopK(top_k=7), OnHost(), S.Dist())).splitlines() == [
         "device (cuda): top_k -> top_k",

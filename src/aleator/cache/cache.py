@@ -185,7 +185,12 @@ class Cache(StateVerbs, Uncopyable):
         """Find the longest beginning of ``tokens`` that is cached, and why it is not longer."""
         text = checked_text(tokens, namespace)
         if self.prefix is None:
-            return Match(0, 0, ("this cache keeps no texts: create it with prefix",), namespace)
+            return Match(
+                0,
+                0,
+                ("this cache caches no prefixes: create it with prefix=PrefixConfig()",),
+                namespace,
+            )
         return self.prefix.match(text, namespace)
 
     @atomic

@@ -53,7 +53,7 @@ class Parser:
             allow_abbrev=False,
             add_help=False,
         )
-        self._positional: argparse.Action | None = None
+        self._positionals = 0
         self._options: dict[str, argparse.Action] = {}
         self._former: dict[str, str] = {}
         self._options["-h"] = self._options["--help"] = self._parser.add_argument(
@@ -66,9 +66,10 @@ class Parser:
 
     def positional(self, name: str, help: str) -> None:
         """A word that is not an option; optional."""
-        self._positional = self._parser.add_argument(name, nargs="?", default=None, help=help)
+        action = self._parser.add_argument(name, nargs="?", default=None, help=help)
         self._parser.usage = f"{self._parser.usage} [{name.upper()}]"
-        self._positional.metavar = name.upper()
+        action.metavar = name.upper()
+        self._positionals += 1
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace | None:
         """The options' values; None after --help.
@@ -118,8 +119,8 @@ class Parser:
                 )
             else:
                 rest.append(word)
-        if len(rest) > (self._positional is not None):
-            extra = rest[self._positional is not None]
+        if len(rest) > self._positionals:
+            extra = rest[self._positionals]
             raise ParameterError("", f"unexpected {extra!r} (see {self._parser.prog} --help)")
         return [*joined, "--", *rest] if rest else joined
 

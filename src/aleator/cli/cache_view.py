@@ -26,7 +26,7 @@ SCRIPT = (
 EXAMPLES = f"""\
 A script of operations is run on a small cache; after each, a line shows its
 cells: . free, a digit the owner (+ above 9), M several owners, ~ below a cell
-whose key is still to be turned to a new position.
+whose key is still to be rotated to a new position.
 
   decode SEQ[,SEQ...] N     n tokens of each sequence, one after the other; an
                             empty sequence begins with the prompt

@@ -272,9 +272,9 @@ class SamplerChain(Sequence[Any]):
         return " -> ".join(["logits", *names])
 
     def plan(self, device: Any) -> Plan:
-        """Which samplers a :class:`~aleator.DeviceChain` would run on ``device``, and what crosses; print it.
+        """Which samplers a :class:`~aleator.DeviceChain` would run on ``device``, and what it would transfer.
 
-        Neutral samplers are left out.
+        Print the plan to read it.  Neutral samplers are left out.
 
         Args:
             device: such as ``"cuda"`` or a ``torch.device``.

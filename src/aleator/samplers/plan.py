@@ -1,4 +1,4 @@
-"""Which samplers of a chain run on a device, which on the host after them, and what crosses between."""
+"""Which samplers of a chain run on a device, which on the host after them, and what is transferred between."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Plan:
         host: names of those that run on the host after them.
         why: why the first of the latter does; "" where there is none.
         split: how many of the chain's samplers come before the host's.
-        bound: candidates that cross to the host at most; 0: all.
+        bound: candidates that are transferred to the host at most; 0: all.
         grammar: the host makes a mask of a row's grammar before every step.
 
     """
@@ -38,7 +38,7 @@ class Plan:
         if self.grammar:
             lines.append("before: the grammar's mask from the host, a bit per token")
         if not self.host:
-            return "\n".join([*lines, "host: nothing; only the tokens cross"])
+            return "\n".join([*lines, "host: nothing; only the tokens are transferred"])
         lines.append(f"host: {' -> '.join(self.host)}, because {self.why}")
         crossing = (
             f"the {self.bound} candidates that top_k leaves"
@@ -71,7 +71,7 @@ def make_plan(
     why = why_not(samplers[split]) if split < len(samplers) else ""
     full = next((s.name for s in samplers[split:] if getattr(s, "mass", "") == "full"), "")
     softmax = [i for i, s in enumerate(samplers[:split]) if s.name == "softmax"]
-    if full and softmax:  # the mass that Softmax notes does not cross
+    if full and softmax:  # the mass that Softmax notes is not transferred
         split = softmax[-1]
         why = f"{full} with mass='full', which runs there, needs what softmax notes"
     here = tuple(s.name for s, can in zip(samplers[:split], able, strict=False) if can)

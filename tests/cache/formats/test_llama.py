@@ -64,7 +64,8 @@ def decode(ctx: Context, *rows: tuple[int, int, Sequence[int]]) -> Floats:
     batch = Batch()
     for token, pos, seqs in rows:
         batch.add(token, pos, seqs, logits=True)
-    return ctx.decode(batch).numpy()
+    made: npt.NDArray[np.float32] = ctx.decode(batch)
+    return made
 
 
 def text_of(n: int = 16) -> list[int]:

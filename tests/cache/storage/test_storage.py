@@ -105,7 +105,7 @@ def test_layouts_that_cannot_be() -> None:
         KVCache(shapes, 8, type_v="q4_0", v_layout="channel")
     with pytest.raises(ParameterError, match="v_layout must be token or channel"):
         KVCache(shapes, 8, v_layout="rows")
-    with pytest.raises(ParameterError, match="k_storage must be"):
+    with pytest.raises(ParameterError, match="must be one of rotated, raw"):
         KVCache(shapes, 8, k_storage="plain")
     with pytest.raises(ParameterError, match="2 devices for 1 layers"):
         KVCache(shapes, 8, device=["cpu", "cpu"])

@@ -32,7 +32,7 @@ class Frame:
         owner: int32 [size], each cell's lowest owner; -1: free.
         owners: int32 [size], how many it has.
         positions: int32 [size]; -1: free.
-        shifts: int32 [size], how far its key must still be turned.
+        shifts: int32 [size], by how many positions its key must still be rotated.
         spans: the sequences that own any cells.
 
     """
@@ -65,7 +65,7 @@ class Frame:
         for n, what in (
             (self.holes, "hole" if self.holes == 1 else "holes"),
             (int((self.owners > 1).sum()), "shared"),
-            (int((self.shifts != 0).sum()), "to be turned"),
+            (int((self.shifts != 0).sum()), "to be rotated"),
         ):
             if n:
                 parts.append(f"{n} {what}")
@@ -76,7 +76,7 @@ class Frame:
 
         In the map a character is a cell, or several where the cells would not fit 4 lines: "." free,
         a digit its owner ("+" above 9), "M" several owners, ":" cells of different kinds.  "~" below
-        a cell means that its key is still to be turned.
+        a cell means that its key is still to be rotated.
 
         Args:
             width: characters of a line, 20 or more.

@@ -377,7 +377,7 @@ def _restore(pool: AttentionPool, sections: list[Section], seq: int) -> int:
 def _put_raw(
     pool: AttentionPool, layer: int, cells: npt.NDArray[np.int64], section: Section
 ) -> None:
-    """Keys turned to their positions, stored as at position 0."""
+    """Keys rotated to their positions, stored as at position 0."""
     assert pool.rows.rotate is not None  # noqa: S101  raw storage has one
     pool.rows.keys.put_bytes(layer, cells, section.keys[layer])
     keys = pool.rows.keys.read(layer, cells)

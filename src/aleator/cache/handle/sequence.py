@@ -341,7 +341,7 @@ class Sequence(Uncopyable):
 
         Raises:
             ParameterError: a position would become negative or too large.
-            CannotShift: the keys of this model cannot be turned.
+            CannotShift: the keys of this model cannot be rotated.
             CacheFull: no cells for copies of shared ones.
 
         """
@@ -362,7 +362,7 @@ class Sequence(Uncopyable):
 
         Raises:
             ParameterError: ``divisor`` is less than 1.
-            CannotShift: the keys of this model cannot be turned.
+            CannotShift: the keys of this model cannot be rotated.
             CacheFull: no cells for copies of shared ones.
 
         """
@@ -384,7 +384,7 @@ class Sequence(Uncopyable):
             (removed, new_len): nothing is removed where there is nothing after ``keep``.
 
         Raises:
-            CannotShift: the keys of this model cannot be turned.
+            CannotShift: the keys of this model cannot be rotated.
             CacheFull: no cells for copies of shared ones.
 
         """

@@ -1,4 +1,4 @@
-"""How texts are kept."""
+"""How prefixes are cached."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from aleator.core.integers import integer_in
 
 @dataclass(frozen=True)
 class PrefixConfig:
-    """How texts are kept.
+    """How prefixes are cached.
 
     Args:
         block: tokens of a block, 1 to 4,096: the unit in which cached prefixes are found and shortened.
-        texts: how many texts are kept at most, 1 to 1,024.
+        texts: how many prefixes are cached at most, 1 to 1,024.
         spacing: recurrent layers keep a state after every so many tokens, a multiple of ``block``; twice as
             many, four times and so on of a longer text.
         bytes: memory for these states, or for more cells of window layers, at most; 0 to 2^40.

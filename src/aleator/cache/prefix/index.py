@@ -104,7 +104,7 @@ class PrefixIndex:
         self._clock = 0
 
     def __len__(self) -> int:
-        """How many texts are kept."""
+        """How many prefixes are cached."""
         return len(self._texts)
 
     def __iter__(self) -> Iterator[Text]:
@@ -132,7 +132,7 @@ class PrefixIndex:
 
     @atomic
     def match(self, tokens: Sequence[int] | Tokens, namespace: str = "") -> Match:
-        """Find the longest kept beginning of ``tokens``; nothing is computed or changed but its age.
+        """Find the longest beginning of ``tokens`` that is cached; only its time of last use changes.
 
         Args:
             tokens: token ids, those to be computed included.

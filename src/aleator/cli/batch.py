@@ -1,0 +1,306 @@
+"""``aleator batch``: answer many requests from a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from aleator.cli.arguments import Parser, integer
+from aleator.cli.batch_file import ResultFile
+from aleator.cli.declared import add_declared
+from aleator.cli.options import add_model_options, generation_options, load_model, pick
+from aleator.cli.sampling import add_grammar_options, add_sampling_options, sampling_arguments
+from aleator.cli.terminal import hint, note, on_interrupt
+from aleator.core.errors import (
+    AleatorError,
+    ContextFull,
+    ParameterError,
+    TemplateError,
+    TokenizerError,
+)
+
+if TYPE_CHECKING:
+    from aleator.engine import Engine
+    from aleator.generate.generation import Generation
+    from aleator.language_model import LanguageModel
+
+EXAMPLES = """\
+Each line of IN is a JSON object: a request as in OpenAI's batches
+  {"custom_id": "a", "url": "/v1/chat/completions", "body": {"messages": [...]}}
+or only its body, with "messages" or "prompt" and any option of generate; or a text
+in quotes.  Results are appended to OUT as they are made, a line each, under their
+custom_id (line-1, line-2, ... where none is given).  Started again, it goes on
+with what is not in OUT.  What a line says wins over the options given here.  A line
+that is wrong has an error as its result.  A result does not depend on --parallel.
+
+exit codes: 0 done; 1 done, but lines have errors; 130 interrupted: start again
+
+examples:
+  aleator batch requests.jsonl results.jsonl -m model.gguf --parallel 16
+  aleator batch prompts.jsonl texts.jsonl -n 100 --seed 1
+"""
+
+TEXT = ("max_tokens", "stop", "logprobs")
+CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+EVERY = 5.0
+"""Seconds between reports where nobody watches."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    parser.positional("input", "the requests, a JSON object a line; -: standard input")
+    parser.positional("output", "where the results go")
+    group = parser.group("what is made")
+    group.option(
+        "--parallel",
+        "-np",
+        type=integer(1, 1024),
+        default=8,
+        metavar="N",
+        help="requests that are made together (default: 8)",
+    )
+    add_declared(group, pick(TEXT))
+    group.option("--no-escape", action="store_true", help=r"take \n, \t and \r in --stop literally")
+    add_sampling_options(parser)
+    add_grammar_options(parser)
+    add_model_options(parser)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A request of the input.
+
+    Attributes:
+        name: Its ``custom_id``, or made of its number.
+        url: Which kind of request it is.
+        body: What it asks for.
+        wrong: Why it is none; "" if it is one.
+    """
+
+    name: str
+    url: str
+    body: Mapping[str, Any]
+    wrong: str = ""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make all results that are missing; returns the exit code."""
+    if arguments.input is None or arguments.output is None:
+        raise ParameterError("input", "give two files: requests, and where the results go")
+    defaults = {**generation_options(arguments, TEXT), **sampling_arguments(arguments)}
+    if arguments.input == "-":
+        data = sys.stdin.buffer.read()
+    else:
+        with open(arguments.input, "rb") as file:
+            data = file.read()
+    lines = list(read_lines(data))
+    with ResultFile(arguments.output) as results:
+        todo = [line for line in lines if line.name not in results.done]
+        if len(todo) < len(lines):
+            note(f"{len(lines) - len(todo)} of {len(lines)} results are there already")
+        if not todo:
+            return 0
+        model = load_model(arguments)
+        work = Work(model, todo, results, defaults)
+        with model.engine(n_seq_max=arguments.parallel) as engine, on_interrupt(work.stop):
+            work.run(engine, arguments.parallel + 1)
+    work.report(last=True)
+    if work.stopped:
+        return 130
+    return 1 if work.errors else 0
+
+
+def read_lines(data: bytes) -> Iterator[Line]:
+    """The requests of a file; empty lines are left out, names that occur twice are errors."""
+    seen: set[str] = set()
+    for number, raw in enumerate(data.splitlines(), 1):
+        if not raw.strip():
+            continue
+        line = _line(f"line-{number}", raw)
+        if line.name in seen:
+            first = f"custom_id={line.name!r:.80} occurs before"
+            line = Line(f"line-{number}", "", {}, first)
+        seen.add(line.name)
+        yield line
+
+
+def _line(name: str, raw: bytes) -> Line:
+    try:
+        value = json.loads(raw)
+    except ValueError as error:
+        return Line(name, "", {}, f"not JSON: {error}")
+    if isinstance(value, str):
+        return Line(name, COMPLETION, {"prompt": value})
+    if not isinstance(value, dict):
+        return Line(name, "", {}, "neither a JSON object nor a text")
+    given = value.get("custom_id", name)
+    if not isinstance(given, str) or not given:
+        return Line(name, "", {}, f"custom_id={given!r:.80}: give a text")
+    if "body" not in value:
+        body = {key: each for key, each in value.items() if key != "custom_id"}
+        return Line(given, CHAT if "messages" in body else COMPLETION, body)
+    body, url = value["body"], value.get("url")
+    unknown = value.keys() - {"custom_id", "method", "url", "body"}
+    if unknown:
+        return Line(given, "", {}, f"unknown field {min(unknown)!r}")
+    if value.get("method", "POST") != "POST" or url not in (CHAT, COMPLETION):
+        return Line(given, "", {}, f"url={url!r:.80}: give {CHAT} or {COMPLETION}, with POST")
+    if not isinstance(body, dict):
+        return Line(given, "", {}, "body is not a JSON object")
+    return Line(given, url, body)
+
+
+class Work:
+    """Makes the results of lines, several together.
+
+    Args:
+        model: Answers.
+        lines: What to do.
+        results: Where they go.
+        defaults: Options of lines that do not have them.
+
+    Attributes:
+        errors: Results that are errors.
+        stopped: It was told to stop.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        lines: list[Line],
+        results: ResultFile,
+        defaults: Mapping[str, Any],
+    ) -> None:
+        self._model, self._results, self._defaults = model, results, defaults
+        self._todo: queue.SimpleQueue[Line] = queue.SimpleQueue()
+        for line in lines:
+            self._todo.put(line)
+        self._n, self._made, self.errors, self._tokens = len(lines), 0, 0, 0
+        self._turn = threading.Lock()
+        self._under_way: set[Generation] = set()
+        self._began = self._reported = monotonic()
+        self._failure: BaseException | None = None
+        self.stopped = False
+
+    def run(self, engine: Engine, n_threads: int) -> None:
+        """Do everything; returns when all is done, or it was told to stop."""
+        threads = [
+            threading.Thread(target=self._serve, args=(engine,), daemon=True)
+            for _ in range(min(n_threads, self._n))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(0.2)  # so that signals are heard
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Begin nothing more, and end what is under way; its results are not written."""
+        self.stopped = True
+        for generation in list(self._under_way):
+            generation.cancel()
+
+    def report(self, last: bool = False) -> None:
+        """How far it is, and how fast."""
+        seconds = max(1e-9, monotonic() - self._began)
+        wrong = f", {self.errors} with errors" if self.errors else ""
+        left = (self._n - self._made) * seconds / max(1, self._made)
+        more = "" if last else f", about {left:.0f} s left"
+        text = (
+            f"{self._made} of {self._n} requests{wrong}, {self._tokens / seconds:.1f} tokens/s, "
+            f"{self._made / seconds:.2f} requests/s{more}"
+        )
+        if sys.stderr.isatty() and not last:
+            hint(f"\r{text}\x1b[K")
+        else:
+            note(text)
+
+    def _serve(self, engine: Engine) -> None:
+        while not self.stopped:
+            try:
+                line = self._todo.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                self._write(self._result(engine, line))
+            except BaseException as error:
+                self._failure = self._failure or error
+                self.stop()
+                return
+
+    def _result(self, engine: Engine, line: Line) -> dict[str, Any] | None:
+        """The result of a line; None if it was stopped."""
+        name = line.name
+        if line.wrong:
+            return failed(name, 400, line.wrong, "", "invalid_request_error")
+        try:
+            body, tokens = self._answer(engine, line)
+        except ParameterError as error:
+            return failed(name, 400, str(error), error.parameter, "invalid_request_error")
+        except (ContextFull, TemplateError, TokenizerError) as error:
+            return failed(name, 400, str(error), "", "invalid_request_error")
+        except AleatorError as error:
+            return failed(name, 500, str(error), "", "server_error")
+        if body is None:
+            return None
+        with self._turn:
+            self._tokens += tokens
+        response = {"status_code": 200, "request_id": f"req-{name}", "body": body}
+        return {"id": f"batch-{name}", "custom_id": name, "response": response, "error": None}
+
+    def _answer(self, engine: Engine, line: Line) -> tuple[dict[str, Any] | None, int]:
+        from aleator.chat import openai
+
+        model = str(line.body.get("model", self._model.weights.path.name))
+        respond: Callable[[], dict[str, Any]]
+        if line.url == CHAT:
+            asked = openai.chat_arguments(line.body)
+            answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
+            generation = answer.generation
+            respond = lambda: openai.chat_response(answer, line.name, model)  # noqa: E731
+        else:
+            asked = openai.completion_arguments(line.body)
+            generation = engine.submit(**{**self._defaults_for(asked), **asked})
+            respond = lambda: openai.completion_response(generation, line.name, model)  # noqa: E731
+        self._under_way.add(generation)
+        try:
+            if self.stopped:
+                generation.cancel()
+            if generation.stop_reason == "interrupted":
+                return None, 0
+            return respond(), len(generation.tokens)
+        finally:
+            self._under_way.discard(generation)
+
+    def _defaults_for(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of the command line, less those that say what another of the line does."""
+        constraints = {"grammar", "json_schema", "regex"}
+        forced = constraints & asked.keys() or "tools" in asked
+        return {k: v for k, v in self._defaults.items() if not (forced and k in constraints)}
+
+    def _write(self, result: dict[str, Any] | None) -> None:
+        if result is None:
+            return
+        with self._turn:
+            self._results.append(result)
+            self._made += 1
+            self.errors += result["response"]["status_code"] != 200
+            if monotonic() - self._reported > (0.2 if sys.stderr.isatty() else EVERY):
+                self._reported = monotonic()
+                self.report()
+
+
+def failed(name: str, status: int, message: str, parameter: str, kind: str) -> dict[str, Any]:
+    """The result of a line that is an error, as OpenAI's interface writes it."""
+    error = {"message": message, "type": kind, "param": parameter or None, "code": None}
+    response = {"status_code": status, "request_id": f"req-{name}", "body": {"error": error}}
+    return {"id": f"batch-{name}", "custom_id": name, "response": response, "error": None}

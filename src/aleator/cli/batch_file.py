@@ -1,0 +1,85 @@
+"""The results of a batch: lines that are appended, and found again when the batch goes on."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from aleator.core.errors import FileFormatError, ParameterError
+
+
+class ResultFile:
+    """A file of JSON lines with a ``custom_id`` each, to which results are appended.
+
+    A last line that was not written to its end is removed.  Nobody else can append meanwhile.
+
+    Args:
+        path: The file, which need not exist.
+
+    Attributes:
+        done: Names of the results that are there.
+
+    Raises:
+        FileFormatError: It holds something else than results.
+        ParameterError: Another process has opened it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "a+b")  # noqa: SIM115
+        try:
+            self._lock(path)
+            self.done = self._read(Path(path))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> ResultFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def append(self, result: dict[str, Any]) -> None:
+        """Write a result, whole or, if the process is killed, in part: that is removed the next time."""
+        text = json.dumps(result, ensure_ascii=False, allow_nan=False)
+        self._file.write(text.encode() + b"\n")
+        self._file.flush()
+        self.done.add(result["custom_id"])
+
+    def _lock(self, path: str) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ParameterError(
+                "output",
+                f"{path} is in use by another process: wait for its end, or choose another file",
+            ) from None
+
+    def _read(self, path: Path) -> set[str]:
+        self._file.seek(0)
+        done: set[str] = set()
+        end = 0
+        for number, line in enumerate(self._file, 1):
+            if not line.endswith(b"\n"):
+                break
+            end += len(line)
+            try:
+                name = json.loads(line)["custom_id"]
+            except (ValueError, KeyError, TypeError):
+                name = None
+            if not isinstance(name, str):
+                raise FileFormatError(path, f"line {number} is not a result of a batch")
+            done.add(name)
+        self._file.truncate(end)
+        return done

@@ -1,0 +1,184 @@
+"""``aleator batch``: results by name, errors by line, and going on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from aleator import FileFormatError, LanguageModel, ParameterError
+from aleator.cli.batch import Work, read_lines
+from aleator.cli.batch_file import ResultFile
+from tests.chat import templates
+from tests.cli.conftest import Command
+
+SEED = ("-t", "1", "--seed", "3", "-n", "8")
+
+
+def chat(name: str, **body: Any) -> dict[str, Any]:
+    body = {"messages": [{"role": "user", "content": "Good morrow."}], **body}
+    return {"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+
+def write(path: Path, *lines: Any) -> str:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def results(path: Path) -> dict[str, Any]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len({line["custom_id"] for line in lines}) == len(lines)
+    return {line["custom_id"]: line["response"] for line in lines}
+
+
+def test_requests_of_all_kinds(aleator: Command, model: LanguageModel, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    schema = templates.WEATHER["function"]["parameters"]  # type: ignore[index]
+    asked = write(
+        tmp_path / "in.jsonl",
+        chat("chat", model="mine", temperature=0, logprobs=True, top_logprobs=2),
+        chat("json", max_tokens=60, response_format={"type": "json_schema", "json_schema": {"schema": schema}}),
+        {"custom_id": "text", "url": "/v1/completions", "body": {"prompt": "ROMEO:", "seed": 5, "logprobs": 1}},
+        "JULIET:",
+        {"prompt": list(model.prompt_tokens("NURSE:")), "max_tokens": 3, "top_k": 1},
+        {"custom_id": "bare", "messages": [{"role": "user", "content": "Hm?"}]},
+    )  # fmt: skip
+    result = aleator("batch", asked, str(out), *SEED, "--parallel", "3")
+    assert (result.code, result.out) == (0, "")
+    assert "6 of 6 requests" in result.err
+    made = results(out)
+    assert made.keys() == {"chat", "json", "text", "line-4", "line-5", "bare"}
+    assert {each["status_code"] for each in made.values()} == {200}
+    # Each is what it is alone.
+    alone = model.chat(
+        [{"role": "user", "content": "Good morrow."}], temperature=0, seed=3, max_tokens=8
+    )
+    body = made["chat"]["body"]
+    assert body["choices"][0]["message"] == {"role": "assistant", "content": alone.text}
+    assert (body["model"], body["object"], body["seed"]) == ("mine", "chat.completion", 3)
+    entries = body["choices"][0]["logprobs"]["content"]
+    assert len(entries) == body["usage"]["completion_tokens"] == len(alone.tokens)
+    assert len(entries[0]["top_logprobs"]) == 2
+    jsonschema.validate(
+        json.loads(made["json"]["body"]["choices"][0]["message"]["content"]), schema
+    )
+    text = model.generate("ROMEO:", seed=5, max_tokens=8)
+    choice = made["text"]["body"]["choices"][0]
+    assert (choice["text"], choice["finish_reason"]) == (text.text, "length")
+    assert len(choice["logprobs"]["tokens"]) == 8
+    assert (
+        made["line-4"]["body"]["choices"][0]["text"]
+        == model.generate("JULIET:", seed=3, max_tokens=8).text
+    )
+    assert made["line-5"]["body"]["usage"]["completion_tokens"] == 3
+
+
+def test_a_call_of_a_tool(aleator: Command, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    body: Any = {"tools": [templates.CLOCK], "tool_choice": "required"}
+    asked = write(tmp_path / "in.jsonl", chat("a", **body))
+    # The bundled model's template shows no tools.
+    assert aleator("batch", asked, str(out), *SEED).code == 1
+    assert results(out)["a"]["body"]["error"]["param"] == "tools"
+
+
+def test_errors_are_of_their_lines(aleator: Command, tmp_path: Path) -> None:
+    out, source = tmp_path / "out.jsonl", tmp_path / "in.jsonl"
+    lines = [
+        chat("stream", stream=True),
+        chat("n", n=2),
+        chat("unknown", temprature=1),
+        chat("role", messages=[{"role": "x"}]),
+        chat("top", top_logprobs=2),
+        chat("format", response_format={"type": "xml"}),
+        chat("missing", messages=None),
+        {"custom_id": "long", "prompt": "a b " * 2000},
+        {"custom_id": "both", "prompt": "a", "tools": []},
+        {"custom_id": "callback", "prompt": "a", "on_logits": 1},
+        {"custom_id": "url", "url": "/v1/embeddings", "body": {}},
+        {"custom_id": "field", "body": {}, "more": 1},
+        {"custom_id": 3, "prompt": "a"},
+        chat("good"),
+        chat("good"),
+        [1],
+    ]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines) + "{oops\n\n")
+    result = aleator("batch", str(source), str(out), *SEED)
+    assert result.code == 1
+    made = results(out)
+    assert "17 of 17 requests, 16 with errors" in result.err
+    assert [name for name, each in made.items() if each["status_code"] == 200] == ["good"]
+    named = {
+        n: (r["body"]["error"]["param"], r["body"]["error"]["message"])
+        for n, r in made.items()
+        if n != "good"
+    }
+    assert named["stream"] == ("stream", "stream=True: only False is supported")
+    assert named["n"][0] == "n"
+    assert "did you mean" in named["unknown"][1] or "temperature" in named["unknown"][1]
+    assert named["role"][1].startswith("messages[0].role='x'")
+    assert named["missing"] == ("messages", "messages is missing")
+    assert "positions" in named["long"][1]
+    assert named["both"][0] == "tools"
+    assert named["callback"][1] == "on_logits cannot be given in a request"
+    assert "/v1/chat/completions" in named["url"][1]
+    assert "'more'" in named["field"][1]
+    assert "custom_id=3" in named["line-13"][1]
+    assert "occurs before" in named["line-15"][1]
+    assert "neither a JSON object" in named["line-16"][1]
+    assert "not JSON" in named["line-17"][1]
+
+
+def test_it_goes_on_where_it_stopped(aleator: Command, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    asked = write(tmp_path / "in.jsonl", *(chat(f"r{i}", seed=i) for i in range(6)))
+    whole = tmp_path / "whole.jsonl"
+    assert aleator("batch", asked, str(whole), *SEED).code == 0
+    lines = whole.read_bytes().splitlines(keepends=True)
+    # Two results, and a third that was not written to its end.
+    out.write_bytes(b"".join(lines[:2]) + lines[2][:40])
+    result = aleator("batch", asked, str(out), *SEED, "-np", "1")
+    assert result.code == 0
+    assert "2 of 6 results are there already" in result.err
+    first, second = results(whole), results(out)
+    assert first.keys() == second.keys()
+    for name, response in first.items():
+        assert response["body"]["choices"] == second[name]["body"]["choices"]
+    assert "6 of 6 results are there already" in aleator("batch", asked, str(out), *SEED).err
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    for text in ("hello\n", '{"a": 1}\n{"custom_id": "b"}\n', "[]\n"):
+        path.write_text(text)
+        with pytest.raises(FileFormatError, match="line 1 is not a result"):
+            ResultFile(str(path))
+        assert path.read_text() == text
+    path.write_text("")
+    with ResultFile(str(path)), pytest.raises(ParameterError, match="in use by another process"):
+        ResultFile(str(path))
+
+
+def test_stopping_writes_no_half_answers(model: LanguageModel, tmp_path: Path) -> None:
+    lines = list(read_lines(b'"ROMEO:"\n"JULIET:"\n"NURSE:"\n'))
+    with ResultFile(str(tmp_path / "out")) as file, model.engine(n_seq_max=1) as engine:
+        work = Work(model, lines, file, {"max_tokens": 900, "on_logits": None})
+        seen: list[int] = []
+
+        def look(chain: Any, logits: Any) -> None:
+            seen.append(1)
+            if len(seen) == 5:
+                work.stop()
+
+        work._defaults = {"max_tokens": 900, "on_logits": look}
+        work.run(engine, 2)
+    assert work.stopped
+    assert (tmp_path / "out").read_text() == ""
+
+
+def test_two_files_are_needed(aleator: Command) -> None:
+    result = aleator("batch", "a")
+    assert (result.code, "give two files" in result.err) == (2, True)
