@@ -34,6 +34,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     attended = std::max(attended, l.o.in), ff = std::max(ff, l.gate.out);
   }
   products_.prepare(pool, t, e);
+  recurrent_.prepare(t, spaces_);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
   for (int64_t i = 0; i < t; i++) {
