@@ -317,7 +317,8 @@ class LanguageModel(Chatting, Scoring):
         Raises:
             SessionInUse: somebody else has opened the file.
             OtherSession: the file holds a text that does not begin this one, made from another prompt.
-            ParameterError: the file cannot be written, or a generation is under way.
+            ParameterError: the file cannot be written, a generation is under way, or a device drew the text
+                with a sampler that adapts.
         """
         if not isinstance(path, SessionFile):
             with SessionFile(path, new=new) as file:
