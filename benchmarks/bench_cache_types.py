@@ -57,7 +57,7 @@ class Aleator:
         self.context.cache.seq_rm(0, pos, -1)
 
     def decode(self, tokens: list[int], pos: int) -> int:
-        return int(self.context.decode(self.batch.one(tokens, pos)).numpy()[0].argmax())
+        return int(self.context.decode(self.batch.one(tokens, pos))[0].argmax())
 
 
 class LlamaCpp:

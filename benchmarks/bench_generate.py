@@ -75,10 +75,10 @@ class Aleator:
         context = self.context
         context.cache.clear()
         start = time.perf_counter()
-        tokens = [int(context.decode(self._batch.one(prompt, 0)).numpy()[0].argmax())]
+        tokens = [int(context.decode(self._batch.one(prompt, 0))[0].argmax())]
         middle = time.perf_counter()
         for pos in range(len(prompt), len(prompt) + n):
-            row = context.decode(self._batch.one(tokens[-1:], pos)).numpy()[0]
+            row = context.decode(self._batch.one(tokens[-1:], pos))[0]
             tokens.append(int(row.argmax()))
         return middle - start, time.perf_counter() - middle, tokens
 
@@ -270,6 +270,7 @@ def write_transformers(folder: Path, dtype: str) -> None:
     from safetensors.torch import save_file
 
     from aleator.models import open_weights
+    from aleator.models.layers import parameters
 
     weights = open_weights(folder / "model.gguf")
     c, kind = weights.config, getattr(torch, dtype)
@@ -288,7 +289,7 @@ def write_transformers(folder: Path, dtype: str) -> None:
     tensors = {}
     for name in weights.names():
         stem = name.removesuffix(".weight")
-        tensor = weights.tensor(name, kind)
+        tensor = parameters.tensor(weights, name, kind)
         if stem in top:
             tensors[f"{top[stem]}.weight"] = tensor
             continue

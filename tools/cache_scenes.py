@@ -76,7 +76,7 @@ class Scene:
             batch.add(7 + seq, seqs=[seq], logits=True)
         last = self.context._last
         with self.cache.step() as step:
-            made = self.context.decode(batch).numpy().tobytes()
+            made: bytes = self.context.decode(batch).tobytes()
             step.cancel()
         self.context._last = last
         return made

@@ -62,7 +62,7 @@ class Pair:
         batch = Batch()
         for token, pos, seqs in rows:
             batch.add(token, pos, seqs, logits=True)
-        ours, theirs = self.ctx.decode(batch).numpy(), self.llama.decode(rows)
+        ours, theirs = self.ctx.decode(batch), self.llama.decode(rows)
         self.worst = max(self.worst, float(np.abs(ours - theirs).max() / np.ptp(theirs)))
         self.decodes += 1
 

@@ -278,7 +278,7 @@ class Comparison:
         for triple in triples:
             batch.add(*triple, logits=True)
         try:
-            ours = self.ours.decode(batch).numpy()
+            ours = self.ours.decode(batch)
         except CacheError as error:
             own = -99 if error.code is None else error.code
         self.counts[f"code {code}"] = self.counts.get(f"code {code}", 0) + 1

@@ -189,7 +189,8 @@ def check(case: Case, folder: Path) -> bool:
         batch = Batch()
         for token, pos, seqs in rows:
             batch.add(token, pos, seqs, logits=True)
-        return ctx.decode(batch).numpy()
+        made: npt.NDArray[np.float32] = ctx.decode(batch)
+        return made
 
     theirs, ctx = Llama(path, case), context()
     next(script(theirs, case.shifts))

@@ -29,7 +29,8 @@ from aleator.generate.session import Session, load_session, save_session, state_
 from aleator.generate.session_file import SessionFile
 from aleator.generate.slot import OnLogits
 from aleator.generate.steering import Guidance
-from aleator.models.decoder import Decoder, build_decoder
+from aleator.models.build import build_decoder
+from aleator.models.decoder import Decoder
 from aleator.models.fingerprint import ModelIdentity
 from aleator.models.placement import placement
 from aleator.models.weights import Weights, open_weights
@@ -97,10 +98,10 @@ def load(
     given = resolved(options, {**{each.name: each for each in LOADED}, **known})
     chosen = ModelOptions(**{name: given.pop(name) for name in known.keys() & given.keys()})
     ContextOptions(**given)  # so that what is out of range is refused before anything is loaded
-    device, dtype = placement(chosen.device, chosen.dtype)
+    where = placement(chosen.device, chosen.dtype)
     weights = open_weights(bundled_model() if path is None else path)
     tokenizer = Tokenizer(load_vocabulary(weights))
-    decoder = build_decoder(weights, device, dtype, progress=progress)
+    decoder = build_decoder(weights, *where, progress=progress)
     return LanguageModel(weights, decoder, tokenizer, options=chosen, **given)
 
 
@@ -339,7 +340,8 @@ class LanguageModel(Chatting, Scoring):
         Raises:
             SessionInUse: somebody else has opened the file.
             OtherSession: the file holds a text that does not begin this one, made from another prompt.
-            ParameterError: the file cannot be written, or a generation is under way.
+            ParameterError: the file cannot be written, a generation is under way, or a device drew the text
+                with a sampler that adapts.
         """
         if not isinstance(path, SessionFile):
             with SessionFile(path, new=new) as file:
@@ -430,8 +432,8 @@ class LanguageModel(Chatting, Scoring):
         window = self.decoder.config.window
         if window is not None and self.n_ctx <= 2 * window.size:
             options.setdefault("swa_full", True)  # little more, and every context shift is exact
-        if self.decoder.recurrent:
-            own = RecurrentCache.bytes_for(self.decoder.recurrent_shapes, n_seq_max=n_seq_max)
+        if states := self.decoder.recurrent_shapes:
+            own = RecurrentCache.bytes_for(states, n_seq_max=n_seq_max)
             options.setdefault("n_rollback", max(0, min(ROLLBACK, ROLLBACK_BYTES // own - 1)))
         options.update(n_ctx=n_ctx or self.n_ctx, n_seq_max=n_seq_max, device=device)
         options.update(embeddings=embeddings)

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from make_models import SPECS, write_model
 
 from aleator import load
 from aleator.cache.prefix import PrefixConfig
-from aleator.cache.prefix.states import ENDS, MOST
+from aleator.cache.prefix.states import ENDS, MOST, SPARE, KeptStates
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CacheError
 from aleator.generate import Batch, Context
@@ -32,8 +31,8 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> Decoder:
     return build_decoder(open_weights(path))
 
 
-def feed(ctx: Any, tokens: list[int], seq: int = 0) -> torch.Tensor:
-    logits: torch.Tensor = ctx.decode(Batch.one(tokens, None, seq))[-1]
+def feed(ctx: Any, tokens: list[int], seq: int = 0) -> Any:
+    logits: Any = ctx.decode(Batch.one(tokens, None, seq))[-1]
     ctx.cache.check()
     return logits
 
@@ -95,7 +94,7 @@ def test_a_text_goes_on_from_the_last_boundary_before_it_parts(decoder: Decoder)
         ctx.cache.adopt(1, match)
         fresh = feed(Context(decoder), text)
         got = feed(ctx, text[expected:], 1)
-        assert (got - fresh).abs().max() < 1e-5 * (fresh.max() - fresh.min())
+        assert np.abs(got - fresh).max() < 1e-5 * (fresh.max() - fresh.min())
         ctx.cache.seq_rm(1)
     assert "after 32 tokens only" in ctx.cache.match([*TEXT[:39], 1, 2]).why_not[-1]
     match = ctx.cache.match([*TEXT[:39], 1, 2])
@@ -230,3 +229,12 @@ def test_generations_of_each_kind_of_model(tmp_path: Path) -> None:
             assert more.text
             assert more.stats.reused_tokens == len(turn) - 3  # the last drawn was not decoded
         assert computed == [153, *later]
+
+
+@pytest.mark.parametrize(("rows", "limit"), [(0, 0), (10, 5), (16, 8), (40, 32)])
+def test_rows_are_kept_free_for_a_step(rows: int, limit: int) -> None:
+    cache = RecurrentCache([RecurrentShape(1, 1, 1)], prefix=SMALL)
+    assert cache.prefix is not None
+    assert cache.recurrent is not None
+    assert KeptStates(cache.recurrent, cache.prefix, rows).limit == limit
+    assert (MOST, ENDS, SPARE) == (32, 4, 8)

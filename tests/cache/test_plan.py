@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from aleator import _native
 from aleator.cache import Cache, KVCache, LayerShape
@@ -203,10 +202,10 @@ def test_logits_by_batch_index(llama: Decoder) -> None:  # [L] S3
     for i, s in enumerate((1, 0, 1)):  # "equal" takes sequence 1's two tokens apart
         batch.add(i + 1, seqs=[s], logits=i != 1)
     rows = ctx.decode(batch)
-    assert torch.equal(ctx.logits(0), rows[0])
-    assert torch.equal(ctx.logits(2), rows[1])
-    assert torch.equal(ctx.logits(-1), rows[1])
-    assert torch.equal(ctx.logits(-2), rows[0])
+    assert np.array_equal(ctx.logits(0), rows[0])
+    assert np.array_equal(ctx.logits(2), rows[1])
+    assert np.array_equal(ctx.logits(-1), rows[1])
+    assert np.array_equal(ctx.logits(-2), rows[0])
     for i in (1, 3, -3):
         with pytest.raises(IndexError, match="no logits"):
             ctx.logits(i)
@@ -236,7 +235,7 @@ def test_rows_in_batch_order_however_it_is_split(
             batch.add(token, seqs=[s], logits=i % 3 != 1)
         results.append(ctx.decode(batch))
         ctx.cache.check()
-    assert torch.allclose(results[0], results[1], atol=1e-4)
+    assert np.allclose(results[0], results[1], atol=1e-4)
 
 
 # Defragmentation
@@ -271,7 +270,7 @@ def test_defrag_keeps_logits_and_waits_for_its_threshold(llama: Decoder) -> None
     ctx.cache.check()
     row = ctx.decode(Batch.one([1], seq=0))
     fresh = Context(llama, n_ctx=256, **F32).decode(Batch.one([*text, 1], 0))
-    assert torch.allclose(row, fresh, atol=1e-4)
+    assert np.allclose(row, fresh, atol=1e-4)
     assert ctx.cache.addresses() == where
     with pytest.raises(ParameterError, match="max_moves"):
         ctx.cache.defrag(max_moves=-1)
@@ -295,7 +294,7 @@ def test_defrag_asked_for_is_done_by_the_next_decode(llama: Decoder) -> None:
     row = ctx.decode(Batch.one([1], seq=0))
     assert (ctx.cache.map(), ctx.cache.do_defrag) == ("00000000000", False)
     fresh = Context(llama, n_ctx=64, **F32).decode(Batch.one([*text, 1], 0))
-    assert torch.allclose(row, fresh, atol=1e-4)
+    assert np.allclose(row, fresh, atol=1e-4)
 
 
 # llama.cpp's struct of 2024
@@ -414,7 +413,7 @@ def test_streams(llama: Decoder) -> None:  # T16
     rows = []
     for s in (0, 1):
         rows.append(ctx.decode(Batch.one([9], seq=s))[0])
-    assert torch.allclose(rows[0], rows[1], atol=1e-5)
+    assert np.allclose(rows[0], rows[1], atol=1e-5)
     before = snapshot(cache)
     with pytest.raises(ParameterError, match="copied whole"):
         cache.seq_cp(0, 1, 0, 3)
@@ -442,7 +441,7 @@ def test_streams_equal_the_unified_pool(llama: Decoder) -> None:
             for token in text:
                 batch.add(token, seqs=[s], logits=True)
         rows.append(ctx.decode(batch))
-    assert torch.allclose(rows[0], rows[1], atol=1e-4)
+    assert np.allclose(rows[0], rows[1], atol=1e-4)
 
 
 def test_a_failed_copy_between_streams_restores_the_rows() -> None:
@@ -505,7 +504,7 @@ def test_a_thousand_steps_move_nothing(llama: Decoder) -> None:  # S6, S9
             cache.seq_rm(seq)
             cache.defrag()
             continue
-        assert ctx.decode(Batch.one(tokens(n, n), seq=seq)).isfinite().all()
+        assert np.isfinite(ctx.decode(Batch.one(tokens(n, n), seq=seq))).all()
         kind = int(rng.integers(6))
         if kind == 0:
             cache.seq_cp(seq, (seq + 1) % 3, 0, 4)

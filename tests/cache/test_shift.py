@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 
+from aleator import _native
 from aleator.cache import KVCache, LayerShape
 from aleator.cache.rows import shift
 from aleator.models.config import RopeConfig
-from aleator.models.layers.rotary import Rotary
+from aleator.models.layers.rotation import Rotation
 
 BLOCKS = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 KINDS = ("f32", "f16", "bf16", *BLOCKS)
-CPU = torch.device("cpu")
 Floats = npt.NDArray[np.float32]
 N, LAYERS = 24, 3
 
@@ -28,7 +27,7 @@ class Keys:
         self, kind: str, dim: int, rotated: int, style: str, divisors: Any = None, **rope: Any
     ) -> None:
         config = RopeConfig(dim=rotated, theta=1e4, style=style, **rope)
-        self.rotary = Rotary(config, CPU, divisors)
+        self.rotation = Rotation(config, divisors)
         self.calls = 0
         # The second layer's keys are of another width, so they are turned apart.
         shapes = [LayerShape(2, dim, 32), LayerShape(1, dim, 32), LayerShape(2, dim, 32)]
@@ -44,12 +43,13 @@ class Keys:
 
     def rotate(self, layer: int, keys: Floats, deltas: npt.NDArray[np.int64]) -> Floats:
         self.calls += 1
-        return self.rotary.shift(torch.from_numpy(keys), torch.from_numpy(deltas)).numpy()
+        return self.rotation.shift(keys, deltas)
 
     def turned(self, layer: int, positions: Any = None) -> Floats:
-        at = torch.from_numpy(np.asarray(self.positions if positions is None else positions))
-        raw = torch.from_numpy(self.raw[layer].copy())
-        return self.rotary.rotate(raw, self.rotary.angles(at, int(at.max()))).numpy()
+        at = np.asarray(self.positions if positions is None else positions, np.int32)
+        made, rotation = self.raw[layer].copy(), self.rotation
+        _native.rotate_heads(made, rotation.angles(at, rotation.magnitude), rotation.interleaved)
+        return made
 
     def step(self) -> None:
         """What a decode does about shifts."""

@@ -10,10 +10,12 @@ import torch
 
 import aleator
 from aleator import samplers as S
+from aleator.cache.devices import CPU, Device
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.generate import drawing
+from aleator.generate import device_drawing
 from aleator.generate.completion import Stats
-from aleator.generate.drawing import DeviceDrawing, HostDrawing, Turn, make_drawing
+from aleator.generate.device_drawing import DeviceDrawing
+from aleator.generate.drawing import HostDrawing, Turn, make_drawing
 from aleator.generate.generation import Generation
 from aleator.generate.slot import Slot
 from tests.generate.test_grammar import DIALOGUE, PERSON
@@ -160,20 +162,19 @@ def test_refuses_what_only_the_host_can(
         assert caught.value.parameter == "sampling_device"
     used = slot()
     used.chain.sample(torch.zeros(30))
-    cpu = torch.device("cpu")
     with pytest.raises(ParameterError, match="another text than the prompt"):
-        make_drawing([used], "device", cpu, 30, 64)
-    assert isinstance(make_drawing([used], "auto", torch.device("meta"), 30, 64), HostDrawing)
-    assert isinstance(make_drawing([slot()], "auto", cpu, 30, 64), HostDrawing)
+        make_drawing([used], "device", CPU, 30, 64)
+    assert isinstance(make_drawing([used], "auto", Device("cuda"), 30, 64), HostDrawing)
+    assert isinstance(make_drawing([slot()], "auto", CPU, 30, 64), HostDrawing)
     made: list[Any] = []
-    monkeypatch.setattr(drawing, "DeviceDrawing", lambda *given: made.append(given))
-    make_drawing([slot()], "auto", torch.device("meta"), 30, 64)
+    monkeypatch.setattr(device_drawing, "DeviceDrawing", lambda *given: made.append(given))
+    make_drawing([slot()], "auto", Device("cuda"), 30, 64)
     assert len(made) == 1
 
 
 def test_nothing_to_draw_is_an_error() -> None:
     slots = placed(slot(), slot())
-    made = make_drawing(slots, "device", torch.device("cpu"), 30, 64)
+    made = make_drawing(slots, "device", CPU, 30, 64)
     z = torch.zeros(2, 30)
     z[1] = torch.nan
     with pytest.raises(LogitsError, match="sequence 1"):
@@ -189,7 +190,7 @@ def test_chains_in_different_orders_draw_together() -> None:
     other.chain = chain
     wanted = chain.clone()
     slots = placed(one, other)
-    made = make_drawing(slots, "device", torch.device("cpu"), 30, 64)
+    made = make_drawing(slots, "device", CPU, 30, 64)
     z = torch.randn(2, 30, generator=torch.Generator().manual_seed(1))
     drawn = made.draw([Turn(each, each.seq, None) for each in slots], z)
     assert drawn[1].token == wanted.sample(z[1])

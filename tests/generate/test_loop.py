@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
+from aleator.cache.devices import CPU
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.batch import Batch
 from aleator.generate.loop import Run, cells_needed
@@ -102,12 +102,12 @@ class FakeContext:
 
     def __init__(self, n_ubatch: int = 4) -> None:
         self.n_ubatch, self.cache = n_ubatch, Cache()
-        self.device = torch.device("cpu")
+        self.device = CPU
         self.most_used = self.decoded = 0
         self.fail_at: int | None = None
         self.script: list[int] = []
 
-    def decode(self, batch: Batch) -> torch.Tensor:
+    def decode(self, batch: Batch) -> Any:
         rows = []
         for token, pos, (seq,), wanted in zip(
             batch.tokens, batch.positions, batch.sequences, batch.logits, strict=True
@@ -126,7 +126,7 @@ class FakeContext:
         # Two more rows than there are tokens, and likelier than all: padding of the output matrix.
         padded = np.full((len(rows), N_VOCAB + 2), 99.0, np.float32)
         padded[:, :N_VOCAB] = np.reshape(rows, (len(rows), N_VOCAB))
-        return torch.from_numpy(padded)
+        return padded
 
     def logits(self, tokens: list[int]) -> np.ndarray[Any, Any]:
         if self.script:

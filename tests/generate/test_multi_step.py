@@ -43,7 +43,7 @@ class Stepwise:
             made, token = Drawn(), feed.token
             for pos in range(feed.pos, feed.pos + min(n, feed.limit)):
                 row = self.context.decode(Batch.one([token], pos, feed.seq))[0]
-                token = self.chains[feed.row].sample(row.numpy())
+                token = self.chains[feed.row].sample(row)
                 made.tokens.append(token)
                 if token in self.ends and feed.heeds_ends:
                     break
@@ -179,7 +179,7 @@ def test_logprobs_of_every_token(make_decoder: MakeDecoder) -> None:
     pair = Pair(make_decoder("llama"), PROMPT_IDS[:1], 3)
     (made,) = pair.loop.run(pair.feeds)
     row = pair.contexts[1].decode(Batch.one([pair.feeds[0].token], pair.feeds[0].pos, 0))[0]
-    want = row.double().log_softmax(0)
+    want = torch.from_numpy(row).double().log_softmax(0)
     assert made.logprobs[0] == pytest.approx(want[made.tokens[0]].item(), abs=1e-4)
     assert made.top_ids[0] == want.topk(2).indices.tolist()
     assert len(made.top_logprobs) == 3
@@ -189,10 +189,10 @@ def test_what_fails_changes_nothing(
     make_decoder: MakeDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = Pair(make_decoder("llama"), PROMPT_IDS[:2], 6)
-    cache, decoder = pair.contexts[0].cache, pair.contexts[0].decoder
+    cache, decoder = pair.contexts[0].cache, pair.loop.decoder
     compute, calls = decoder.compute, []
 
-    def interrupted(*given: Any) -> torch.Tensor:
+    def interrupted(*given: Any) -> Any:
         calls.append(1)
         if len(calls) == 4:
             raise KeyboardInterrupt
@@ -220,10 +220,10 @@ def test_a_row_that_cannot_draw_keeps_what_it_has_drawn(
     make_decoder: MakeDecoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair, whole = (Pair(make_decoder("llama"), PROMPT_IDS[:2], 6) for _ in range(2))
-    cache, decoder = pair.contexts[0].cache, pair.contexts[0].decoder
+    cache, decoder = pair.contexts[0].cache, pair.loop.decoder
     compute, calls = decoder.compute, []
 
-    def poisoned(*given: Any) -> torch.Tensor:
+    def poisoned(*given: Any) -> Any:
         calls.append(1)
         logits = compute(*given)
         if len(calls) == 4:
@@ -246,10 +246,10 @@ def test_a_row_that_cannot_draw_keeps_what_it_has_drawn(
 def test_free_cells_may_hold_anything(make_decoder: MakeDecoder) -> None:
     pair = Pair(make_decoder("llama"), PROMPT_IDS[:2], 6)
     cache = pair.contexts[0].cache
-    free = torch.from_numpy(np.flatnonzero(cache.cells.positions < 0))
+    free = np.flatnonzero(cache.cells.positions < 0)
     for side in (cache.keys, cache.values):
         for layer in side.layers:
-            layer[free] = torch.nan
+            layer[free] = np.nan
     pair.step(pair.feeds)
 
 

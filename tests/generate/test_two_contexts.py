@@ -17,12 +17,12 @@ def text(model: LanguageModel, seed: int) -> list[Logits]:
     """Logits of a prompt, an edit, and thirty tokens after it."""
     tokens = np.random.default_rng(seed).integers(1, 2000, 50).tolist()
     context = Context(model, n_ctx=128, n_seq_max=2, n_threads=1)
-    rows = [context.decode(Batch.one(tokens[:20])).numpy().copy()]
+    rows = [context.decode(Batch.one(tokens[:20])).copy()]
     context.cache.seq_rm(0, 3, 6)
     context.cache.seq_add(0, 6, -1, -3)
     context.cache.seq_cp(0, 1, 0, 10)
     for token in tokens[20:]:
-        rows.append(context.decode(Batch.one([token])).numpy().copy())
+        rows.append(context.decode(Batch.one([token])).copy())
     context.cache.cells.check()
     return rows
 

@@ -30,14 +30,14 @@ def check_prefill_and_greedy(
 ) -> None:
     tokens = tokens_of(decoder)
     ctx = Context(decoder, n_ctx=128, type_k="f32", type_v="f32")
-    rows = ctx.decode(Batch.one(tokens, 0, logits=True)).numpy()
+    rows = ctx.decode(Batch.one(tokens, 0, logits=True))
     assert relative(rows, golden[f"{name}/prefill"]) < tolerance
     expected = golden[f"{name}/greedy"].tolist()
     got: list[int] = []
     row = rows[-1]
     while len(got) < len(expected):
         got.append(int(row.argmax()))
-        row = ctx.decode(Batch.one(got[-1:], N_PREFILL + len(got) - 1)).numpy()[0]
+        row = ctx.decode(Batch.one(got[-1:], N_PREFILL + len(got) - 1))[0]
     assert got == expected
 
 
@@ -52,7 +52,8 @@ def check_script(
         batch = Batch()
         for token, pos, seqs in rows:
             batch.add(token, pos, seqs, logits=True)
-        return ctx.decode(batch).numpy()
+        made: npt.NDArray[np.float32] = ctx.decode(batch)
+        return made
 
     got = [decode(*((x, i, [0, 1]) for i, x in enumerate(t[:6])))[-1:]]
     got.append(decode((t[6], 6, [0]), (t[7], 6, [1]), (t[8], 7, [1])))
@@ -74,7 +75,8 @@ def decode_rows(ctx: Context, *rows: tuple[int, int, int]) -> npt.NDArray[np.flo
     batch = Batch()
     for token, pos, seq in rows:
         batch.add(token, pos, [seq], logits=True)
-    return ctx.decode(batch).numpy()
+    made: npt.NDArray[np.float32] = ctx.decode(batch)
+    return made
 
 
 def check_recurrent_script(decoder: Decoder, name: str, golden: Any) -> None:

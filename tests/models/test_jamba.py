@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from make_models import SPECS, random_tensors, write_model
 
 from aleator import load
@@ -34,17 +33,17 @@ def test_forked_sequences(name: str, make_decoder: Any, golden_logits: Any) -> N
     check_hybrid_script(make_decoder(name), name, golden_logits)
 
 
-def feed(ctx: Any, seq: int, tokens: list[int]) -> torch.Tensor:
-    logits: torch.Tensor = ctx.decode(Batch.one(tokens, None, seq))[-1]
+def feed(ctx: Any, seq: int, tokens: list[int]) -> Any:
+    logits: Any = ctx.decode(Batch.one(tokens, None, seq))[-1]
     ctx.cache.check()
     return logits
 
 
-def same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return bool((a - b).abs().max() < 1e-5 * (b.max() - b.min()))
+def same(a: Any, b: Any) -> bool:
+    return bool(np.abs(a - b).max() < 1e-5 * (b.max() - b.min()))
 
 
-def fresh(decoder: Decoder, tokens: list[int]) -> torch.Tensor:
+def fresh(decoder: Decoder, tokens: list[int]) -> Any:
     return feed(Context(decoder, n_ctx=400, type_k="f32", type_v="f32"), 0, tokens)
 
 

@@ -10,7 +10,8 @@ import torch
 
 from aleator.core.errors import FileFormatError
 from aleator.models.layers.linear import DenseLinear, linear
-from aleator.models.layers.native_linear import StoredLinear
+from aleator.models.layers.parameters import tensor
+from aleator.models.layers.stored_linear import StoredLinear
 from aleator.models.weights import Weights, open_weights
 from tests.models.builders import model_metadata, model_tensors, write_gguf
 
@@ -44,8 +45,8 @@ def test_a_bias_that_is_there_is_used_and_only_that(
     x = torch.randn(2, N_IN, generator=torch.Generator().manual_seed(0), dtype=dtype)
     parts = []
     for name in names:
-        part = x.double() @ weights.tensor(f"{name}.weight", torch.float64).T
-        parts.append(part + weights.tensor("b.bias", torch.float64) if name == "b" else part)
+        part = x.double() @ tensor(weights, f"{name}.weight", torch.float64).T
+        parts.append(part + tensor(weights, "b.bias", torch.float64) if name == "b" else part)
     torch.testing.assert_close(product(x).double(), torch.cat(parts, 1), rtol=1e-5, atol=1e-5)
     if isinstance(product, DenseLinear):
         assert (product.bias is None) == ("b" not in names)

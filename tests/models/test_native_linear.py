@@ -23,7 +23,8 @@ from aleator.core.errors import FileFormatError
 from aleator.core.threads import pool as thread_pool
 from aleator.models import open_weights
 from aleator.models.decoder_numerics import products
-from aleator.models.layers.native_linear import StoredLinear
+from aleator.models.layers.stored import stored_weight
+from aleator.models.layers.stored_linear import StoredLinear
 
 TYPES = ("F32", "F16", "BF16")
 SHAPES = ((1, 32), (3, 64), (4, 96), (67, 96), (70, 256), (130, 768), (9, 1600))
@@ -207,12 +208,17 @@ def test_arguments_of_the_wrong_size() -> None:
 def test_linear_over_a_file(tmp_path: Path, kind: str, tokens: int) -> None:
     spec = replace(SPECS["llama-bias"], type=kind)
     weights = open_weights(write_model(tmp_path / "m.gguf", spec))
-    layer = StoredLinear(weights, ["blk.1.attn_q", "blk.1.attn_k"], 64, [64, 32], bias=True)
+    layer = StoredLinear(
+        [
+            stored_weight(weights, name, n, 64, bias=True)
+            for name, n in (("blk.1.attn_q", 64), ("blk.1.attn_k", 32))
+        ]
+    )
     x = np.random.default_rng(2).standard_normal((tokens, 64)).astype(np.float32)
     expected = []
     for name in ("blk.1.attn_q", "blk.1.attn_k"):
-        w = weights.tensor(f"{name}.weight").double().numpy()
-        expected.append(x @ w.T + weights.tensor(f"{name}.bias").double().numpy())
+        w = weights.floats(f"{name}.weight").astype(np.float64)
+        expected.append(x @ w.T + weights.floats(f"{name}.bias").astype(np.float64))
     got = layer(torch.from_numpy(x)).numpy()
     # Blocks meet activations in int8: test_block_numerics.py has their exact bits.
     atol = 2e-6 if kind in TYPES else 2e-2
@@ -232,7 +238,7 @@ def test_a_weight_that_is_not_finite_is_named(tmp_path: Path) -> None:
     tensors["blk.0.attn_k.weight"][3, 5] = np.nan
     weights = open_weights(write_model(tmp_path / "m.gguf", SPECS["llama"], tensors))
     with pytest.raises(FileFormatError, match=r"blk\.0\.attn_k\.weight"):
-        StoredLinear(weights, ["blk.0.attn_k"], 64, [32], bias=False)
+        stored_weight(weights, "blk.0.attn_k", 32, 64, bias=False)
 
 
 @pytest.mark.parametrize("isa", ["base", "v3"])

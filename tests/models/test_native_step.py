@@ -13,10 +13,11 @@ import torch
 from make_models import SPECS, write_model
 
 from aleator import _native
+from aleator.core.errors import ParameterError
 from aleator.core.threads import pool as thread_pool
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
-from aleator.models.layers.native_step import NativeStep
+from aleator.models.torch_decoder import TorchDecoder
 
 Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
@@ -353,14 +354,11 @@ def test_shapes_that_disagree_are_named() -> None:
 @pytest.mark.parametrize(
     "name", ["llama-freqs", "llama-yarn", "qwen2-tied-yarn", "qwen3-tied-yarn"]
 )
-def test_native_and_torch_layers_agree(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
-) -> None:
+def test_native_and_torch_layers_agree(tmp_path: Any, name: str, kind: str) -> None:
     path = write_model(tmp_path / "m.gguf", replace(SPECS[name], type=kind))
-    decoder = build_decoder(open_weights(path))
+    decoder, plain = (build_decoder(open_weights(path), form=form) for form in ("native", "torch"))
     native = Context(decoder, n_ctx=96, n_seq_max=2, type_k="f32", type_v="f32")
-    monkeypatch.setattr(NativeStep, "supports", lambda *_: False)
-    layers = Context(decoder, n_ctx=96, n_seq_max=2, type_k="f32", type_v="f32")
+    layers = Context(plain, n_ctx=96, n_seq_max=2, type_k="f32", type_v="f32")
     rng = np.random.default_rng(1)
 
     def same(batch: Batch) -> None:
@@ -368,7 +366,7 @@ def test_native_and_torch_layers_agree(
         assert got.shape == expected.shape
         # Rounding activations to int8 turns differences of a last bit into some of 1/127 of an element.
         tolerance = 1e-2 if kind == "Q8_0" else 1e-5
-        assert (got - expected).abs().max() < tolerance * (expected.max() - expected.min())
+        assert np.abs(got - expected).max() < tolerance * (expected.max() - expected.min())
 
     same(Batch.one(rng.integers(0, 64, 40).tolist(), 0, logits=True))
     same(Batch.one(rng.integers(0, 64, 9).tolist(), 40, logits=True))
@@ -385,34 +383,33 @@ def test_native_and_torch_layers_agree(
 
 
 @pytest.mark.parametrize("type_k", ["f32", "f16"])
-def test_raw_keys_in_native_code_agree_with_torch(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, type_k: str
-) -> None:
+def test_raw_keys_in_native_code_agree_with_torch(tmp_path: Any, type_k: str) -> None:
     spec = replace(SPECS["llama-yarn"], type="F32")
-    decoder = build_decoder(open_weights(write_model(tmp_path / "m.gguf", spec)))
+    weights = open_weights(write_model(tmp_path / "m.gguf", spec))
     options: dict[str, Any] = {"n_ctx": 96, "type_k": type_k, "type_v": "f32", "k_storage": "raw"}
-    native = Context(decoder, **options)
-    assert NativeStep.supports(decoder, native.cache.pool)
-    monkeypatch.setattr(NativeStep, "supports", lambda *_: False)
-    layers = Context(decoder, **options)
+    native, layers = (
+        Context(build_decoder(weights, form=form), **options) for form in ("native", "torch")
+    )
     tokens = np.random.default_rng(1).integers(0, 64, 40).tolist()
     for batch in (Batch.one(tokens, 0, logits=True), Batch.one([5], 40)):
         got, expected = native.decode(batch), layers.decode(batch)
-        assert (got - expected).abs().max() < 1e-3 * (expected.max() - expected.min())
+        assert np.abs(got - expected).max() < 1e-3 * (expected.max() - expected.min())
     for ctx in (native, layers):
         ctx.cache.seq_rm(0, 3, 12)
         ctx.cache.seq_add(0, 12, -1, -9)
     got, expected = (ctx.decode(Batch.one([7, 8], 32)) for ctx in (native, layers))
-    assert (got - expected).abs().max() < 1e-3 * (expected.max() - expected.min())
+    assert np.abs(got - expected).max() < 1e-3 * (expected.max() - expected.min())
 
 
 def test_weights_elsewhere_or_in_other_types_go_through_torch(tmp_path: Any) -> None:
     path = write_model(tmp_path / "m.gguf", SPECS["llama"])
     decoder = build_decoder(open_weights(path), dtype=torch.bfloat16)
-    ctx = Context(decoder, n_ctx=16)
-    assert not NativeStep.supports(decoder, ctx.cache.pool)
-    with pytest.raises(TypeError):
-        NativeStep(decoder, ctx.cache.pool)
+    assert isinstance(decoder, TorchDecoder)
+    assert Context(decoder, n_ctx=16).decode(Batch.one([1])).dtype == np.float32
+    with pytest.raises(ParameterError, match="form='native' computes on the CPU in float32"):
+        build_decoder(open_weights(path), dtype=torch.bfloat16, form="native")
+    with pytest.raises(ParameterError, match="form='jit' must be one of auto, native, torch"):
+        build_decoder(open_weights(path), form="jit")
 
 
 def test_the_number_of_threads_does_not_change_logits(make_decoder: Any) -> None:
@@ -420,5 +417,5 @@ def test_the_number_of_threads_does_not_change_logits(make_decoder: Any) -> None
     for threads in (1, 2):
         ctx = Context(make_decoder("llama"), n_ctx=64, n_threads=threads)
         rows.append(ctx.decode(Batch.one([3, 1, 4, 1, 5], 0, logits=True)))
-        rows[-1] = torch.cat((rows[-1], ctx.decode(Batch.one([9], 5))))
-    assert torch.equal(rows[0], rows[1])
+        rows[-1] = np.concatenate((rows[-1], ctx.decode(Batch.one([9], 5))))
+    assert np.array_equal(rows[0], rows[1])

@@ -12,12 +12,13 @@ import torch
 from aleator.models.config import RopeConfig
 from aleator.models.layers.frequencies import frequencies
 from aleator.models.layers.rotary import TABLE_ROWS, Rotary
+from aleator.models.layers.rotation import Rotation
 
 CPU = torch.device("cpu")
 
 
 def made(**values: Any) -> Rotary:
-    return Rotary(RopeConfig(**({"dim": 8, "theta": 100.0} | values)), CPU)
+    return Rotary(Rotation(RopeConfig(**({"dim": 8, "theta": 100.0} | values))), CPU)
 
 
 @pytest.mark.parametrize(

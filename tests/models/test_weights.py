@@ -9,6 +9,7 @@ import torch
 from gguf import GGMLQuantizationType
 
 from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError, UnsupportedModel
+from aleator.models.layers.parameters import tensor as in_torch
 from aleator.models.weights import open_weights
 from tests.models.builders import model_metadata, model_tensors, raw_gguf, tensor, write_gguf
 
@@ -26,9 +27,9 @@ def test_gguf_weights(tmp_path: Path) -> None:
     assert weights.n_parameters == sum(values.size for values in tensors.values())
     assert weights.size_bytes == 4 * weights.n_parameters
     for name, values in tensors.items():
-        np.testing.assert_array_equal(weights.tensor(name).numpy(), values)
+        np.testing.assert_array_equal(weights.floats(name), values)
         weights.expect(name, values.shape)
-    assert weights.tensor("output_norm.weight", torch.bfloat16).dtype == torch.bfloat16
+    assert in_torch(weights, "output_norm.weight", torch.bfloat16).dtype == torch.bfloat16
 
 
 def test_rotary_divisors_are_no_parameters(tmp_path: Path) -> None:
@@ -52,14 +53,14 @@ def test_stored_types(tmp_path: Path) -> None:
         stored = weights.stored(name)
         assert (stored.type, stored.shape) == (kind.name, tensors[name].shape)
         expected = gguf.quants.dequantize(raw[name], kind)
-        np.testing.assert_array_equal(weights.tensor(name).numpy(), expected)
+        np.testing.assert_array_equal(weights.floats(name), expected)
     assert weights.stored("blk.0.attn_q.weight").data.size == 32 * 34
     assert weights.size_bytes == sum(weights.stored(name).data.size for name in weights.names())
 
 
 def test_missing_tensors_and_wrong_shapes_are_named(tmp_path: Path) -> None:
     weights = open_weights(write_gguf(tmp_path / "m.gguf"))
-    for call in (weights.tensor, weights.stored, weights.check_finite):
+    for call in (weights.floats, weights.stored, weights.check_finite):
         with pytest.raises(FileFormatError, match=r"'output\.weight' is missing"):
             call("output.weight")
     with pytest.raises(FileFormatError, match="missing"):
@@ -82,7 +83,7 @@ def test_weights_that_are_not_finite(
     raw = {name: gguf.quants.quantize(tensors[name], kind)}
     weights = open_weights(write_gguf(tmp_path / "m.gguf", None, tensors | raw, {name: kind}))
     with pytest.raises(FileFormatError, match=rf"NaN or an infinity, near element {63 * 32 + 5}"):
-        weights.tensor(name)
+        weights.floats(name)
     with pytest.raises(FileFormatError, match=r"blk\.1\.ffn_up"):
         weights.check_finite(name)
     weights.check_finite("blk.0.ffn_up.weight")
@@ -93,8 +94,8 @@ def test_numbers_beyond_float16_are_not_made_infinite(tmp_path: Path) -> None:
     tensors["output_norm.weight"][3] = 1e6
     weights = open_weights(write_gguf(tmp_path / "m.gguf", tensors=tensors))
     with pytest.raises(ParameterError, match=r"'output_norm\.weight'.*use dtype bfloat16"):
-        weights.tensor("output_norm.weight", torch.float16)
-    assert weights.tensor("output_norm.weight", torch.bfloat16)[3] == 999424.0
+        in_torch(weights, "output_norm.weight", torch.float16)
+    assert in_torch(weights, "output_norm.weight", torch.bfloat16)[3] == 999424.0
 
 
 def test_unsupported_tensor_type_is_refused_at_once(tmp_path: Path) -> None:

@@ -117,10 +117,9 @@ def finish(rows: Any) -> None:
 
 def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
     """What was measured, on what."""
-    import torch
-
     from aleator import __version__
     from aleator.core.host import isa
+    from aleator.core.threads import default_threads
 
     weights = model.weights
     return {
@@ -129,8 +128,8 @@ def describe(model: LanguageModel, context: Context) -> dict[str, Any]:
         "size_bytes": weights.size_bytes,
         "n_parameters": weights.n_parameters,
         "device": str(model.decoder.device),
-        "dtype": str(model.decoder.dtype).removeprefix("torch."),
-        "threads": context.n_threads or torch.get_num_threads(),
+        "dtype": model.decoder.dtype,
+        "threads": context.n_threads or default_threads(),
         "isa": isa(),
         "python": sys.version.split()[0],
         "aleator": __version__,

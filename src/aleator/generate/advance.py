@@ -81,7 +81,8 @@ class Advance:
 
     def logits(self, batch: Batch) -> Logits:
         """Logits [n, V] of the wanted tokens; rows of the output matrix that are no tokens are left out."""
-        return self._context.decode(batch)[:, : self._n_tokens]
+        rows: Logits = self._context.decode(batch)[:, : self._n_tokens]
+        return rows
 
     def step(
         self, rows: Sequence[tuple[Slot, list[int]]], chunks: Sequence[tuple[Slot, int]] = ()

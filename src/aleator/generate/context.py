@@ -6,24 +6,17 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-import numpy.typing as npt
-import torch
-
 from aleator.cache.arguments import Uncopyable
 from aleator.cache.builder import build_cache
 from aleator.cache.devices import checked_device
 from aleator.cache.pools.hybrid import HybridPool
-from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.prefix import PrefixConfig
-from aleator.cache.storage.tensors import torch_device
 from aleator.core.errors import Aborted, InvalidBatch, ParameterError
 from aleator.core.options import declarations, takes
+from aleator.core.threads import MAX_THREADS
 from aleator.generate.batch import Batch, checked_inputs
 from aleator.generate.options import ContextOptions
 from aleator.models.decoder import Decoder
-from aleator.models.layers.native_ssm import NativeSSM
-from aleator.models.layers.native_step import NativeStep
 
 if TYPE_CHECKING:
     from aleator.keywords import ContextKeywords
@@ -43,6 +36,8 @@ class Context(Uncopyable):
         options: fields of :class:`aleator.generate.options.ContextOptions`.
 
     Attributes:
+        decoder: the model's.
+        device: where logits arrive.
         cache: a KVCache, a HybridCache or a RecurrentCache, as the model needs it.
 
     Raises:
@@ -73,8 +68,8 @@ class Context(Uncopyable):
         self.n_batch = min(chosen.n_batch, n_ctx)
         self.n_ubatch = min(chosen.n_ubatch, self.n_batch)
         self.n_seq_max = n_seq_max
-        if not causal_attn and (decoder.recurrent or decoder.config.window is not None):
-            why = "a state knows" if decoder.recurrent else "windows know"
+        if not causal_attn and (decoder.recurrent_shapes or decoder.config.window is not None):
+            why = "a state knows" if decoder.recurrent_shapes else "windows know"
             raise ParameterError(
                 "causal_attn", f"causal_attn=False: {why} no later tokens; use causal_attn=True"
             )
@@ -83,36 +78,28 @@ class Context(Uncopyable):
         self.n_threads = n_threads
         self.n_threads_batch = n_threads if n_threads_batch is None else n_threads_batch
         self.flash_attn, self.causal_attn = flash_attn, causal_attn
-        mixed = bool(decoder.recurrent and decoder.blocks)
+        mixed = bool(decoder.recurrent_shapes and decoder.cache_shapes)
         self.split = chosen.split or ("equal" if policy == "streams" or mixed else "simple")
         self.abort_callback = abort_callback
         self.device = (
-            decoder.device
-            if chosen.device is None
-            else torch_device(checked_device("device", chosen.device))
+            decoder.device if chosen.device is None else checked_device("device", chosen.device)
         )
         computed = decoder.hidden() if chosen.embeddings else decoder
-        self._computed = computed
         self.cache = build_cache(decoder.cache_layers, chosen, n_ctx, self.n_ubatch, prefix)
-        self._native: NativeStep | NativeSSM | None = None
-        pool = self.cache.pool
-        if isinstance(pool, RecurrentPool):
-            if NativeSSM.supports(computed, pool):
-                self._native = NativeSSM(computed, pool)
-        elif NativeStep.supports(computed, pool):
-            self._native = NativeStep(computed, pool)
+        self._step = computed.over(self.cache.pool, flash_attn)
         self.cache.journal.lock_timeout = chosen.lock_timeout
         # The last decode's logits and their tokens' batch indices.
-        self._last: tuple[torch.Tensor | None, list[int]] = (None, [])
+        self._last: tuple[Any, list[int]] = (None, [])
 
-    def decode(self, batch: Batch) -> torch.Tensor:
+    def decode(self, batch: Batch) -> Any:
         """Run a batch of any length and store its tokens in the cache.
 
         Whatever is raised, KeyboardInterrupt included, leaves the cache exactly as it was.
 
         Returns:
             Logits of the tokens that wanted them, float32 [rows, n_vocab], in batch order; with
-            ``embeddings`` their hidden states after the last norm, [rows, n_embd].
+            ``embeddings`` their hidden states after the last norm, [rows, n_embd].  NumPy's array where
+            :attr:`device` is the CPU, else a tensor of PyTorch's on it.
 
         Raises:
             InvalidBatch: a rule is broken; names the token.
@@ -123,11 +110,9 @@ class Context(Uncopyable):
         """
         if not isinstance(batch, Batch):
             raise InvalidBatch(-1, f"decode takes a Batch, not {batch!r}")
-        logits: torch.Tensor = self.cache.journal.run(self._decode, batch)
-        return logits
+        return self.cache.journal.run(self._decode, batch)
 
-    @torch.inference_mode()
-    def _decode(self, batch: Batch) -> torch.Tensor:
+    def _decode(self, batch: Batch) -> Any:
         pool, config = self.cache.pool, self.decoder.config
         pool.defrag_if_asked()
         plan = pool.plan(
@@ -139,27 +124,27 @@ class Context(Uncopyable):
             causal=self.causal_attn,
         )
         inputs = checked_inputs(batch, config.n_vocab, config.n_embd)
-        self._set_threads(len(plan))
-        rows: list[torch.Tensor] = []
+        threads = self.n_threads if len(plan) == 1 else self.n_threads_batch
+        if threads is not None:
+            threads = min(threads, MAX_THREADS)
+        rows: list[Any] = []
         pool.prepare(plan)
         for part in pool.carried_out(plan):
             if self.abort_callback is not None and self.abort_callback():
                 raise Aborted(len(rows))
-            rows.append(self._compute(inputs[part.tokens], part))
-        out = rows[0] if len(rows) == 1 else torch.cat(rows)
-        if plan.rows is not None:
-            out = out[torch.from_numpy(plan.rows).to(out.device)]
-        out = out.to(self.device)
+            given = inputs[part.tokens]
+            rows.append(self._step.run(given, part.positions, part, part.wanted, threads))
+        out = self._step.joined(rows, plan.rows, self.device)
         pool.journal.set(self, "_last", (out, batch.wanted()))
         return out
 
     @property
-    def rows(self) -> torch.Tensor | None:
-        """Logits of the last decode, float32 [rows, n_vocab]; None before the first."""
+    def rows(self) -> Any:
+        """Logits of the last decode as :meth:`decode` gave them; None before the first."""
         return self._last[0]
 
-    def logits(self, i: int) -> torch.Tensor:
-        """Logits of one token of the last decoded batch, float32 [n_vocab].
+    def logits(self, i: int) -> Any:
+        """Logits of one token of the last decoded batch, float32 [n_vocab], as :meth:`decode` gave them.
 
         Args:
             i: its index in the batch; negative counts back from the last token that wanted logits.
@@ -199,16 +184,3 @@ class Context(Uncopyable):
     def state_read(self, blob: bytes | memoryview, seq: int = -1, **options: Any) -> int:
         """``cache.state_read``."""
         return self.cache.state_read(blob, seq, **options)
-
-    def _compute(
-        self, inputs: npt.NDArray[np.int64] | npt.NDArray[np.float32], part: Any
-    ) -> torch.Tensor:
-        if self._native is not None:
-            logits: torch.Tensor = self._native.run(inputs, part.positions, part, part.wanted)
-            return logits
-        return self._computed.forward(inputs, part.positions, part, part.wanted, self.flash_attn)
-
-    def _set_threads(self, n_tokens: int) -> None:
-        wanted = self.n_threads if n_tokens == 1 else self.n_threads_batch
-        if wanted is not None and wanted != torch.get_num_threads():
-            torch.set_num_threads(wanted)

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, Union
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from aleator.core.errors import LogitsError, ParameterError
-from aleator.device.candidates import NOTHING
-from aleator.device.chain import DeviceChain
-from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs, top_logprobs
-from aleator.generate.request import Request
+from aleator.cache.devices import Device
+from aleator.core.errors import ParameterError
+from aleator.core.packages import required_torch
+from aleator.generate.logprobs import LogprobsOf, top_logprobs
 from aleator.generate.slot import Slot
 
-Logits = torch.Tensor
-"""Rows of logits [n, V] as a context gives them."""
+if TYPE_CHECKING:
+    import torch
+
+    from aleator.device.chain import DeviceChain
+
+Logits = Union[npt.NDArray[np.float32], "torch.Tensor"]
+"""Rows of logits [n, V] as a context gives them: NumPy's on the CPU, PyTorch's on a device."""
+
+
+def host_rows(logits: Logits) -> npt.NDArray[np.float32]:
+    """Rows of logits in the host's memory."""
+    if isinstance(logits, np.ndarray):
+        return logits
+    rows: npt.NDArray[np.float32] = logits.cpu().numpy()
+    return rows
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,11 @@ class Drawn:
 class Drawing(Protocol):
     """Draws tokens for slots, from logits [n, V]."""
 
+    @property
+    def chain(self) -> DeviceChain | None:
+        """The chain on the device; None: every slot's own draws, on the host."""
+        ...
+
     def draw(self, turns: Sequence[Turn], logits: Logits) -> list[Drawn]:
         """One token each; a slot has one turn at most."""
         ...
@@ -59,9 +75,11 @@ class Drawing(Protocol):
 class HostDrawing:
     """Every slot's own chain, on the CPU."""
 
+    chain = None
+
     def draw(self, turns: Sequence[Turn], logits: Logits) -> list[Drawn]:
         """See :class:`Drawing`."""
-        rows, drawn = logits.cpu().numpy(), []
+        rows, drawn = host_rows(logits), []
         for turn in turns:
             slot, row = turn.slot, rows[turn.row]
             if slot.guidance is not None:
@@ -77,112 +95,6 @@ class HostDrawing:
                 token = slot.ending.draw(row, turn.left)
             drawn.append(Drawn(token, partial(top_logprobs, row), row))
         return drawn
-
-
-class DeviceDrawing:
-    """A device chain with a row per slot; only tokens, masks and log-probabilities are transferred to the host.
-
-    The slots' chains accept the tokens too, so that they can be looked at as after sampling on the host.
-
-    Args:
-        slots: see :func:`why_not_on_device`; slot i draws in row i, and is in sequence i.
-        device: where logits come from.
-        n_vocab: tokens of a row of logits.
-        n_ctx: positions of a sequence.
-
-    Raises:
-        ParameterError: chains that do not fit one another.
-
-    """
-
-    def __init__(
-        self, slots: Sequence[Slot], device: torch.device, n_vocab: int, n_ctx: int
-    ) -> None:
-        asked = [n for slot in slots if (n := slot.request.options.logprobs) is not None]
-        template = slots[0].chain.clone()
-        template.reset()
-        self.chain = DeviceChain(
-            template,
-            len(slots),
-            n_vocab,
-            device=device,
-            max_tokens=max(_longest(slot.request, n_ctx) for slot in slots),
-            kernels="torch" if device.type == "cpu" else "auto",
-            logprobs=max(asked) if asked else None,
-        )
-        for row, slot in enumerate(slots):
-            self.chain.set_row(row, slot.chain)
-
-    def draw(self, turns: Sequence[Turn], logits: Logits) -> list[Drawn]:
-        """See :class:`Drawing`."""
-        closing = {t.slot.seq for t in turns if self._closes(t)}
-        drawing = [turn for turn in turns if turn.slot.seq not in closing]
-        tokens = self._sample(drawing, logits) if drawing else []
-        report = self.chain.report
-        values = [each.tolist() for each in (report.logprobs, report.top_ids, report.top_logprobs)]
-        made: list[Drawn] = []
-        for turn in turns:
-            slot, row = turn.slot, turn.slot.seq
-            token: int | None
-            ending = slot.ending
-            if ending is not None and row in closing:
-                token = ending.close()
-                if token is not None:
-                    self.chain.accept(row, token, generated=True)
-                made.append(Drawn(token, partial(_of_row, logits, turn.row)))
-                continue
-            drawn = token = tokens[row]
-            if drawn == NOTHING:
-                raise LogitsError(f"sequence {row}: no token that may be drawn has a finite logit")
-            slot.chain.accept(drawn, generated=True)
-            logprobs: LogprobsOf = partial(_of_row, logits, turn.row)
-            if slot.request.options.logprobs is not None:
-                logprobs = partial(reported_logprobs, *(each[row] for each in values))
-            if ending is not None and turn.left is not None:
-                token = ending.after(drawn, turn.left)
-                if token != drawn:
-                    self.chain.rollback(row, 1)
-                    logprobs = partial(_of_row, logits, turn.row)
-                    if token is not None:
-                        self.chain.accept(row, token, generated=True)
-            made.append(Drawn(token, logprobs))
-        return made
-
-    def _closes(self, turn: Turn) -> bool:
-        ending = turn.slot.ending
-        return ending is not None and turn.left is not None and ending.closing
-
-    def _sample(self, turns: Sequence[Turn], logits: Logits) -> list[int]:
-        """Tokens by slot; -1 where it has no turn."""
-        batch = self.chain.max_batch
-        order = [0] * batch
-        for turn in turns:
-            order[turn.slot.seq] = turn.row
-        live = None
-        if len(turns) < batch:
-            has_turn = {turn.slot.seq for turn in turns}
-            live = torch.tensor([row in has_turn for row in range(batch)]).to(logits.device)
-        if order != list(range(len(logits))):
-            logits = logits.index_select(0, torch.tensor(order).to(logits.device))
-        tokens: list[int] = self.chain.sample(logits, live=live).tolist()
-        return tokens
-
-
-def _of_row(
-    logits: Logits, row: int, token: int, top: int, token_bytes: Callable[[int], bytes]
-) -> Logprobs:
-    return top_logprobs(logits[row].cpu().numpy(), token, top, token_bytes)
-
-
-def _longest(request: Request, n_ctx: int) -> int:
-    """Tokens that a request's chain may come to hold."""
-    prompt = len(request.tokens)
-    whole = max(prompt, n_ctx) + 1
-    options = request.options
-    if options.max_tokens is None:
-        return whole
-    wanted = prompt + max(1, options.max_tokens)
-    return wanted if options.context_shift else min(wanted, whole)
 
 
 def why_not_on_device(slot: Slot) -> str:
@@ -204,8 +116,8 @@ def why_not_on_device(slot: Slot) -> str:
 
 
 def make_drawing(
-    slots: Sequence[Slot], where: str, device: torch.device, n_vocab: int, n_ctx: int
-) -> HostDrawing | DeviceDrawing:
+    slots: Sequence[Slot], where: str, device: Device, n_vocab: int, n_ctx: int
+) -> Drawing:
     """What draws for some slots.
 
     Args:
@@ -218,12 +130,16 @@ def make_drawing(
 
     Raises:
         ParameterError: "device" where that cannot be.
+        ImportError: it needs PyTorch, which is not installed.
 
     """
     if where == "host" or (where == "auto" and device.type == "cpu"):
         return HostDrawing()
     why = next((why for slot in slots if (why := why_not_on_device(slot))), "")
     if not why:
+        required_torch(f"sampling_device={where!r}")
+        from aleator.generate.device_drawing import DeviceDrawing  # PyTorch is optional
+
         try:
             return DeviceDrawing(slots, device, n_vocab, n_ctx)
         except ParameterError as error:

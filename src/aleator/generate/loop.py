@@ -6,18 +6,21 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.generate.advance import Advance
 from aleator.generate.batch import Batch
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
-from aleator.generate.drawing import DeviceDrawing, make_drawing
+from aleator.generate.drawing import make_drawing
 from aleator.generate.generation import Generation, Until
-from aleator.generate.multi_step import DecodeLoop, Feed
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.request import Request
 from aleator.generate.slot import Slot
+
+if TYPE_CHECKING:
+    from aleator.generate.multi_step import DecodeLoop
 
 Progress = Callable[[int, int], None]
 """Called with (prompt tokens done, prompt tokens to do in all) during prefill."""
@@ -71,15 +74,18 @@ class Run:
         self._advance = Advance(context, self._drawing, n_tokens, self._prefixes)
         self._loop: DecodeLoop | None = None
         if multi_step != 1:
-            if not isinstance(self._drawing, DeviceDrawing):
+            chain = self._drawing.chain
+            if chain is None:
                 raise ParameterError(
                     "multi_step",
                     f"multi_step={multi_step}: several steps are drawn on the device: give "
                     "sampling_device='device'",
                 )
+            from aleator.generate.multi_step import DecodeLoop  # PyTorch is optional
+
             self._loop = DecodeLoop(
                 context,
-                self._drawing.chain,
+                chain,
                 multi_step,
                 n_vocab=self._n_tokens,
                 ends=(token for token in detokenizer.eog if token < self._n_tokens),
@@ -202,16 +208,18 @@ class Run:
 
     def _runs_on_device(self, slot: Slot) -> bool:
         """Whether its tokens need no look of the host: no constraint, and all samplers on the device."""
-        drawing = self._drawing
+        chain = self._drawing.chain
         return (
             slot.ending is None
             and not slot.chain.constraints
-            and isinstance(drawing, DeviceDrawing)
-            and not drawing.chain.runs_on_host(slot.seq)
+            and chain is not None
+            and not chain.runs_on_host(slot.seq)
         )
 
     def _decode_steps(self, loop: DecodeLoop, slots: Sequence[Slot]) -> None:
         """Several tokens of each slot, drawn before any of them is looked at."""
+        from aleator.generate.multi_step import Feed  # PyTorch is optional
+
         feeds = []
         for slot in slots:
             limit, wanted = self._n_ctx - len(slot.tokens), slot.request.options.max_tokens

@@ -16,7 +16,6 @@ import torch
 
 from aleator.cache.cells.plan import Plan
 from aleator.cache.pools.hybrid import HybridPool
-from aleator.cache.storage.tensors import torch_device
 from aleator.core.errors import ParameterError
 from aleator.device.backends.backend import Launches
 from aleator.device.chain import DeviceChain
@@ -26,6 +25,7 @@ from aleator.generate.context import Context
 from aleator.generate.logprobs import Logprobs, LogprobsOf, reported_logprobs
 from aleator.generate.reserved_cells import ReservedCells
 from aleator.models.layers.layer import Pass
+from aleator.models.torch_decoder import in_torch
 
 MOST_STEPS = 4096
 """Steps of a run at most."""
@@ -127,12 +127,13 @@ class DecodeLoop:
                 "kernels",
                 "multi_step needs a chain on the device: make it with kernels='torch' or 'triton', not 'host'",
             )
-        cache, decoder = context.cache, context.decoder
-        device, batch = decoder.device, chain.max_batch
+        cache, decoder = context.cache, in_torch(context.decoder)
+        device, batch = decoder.where, chain.max_batch
+        self.decoder = decoder
         self.context, self.chain = context, chain
         self.multi_step, self.n_vocab = multi_step, n_vocab
         self.capture = captures_graphs(device) if capture is None else capture
-        self.cells = ReservedCells(cache, batch)
+        self.cells = ReservedCells(cache, batch, decoder.shift_keys)
         self._highest = context.n_ctx - 1
         decoder.rotary.angles(torch.zeros(1, dtype=torch.int64, device=device), self._highest)
 
@@ -282,7 +283,7 @@ class DecodeLoop:
         """Decode every row's token, draw the next, and move on: the same operations whatever comes of it."""
         slot = self._slots.gather(1, self._offset.unsqueeze(1)).squeeze(1)
         self.cells.begin(slot, self._seen + self._offset)
-        decoder, context = self.context.decoder, self.context
+        decoder, context = self.decoder, self.context
         batch = Pass(self._position, self._highest, self.cells, context.flash_attn)
         logits = decoder.compute(self._token, batch)[:, : self.n_vocab]
         live = ~self._stopped
@@ -340,7 +341,7 @@ def check_steps(multi_step: int) -> None:
 def check_model(context: Context) -> None:
     """Refuse a model whose steps cannot be made ahead."""
     cache, decoder = context.cache, context.decoder
-    what = "recurrent states" if decoder.recurrent else ""
+    what = "recurrent states" if decoder.recurrent_shapes else ""
     if not what and isinstance(cache.pool, HybridPool):
         what = "sliding windows or recurrent states in some of its layers"
     if what:
@@ -349,7 +350,7 @@ def check_model(context: Context) -> None:
             f"multi_step needs a model whose layers all have attention over the whole text; this one "
             f"({decoder.config.architecture}) has {what}: give multi_step=1",
         )
-    if any(torch_device(device) != decoder.device for device in cache.devices):
+    if any(device != decoder.device for device in cache.devices):
         raise ParameterError(
             "offload_kqv", "multi_step needs the cache on the model's device: give offload_kqv=True"
         )

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from aleator.cache.cache import Cache
+from aleator.cache.rows.rows import RotateKeys
 from aleator.cache.storage.tensors import TensorSide, torch_device
 
 BUCKET = 256
@@ -33,8 +34,9 @@ class ReservedCells:
 
     blind = causal = False
 
-    def __init__(self, cache: Cache, batch: int) -> None:
+    def __init__(self, cache: Cache, batch: int, rotate: RotateKeys) -> None:
         self._cache, device = cache, torch_device(cache.devices[0])
+        self._rotate = rotate
         self._keys, self._values = TensorSide(cache.keys), TensorSide(cache.values)
         self.raw = cache.k_storage == "raw"
         most = -(-cache.size // BUCKET) * BUCKET
@@ -123,9 +125,9 @@ class ReservedCells:
 
     def read(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [n, G, D] and values [n, G, Dv]."""
-        cache, rows = self._cache, self._all_rows[: self.n]
+        rows = self._all_rows[: self.n]
         k = self._keys.read(layer, rows)
-        if self._shifted and cache.rotate is not None:
+        if self._shifted:
             k = k.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-            k = cache.rotate(layer, k, self._all_distances[: self.n])
+            k = self._rotate(layer, k, self._all_distances[: self.n])
         return k, self._values.read(layer, rows)

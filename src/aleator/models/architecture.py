@@ -1,22 +1,19 @@
 """What the file of an architecture says of it; the rest of the package asks nothing else.
 
-The facts are values and functions that need no torch, so that a file can be read and described without it.
+The facts are values and functions that need no PyTorch; decoders of every form are made from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from aleator.models import gguf_config, json_config
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
-
-if TYPE_CHECKING:
-    from aleator.models.layers.layer import LayerWeights, RecurrentLayer
 
 TRANSFORMER = {
     "self_attn.q_proj": "attn_q",
@@ -95,7 +92,7 @@ class Architecture:
         post_norm: what attention and feed-forward give is normalised before it is added.
         activation: of the gate.
         scaled_embedding: embeddings of tokens are multiplied by sqrt(n_embd).
-        recurrent: makes a layer that keeps a state.
+        recurrent: the kind of the layers that keep a state; None: there are none.
         state_norm: time step, B and C of such layers are RMS-normalised, with weights.
     """
 
@@ -108,5 +105,5 @@ class Architecture:
     post_norm: bool = False
     activation: Literal["silu", "gelu"] = "silu"
     scaled_embedding: bool = False
-    recurrent: Callable[[LayerWeights, int], RecurrentLayer] | None = None
+    recurrent: Literal["mamba"] | None = None
     state_norm: bool = False

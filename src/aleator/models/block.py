@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 
-from aleator.cache.rows.rows import LayerShape
 from aleator.models.layers.attention import attend
 from aleator.models.layers.feed_forward import feed_forward
 from aleator.models.layers.layer import LayerWeights, Pass
+from aleator.models.layers.parts import Attention
 from aleator.models.layers.rms_norm import RMSNorm
 from aleator.models.layers.rotary import Rotary
 
@@ -31,42 +29,27 @@ class Block:
         Raises:
             FileFormatError: a tensor is missing, of another shape, or not finite.
         """
-        config, architecture, layer = weights.config, weights.architecture, weights.layer
+        parts = Attention(weights, windowed, index)
+        eps = weights.config.rms_eps
         self.windowed, self.layer, self.rotary = windowed, index, rotary
-        self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
-        self.head_dim, self.head_dim_v = config.head_dim, config.head_dim_v
+        self.n_heads, self.n_kv_heads = parts.n_heads, parts.n_kv_heads
+        self.head_dim, self.head_dim_v = parts.head_dim, parts.head_dim_v
         self.n_rotated = self.n_heads + self.n_kv_heads
-        self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
-        n_embd = config.n_embd
-        self.attn_norm = weights.norm("attn_norm")
-        self.qkv = weights.matrix(
-            ["attn_q", "attn_k", "attn_v"],
-            n_embd,
-            [
-                self.n_heads * self.head_dim,
-                self.n_kv_heads * self.head_dim,
-                self.n_kv_heads * self.head_dim_v,
-            ],
-            bias=architecture.qkv_bias,
-        )
+        self.scale = parts.scale
+        self.attn_norm, self.ffn_norm = RMSNorm(parts.attn_norm, eps), RMSNorm(parts.ffn_norm, eps)
+        self.qkv, self.output = parts.qkv, parts.output
         self.head_weights: torch.Tensor | None = None
-        if architecture.head_norm:
-            q_norm = weights.values("attn_q_norm.weight", self.head_dim)
-            k_norm = weights.values("attn_k_norm.weight", self.head_dim)
-            heads = q_norm.expand(self.n_heads, -1), k_norm.expand(self.n_kv_heads, -1)
-            self.head_weights = torch.cat(heads)
-            self.head_eps = config.rms_eps
-        self.output = weights.matrix(["attn_output"], self.n_heads * self.head_dim_v, [n_embd])
-        self.ffn_norm = weights.norm("ffn_norm")
+        if parts.q_norm is not None and parts.k_norm is not None:
+            heads = (
+                parts.q_norm.expand(self.n_heads, -1),
+                parts.k_norm.expand(self.n_kv_heads, -1),
+            )
+            self.head_weights, self.head_eps = torch.cat(heads), eps
         self.post_norms: tuple[RMSNorm, RMSNorm] | None = None
-        if architecture.post_norm:
-            self.post_norms = weights.norm("post_attention_norm"), weights.norm("post_ffw_norm")
-        self.ffn = feed_forward(weights)
-
-    @property
-    def shape(self) -> LayerShape:
-        """What the layer stores per cell."""
-        return LayerShape(self.n_kv_heads, self.head_dim, self.head_dim_v)
+        if parts.post_norms is not None:
+            first, second = parts.post_norms
+            self.post_norms = RMSNorm(first, eps), RMSNorm(second, eps)
+        self.ffn = feed_forward(parts.ffn)
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""

@@ -11,6 +11,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import (
@@ -163,11 +165,9 @@ def in_text_model(name: str) -> str:
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     """A tensor as GGUF files hold it: Hugging Face's have the weights of norms less one."""
-    import torch
-
     if not name.endswith("norm.weight"):
         return tensor
-    return StoredTensor.of(1.0 + tensor.to_torch(torch.float32))
+    return StoredTensor.of(np.float32(1) + tensor.floats())
 
 
 GEMMA3 = Architecture(

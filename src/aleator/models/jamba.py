@@ -12,7 +12,6 @@ from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.gguf_config import read_state_space, transformer
-from aleator.models.mamba import layer
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
@@ -22,5 +21,5 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 JAMBA = Architecture(
-    "jamba", rope_style="none", read_gguf=read_gguf, recurrent=layer, state_norm=True
+    "jamba", rope_style="none", read_gguf=read_gguf, recurrent="mamba", state_norm=True
 )

@@ -6,7 +6,8 @@ Falcon-Mamba is the same with normalised time step, B and C.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import Architecture, HuggingFace
@@ -23,9 +24,6 @@ from aleator.models.config import (
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
-
-if TYPE_CHECKING:
-    from aleator.models.layers.layer import LayerWeights, RecurrentLayer
 
 # What GGUF files of these models say; the state itself has no length.
 CONTEXT_LENGTH = 1 << 20
@@ -91,20 +89,12 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
 
 def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     """A tensor as GGUF files hold it: A itself, not log(-A); the convolution without its middle dimension."""
-    import torch
-
     if name.endswith("ssm_a"):
-        return StoredTensor.of(-torch.exp(tensor.to_torch(torch.float32)))
+        # In float64, so that the C library's last bits do not matter after rounding.
+        return StoredTensor.of(-np.exp(tensor.floats().astype(np.float64)).astype(np.float32))
     if name.endswith("ssm_conv1d.weight") and len(tensor.shape) == 3 and tensor.shape[1] == 1:
         return replace(tensor, shape=(tensor.shape[0], tensor.shape[2]))
     return tensor
-
-
-def layer(weights: LayerWeights, index: int) -> RecurrentLayer:
-    """A layer that keeps a state; torch loads with the first."""
-    from aleator.models.layers.mamba import MambaLayer
-
-    return MambaLayer(weights, index)
 
 
 MAMBA = Architecture(
@@ -131,5 +121,5 @@ MAMBA = Architecture(
         bare={"mixer.A_log": "ssm_a", "mixer.D": "ssm_d"},
         convert=as_gguf,
     ),
-    recurrent=layer,
+    recurrent="mamba",
 )

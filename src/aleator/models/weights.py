@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from aleator.core.errors import FileFormatError, ModelNotFound, ParameterError, UnsupportedModel
+from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
 from aleator.models import sampling
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
@@ -22,9 +22,6 @@ from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.fingerprint import ModelIdentity, fingerprint, remembered
 from aleator.models.index import read_gguf
 from aleator.models.index import read_json as read_config
-
-if TYPE_CHECKING:
-    import torch
 
 # Tensors that hold no parameters of the model: divisors of the rotary frequencies.
 _NOT_PARAMETERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -122,28 +119,17 @@ class Weights:
         fields = read_json(path) if path.is_file() else Fields(path, {})
         return sampling.from_generation_config(fields)
 
-    def tensor(self, name: str, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """A copy of a tensor on the CPU, dequantised.
+    def floats(self, name: str) -> npt.NDArray[np.float32]:
+        """A copy of a tensor as float32, dequantised.
 
         Args:
             name: of the tensor.
-            dtype: of the copy; None: float32.
 
         Raises:
             FileFormatError: there is none of that name, or it holds NaN or an infinity.
-            ParameterError: a number is beyond float16's range.
         """
-        import torch
-
         self.check_finite(name)
-        tensor = self.stored(name).to_torch(torch.float32 if dtype is None else dtype)
-        if dtype == torch.float16 and not bool(tensor.isfinite().all()):
-            raise ParameterError(
-                "dtype",
-                f"{self.path}: the tensor {name!r} has numbers beyond float16's range "
-                "(65504); use dtype bfloat16 or float32",
-            )
-        return tensor
+        return self.stored(name).floats()
 
     def check_finite(self, name: str) -> None:
         """Raise FileFormatError if the tensor holds NaN or an infinity; reads it once."""

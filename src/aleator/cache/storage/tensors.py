@@ -258,6 +258,11 @@ def as_tensor(array: npt.NDArray[Any] | torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(array)
 
 
+def to_device(array: npt.NDArray[Any], device: Device) -> torch.Tensor:
+    """An array as a tensor on a device."""
+    return torch.from_numpy(array).to(torch_device(device))
+
+
 def _numbers(cells: Index) -> Cells:
     if isinstance(cells, slice):
         return np.arange(cells.start, cells.stop)

@@ -1,7 +1,13 @@
-"""Reads safetensors files: ``model.safetensors``, or several and their index."""
+"""Reads safetensors files: ``model.safetensors``, or several and their index.
+
+A file is u64 the length of its header, the header, which is a JSON object, and data.  The header has for each
+tensor its type, its shape, and where in the data it begins and ends; "__metadata__" is left out.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +19,11 @@ from aleator.models.files.mapping import map_file
 from aleator.models.files.tensor_types import StoredTensor
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_TYPES = ("F32", "F16", "BF16")
+_SIZES = {"F32": 4, "F16": 2, "BF16": 2}
+"""Bytes of one element."""
+MAX_HEADER = 100_000_000
+"""Bytes of the longest header, as in the format's own reader."""
+MAX_DIMENSIONS = 8
 
 
 def read_directory(directory: Path) -> Iterator[tuple[Path, str, StoredTensor]]:
@@ -68,28 +78,90 @@ def _is_plain_name(name: str) -> bool:
 
 
 def _read_file(file: Path) -> dict[str, StoredTensor]:
-    """All tensors of one file; the safetensors package checks its header and maps the data."""
-    import torch
-    from safetensors import SafetensorError, safe_open
+    """All tensors of one file, their data mapped.
 
-    map_file(file)  # refuses pipes, empty and unreadable files, with the reason
+    Raises:
+        FileFormatError: the header is damaged, or data overlap, have gaps or reach past the end of the file.
+        UnsupportedModel: a tensor of a type that is not supported.
+    """
+    data = map_file(file)
+    if data.size < 8:
+        raise FileFormatError(file, "not a sound safetensors file: it is cut short", offset=0)
+    length = int(data[:8].view("<u8")[0])
+    if length > min(MAX_HEADER, data.size - 8):
+        raise FileFormatError(
+            file,
+            f"not a sound safetensors file: its header of {length} bytes is longer than the file or than "
+            f"{MAX_HEADER}",
+            offset=0,
+        )
+    start = 8 + length
+    header = _header(file, bytes(data[8:start]))
+    header.pop("__metadata__", None)
     tensors: dict[str, StoredTensor] = {}
+    places: list[tuple[int, int, str]] = []
+    for name, entry in header.items():
+        kind, shape, begin, end = _entry(file, name, entry, data.size - start)
+        places.append((begin, end, name))
+        tensors[name] = StoredTensor(kind, shape, data[start + begin : start + end])
+    at = 0
+    for begin, end, name in sorted(places):
+        if begin != at:
+            raise FileFormatError(
+                file, f"its data begin at {begin} instead of {at}", field=name, offset=start + begin
+            )
+        at = end
+    if at != data.size - start:
+        raise FileFormatError(file, f"{data.size - start - at} bytes follow the last tensor")
+    return {name: tensors[name] for _, _, name in sorted(places)}
+
+
+def _header(file: Path, text: bytes) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("a name is listed twice")
+        return found
+
     try:
-        handle: Any
-        with safe_open(str(file), framework="pt") as handle:
-            for name in handle.keys():  # noqa: SIM118 - it is no dict
-                part = handle.get_slice(name)
-                kind, shape = part.get_dtype(), tuple(part.get_shape())
-                if kind not in _TYPES:
-                    raise UnsupportedModel(
-                        f"{file}: tensor {name!r} has the type {kind}, which is not supported; "
-                        f"supported are {', '.join(_TYPES)}"
-                    )
-                if not shape or 0 in shape:
-                    raise FileFormatError(file, f"has the shape {list(shape)}", field=name)
-                data = handle.get_tensor(name).reshape(-1).view(torch.uint8).numpy()
-                data.flags.writeable = False
-                tensors[name] = StoredTensor(kind, shape, data)
-    except (SafetensorError, OSError) as error:
-        raise FileFormatError(file, f"not a sound safetensors file: {error}") from None
-    return tensors
+        header = json.loads(text.decode(), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(file, f"its header is not valid JSON: {error}", offset=8) from None
+    if not isinstance(header, dict):
+        raise FileFormatError(file, "its header is no JSON object", offset=8)
+    return header
+
+
+def _entry(file: Path, name: str, entry: Any, size: int) -> tuple[str, tuple[int, ...], int, int]:
+    """A tensor's type, shape, and where its data begin and end; ``size``: bytes of all data."""
+    fields = entry if isinstance(entry, dict) else {}
+    kind, shape, place = (
+        fields.get("dtype"),
+        _counts(fields, "shape"),
+        _counts(fields, "data_offsets"),
+    )
+    if not isinstance(kind, str) or shape is None or place is None or len(place) != 2:
+        raise FileFormatError(file, "its entry in the header is damaged", field=name)
+    if kind not in _SIZES:
+        raise UnsupportedModel(
+            f"{file}: tensor {name!r} has the type {kind}, which is not supported; "
+            f"supported are {', '.join(_SIZES)}"
+        )
+    if not 1 <= len(shape) <= MAX_DIMENSIONS or 0 in shape:
+        raise FileFormatError(file, f"has the shape {shape}", field=name)
+    begin, end = place
+    if not begin <= end <= size or end - begin != math.prod(shape) * _SIZES[kind]:
+        raise FileFormatError(
+            file,
+            f"its data, bytes {begin} to {end} of {size}, are not {shape} of {kind}",
+            field=name,
+        )
+    return kind, tuple(shape), begin, end
+
+
+def _counts(fields: dict[str, Any], key: str) -> list[int] | None:
+    """A list of integers that are not negative; None where there is something else."""
+    values = fields.get(key)
+    if isinstance(values, list) and all(type(v) is int and 0 <= v < 1 << 62 for v in values):
+        return values
+    return None

@@ -5,17 +5,15 @@ Sizes and layouts are those of ggml's ``block_*`` structures (ggml-common.h).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aleator import _native
 from aleator.core.errors import UnsupportedModel
-
-if TYPE_CHECKING:
-    import torch
+from aleator.core.threads import pool
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,15 @@ TENSOR_TYPES: dict[str, TensorType] = {
     )
 }
 BY_ID = {t.id: t for t in TENSOR_TYPES.values()}
-_DEQUANTISED_AT_ONCE = 1 << 22  # numbers; bounds the memory on top of the result
+_READ_AT_ONCE = 1 << 22
+"""Numbers of a piece: bounds the memory that is needed on top of the result."""
+
+# ggml's types that no kernel here reads, by their numbers (ggml.h).
+_OTHER_TYPES = {
+    **{9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S"},
+    **{22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M"},
+    **{34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4"},
+}
 
 
 @dataclass(frozen=True)
@@ -81,13 +87,11 @@ class StoredTensor:
     data: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, values: torch.Tensor) -> StoredTensor:
-        """A float32 tensor on the CPU as if a file stored it."""
-        import torch
-
-        data = values.contiguous().view(-1).view(torch.uint8).numpy()
+    def of(cls, values: NDArray[np.float32]) -> StoredTensor:
+        """A float32 array as if a file stored it."""
+        data = np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint8)
         data.flags.writeable = False
-        return cls("F32", tuple(values.shape), data)
+        return cls("F32", values.shape, data)
 
     @property
     def n_elements(self) -> int:
@@ -107,44 +111,33 @@ class StoredTensor:
         blocks = [hit for hit in hits if hit >= 0]
         return min(blocks) * kind.block if blocks else None
 
-    def to_torch(self, dtype: torch.dtype) -> torch.Tensor:
-        """A new tensor of this shape on the CPU, its numbers as ``dtype``."""
-        import torch
+    def floats(self) -> NDArray[np.float32]:
+        """The tensor's numbers as float32, a new array of this shape."""
+        made = np.empty((self.n_elements // self.shape[-1], self.shape[-1]), np.float32)
+        for first, part in self.pieces():
+            made[first : first + len(part)] = part
+        return made.reshape(self.shape)
 
-        if self.type in ("F32", "F16", "BF16"):
-            stored = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[self.type]
-            out = torch.empty(self.shape, dtype=stored)
-            out.view(-1).view(torch.uint8).numpy()[:] = self.data
-            return out.to(dtype)
-        kind, columns = TENSOR_TYPES[self.type], self.shape[-1]
-        raw = self.data.reshape(-1, columns // kind.block * kind.size)
-        out = torch.empty(self.shape, dtype=dtype)
-        rows = out.view(-1, columns)
-        step = max(1, _DEQUANTISED_AT_ONCE // columns)
-        for first in range(0, len(raw), step):
-            part = _dequantise(raw[first : first + step], kind)
-            rows[first : first + step] = torch.from_numpy(part)
-        return out
+    def pieces(self) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Rows of the tensor as float32, some at a time.
 
-
-def _dequantise(raw: NDArray[np.uint8], kind: TensorType) -> NDArray[np.float32]:
-    import gguf  # takes 0.2 s, and files in F32, F16 or BF16 need none of it
-
-    quants: Any = gguf.quants
-    # Blocks of a file may hold any bits; infinities among the scales are reported, not computed.
-    with np.errstate(all="ignore"):
-        out: NDArray[np.float32] = quants.dequantize(raw, gguf.GGMLQuantizationType(kind.id))
-    return out
+        Yields:
+            Number of the first row, and rows [n, last dimension].
+        """
+        columns = self.shape[-1]
+        rows = self.n_elements // columns
+        stored = _native.StoredMatrix(self.data, self.type, rows, columns, None)
+        step = max(1, _READ_AT_ONCE // columns)
+        for first in range(0, rows, step):
+            index = np.arange(first, min(first + step, rows))
+            part = np.empty((len(index), columns), np.float32)
+            _native.read_rows(pool(), stored, index, part)
+            yield first, part
 
 
 def unsupported_type(path: object, tensor: str, type_id: int) -> UnsupportedModel:
     """The error for a tensor whose ggml type is not in :data:`TENSOR_TYPES`."""
-    import gguf
-
-    try:
-        name = gguf.GGMLQuantizationType(type_id).name
-    except ValueError:
-        name = f"number {type_id}"
+    name = _OTHER_TYPES.get(type_id, f"number {type_id}")
     return UnsupportedModel(
         f"{path}: tensor {tensor!r} has the type {name}, which is not supported; supported are "
         f"{', '.join(TENSOR_TYPES)}"

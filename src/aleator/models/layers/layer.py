@@ -9,16 +9,13 @@ import torch
 
 from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
-from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.tensors import CellTensors
 from aleator.models.layers.linear import Linear, linear
 from aleator.models.layers.parameters import parameter
-from aleator.models.layers.rms_norm import RMSNorm
+from aleator.models.layers.parts import LayerSource
 from aleator.models.layers.rotary import Rotary
 
 if TYPE_CHECKING:
-    from aleator.models.architecture import Architecture
-    from aleator.models.config import ModelConfig
     from aleator.models.weights import Weights
 
 
@@ -39,15 +36,6 @@ class Layer(Protocol):
         ...
 
 
-class RecurrentLayer(Layer, Protocol):
-    """A layer that keeps a state of each sequence."""
-
-    @property
-    def shape(self) -> RecurrentShape:
-        """What it keeps."""
-        ...
-
-
 class Cells(Protocol):
     """Where a micro-batch's keys and values are stored, and what its tokens see."""
 
@@ -56,52 +44,31 @@ class Cells(Protocol):
         ...
 
 
-class LayerWeights:
-    """The tensors of one layer, read and checked when they are asked for.
-
-    Names are without "blk.N.".
+class LayerWeights(LayerSource[Linear, torch.Tensor]):
+    """The tensors of one layer in PyTorch.
 
     Attributes:
-        config: the model's dimensions.
-        architecture: how its layers are made.
-        layer: the layer's number.
-        device: where its tensors go.
+        device: where they go.
         dtype: their type there.
-        kind: of the file, "gguf" or "safetensors".
     """
 
     def __init__(
         self, weights: Weights, layer: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        self._weights, self._prefix = weights, f"blk.{layer}."
-        self.config: ModelConfig = weights.config
-        self.architecture: Architecture = weights.architecture
-        self.layer, self.device, self.dtype = layer, device, dtype
-        self.kind = weights.kind
+        super().__init__(weights, layer)
+        self.device, self.dtype = device, dtype
 
-    def __contains__(self, name: str) -> bool:
-        return self._prefix + name in self._weights
-
-    def values(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """The tensor ``name`` of this shape, as ``dtype``, or as :attr:`dtype`.
-
-        Raises:
-            FileFormatError: it is missing, of another shape, or not finite.
-        """
-        kind = self.dtype if dtype is None else dtype
-        return parameter(self._weights, self._prefix + name, shape, self.device, kind)
-
-    def norm(self, name: str, size: int | None = None, dtype: torch.dtype | None = None) -> RMSNorm:
-        """The RMS normalisation with the weight ``name.weight`` of ``size``, the width by default."""
-        size = self.config.n_embd if size is None else size
-        return RMSNorm(self.values(f"{name}.weight", size, dtype=dtype), self.config.rms_eps)
+    def values(self, name: str, *shape: int, exact: bool = False) -> torch.Tensor:
+        """See :class:`LayerSource`."""
+        kind = torch.float32 if exact else self.dtype
+        return parameter(self.weights, self.prefix + name, shape, self.device, kind)
 
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> Linear:
-        """One product for the matrices ``name.weight``, see :func:`~aleator.models.layers.linear.linear`."""
-        listed = [self._prefix + name for name in names]
-        return linear(self._weights, listed, n_in, n_outs, self.device, self.dtype, bias=bias)
+        """See :class:`LayerSource`; one product for all, see :func:`~aleator.models.layers.linear.linear`."""
+        listed = [self.prefix + name for name in names]
+        return linear(self.weights, listed, n_in, n_outs, self.device, self.dtype, bias=bias)
 
 
 class Pass:

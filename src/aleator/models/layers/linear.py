@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 import torch.nn.functional as F
 
-from aleator.models.layers.native_linear import StoredEmbedding, StoredLinear, StoredWeight
 from aleator.models.layers.parameters import parameter
+from aleator.models.layers.stored import stored_weight
+from aleator.models.layers.stored_linear import StoredEmbedding, StoredLinear
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
@@ -76,7 +77,7 @@ def embedding(
         FileFormatError: it is missing, of another shape, or not finite.
     """
     if _stored(device, dtype):
-        return StoredEmbedding(StoredWeight(weights, "token_embd", *shape, bias=False))
+        return StoredEmbedding(stored_weight(weights, "token_embd", *shape, bias=False))
     return DenseEmbedding(parameter(weights, "token_embd.weight", shape, device, dtype))
 
 
@@ -109,7 +110,12 @@ def linear(
         FileFormatError: a tensor is missing, of another shape, or not finite.
     """
     if _stored(device, dtype):
-        return StoredLinear(weights, names, n_in, n_outs, bias)
+        return StoredLinear(
+            [
+                stored_weight(weights, name, n_out, n_in, bias)
+                for name, n_out in zip(names, n_outs, strict=True)
+            ]
+        )
     matrices, biases = [], []
     has_bias = bias or any(f"{name}.bias" in weights for name in names)
     for name, n_out in zip(names, n_outs, strict=True):

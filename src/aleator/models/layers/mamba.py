@@ -6,12 +6,11 @@ import torch
 import torch.nn.functional as F
 
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
-from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.storage.tensors import as_tensor
-from aleator.core.errors import UnsupportedModel
 from aleator.models.layers.feed_forward import feed_forward
 from aleator.models.layers.geglu import GeGLU
 from aleator.models.layers.layer import LayerWeights, Pass
+from aleator.models.layers.parts import StateSpace
 from aleator.models.layers.rms_norm import RMSNorm
 from aleator.models.layers.selective_scan import selective_scan
 from aleator.models.layers.swiglu import SwiGLU
@@ -33,46 +32,23 @@ class MambaLayer:
         Raises:
             FileFormatError: a tensor is missing, of another shape, or not finite.
         """
-        config = weights.config
-        ssm = config.ssm
-        if ssm is None:
-            raise UnsupportedModel(f"layer {weights.layer} of a model without a state space")
-        self.layer, self.ssm = index, ssm
-        inner, rank, state = ssm.d_inner, ssm.dt_rank, ssm.d_state
-
-        def values(name: str, *shape: int) -> torch.Tensor:
-            """Parameters of the convolution and the scan, which are computed in float32."""
-            return weights.values(name, *shape, dtype=torch.float32)
-
-        self.norm = weights.norm("attn_norm")
-        self.project = weights.matrix(["ssm_in"], config.n_embd, [2 * inner])
-        self.conv_weight = values("ssm_conv1d.weight", inner, ssm.d_conv)
-        self.conv_bias = (
-            values("ssm_conv1d.bias", inner)
-            if "ssm_conv1d.bias" in weights
-            else torch.zeros(inner, device=weights.device)
-        )
-        self.select = weights.matrix(["ssm_x"], inner, [rank + 2 * state])
-        self.time_step = weights.matrix(["ssm_dt"], rank, [inner], bias=True)
-        self.a = values("ssm_a", inner, state)
-        self.d = values("ssm_d", inner)
-        self.output = weights.matrix(["ssm_out"], inner, [config.n_embd])
+        parts = StateSpace(weights, index)
+        eps = weights.config.rms_eps
+        self.layer, self.ssm = index, parts.ssm
+        self.norm = RMSNorm(parts.norm, eps)
+        self.project, self.select = parts.project, parts.select
+        self.time_step, self.output = parts.time_step, parts.output
+        self.conv_weight, self.a, self.d = parts.conv_weight, parts.a, parts.d
+        bias = parts.conv_bias
+        self.conv_bias = torch.zeros_like(parts.d) if bias is None else bias
         self.norms: list[RMSNorm] | None = None
-        if weights.architecture.state_norm:
-            self.norms = [
-                weights.norm(f"ssm_{name}_norm", n, torch.float32)
-                for name, n in (("dt", rank), ("b", state), ("c", state))
-            ]
+        if parts.norms is not None:
+            self.norms = [RMSNorm(weight, eps) for weight in parts.norms]
         self.ffn_norm: RMSNorm | None = None
         self.ffn: SwiGLU | GeGLU | None = None
-        if config.n_ff:
-            self.ffn_norm = weights.norm("ffn_norm")
-            self.ffn = feed_forward(weights)
-
-    @property
-    def shape(self) -> RecurrentShape:
-        """What the layer keeps of a sequence."""
-        return RecurrentShape(self.ssm.d_inner, self.ssm.d_conv - 1, self.ssm.d_state)
+        if parts.ffn is not None and parts.ffn_norm is not None:
+            self.ffn_norm = RMSNorm(parts.ffn_norm, eps)
+            self.ffn = feed_forward(parts.ffn)
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; leaves the states of all T tokens."""

@@ -5,17 +5,10 @@ Style "norm" rotates channels (2i, 2i + 1), "neox" channels (i, i + dim / 2).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from aleator import _native
-from aleator.models.layers.frequencies import frequencies
-
-if TYPE_CHECKING:
-    from aleator.models.config import RopeConfig
+from aleator.models.layers.rotation import Rotation
 
 TABLE_ROWS = 1 << 15
 
@@ -26,22 +19,16 @@ class Rotary:
     Channels from ``dim`` on are left as they are.  Angles are float64, used as float32.
 
     Attributes:
-        frequencies: radians per position of each pair, float64 [dim / 2].
         magnitude: what a rotation multiplies lengths by.
         dim: rotated channels of a head.
         interleaved: neighbouring channels are a pair, else those half of ``dim`` apart.
     """
 
-    def __init__(
-        self,
-        rope: RopeConfig,
-        device: torch.device,
-        divisors: npt.NDArray[np.float64] | None = None,
-    ) -> None:
-        self.frequencies, self.magnitude = frequencies(rope, divisors)
-        self.dim = rope.dim
-        self.interleaved = rope.style == "norm"
-        self._frequencies = torch.from_numpy(self.frequencies).to(device)
+    def __init__(self, rotation: Rotation, device: torch.device) -> None:
+        self._rotation = rotation
+        self.magnitude = rotation.magnitude
+        self.dim, self.interleaved = rotation.dim, rotation.interleaved
+        self._frequencies = torch.from_numpy(rotation.frequencies).to(device)
         self._table = torch.empty(0, 1, self.dim // 2, dtype=torch.complex64, device=device)
 
     def angles(self, positions: torch.Tensor, highest: int) -> torch.Tensor:
@@ -63,13 +50,11 @@ class Rotary:
 
     def _native(self, rows: int) -> torch.Tensor:
         """The rotations of the first positions, as native decoders compute them."""
-        table = np.empty((rows, self.dim // 2, 2), np.float32)
-        positions = np.arange(rows, dtype=np.int32)
-        _native.rotary_angles(self.frequencies, positions, self.magnitude, table)
+        table = self._rotation.angles(np.arange(rows, dtype=np.int32), self.magnitude)
         return torch.view_as_complex(torch.from_numpy(table)).unsqueeze(1)
 
     def _polar(self, positions: torch.Tensor, magnitude: float) -> torch.Tensor:
-        angle = positions.to(torch.float64)[:, None, None] * self._frequencies
+        angle = positions.to(torch.float64)[:, None, None] * self._frequencies.to(positions.device)
         return torch.polar(torch.full_like(angle, magnitude), angle).to(torch.complex64)
 
     def rotate(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,207 @@
+"""The tensors of a layer by name and shape, read from a model file in the form that a decoder computes with.
+
+Native decoders read stored matrices and NumPy's arrays (:mod:`aleator.models.layers.stored`), decoders in
+PyTorch modules and tensors (:mod:`aleator.models.layers.layer`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from aleator.cache.pools.recurrent_rows import RecurrentShape
+from aleator.cache.rows.rows import LayerShape
+from aleator.core.errors import UnsupportedModel
+from aleator.models.config import ModelConfig, SSMConfig
+
+if TYPE_CHECKING:
+    from aleator.models.weights import Weights
+
+M = TypeVar("M")
+"""What multiplies with one or more matrices that have the same input."""
+V = TypeVar("V")
+"""A vector or a small table of float32."""
+
+
+class LayerSource(ABC, Generic[M, V]):
+    """The tensors of one layer, read and checked when they are asked for.
+
+    Names are without "blk.N.".
+
+    Attributes:
+        config: the model's dimensions.
+        architecture: how its layers are made.
+        layer: the layer's number.
+        kind: of the file, "gguf" or "safetensors".
+    """
+
+    def __init__(self, weights: Weights, layer: int) -> None:
+        self.weights, self.prefix = weights, f"blk.{layer}."
+        self.config, self.architecture = weights.config, weights.architecture
+        self.layer, self.kind = layer, weights.kind
+
+    def __contains__(self, name: str) -> bool:
+        return self.prefix + name in self.weights
+
+    @abstractmethod
+    def values(self, name: str, *shape: int, exact: bool = False) -> V:
+        """The tensor ``name`` of this shape; ``exact``: in float32 whatever the decoder's type.
+
+        Raises:
+            FileFormatError: it is missing, of another shape, or not finite.
+        """
+
+    @abstractmethod
+    def matrix(
+        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
+    ) -> M:
+        """The matrices ``name.weight`` [n_out, n_in], which have the same input.
+
+        Args:
+            names: of the matrices.
+            n_in: width of the input.
+            n_outs: width of each output.
+            bias: every ``name.bias`` must exist; one that exists is used in any case.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+
+    def norm(self, name: str, size: int | None = None, exact: bool = False) -> V:
+        """The weight of the RMS normalisation ``name``, of ``size`` or the width."""
+        n = self.config.n_embd if size is None else size
+        return self.values(f"{name}.weight", n, exact=exact)
+
+
+class FeedForward(Generic[M]):
+    """The gated feed-forward part of a layer.
+
+    Attributes:
+        gate_up: gate and up.
+        down: back to the width.
+        n_ff: width of gate and up.
+        gate: "silu", "gelu", or "gelu_rounded": as llama.cpp rounds it, where the file is GGUF.
+    """
+
+    def __init__(self, source: LayerSource[M, V]) -> None:
+        n_embd, n_ff = source.config.n_embd, source.config.n_ff[source.layer]
+        self.n_ff = n_ff
+        self.gate_up = source.matrix(["ffn_gate", "ffn_up"], n_embd, [n_ff, n_ff])
+        self.down = source.matrix(["ffn_down"], n_ff, [n_embd])
+        self.gate: str = source.architecture.activation
+        if self.gate == "gelu" and source.kind == "gguf":
+            self.gate = "gelu_rounded"
+
+
+class Attention(Generic[M, V]):
+    """The tensors of a layer with attention, and its dimensions.
+
+    Attributes:
+        windowed: its tokens see a window of the latest positions only.
+        index: its number among the attention layers with a window, or among those without: each kind has a
+            cache of its own.
+        scale: what scores are multiplied by.
+        q_norm: weight of the normalisation of query heads; None: there is none.
+        k_norm: the same of key heads.
+        post_norms: weights of the normalisations of what attention and feed-forward give, if there are any.
+    """
+
+    def __init__(self, source: LayerSource[M, V], windowed: bool, index: int) -> None:
+        """Read the layer's tensors.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        config, architecture, layer = source.config, source.architecture, source.layer
+        self.windowed, self.index = windowed, index
+        self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
+        self.head_dim, self.head_dim_v = config.head_dim, config.head_dim_v
+        self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
+        self.attn_norm = source.norm("attn_norm")
+        self.qkv = source.matrix(
+            ["attn_q", "attn_k", "attn_v"],
+            config.n_embd,
+            [
+                self.n_heads * self.head_dim,
+                self.n_kv_heads * self.head_dim,
+                self.n_kv_heads * self.head_dim_v,
+            ],
+            bias=architecture.qkv_bias,
+        )
+        self.q_norm: V | None = None
+        self.k_norm: V | None = None
+        if architecture.head_norm:
+            self.q_norm = source.norm("attn_q_norm", self.head_dim)
+            self.k_norm = source.norm("attn_k_norm", self.head_dim)
+        width = self.n_heads * self.head_dim_v
+        self.output = source.matrix(["attn_output"], width, [config.n_embd])
+        self.ffn_norm = source.norm("ffn_norm")
+        self.post_norms: tuple[V, V] | None = None
+        if architecture.post_norm:
+            self.post_norms = source.norm("post_attention_norm"), source.norm("post_ffw_norm")
+        self.ffn = FeedForward(source)
+
+    @property
+    def shape(self) -> LayerShape:
+        """What the layer stores per cell."""
+        return LayerShape(self.n_kv_heads, self.head_dim, self.head_dim_v)
+
+
+class StateSpace(Generic[M, V]):
+    """The tensors of a selective state space (Gu and Dao 2023, arXiv:2312.00752), and its dimensions.
+
+    Attributes:
+        index: its number among the layers that keep a state.
+        ssm: the dimensions.
+        conv_bias: None: there is none.
+        norms: weights of the normalisations of time step, B and C, if there are any.
+        ffn_norm: weight of the normalisation before the feed-forward part; None: there is no such part.
+        ffn: the feed-forward part.
+    """
+
+    def __init__(self, source: LayerSource[M, V], index: int) -> None:
+        """Read the layer's tensors.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        config = source.config
+        self.index, self.ssm = index, state_space(config)
+        inner, rank, state = self.ssm.d_inner, self.ssm.dt_rank, self.ssm.d_state
+        self.norm = source.norm("attn_norm")
+        self.project = source.matrix(["ssm_in"], config.n_embd, [2 * inner])
+        self.conv_weight = source.values("ssm_conv1d.weight", inner, self.ssm.d_conv, exact=True)
+        self.conv_bias: V | None = None
+        if "ssm_conv1d.bias" in source:
+            self.conv_bias = source.values("ssm_conv1d.bias", inner, exact=True)
+        self.select = source.matrix(["ssm_x"], inner, [rank + 2 * state])
+        self.time_step = source.matrix(["ssm_dt"], rank, [inner], bias=True)
+        self.a = source.values("ssm_a", inner, state, exact=True)
+        self.d = source.values("ssm_d", inner, exact=True)
+        self.output = source.matrix(["ssm_out"], inner, [config.n_embd])
+        self.norms: list[V] | None = None
+        if source.architecture.state_norm:
+            self.norms = [
+                source.norm(f"ssm_{name}_norm", n, exact=True)
+                for name, n in (("dt", rank), ("b", state), ("c", state))
+            ]
+        self.ffn_norm: V | None = None
+        self.ffn: FeedForward[M] | None = None
+        if config.n_ff:
+            self.ffn_norm = source.norm("ffn_norm")
+            self.ffn = FeedForward(source)
+
+
+def state_space(config: ModelConfig) -> SSMConfig:
+    """The dimensions of a model's state spaces."""
+    if config.ssm is None:
+        raise UnsupportedModel("a layer that keeps a state in a model without a state space")
+    return config.ssm
+
+
+def state_shape(config: ModelConfig) -> RecurrentShape:
+    """What a layer with a state space keeps of a sequence."""
+    ssm = state_space(config)
+    return RecurrentShape(ssm.d_inner, ssm.d_conv - 1, ssm.d_state)

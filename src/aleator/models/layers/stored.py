@@ -1,0 +1,96 @@
+"""Weights used in their stored type on the CPU, straight from the file's memory map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator import _native
+from aleator.models.layers.parts import LayerSource
+
+if TYPE_CHECKING:
+    from aleator.models.weights import Weights
+
+Floats = npt.NDArray[np.float32]
+
+
+class StoredWeight:
+    """One matrix [n_out, n_in], and its bias if it has one, used where they are.
+
+    Attributes:
+        matrix: the native form.
+        bias: float32 [n_out], or None.
+        n_out: width of the output.
+        n_in: width of the input.
+    """
+
+    def __init__(
+        self,
+        data: npt.NDArray[np.uint8],
+        type_: str,
+        n_out: int,
+        n_in: int,
+        bias: Floats | None = None,
+    ) -> None:
+        """Use bytes of a matrix; ``type_``: ggml's name of how it is stored."""
+        self.n_out, self.n_in, self.bias = n_out, n_in, bias
+        self.matrix = _native.StoredMatrix(data, type_, n_out, n_in, bias)
+
+
+def stored_weight(weights: Weights, name: str, n_out: int, n_in: int, bias: bool) -> StoredWeight:
+    """A matrix of the file.
+
+    Args:
+        weights: the model file.
+        name: of the tensor, without ".weight".
+        n_out: width of the output.
+        n_in: width of the input.
+        bias: whether ``name.bias`` must exist; one that exists is used in any case.
+
+    Raises:
+        FileFormatError: it is missing, of another shape, or not finite; names the tensor.
+    """
+    tensor = f"{name}.weight"
+    weights.expect(tensor, (n_out, n_in))
+    stored = weights.stored(tensor)
+    weights.check_finite(tensor)
+    own: Floats | None = None
+    if bias or f"{name}.bias" in weights:
+        own = floats(weights, f"{name}.bias", (n_out,))
+    return StoredWeight(stored.data, stored.type, n_out, n_in, own)
+
+
+def identity(n: int) -> StoredWeight:
+    """A matrix that gives its input, bit for bit: products with 0 and sums with them change nothing."""
+    data = np.eye(n, dtype=np.float32).reshape(-1).view(np.uint8)
+    return StoredWeight(data, "F32", n, n)
+
+
+class StoredLayer(LayerSource[list[StoredWeight], Floats]):
+    """The tensors of one layer as native code takes them."""
+
+    def values(self, name: str, *shape: int, exact: bool = False) -> Floats:
+        """See :class:`LayerSource`."""
+        return floats(self.weights, self.prefix + name, shape)
+
+    def matrix(
+        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
+    ) -> list[StoredWeight]:
+        """See :class:`LayerSource`."""
+        return [
+            stored_weight(self.weights, self.prefix + name, n_out, n_in, bias)
+            for name, n_out in zip(names, n_outs, strict=True)
+        ]
+
+
+def floats(weights: Weights, name: str, shape: tuple[int, ...]) -> Floats:
+    """A tensor of the file as float32, its shape checked.
+
+    Raises:
+        FileFormatError: it is missing, of another shape, or not finite.
+    """
+    weights.expect(name, shape)
+    return weights.floats(name)

@@ -1,0 +1,80 @@
+"""A decoder in native code, on the CPU: weights stay in the file's memory map, in their stored types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aleator.cache.devices import CPU
+from aleator.cache.pools.pool import AnyPool
+from aleator.cache.pools.recurrent import RecurrentPool
+from aleator.models.decoder import Decoder, Progress
+from aleator.models.layers.native_ssm import NativeSSM
+from aleator.models.layers.native_step import NativeStep
+from aleator.models.layers.parts import Attention, StateSpace
+from aleator.models.layers.stored import (
+    Floats,
+    StoredLayer,
+    StoredWeight,
+    floats,
+    identity,
+    stored_weight,
+)
+from aleator.models.step import Step
+
+if TYPE_CHECKING:
+    from aleator.models.weights import Weights
+
+
+class NativeDecoder(Decoder):
+    """A decoder in native code; activations are float32.
+
+    Attributes:
+        embedding: of tokens, [n_vocab, n_embd].
+        head: the output matrix.
+        output_norm: weight of the last normalisation.
+        blocks: the layers with attention.
+        recurrent: the layers that keep a state.
+
+    """
+
+    def __init__(self, weights: Weights, progress: Progress | None = None) -> None:
+        super().__init__(weights, CPU, "float32")
+        config = weights.config
+        shape = (config.n_vocab, config.n_embd)
+        self.embedding = stored_weight(weights, "token_embd", *shape, bias=False)
+        self.blocks: list[Attention[list[StoredWeight], Floats]] = []
+        self.recurrent: list[StateSpace[list[StoredWeight], Floats]] = []
+        for layer in range(config.n_layers):
+            if progress is not None:
+                progress(layer, config.n_layers)
+            source = StoredLayer(weights, layer)
+            if self.keeps_state(layer):
+                self.recurrent.append(StateSpace(source, len(self.recurrent)))
+                continue
+            windowed = self.windowed(layer)
+            index = sum(block.windowed == windowed for block in self.blocks)
+            self.blocks.append(Attention(source, windowed, index))
+        self.output_norm = floats(weights, "output_norm.weight", shape[1:])
+        self.head = self.embedding
+        if not config.tied:
+            self.head = stored_weight(weights, "output", *shape, bias=False)
+        if progress is not None:
+            progress(config.n_layers, config.n_layers)
+
+    def drop_head(self) -> None:
+        """See :meth:`Decoder.drop_head`; native code needs to know nothing of it."""
+        self.head = identity(self.config.n_embd)
+
+    def over(self, pool: AnyPool, fused: bool = True) -> Step:
+        """See :meth:`Decoder.over`."""
+        if isinstance(pool, RecurrentPool):
+            return NativeSSM(self, pool)
+        return NativeStep(self, pool)
+
+
+def why_not_native(weights: Weights) -> str:
+    """What native code does not compute of a model; "" if nothing."""
+    config, architecture = weights.config, weights.architecture
+    states = [config.keeps_state(layer) for layer in range(config.n_layers)]
+    plain = not any(states) or (all(states) and not config.n_ff and not architecture.state_norm)
+    return "" if plain else f"the architecture {architecture.name!r}"

@@ -1,0 +1,73 @@
+"""What computes micro-batches over one cache, in whatever form a decoder has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.cache.devices import Device
+
+Inputs = npt.NDArray[np.int64] | npt.NDArray[np.float32]
+"""Token ids [T], or input vectors [T, n_embd]."""
+
+
+class Step(ABC):
+    """A decoder bound to one cache."""
+
+    @abstractmethod
+    def run(
+        self,
+        inputs: Inputs,
+        positions: npt.NDArray[np.int32],
+        cells: Any,
+        wanted: npt.NDArray[np.int64],
+        n_threads: int | None = None,
+    ) -> Any:
+        """Compute one micro-batch of T tokens.
+
+        Args:
+            inputs: token ids [T], or input vectors [T, n_embd].
+            positions: [T].
+            cells: what the cache gave the micro-batch: where tokens are stored and what they attend to.
+            wanted: ascending indices of the tokens whose logits are computed.
+            n_threads: threads to use, 1 to 256; None: as many as there are cores.
+
+        Returns:
+            Logits, float32 [len(wanted), n_vocab], as :meth:`joined` takes them.
+        """
+
+    @abstractmethod
+    def joined(
+        self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
+    ) -> Any:
+        """Logits of several micro-batches as one array.
+
+        Args:
+            parts: what :meth:`run` gave.
+            order: row i of the result is row ``order[i]`` of all; None: they stay in order.
+            device: where the result goes.
+
+        Returns:
+            float32 [rows, n_vocab]: NumPy's array on the CPU, torch's tensor on a device.
+        """
+
+
+class HostStep(Step):
+    """A step in native code."""
+
+    def joined(
+        self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device
+    ) -> Any:
+        """See :class:`Step`."""
+        rows: npt.NDArray[np.float32] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if order is not None:
+            rows = rows[order]
+        if device.type == "cpu":
+            return rows
+        from aleator.cache.storage.tensors import to_device  # only where a device is asked for
+
+        return to_device(rows, device)

@@ -1,0 +1,177 @@
+"""A decoder over its cache in PyTorch: embedding, layers, norm and output matrix.
+
+It computes on devices, and states in readable form what native decoders compute on the CPU.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aleator.cache.devices import Device
+from aleator.cache.pools.pool import AnyPool
+from aleator.cache.pools.recurrent_batch import RecurrentBatch
+from aleator.cache.rows.batch import MicroBatch
+from aleator.cache.storage.tensors import torch_device
+from aleator.models.block import Block
+from aleator.models.decoder import Decoder, Progress
+from aleator.models.layers.layer import Layer, LayerWeights, Pass
+from aleator.models.layers.linear import Linear, embedding, linear
+from aleator.models.layers.mamba import MambaLayer
+from aleator.models.layers.parameters import DTYPES, parameter
+from aleator.models.layers.rms_norm import RMSNorm
+from aleator.models.layers.rotary import Rotary
+from aleator.models.step import Inputs
+from aleator.models.torch_step import TensorStep
+
+if TYPE_CHECKING:
+    from aleator.models.weights import Weights
+
+
+def in_torch(decoder: Decoder) -> TorchDecoder:
+    """A decoder in PyTorch: itself, or the same model's."""
+    if isinstance(decoder, TorchDecoder):
+        return decoder
+    return TorchDecoder(decoder.weights, decoder.device, decoder.dtype)
+
+
+class TorchDecoder(Decoder):
+    """A decoder in PyTorch.
+
+    Attributes:
+        where: the device, as PyTorch names it.
+        type: of weights and activations.
+        rotary: rotates queries and keys of layers that see everything.
+        window_rotary: those of layers with a window.
+        blocks: the layers with attention.
+        recurrent: the layers that keep a state.
+        layers: all of them, in order.
+
+    """
+
+    def __init__(
+        self, weights: Weights, device: Device, dtype: str, progress: Progress | None = None
+    ) -> None:
+        super().__init__(weights, device, dtype)
+        config = weights.config
+        self.where, self.type = torch_device(device), DTYPES[dtype]
+        self.rotary = self.window_rotary = Rotary(self.rotation, self.where)
+        if config.window is not None:
+            self.window_rotary = Rotary(self.window_rotation, self.where)
+        shape = (config.n_vocab, config.n_embd)
+        self.embedding = embedding(weights, shape, self.where, self.type)
+        self.blocks: list[Block] = []
+        self.recurrent: list[MambaLayer] = []
+        self.layers: list[Layer] = []
+        for layer in range(config.n_layers):
+            if progress is not None:
+                progress(layer, config.n_layers)
+            self.layers.append(self._layer(LayerWeights(weights, layer, self.where, self.type)))
+        norm = parameter(weights, "output_norm.weight", shape[1:], self.where, self.type)
+        self.output_norm = RMSNorm(norm, config.rms_eps)
+        self.head: Linear = linear(
+            weights,
+            ["token_embd" if config.tied else "output"],
+            config.n_embd,
+            [config.n_vocab],
+            self.where,
+            self.type,
+        )
+        if progress is not None:
+            progress(config.n_layers, config.n_layers)
+
+    def _layer(self, weights: LayerWeights) -> Layer:
+        """The next layer, noted in the list of its kind."""
+        layer = weights.layer
+        if self.keeps_state(layer):
+            recurrent = MambaLayer(weights, len(self.recurrent))
+            self.recurrent.append(recurrent)
+            return recurrent
+        windowed = self.windowed(layer)
+        index = sum(block.windowed == windowed for block in self.blocks)
+        rotary = self.window_rotary if windowed else self.rotary
+        block = Block(weights, windowed, index, rotary)
+        self.blocks.append(block)
+        return block
+
+    def drop_head(self) -> None:
+        """See :meth:`Decoder.drop_head`."""
+        self.head = _as_it_is
+
+    def over(self, pool: AnyPool, fused: bool = True) -> TensorStep:
+        """See :meth:`Decoder.over`."""
+        return TensorStep(self.forward, fused)
+
+    def shift_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
+        """See :meth:`Decoder.shift_keys`; keys may be tensors, on any device."""
+        if isinstance(keys, np.ndarray):
+            return super().shift_keys(layer, keys, deltas)
+        return self.rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
+
+    def shift_window_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
+        """Rotate stored keys of layers with a window, see :meth:`shift_keys`."""
+        if isinstance(keys, np.ndarray):
+            return super().shift_window_keys(layer, keys, deltas)
+        return self.window_rotary.shift(keys, torch.as_tensor(deltas, device=keys.device))
+
+    def forward(
+        self,
+        inputs: Inputs,
+        positions: npt.NDArray[np.int32],
+        cells: MicroBatch | RecurrentBatch,
+        wanted: npt.NDArray[np.int64],
+        fused: bool = True,
+    ) -> torch.Tensor:
+        """Compute one micro-batch of T tokens.
+
+        Args:
+            inputs: token ids [T], or input vectors [T, n_embd].
+            positions: [T].
+            cells: where the tokens are stored and what they attend to.
+            wanted: ascending indices of the tokens whose logits are computed.
+            fused: whether attention may use torch's fused kernel.
+
+        Returns:
+            Logits, float32 [len(wanted), n_vocab], on the decoder's device.
+
+        """
+        batch = Pass(torch.from_numpy(positions).to(self.where), int(positions.max()), cells, fused)
+        rows = None
+        if len(wanted) < len(inputs):
+            rows = torch.from_numpy(wanted).to(self.where)
+        return self.compute(torch.from_numpy(inputs).to(self.where), batch, rows)
+
+    def compute(
+        self, inputs: torch.Tensor, batch: Pass, rows: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Compute one micro-batch from tensors on the decoder's device, without waiting for it.
+
+        Args:
+            inputs: token ids int64 [T], or input vectors [T, n_embd].
+            batch: what layers share.
+            rows: ascending indices of the tokens whose logits are computed; None: all.
+
+        Returns:
+            Logits, float32 [len(rows), n_vocab], on the device.
+
+        """
+        if inputs.dim() == 2:
+            x = inputs.to(self.type)
+        else:
+            x = self.embedding(inputs)
+            if self.embedding_scale != 1.0:
+                x = x * self.embedding_scale
+        for layer in self.layers[:-1]:
+            x = layer(x, batch, None)
+        # After the last layer has stored what it must only the wanted rows matter.
+        x = self.layers[-1](x, batch, rows)
+        logits = self.head(self.output_norm(x)).float()
+        cap = self.config.logit_softcap
+        return logits.div_(cap).tanh_().mul_(cap) if cap else logits
+
+
+def _as_it_is(x: torch.Tensor) -> torch.Tensor:
+    return x
