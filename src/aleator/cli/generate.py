@@ -72,6 +72,7 @@ TEXT = (
 )  # fmt: skip
 GRAMMAR = ("complete_grammar", "jump_forward")
 DRAWING = ("sampling_device", "multi_step")
+SPECULATION = ("spec_type", "spec_draft_n_max")
 
 
 def add_arguments(parser: Parser) -> None:
@@ -106,6 +107,7 @@ def add_arguments(parser: Parser) -> None:
     add_grammar_options(parser)
     add_declared(parser.group("how a grammar is obeyed"), pick(GRAMMAR))
     add_declared(parser.group("where tokens are drawn"), pick(DRAWING))
+    add_declared(parser.group("guesses that are checked"), pick(SPECULATION))
     add_model_options(parser)
 
 
@@ -122,7 +124,7 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
     goes_on = resumed and arguments.prompt is None and arguments.file is None
     prompt: str | Session = "" if goes_on else read_text(arguments)
     sampling = sampling_arguments(arguments)
-    options = generation_options(arguments, (*TEXT, *GRAMMAR, *DRAWING))
+    options = generation_options(arguments, (*TEXT, *GRAMMAR, *DRAWING, *SPECULATION))
     model = load_model(arguments)
     if file is not None and resumed:
         session = model.load_session(file)

@@ -10,6 +10,7 @@ from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.completion import Completion, Detokenizer, Stats, StopReason, TextStream
 from aleator.generate.ending import Ending
 from aleator.generate.request import Request
+from aleator.generate.speculation.speculation import Speculation
 from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.samplers import SamplerChain
 
@@ -31,6 +32,7 @@ class Slot:
         ending: draws the tokens in such a way that a constrained text is complete at its end.
         budget: ends the text's reasoning.
         banned: strings that never occur.
+        speculation: guesses tokens, which are decoded together; None: nobody guesses.
 
     Attributes:
         guidance: changes the logits before each draw; None: they are the model's.
@@ -44,6 +46,7 @@ class Slot:
             shift, from some that are forgotten.  None: all.
         released: the sequence was given up.
         guess: forced tokens to decode ahead.
+        drafted: the tokens decoded together in this step are guesses, not forced.
     """
 
     def __init__(
@@ -56,11 +59,13 @@ class Slot:
         on_logits: OnLogits | None = None,
         spell: Callable[[bytes], list[int]] | None = None,
         ending: Ending | None = None,
+        speculation: Speculation | None = None,
         budget: ReasoningBudget | None = None,
         banned: BannedStrings | None = None,
     ) -> None:
         self.request, self.chain = request, chain
         self.on_logits, self.spell, self.ending = on_logits, spell, ending
+        self.speculation, self.drafted = speculation, False
         self.budget, self.banned = budget, banned
         self.guidance: Guidance | None = None
         self.completion = Completion(request, chain, stream, detokenizer)
