@@ -36,7 +36,7 @@ def domain(p: Parameter) -> str:
     """The range or the choices."""
     if p.choices:
         return ", ".join(f"`{c}`" for c in p.choices)
-    return p.interval if p.type in (int, float) else ""
+    return p.bounds if p.type in (int, float) else ""
 
 
 def samplers() -> str:

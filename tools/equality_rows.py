@@ -153,6 +153,41 @@ def adaptive(r: random.Random, n: int) -> list[Any]:
     ]
 
 
+def cut_off(r: random.Random, n: int) -> list[Any]:
+    """Smoothing, and cut-offs by probability."""
+    smoothing = S.Smoothing(
+        smoothing_factor=r.choice((0.0, 0.2, 3.0)), smoothing_curve=r.uniform(1, 5)
+    )
+    epsilon = S.EpsilonCutoff(
+        epsilon_cutoff=r.choice((0.0, r.random() / 9)), min_keep=r.choice((0, 3))
+    )
+    eta = S.EtaCutoff(eta_cutoff=r.choice((0.0, r.random())), min_keep=r.choice((0, 0, 4)))
+    return [
+        S.Temperature(temperature=temperature(r)),
+        smoothing,
+        S.TopK(top_k=r.randrange(0, 90)),
+        *([epsilon, eta] if r.random() < 0.5 else [eta, epsilon]),
+        S.Dist(),
+    ]
+
+
+def sequences(r: random.Random, n: int) -> list[Any]:
+    """What looks at the tokens before, in rows of which few tokens are left, so that it happens."""
+    some = min(n, 40)
+    words = [tuple(r.choices(range(some), k=r.randrange(1, 4))) for _ in range(r.randrange(1, 9))]
+    return [
+        S.MinTokens(min_tokens=r.randrange(0, 4), end_tokens=tuple(r.choices(range(some), k=3))),
+        S.BadWords(bad_words=words),
+        S.NoRepeatNgram(no_repeat_ngram_size=r.randrange(0, 4)),
+        S.Penalties(
+            penalty_last_n=r.randrange(0, 9), repetition_penalty=r.choice((1.0, 1.4, 0.7)),
+            repetition_per=r.choice(("token", "occurrence")), frequency_penalty=r.choice((0.0, 0.2)),
+        ),
+        S.TopK(top_k=r.randrange(0, 5)),
+        S.Dist(),
+    ]  # fmt: skip
+
+
 def race(r: random.Random, n: int) -> list[Any]:
     # The reference takes the logarithms of all candidates one by one.
     return [S.Temperature(temperature=temperature(r)), S.TopK(top_k=r.randrange(1, 40)),
@@ -218,7 +253,7 @@ def repeats(r: random.Random, n: int) -> list[Any]:
 
 def any_order(r: random.Random, n: int) -> list[Any]:
     """Samplers of other chains in an order that no other row has, and any that selects."""
-    some = [s for make in (default, heat_first, repeats) for s in make(r, n)[:-1]]
+    some = [s for make in (default, heat_first, repeats, sequences) for s in make(r, n)[:-1]]
     last = r.choice((S.Dist(), S.Dist(draw="gumbel"), S.Greedy(), S.MirostatV2(), S.Mirostat()))
     return [*r.sample(some, r.randrange(6)), last]
 
@@ -229,6 +264,7 @@ CHAINS: dict[str, tuple[Make, float]] = {
     "race": (race, 0.05), "whole row": (whole_row, 0.1), "written": (written, 0.1),
     "greedy": (greedy, 0.05), "host tail": (tail, 0.1),
     "mirostat 1": (mirostat_1, 0.05), "dry": (repeats, 0.05), "any order": (any_order, 0.05),
+    "cut-offs": (cut_off, 0.05), "sequences": (sequences, 0.05),
 }  # fmt: skip
 """How each makes a chain, and its share of the blocks."""
 OPTIONAL = (
@@ -237,4 +273,6 @@ OPTIONAL = (
     "whole row",
     "written",
     "greedy",
+    "cut-offs",
+    "sequences",
 )  # rows may lack any sampler

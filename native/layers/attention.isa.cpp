@@ -23,11 +23,12 @@ static inline vf cached(const uint8_t* row, int64_t i) {
   return load_as<vf>(row + 4 * i);
 }
 // Elements i to i + span of a row of dim; zeros past dim.
-template <class Read>
+template <class Read, bool whole = false>  // whole: they are all within the row
 static inline void widen(const uint8_t* row, int64_t i, int64_t dim, vf (&v)[span<Read> / lanes]) {
   if constexpr (Blocks<Read>) {
     Read::group(row, i, v);
-  } else if (i + 16 <= dim) {
+  } else if (whole || i + 16 <= dim) {
+#pragma GCC unroll 4
     for (int k = 0; k < 16 / lanes; k++) v[k] = cached<Read>(row, i + k * lanes);
   } else {
     float some[16] = {};
@@ -102,16 +103,23 @@ static void score_keys(const float* const (&q)[NQ], const uint8_t* const* rows, 
   constexpr int C = keys_at_once<NQ>, vectors = span<Read> / lanes;
   v16 total[sums_at_once];
   for (v16& t : total) t = splat16(0);
-  for (int64_t i = 0; i < dim; i += span<Read>)
+  const auto add = [&](int64_t i, auto whole) {
+#pragma GCC unroll 16
     for (int c = 0; c < C; c++) {
       vf v[vectors];
-      widen<Read>(rows[c], i, dim, v);
+      widen<Read, whole.value>(rows[c], i, dim, v);
+#pragma GCC unroll 4
       for (int r = 0; r < NQ; r++)
+#pragma GCC unroll 8
         for (int k = 0; k < vectors; k++) {
           vf& sum = total[r * C + c].part[k % parts16];
           sum = fused(v[k], load(q[r] + i + k * lanes), sum);
         }
     }
+  };
+  int64_t i = 0;
+  for (; i + span<Read> <= dim; i += span<Read>) add(i, std::true_type());
+  if (i < dim) add(i, std::false_type());
   float dots[sums_at_once];
   store_trees(total, scale, dots);
   for (int r = 0; r < NQ; r++) {
@@ -231,7 +239,7 @@ static void score_cells(const Attended& seen, const CacheSide& keys, float scale
     const uint8_t* rows[32];  // repeated past the end, for who reads several at once
     for (int64_t k = 0; k < 32; k++)
       rows[k] = keys.row(seen.cells[j + std::min(k, n - 1)], seen.head);
-    for (int64_t k = j + 16; k < std::min(j + 32, seen.n); k++)
+    for (int64_t k = j + mixed_rows; k < std::min(j + 16 + mixed_rows, seen.n); k++)
       expect(keys.row(seen.cells[k], seen.head), row_bytes);
     if (many || raw)
       for (int64_t k = 0; k < 16; k++) {
@@ -295,39 +303,53 @@ struct InCache {
   using Type = Read;
   const CacheSide& side;
   const int32_t* cells;
-  int64_t head;
+  int64_t n, head;
   const uint8_t* row(int64_t j) const { return side.row(cells[j], head); }
+  // Asks for n channels from c on of a row that comes later.
+  void expect_after(int64_t j, int64_t c, int64_t channels) const {
+    if (j + mixed_rows < n) expect(row(j + mixed_rows) + Read::bytes(c), Read::bytes(channels));
+  }
 };
 struct Widened {
   using Type = ReadF32;
   const float* rows;
   int64_t width;
   const uint8_t* row(int64_t j) const { return reinterpret_cast<const uint8_t*>(rows + j * width); }
+  void expect_after(int64_t, int64_t, int64_t) const {}
 };
 
 // One chain of additions for each query and channel, over rows [begin, end).
-template <int NQ, int NC, class Rows>
+template <int NQ, int NC, bool whole, class Rows>
 static inline void mix_chunk(const Rows& from, int64_t begin, int64_t end, int64_t dim, int64_t c,
                              const float* const (&weights)[NQ], float* const (&out)[NQ]) {
   using Read = typename Rows::Type;
   constexpr int vectors = span<Read> / lanes;
   vf sum[NQ][NC];
+#pragma GCC unroll 4
   for (int r = 0; r < NQ; r++)
+#pragma GCC unroll 8
     for (int k = 0; k < NC; k++) sum[r][k] = load(out[r] + c + k * lanes);
   for (int64_t j = begin; j < end; j++) {
     const uint8_t* row = from.row(j);
+    from.expect_after(j, c, NC * lanes);
     vf v[NC];
+#pragma GCC unroll 8
     for (int k = 0; k < NC; k += vectors) {
       vf some[vectors];
-      widen<Read>(row, c + k * lanes, dim, some);
+      widen<Read, whole>(row, c + k * lanes, dim, some);
+#pragma GCC unroll 8
       for (int m = 0; m < vectors; m++) v[k + m] = some[m];
     }
+#pragma GCC unroll 4
     for (int r = 0; r < NQ; r++) {
       const vf w = splat(weights[r][j]);
+#pragma GCC unroll 8
       for (int k = 0; k < NC; k++) sum[r][k] = fused(w, v[k], sum[r][k]);
     }
   }
+#pragma GCC unroll 4
   for (int r = 0; r < NQ; r++)
+#pragma GCC unroll 8
     for (int k = 0; k < NC; k++) store(out[r] + c + k * lanes, sum[r][k]);
 }
 
@@ -340,8 +362,10 @@ static void mix_rows(const Rows& from, int64_t begin, int64_t end, int64_t dim, 
   for (int r = 0; r < NQ; r++) w[r] = weights[r], to[r] = out[r];
   int64_t c = c0;
   if constexpr (lanes == 16)
-    for (; c + 64 <= c1; c += 64) mix_chunk<NQ, 4>(from, begin, end, dim, c, w, to);
-  for (; c < c1; c += one * lanes) mix_chunk<NQ, one>(from, begin, end, dim, c, w, to);
+    for (; c + 64 <= c1; c += 64) mix_chunk<NQ, 4, true>(from, begin, end, dim, c, w, to);
+  for (; c + one * lanes <= c1; c += one * lanes)
+    mix_chunk<NQ, one, true>(from, begin, end, dim, c, w, to);
+  if (c < c1) mix_chunk<NQ, one, false>(from, begin, end, dim, c, w, to);
 }
 
 // Queries whose sums are kept in registers at a time.
@@ -420,16 +444,9 @@ static void mix_cells(const Attended& seen, const CacheSide& values, const float
                       float* out, int64_t out_stride, float* room) {
   const int64_t dim = values.dim, width = padded(dim), n = end - begin;
   const int32_t* cells = seen.cells + begin;
-  if (!values.by_channel) {
-    const int64_t from = stored_bytes(values.type, c0),
-                  bytes =
-                      c1 >= dim ? values.row_bytes() - from : stored_bytes(values.type, c1 - c0);
-    for (int64_t j = n; j < std::min(2 * n, seen.n - begin); j++)
-      expect(values.row(cells[j], seen.head) + from, bytes);
-  }
   if (!values.by_channel && seen.n_queries < many_queries)
-    return mix_seen(InCache<Read>{values, cells, seen.head}, seen, weights, stride, begin, n, dim,
-                    c0, c1, out, out_stride);
+    return mix_seen(InCache<Read>{values, cells, seen.n - begin, seen.head}, seen, weights, stride,
+                    begin, n, dim, c0, c1, out, out_stride);
   if constexpr (!Blocks<Read>) {
     if (values.by_channel) {
       for (int64_t j = 0; j < n; j++)
@@ -438,8 +455,10 @@ static void mix_cells(const Attended& seen, const CacheSide& values, const float
     }
   }
   if (!values.by_channel)
-    for (int64_t j = 0; j < n; j++)
+    for (int64_t j = 0; j < n; j++) {
+      if (begin + j + n < seen.n) expect(values.row(cells[j + n], seen.head), values.row_bytes());
       widen_row<Read>(values.row(cells[j], seen.head), dim, room + j * width);
+    }
   mix_seen(Widened{room, width}, seen, weights, stride, begin, n, width, c0, c1, out, out_stride);
 }
 

@@ -221,6 +221,11 @@ static inline Lanes dot_large(const Parts& w, const int8_t* x, __m256i sums) {
 static inline __m256i narrow(Lanes v) { return v; }
 #endif
 
+static inline __m128 four_halves(const uint8_t* const (&p)[4], int64_t at) {
+  const auto h = [&](int r) { return load_as<int16_t>(p[r] + at); };
+  return _mm_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), 0, 0, 0, 0));
+}
+
 template <class B, int T>
 static void few_large(const Weights& w, int64_t row, int64_t rows, const Rounded& x, int64_t t0,
                       float* y, int64_t y_stride) {
@@ -232,7 +237,6 @@ static void few_large(const Weights& w, int64_t row, int64_t rows, const Rounded
   const int64_t n = x.in / 256;
   for (int64_t b = 0; b < n; b++) {
     __m256i dots[T][4], least[T][4];
-    alignas(16) float d[4], dmin[4];
 #pragma GCC unroll 4
     for (int r = 0; r < 4; r++) {
       const uint8_t* at = p[r] + b * bytes;
@@ -240,8 +244,6 @@ static void few_large(const Weights& w, int64_t row, int64_t rows, const Rounded
         __builtin_prefetch(at + 4 * w.row_bytes + line, 0, 2);
       Parts part;
       B::unpack(at, part);
-      d[r] = part.d;
-      if constexpr (B::has_least) dmin[r] = part.dmin;
 #pragma GCC unroll 4
       for (int t = 0; t < T; t++) {
         const __m256i sums = load256(x.sums + ((t0 + t) * n + b) * 16);
@@ -255,9 +257,11 @@ static void few_large(const Weights& w, int64_t row, int64_t rows, const Rounded
       const auto sums = [](const __m256i(&v)[4]) {
         return _mm_cvtepi32_ps(halves_sum(four_sums(v[0], v[1], v[2], v[3])));
       };
-      total[t] = _mm_fmadd_ps(_mm_mul_ps(_mm_load_ps(d), dx), sums(dots[t]), total[t]);
+      total[t] = _mm_fmadd_ps(_mm_mul_ps(four_halves(p, b * bytes + B::d_at), dx), sums(dots[t]),
+                              total[t]);
       if constexpr (B::has_least)
-        total[t] = _mm_fnmadd_ps(_mm_mul_ps(_mm_load_ps(dmin), dx), sums(least[t]), total[t]);
+        total[t] = _mm_fnmadd_ps(_mm_mul_ps(four_halves(p, b * bytes + B::dmin_at), dx),
+                                 sums(least[t]), total[t]);
     }
   }
   for (int t = 0; t < T; t++) {
@@ -354,8 +358,8 @@ struct Panel {
     Parts parts[lanes];
     for (int r = 0; r < lanes; r++) {
       B::unpack(p[r] + b * bytes, parts[r]);
-      d[b][r] = parts[r].d;
-      if constexpr (B::has_least) m[b][r] = parts[r].dmin;
+      d[b][r] = half_at(p[r] + b * bytes + B::d_at);
+      if constexpr (B::has_least) m[b][r] = half_at(p[r] + b * bytes + B::dmin_at);
     }
     vi v[lanes];
     for (int64_t at = 0; at < 64; at += lanes) {
@@ -532,8 +536,9 @@ static float dot(const uint8_t* p, const int8_t* q, const float* d, const int16_
         sum += part.scale[j] * (dot - B::zero * sums[j]);
         if constexpr (B::has_least) least += part.least[j] * sums[j];
       }
-      total = fused(part.d * d[b], float(sum), total);
-      if constexpr (B::has_least) total = fused(-(part.dmin * d[b]), float(least), total);
+      total = fused(half_at(p + B::d_at) * d[b], float(sum), total);
+      if constexpr (B::has_least)
+        total = fused(-(half_at(p + B::dmin_at) * d[b]), float(least), total);
     } else {
       const vu8x32 u = B::unpack(p);
       int32_t sum = 0;
@@ -577,9 +582,12 @@ ALEATOR_KEPT static void read_blocks(const uint8_t* p, int64_t in, float* y) {
     if constexpr (large<B>) {
       Parts part;
       B::unpack(p, part);
+      const float d = half_at(p + B::d_at);
+      float dmin = 0;
+      if constexpr (B::has_least) dmin = half_at(p + B::dmin_at);
       for (int j = 0; j < 16; j++) {
-        const float scale = part.d * float(part.scale[j]);
-        const float least = B::has_least ? part.dmin * float(part.least[j]) : 0.0f;
+        const float scale = d * float(part.scale[j]);
+        const float least = B::has_least ? dmin * float(part.least[j]) : 0.0f;
         for (int i = 16 * j; i < 16 * j + 16; i++) {
           const float v = scale * float(int(part.u[i]) - B::zero);
           y[i] = B::has_least ? v - least : v;

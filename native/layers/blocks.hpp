@@ -12,7 +12,55 @@ namespace aleator::ALEATOR_ISA {
 typedef uint8_t vu8x16 __attribute__((vector_size(16)));
 typedef uint8_t vu8x32 __attribute__((vector_size(32)));
 
-static inline void put(uint8_t* to, vu8x32 v) { std::memcpy(to, &v, sizeof v); }
+typedef uint16_t vu16x16 __attribute__((vector_size(32)));
+
+#if defined(ALEATOR_ISA_v4)
+typedef uint8_t vu8x64 __attribute__((vector_size(64)));
+typedef uint16_t vu16x32 __attribute__((vector_size(64)));
+static inline vu8x64 side_by_side(vu8x32 a, vu8x32 b) {
+  const __m256i low = reinterpret<__m256i>(a), high = reinterpret<__m256i>(b);
+  return reinterpret<vu8x64>(__builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7));
+}
+#else
+struct vu8x64 {
+  vu8x32 low, high;
+};
+static inline vu8x64 side_by_side(vu8x32 a, vu8x32 b) { return {a, b}; }
+static inline vu8x64 operator&(vu8x64 v, uint8_t mask) { return {v.low & mask, v.high & mask}; }
+static inline vu8x64 operator|(vu8x64 v, vu8x64 w) { return {v.low | w.low, v.high | w.high}; }
+static inline vu8x64 operator>>(vu8x64 v, int n) { return {v.low >> n, v.high >> n}; }
+#endif
+static inline vu8x64 load64(const uint8_t* p) {
+#if defined(ALEATOR_ISA_v4)
+  return load_as<vu8x64>(p);
+#else
+  return side_by_side(load_as<vu8x32>(p), load_as<vu8x32>(p + 32));
+#endif
+}
+// In one piece where it is read in one: the processor cannot read at once what two stores have just
+// written.
+static inline void put(uint8_t* to, vu8x64 v) { std::memcpy(to, &v, sizeof v); }
+// The bits of v's bytes moved down by `a`, and then by `b` once more; up where these are negative.
+// Bits of the neighbouring byte come in, for the caller to mask.
+static inline __attribute__((always_inline)) vu8x64 moved(vu8x32 v, int a, int b) {
+#if defined(ALEATOR_ISA_v4)
+  const vu16x32 both =
+      reinterpret<vu16x32>(_mm512_maskz_broadcast_i64x4(0xff, reinterpret<__m256i>(v)));
+  vu16x32 down, up;
+  for (int i = 0; i < 32; i++) {
+    const int by = i < 16 ? a : b;
+    down[i] = uint16_t(by < 0 ? 0 : by);
+    up[i] = uint16_t(by < 0 ? -by : 0);
+  }
+  return reinterpret<vu8x64>(a < 0 || b < 0 ? both << up : both >> down);
+#else
+  const auto by = [&](int n) {
+    const vu16x16 words = reinterpret<vu16x16>(v);
+    return reinterpret<vu8x32>(n < 0 ? words << -n : words >> n);
+  };
+  return side_by_side(by(a), by(b));
+#endif
+}
 static inline float half_at(const uint8_t* p) { return f32_of_f16(load_as<uint16_t>(p)); }
 
 // 32 elements whose low nibbles come first: byte i holds elements i (low) and i + 16.
@@ -21,18 +69,26 @@ static inline vu8x32 nibbles32(const uint8_t* p) {
   return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
                                  16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
 }
-// 16 in every byte i whose bit i of `bits` is set.
-static inline vu8x32 fifth_bits(uint32_t bits) {
+// 16 added to every byte i whose bit i of `bits` is set.
+static inline vu8x32 with_fifth(vu8x32 v, uint32_t bits) {
 #if defined(ALEATOR_ISA_v4)
-  return reinterpret<vu8x32>(_mm256_maskz_set1_epi8(bits, 16));
+  const __m256i from = reinterpret<__m256i>(v);
+  return reinterpret<vu8x32>(_mm256_mask_add_epi8(from, bits, from, _mm256_set1_epi8(16)));
+#else
+  const vu8x32 own = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128,
+                      1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+#if defined(ALEATOR_ISA_v3)
+  const __m256i byte =
+      _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+  const vu8x32 spread =
+      reinterpret<vu8x32>(_mm256_shuffle_epi8(_mm256_set1_epi32(int32_t(bits)), byte));
 #else
   const uint64_t ones = 0x0101010101010101;
   const vu8x32 spread = reinterpret<vu8x32>(
       (uint64_t __attribute__((vector_size(32)))){ones * (bits & 255), ones * (bits >> 8 & 255),
                                                   ones * (bits >> 16 & 255), ones * (bits >> 24)});
-  const vu8x32 own = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128,
-                      1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-  return reinterpret<vu8x32>((spread & own) != 0) & 16;
+#endif
+  return v | (reinterpret<vu8x32>((spread & own) != 0) & 16);
 #endif
 }
 // The values of IQ4_NL and IQ4_XS, plus 128.
@@ -51,6 +107,20 @@ static inline vu8x32 iq4_32(const uint8_t* p) {
   vu8x32 v = nibbles32(p);
   for (int i = 0; i < 32; i++) v[i] = iq4_values.u[v[i]];
   return v;
+#endif
+}
+// 64 elements from 32 bytes.
+static inline vu8x64 iq4_64(const uint8_t* p) {
+#if defined(ALEATOR_ISA_v4)
+  const __m256i q = load_as<__m256i>(p);
+  vu16x32 down;
+  for (int i = 0; i < 32; i++) down[i] = i & 8 ? 4 : 0;
+  const vu16x32 both = reinterpret<vu16x32>(__builtin_shufflevector(q, q, 0, 1, 0, 1, 2, 3, 2, 3));
+  const __m512i table = _mm512_maskz_broadcast_i32x4(0xffff, load_as<__m128i>(iq4_values.u));
+  return reinterpret<vu8x64>(
+      _mm512_shuffle_epi8(table, reinterpret<__m512i>((both >> down) & 0x0f0f)));
+#else
+  return side_by_side(iq4_32(p), iq4_32(p + 16));
 #endif
 }
 
@@ -78,7 +148,7 @@ struct BlockQ5_0 {
   static constexpr int zero = 16;
   static constexpr bool has_m = false, wide = false;
   static vu8x32 unpack(const uint8_t* p) {
-    return nibbles32(p + 6) | fifth_bits(load_as<uint32_t>(p + 2));
+    return with_fifth(nibbles32(p + 6), load_as<uint32_t>(p + 2));
   }
 };
 struct BlockQ5_1 {
@@ -86,7 +156,7 @@ struct BlockQ5_1 {
   static constexpr int zero = 0;
   static constexpr bool has_m = true, wide = false;
   static vu8x32 unpack(const uint8_t* p) {
-    return nibbles32(p + 8) | fifth_bits(load_as<uint32_t>(p + 4));
+    return with_fifth(nibbles32(p + 8), load_as<uint32_t>(p + 4));
   }
 };
 struct BlockIQ4_NL {
@@ -96,11 +166,11 @@ struct BlockIQ4_NL {
   static vu8x32 unpack(const uint8_t* p) { return iq4_32(p + 2); }
 };
 
-// Types of 256 elements.  `scale` and `least`: one per 16 elements.
+// Types of 256 elements.  `scale` and `least`: one per 16 elements.  d and dmin are float16 at d_at
+// and dmin_at.
 struct Parts {
   alignas(64) uint8_t u[256];
   alignas(32) int16_t scale[16], least[16];
-  float d, dmin;
 };
 
 // 16 numbers of 16 bits from bytes, plus `add`.
@@ -139,94 +209,92 @@ static inline void six_bits(const uint8_t* p, Parts& to) {
 
 struct BlockQ4_K {
   static constexpr Stored type = Stored::q4_k;
+  static constexpr int64_t d_at = 0, dmin_at = 2;
   static constexpr int zero = 0;
   static constexpr bool has_least = true, wide = false;
   static void unpack(const uint8_t* p, Parts& to) {
-    to.d = half_at(p), to.dmin = half_at(p + 2);
     six_bits(p + 4, to);
     for (int j = 0; j < 4; j++) {
       const vu8x32 q = load_as<vu8x32>(p + 16 + 32 * j);
-      put(to.u + 64 * j, q & 15);
-      put(to.u + 64 * j + 32, q >> 4);
+      put(to.u + 64 * j, moved(q, 0, 4) & 15);
     }
   }
 };
 struct BlockQ5_K {
   static constexpr Stored type = Stored::q5_k;
+  static constexpr int64_t d_at = 0, dmin_at = 2;
   static constexpr int zero = 0;
   static constexpr bool has_least = true, wide = false;
   static void unpack(const uint8_t* p, Parts& to) {
-    to.d = half_at(p), to.dmin = half_at(p + 2);
     six_bits(p + 4, to);
     const vu8x32 high = load_as<vu8x32>(p + 16);
     for (int j = 0; j < 4; j++) {
       const vu8x32 q = load_as<vu8x32>(p + 48 + 32 * j);
-      put(to.u + 64 * j, (q & 15) | (high >> 2 * j & 1) << 4);
-      put(to.u + 64 * j + 32, (q >> 4) | (high >> (2 * j + 1) & 1) << 4);
+      put(to.u + 64 * j, (moved(q, 0, 4) & 15) | (moved(high, 2 * j - 4, 2 * j - 3) & 16));
     }
   }
 };
 struct BlockQ6_K {
   static constexpr Stored type = Stored::q6_k;
+  static constexpr int64_t d_at = 208;
   static constexpr int zero = 32;
   static constexpr bool has_least = false, wide = false;
   static void unpack(const uint8_t* p, Parts& to) {
-    to.d = half_at(p + 208);
     put16<true>(to.scale, p + 192);
     for (int n = 0; n < 2; n++) {
-      const vu8x32 a = load_as<vu8x32>(p + 64 * n), b = load_as<vu8x32>(p + 64 * n + 32);
+      const vu8x64 q = load64(p + 64 * n);
       const vu8x32 h = load_as<vu8x32>(p + 128 + 32 * n);
-      uint8_t* u = to.u + 128 * n;
-      put(u, (a & 15) | (h & 3) << 4);
-      put(u + 32, (b & 15) | (h & 12) << 2);
-      put(u + 64, (a >> 4) | (h & 48));
-      put(u + 96, (b >> 4) | (h >> 2 & 48));
+      put(to.u + 128 * n, (q & 15) | (moved(h, -4, -2) & 48));
+      put(to.u + 128 * n + 64, (q >> 4) | (moved(h, 0, 2) & 48));
     }
   }
 };
 struct BlockQ2_K {
   static constexpr Stored type = Stored::q2_k;
+  static constexpr int64_t d_at = 80, dmin_at = 82;
   static constexpr int zero = 0;
   static constexpr bool has_least = true, wide = false;
   static void unpack(const uint8_t* p, Parts& to) {
-    to.d = half_at(p + 80), to.dmin = half_at(p + 82);
     const vu8x16 both = load_as<vu8x16>(p), scale = both & 15, least = both >> 4;
     put16<false>(to.scale, &scale);
     put16<false>(to.least, &least);
     for (int n = 0; n < 2; n++) {
       const vu8x32 q = load_as<vu8x32>(p + 16 + 32 * n);
-      for (int j = 0; j < 4; j++) put(to.u + 128 * n + 32 * j, q >> 2 * j & 3);
+      put(to.u + 128 * n, moved(q, 0, 2) & 3);
+      put(to.u + 128 * n + 64, moved(q, 4, 6) & 3);
     }
   }
 };
 struct BlockQ3_K {
   static constexpr Stored type = Stored::q3_k;
+  static constexpr int64_t d_at = 108;
   static constexpr int zero = 4;
   static constexpr bool has_least = false, wide = false;
   static void unpack(const uint8_t* p, Parts& to) {
-    to.d = half_at(p + 108);
     const uint64_t low = load_as<uint64_t>(p + 96);
     const uint32_t high = load_as<uint32_t>(p + 104);
     // Scale j: four bits of byte j % 8, low or high, and two of byte j % 4 above them.
-    const uint64_t two[2] = {(high & 0x03030303) | uint64_t(high >> 2 & 0x03030303) << 32,
-                             (high >> 4 & 0x03030303) | uint64_t(high >> 6 & 0x03030303) << 32};
-    const uint64_t six[2] = {(low & 0x0f0f0f0f0f0f0f0f) | two[0] << 4,
-                             (low >> 4 & 0x0f0f0f0f0f0f0f0f) | two[1] << 4};
-    put16<false>(to.scale, six, -32);
+    typedef uint64_t Two __attribute__((vector_size(16)));
+    typedef uint32_t Four __attribute__((vector_size(16)));
+    const Two four_bits = (Two{low, low} >> Two{0, 4}) & 0x0f0f0f0f0f0f0f0f;
+    const Four two_bits = (Four{high, high, high, high} >> Four{0, 2, 4, 6}) & 0x03030303;
+    const vu8x16 six = reinterpret<vu8x16>(four_bits) | reinterpret<vu8x16>(two_bits << 4);
+    put16<false>(to.scale, &six, -32);
     const vu8x32 bits = load_as<vu8x32>(p);
     for (int n = 0; n < 2; n++) {
       const vu8x32 q = load_as<vu8x32>(p + 32 + 32 * n);
-      for (int j = 0; j < 4; j++)
-        put(to.u + 128 * n + 32 * j, (q >> 2 * j & 3) | (bits >> (4 * n + j) & 1) << 2);
+      for (int j = 0; j < 4; j += 2)
+        put(to.u + 128 * n + 32 * j,
+            (moved(q, 2 * j, 2 * j + 2) & 3) | (moved(bits, 4 * n + j - 2, 4 * n + j - 1) & 4));
     }
   }
 };
 struct BlockIQ4_XS {
   static constexpr Stored type = Stored::iq4_xs;
+  static constexpr int64_t d_at = 0;
   static constexpr int zero = 128;
   static constexpr bool has_least = false, wide = true;
   static void unpack(const uint8_t* p, Parts& to) {
-    to.d = half_at(p);
     const uint32_t low = load_as<uint32_t>(p + 4);
     const uint64_t high = load_as<uint16_t>(p + 2);
     // Four bits of each of the eight scales, and two above them, spread over bytes.
@@ -239,7 +307,7 @@ struct BlockIQ4_XS {
     two = (two | two << 6) & 0x0303030303030303;
     const vu8x16 scale = doubled(four | two << 4);
     put16<false>(to.scale, &scale, -32);
-    for (int j = 0; j < 8; j++) put(to.u + 32 * j, iq4_32(p + 8 + 16 * j));
+    for (int j = 0; j < 4; j++) put(to.u + 64 * j, iq4_64(p + 8 + 32 * j));
   }
 };
 

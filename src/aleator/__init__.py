@@ -28,8 +28,11 @@ from aleator.core.errors import (
     ModelNotFound,
     NoCells,
     NotCopyable,
+    OtherSession,
     ParameterError,
     QueueFull,
+    SessionInUse,
+    StateError,
     TemplateError,
     TokenizerError,
     UnsupportedModel,
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from aleator.engine import Engine, EngineStats
     from aleator.generate.generation import Generation
     from aleator.generate.session import Session
+    from aleator.generate.session_file import SessionFile
     from aleator.language_model import LanguageModel, load
     from aleator.samplers import Candidates, SamplerChain, SamplingParams
 
@@ -79,13 +83,17 @@ __all__ = [
     "ModelNotFound",
     "NoCells",
     "NotCopyable",
+    "OtherSession",
     "ParameterError",
     "QueueFull",
     "Regex",
     "SamplerChain",
     "SamplingParams",
     "Session",
+    "SessionFile",
+    "SessionInUse",
     "ShardedChain",
+    "StateError",
     "TemplateError",
     "TokenizerError",
     "ToolCall",
@@ -115,6 +123,7 @@ _LAZY = {
     "SamplingParams": "aleator.samplers",
     "Generation": "aleator.generate.generation",
     "Session": "aleator.generate.session",
+    "SessionFile": "aleator.generate.session_file",
     "ShardedChain": "aleator.device.sharding",
     "LanguageModel": "aleator.language_model",
     "load": "aleator.language_model",

@@ -276,6 +276,14 @@ class GenerateKeywords(SamplingKeywords, total=False):
     runs; needs sampling_device='device', and a model without windows or states (1 to 4096; default:
     1)."""
 
+    spec_type: str
+    """Guess what follows and decode it together: the same tokens, faster where guesses are right.
+    ngram: as the text went on before; draft: what a smaller model draws (model_draft) (none or
+    ngram or draft; default: none)."""
+
+    spec_draft_n_max: int
+    """Tokens that are guessed at once at most; fewer are where fewer pay (1 to 64; default: 16)."""
+
     namespace: str
     """Of the prompt cache: prompts share what was computed only within one (default: none)."""
 
@@ -327,6 +335,14 @@ class BatchKeywords(TypedDict, total=False):
     """Tokens that the device decodes and draws before the host looks at any, so that text comes in
     runs; needs sampling_device='device', and a model without windows or states (1 to 4096; default:
     1)."""
+
+    spec_type: str | Sequence[str]
+    """Guess what follows and decode it together: the same tokens, faster where guesses are right.
+    ngram: as the text went on before; draft: what a smaller model draws (model_draft) (none or
+    ngram or draft; default: none)."""
+
+    spec_draft_n_max: int | Sequence[int]
+    """Tokens that are guessed at once at most; fewer are where fewer pay (1 to 64; default: 16)."""
 
     namespace: str | Sequence[str]
     """Of the prompt cache: prompts share what was computed only within one (default: none)."""
@@ -655,6 +671,10 @@ class LoadKeywords(TypedDict, total=False):
     prompt_cache: bool
     """Keep what was computed while there is room, so that a text that begins like an earlier one is
     computed only from where they diverge (default: on)."""
+
+    model_draft: str | None
+    """A smaller model with the same vocabulary, which guesses for spec_type='draft' (default:
+    none)."""
 
     n_ubatch: int
     """Tokens computed at once; at most n_batch (1 or more; default: 512)."""

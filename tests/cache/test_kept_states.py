@@ -12,7 +12,7 @@ from make_models import SPECS, write_model
 
 from aleator import load
 from aleator.cache.prefix import PrefixConfig
-from aleator.cache.prefix.states import ENDS, MOST
+from aleator.cache.prefix.states import ENDS, MOST, SPARE, KeptStates
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import CacheError
 from aleator.generate import Batch, Context
@@ -229,3 +229,12 @@ def test_generations_of_each_kind_of_model(tmp_path: Path) -> None:
             assert more.text
             assert more.stats.reused_tokens == len(turn) - 3  # the last drawn was not decoded
         assert computed == [153, *later]
+
+
+@pytest.mark.parametrize(("rows", "limit"), [(0, 0), (10, 5), (16, 8), (40, 32)])
+def test_rows_are_kept_free_for_a_step(rows: int, limit: int) -> None:
+    cache = RecurrentCache([RecurrentShape(1, 1, 1)], prefix=SMALL)
+    assert cache.prefix is not None
+    assert cache.recurrent is not None
+    assert KeptStates(cache.recurrent, cache.prefix, rows).limit == limit
+    assert (MOST, ENDS, SPARE) == (32, 4, 8)

@@ -170,3 +170,30 @@ def test_keep_and_adopt_refuse() -> None:
     )
     assert not plain.keep(0, [1])
     assert plain.reuse(0, [1, 2]) == 0
+
+
+def test_adopting_needs_an_empty_sequence() -> None:
+    cache = kept()
+    match = cache.match([1, 2, 3])
+    cache.seq_rm(0, 1, -1)  # one token at position 0 is left
+    with pytest.raises(CacheError, match="not empty"):
+        cache.adopt(0, match)
+
+
+def test_the_log_names_devices(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "aleator.cache"):
+        KVCache(SMALL, 64)
+        KVCache([], 64)
+    first, second = caplog.messages
+    assert first.startswith("KV cache: 64 cells, 2 layers, cpu: K (f16)")
+    assert second.startswith("KV cache: 64 cells, 0 layers, cpu: K (f16)")
+
+
+def test_one_cell_is_found_and_divisors_begin_at_one() -> None:
+    cache = KVCache(SMALL, 4, rotate=lambda layer, keys, deltas: keys)
+    slot = cache.find_slot(1)
+    assert slot is not None
+    assert slot.tolist() == [0]
+    cache.seq_div(0, 0, -1, 1)
+    with pytest.raises(ParameterError, match="divisor"):
+        cache.seq_div(0, 0, -1, 0)

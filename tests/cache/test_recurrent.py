@@ -6,6 +6,7 @@ micro-batch, a fork of a rewound sequence, a rewind of a sequence that shares it
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from make_models import SPECS, write_model
 
+from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import (
@@ -664,3 +666,20 @@ def test_types_of_paths(tmp_path: Path) -> None:
     rows = half.decode(Batch.one(TEXT[:9], logits=True))
     full = Context(build_decoder(weights)).decode(Batch.one(TEXT[:9], logits=True))
     assert np.abs(rows - full).max() < 0.05 * (full.max() - full.min())
+
+
+def test_the_log_says_what_states_take(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "aleator.cache"):
+        RecurrentCache([RecurrentShape(1024, 3, 16)], n_seq_max=4, rollback=1)
+    mib = 2 * 4 * 2 * 1024 * 19 * 4 / 2**20
+    assert caplog.messages == [f"recurrent states: 4 sequences, 1 layers, cpu: {mib:.2f} MiB"]
+
+
+def test_positions_that_division_makes_equal_are_held_once() -> None:
+    pool = RecurrentPool([RecurrentShape(1, 1, 1)], rollback=3)
+    for position in (4, 5, 6, 7):
+        at = np.array([position], np.int32)
+        pool.place(at, np.zeros(1, np.int32), np.ones((1, 1), np.uint64))
+    pool.seq_div(0, 0, 2**31 - 1, 2)
+    assert [position for _, position in pool.states.history(0)] == [3]
+    pool.check()

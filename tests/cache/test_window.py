@@ -505,3 +505,20 @@ def test_recurrent_layers_beside_attention() -> None:
     cache.clear()
     assert (cache.used, len(states.states.book())) == (0, 0)
     states.check()
+
+
+@pytest.mark.parametrize(
+    ("window", "sinks", "name"),
+    [
+        (0, 0, "window"),
+        (2**31, 0, "window"),
+        (2.0, 0, "window"),
+        (4, -1, "sinks"),
+        (4, 2**31, "sinks"),
+    ],
+)
+def test_bounds_of_windows_and_sinks(window: Any, sinks: Any, name: str) -> None:
+    with pytest.raises(ParameterError, match=name):
+        WindowPool([LayerShape(1, 8, 8)], 256, window=window, sinks=sinks)
+    assert WindowPool([LayerShape(1, 8, 8)], 256, window=2**31 - 1).seen_from(5) == 0
+    assert WindowPool([LayerShape(1, 8, 8)], 256, window=1, sinks=2**31 - 1).seen_from(5) == 5

@@ -68,3 +68,22 @@ def test_the_reference_writes_the_same_numbers() -> None:
         source = inspect.getsource(code)
         for number in numbers:
             assert number in source, (code, number)
+
+
+def test_device_code_takes_its_numbers_from_the_module() -> None:
+    """None of them stands there as a literal."""
+    coefficients = [f"{c}" for c in (*contract.EXP2_COEFFICIENTS, contract.LOG2_E) if c != 1]
+    hexadecimal = [f"0x{n:X}" for n in (*contract.PHILOX_MULTIPLIERS, *contract.PHILOX_KEY_STEPS)]
+    others = [
+        f"{contract.ROUND}",
+        "-256.0",
+        "1000.0)",
+        "<= 1e-5",
+        "-100.0",
+        "100.0)",
+        "4096.0",
+        "65536.0",
+    ]
+    for path in (ROOT / "src" / "aleator" / "device").rglob("*.py"):
+        found = [n for n in (*coefficients, *hexadecimal, *others) if n in path.read_text("utf-8")]
+        assert not found, (path, found)

@@ -199,7 +199,18 @@ def test_rows_with_different_chains_come_go_and_move(kernels: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["mirostat", "mirostat_v2", "adaptive_p", "adaptive_p_off", "dry", "dry_breakers"]
+    "name",
+    [
+        "mirostat",
+        "mirostat_v2",
+        "adaptive_p",
+        "adaptive_p_off",
+        "dry",
+        "dry_breakers",
+        "min_tokens",
+        "bad_words",
+        "no_repeat_ngram",
+    ],
 )
 def test_state_rolls_back(name: str) -> None:
     chain = SamplerChain(SAMPLERS[name], seed=4)
@@ -217,6 +228,43 @@ def test_state_rolls_back(name: str) -> None:
             device.accept(0, 9, generated=True)
 
 
+def test_a_minimum_counts_from_where_the_text_began() -> None:
+    """A chain that was restarted goes on with its count; going back behind that begins the text there."""
+    samplers = [S.MinTokens(min_tokens=3, end_tokens=(0,)), S.Greedy()]
+    chain = SamplerChain(samplers)
+    z = torch.tensor([[2.0, 1.0, 0.5]])
+    for _ in range(2):
+        chain.sample(z[0])
+    chain.restart()
+    chain.sample(z[0])
+    device = DeviceChain(samplers, 1, 3, kernels="torch")
+    device.set_row(0, chain)
+    for back in (0, 0, 0, 4, 0, 0, 0, 0):
+        for each in (chain.rollback, lambda n: device.rollback(0, n)):
+            each(back)
+        assert device.sample(z).tolist() == [chain.sample(z[0])]
+    chain.reset()
+    device.reset(0)
+    for _ in range(4):
+        assert device.sample(z).tolist() == [chain.sample(z[0])]
+
+
+def test_settings_beyond_the_device_forms_run_on_the_host_and_say_why() -> None:
+    words = [tuple(range(25)), *((i, i) for i in range(257))]
+    for sampler, why in (
+        (S.Penalties(penalty_last_n=65, repetition_penalty=2.0, repetition_per="occurrence"), "at most 64"),
+        (S.NoRepeatNgram(no_repeat_ngram_size=65), "at most 64"),
+        (S.BadWords(bad_words=words[:1]), "24"),
+        (S.BadWords(bad_words=words[1:]), "256"),
+        (S.Dist(draw="mt19937"), "one after the other"),
+    ):  # fmt: skip
+        plan = SamplerChain([sampler, S.Greedy()] if not sampler.selects else [sampler]).plan("cpu")
+        assert why in plan.why, sampler
+        assert not plan.device
+    with pytest.raises(ParameterError, match="bad_words names token 9"):
+        DeviceChain([S.BadWords(bad_words=((9,),)), S.Greedy()], 1, 9, kernels="torch")
+
+
 def any_chain(random_: random.Random) -> SamplerChain:
     """Samplers in any order, some twice, and any that selects."""
     choices: list[Any] = [
@@ -230,6 +278,10 @@ def any_chain(random_: random.Random) -> SamplerChain:
         S.Temperature(temperature=random_.uniform(0.3, 2.0)),
         S.Temperature(temperature=random_.uniform(0.3, 2.0)),
         S.TopNSigma(top_n_sigma=random_.uniform(0.5, 3)),
+        S.NoRepeatNgram(no_repeat_ngram_size=random_.randrange(1, 4)),
+        S.BadWords(bad_words=((random_.randrange(50),), (3, random_.randrange(50)))),
+        S.EpsilonCutoff(epsilon_cutoff=random_.random() / 20),
+        S.Smoothing(smoothing_factor=random_.random()),
         S.TopA(top_a=0.01),  # on the host, and so all after it
     ]
     last: list[Any] = [

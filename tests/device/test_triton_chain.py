@@ -20,11 +20,19 @@ from tests.device.inside import inside
 
 HERE = Path(__file__).parent
 TRITON = "aleator.device.backends.triton."
-triton_chain, triton_layout, triton_places, triton_report, triton_rows, triton_sparse = (
+(
+    triton_chain,
+    triton_layout,
+    triton_path,
+    triton_places,
+    triton_report,
+    triton_rows,
+    triton_sparse,
+) = (
     pytest.importorskip(TRITON + name, exc_type=ImportError)
-    for name in ("chain", "layout", "places", "report", "rows", "sparse")
+    for name in ("chain", "layout", "path", "places", "report", "rows", "sparse")
 )
-RowPath = triton_chain.Path
+RowPath = triton_path.Path
 
 LIST, WINDOW, TORCH = (
     at.value for at in (triton_rows.AT_LIST, triton_rows.AT_WINDOW, triton_rows.AT_TORCH)
@@ -60,7 +68,7 @@ def path(template: list[Any], *samplers: Any, tail: bool = False) -> Any:
     slots: list[Any] = [None] * len(template)
     for sampler in samplers:
         slots[[type(s) for s in template].index(type(sampler))] = sampler
-    return triton_chain.path_of(kinds, slots, 4096, tail)
+    return triton_path.path_of(kinds, slots, 4096, tail)
 
 
 DIST, GREEDY_LIKE = S.Dist(), S.Temperature(temperature=0.0)
@@ -109,9 +117,9 @@ def test_a_report_needs_all_that_is_left() -> None:
     for k, want in ((40, LIST), (1025, TORCH), (0, TORCH)):
         slots: list[Any] = [None] * len(TEMPLATE)
         slots[5], slots[-1] = S.TopK(top_k=k) if k else None, DIST
-        assert triton_chain.path_of(kinds, slots, 64, tail=False, report=True).want == want
+        assert triton_path.path_of(kinds, slots, 64, tail=False, report=True).want == want
     kinds = [type(place) for place in places([S.Greedy()])]
-    assert triton_chain.path_of(kinds, [S.Greedy()], 64, tail=False, report=True).want == TORCH
+    assert triton_path.path_of(kinds, [S.Greedy()], 64, tail=False, report=True).want == TORCH
 
 
 def test_refuses_the_cpu_without_the_interpreter() -> None:
@@ -166,7 +174,7 @@ def built(
 ) -> list[str]:
     function = getattr(module, kernel)
     types = types_of(list(template), dtype)
-    constants |= {n: v for n, v in SHAPE.items() if n in function.arg_names}
+    constants = {n: v for n, v in SHAPE.items() if n in function.arg_names} | constants
     registers = triton_chain.MAX_REGISTERS if kernel in ("choose", "whole") else None
     return compiled(function, types, warps, registers, **constants)
 
@@ -174,8 +182,8 @@ def built(
 def kinds(template: list[Any], late: bool = False) -> tuple[int, ...]:
     return tuple(
         triton_places.SKIPPED.value
-        if type(place) in triton_chain._WRITERS and not late
-        else triton_chain._KINDS[type(place)].value
+        if type(place) in triton_path.WRITERS and not late
+        else triton_path.KINDS[type(place)].value
         for place in places(template)
     )
 
@@ -193,9 +201,7 @@ def test_budget_of_the_masked_sweep() -> None:
 
 
 def test_budget_of_the_weight_sweep() -> None:
-    small, large = (
-        built(triton_rows, "group_masses", 4, SPARSE=False, TILES=tiles) for tiles in (32, 64)
-    )
+    small, large = (built(triton_rows, "group_masses", 4, H=0, TILES=tiles) for tiles in (32, 64))
     assert (len(large) - len(small)) / 32 <= 30
     assert spills(large) == 0
 
@@ -217,7 +223,6 @@ def test_no_spills_in_the_list() -> None:
             8,
             template,
             KINDS=kinds(template, late),
-            SPARSE=True,
             SIZE=size,
             REPORT=True,
         )
@@ -226,12 +231,12 @@ def test_no_spills_in_the_list() -> None:
 
 def test_no_spills_elsewhere() -> None:
     own = TEMPLATE[:3]
-    writers = tuple(triton_chain._WRITERS[type(place)].value for place in places(own))
+    writers = tuple(triton_path.WRITERS[type(place)].value for place in places(own))
     for code in (
         built(triton_sparse, "mark", 4, own, WRITERS=writers, ALLOWED=True),
         built(triton_sparse, "settle", 4, own, WRITERS=writers, ALLOWED=True),
         built(triton_sparse, "masked_maxima", 4, ALLOWED=True, MASKS=True, TILES=64),
-        built(triton_rows, "whole", 8, TEMPLATE, KINDS=kinds(TEMPLATE), SPARSE=True),
+        built(triton_rows, "whole", 8, TEMPLATE, KINDS=kinds(TEMPLATE)),
         built(triton_rows, "accept", 1, MIROSTAT, KINDS=kinds(MIROSTAT, True)),
     ):
         assert spills(code) == 0

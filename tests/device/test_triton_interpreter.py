@@ -22,6 +22,7 @@ import torch
 
 from aleator.core.errors import ParameterError
 from aleator.device.backends.triton import chain as triton_chain
+from aleator.device.backends.triton import path as triton_path
 from aleator.device.backends.triton.backend import TritonBackend
 from aleator.device.cases import (
     BIAS,
@@ -88,7 +89,7 @@ def test_tokens_are_the_host_s(name: str) -> None:
 @pytest.mark.parametrize("name", CHAINS)
 def test_every_sampler_on_a_list(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most with a list that is too short for some rows, so that the whole row has to tell."""
-    monkeypatch.setattr(triton_chain, "WINDOW", 9)
+    monkeypatch.setattr(triton_path, "WINDOW", 9)
     paths = compare(CHAINS[name], 1, 301, SOME)
     assert paths["torch"] == 0
     assert (paths["whole"] > 0) == name.startswith("whole")

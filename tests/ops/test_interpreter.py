@@ -30,7 +30,7 @@ import triton.language as tl
 from aleator.core.contract import Purpose
 from aleator.core.numerics import exact
 from aleator.core.philox import stream, uniform64
-from aleator.device.backends.triton import numerics
+from aleator.device.backends.triton import candidates, numerics
 from aleator.device.backends.triton import top_k_top_p_sample as device
 
 
@@ -146,6 +146,22 @@ def test_every_path_in_every_mode(mode: str) -> None:
     assert counts == {name: sum(name == path for _, path in ROWS) for name in counts}
 
 
+@pytest.mark.parametrize("logits", [True, False])
+def test_draws_from_tiles_that_fill_no_group(logits: bool) -> None:
+    rng = np.random.default_rng(15)
+    x = rng.normal(size=(10, 200)).astype(np.float32)
+    if not logits:
+        x = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    x[9] = -np.inf if logits else 1e-20  # the last of the probabilities weigh nothing
+    x[9, 7] = 0.0 if logits else 2e-20
+    k = np.array([0, 9] * 5, np.int32)
+    p, m = np.array([1, 0.9] * 5, np.float32), np.array([0, 0, 0.05, 0, 0] * 2, np.float32)
+    keys: dict[str, Any] = {"seeds": rng.integers(0, 2**62, 10), "positions": np.arange(10)}
+    got = sample(x, k, p, None, m, input_is_logits=logits, **keys).logits_select_idx
+    expected = reference.top_k_top_p_draw(x, k, p, m, input_is_logits=logits, **keys)
+    assert got.tolist() == expected.tolist()
+
+
 def test_bad_rows_select_minus_one_and_harm_no_other() -> None:
     rng = np.random.default_rng(12)
     x = rng.normal(size=(6, 300)).astype(np.float32)
@@ -209,6 +225,22 @@ def test_scalars_are_exact() -> None:
         uniform64(int(s) % 2**64, 0, int(i), stream(Purpose.DIST))
         for s, i in zip(seeds, positions, strict=True)
     ]
+
+
+@triton.jit
+def _nth(keys, n, out):  # type: ignore[no-untyped-def]
+    i = tl.arange(0, 64)
+    tl.store(out, candidates.nth_key(tl.load(keys + i), n))
+
+
+def test_bisection_tells_every_id_apart() -> None:
+    """Equal values at the ends of the widest vocabulary, 2^22 tokens."""
+    ids = np.concatenate([np.arange(32), np.arange(2**22 - 32, 2**22)])
+    keys = np.sort((np.int64(1065353216) << 32) | (0xFFFFFFFF - ids))[::-1]
+    for n in (1, 32, 33, 64):
+        out = torch.empty(1, dtype=torch.int64)
+        _nth[(1,)](tensor(np.random.default_rng(n).permutation(keys)), n, out)
+        assert int(out) == keys[n - 1]
 
 
 @triton.jit

@@ -15,6 +15,7 @@ from tests.device.compiled import compiled as for_sm_90
 from tests.device.compiled import spills
 
 HERE = Path(__file__).parent
+PADDED, PROBABILITIES = 1, 2  # aleator.device.backends.triton.candidates
 pytest.importorskip("triton")
 
 
@@ -29,21 +30,31 @@ def test_under_the_interpreter() -> None:
     assert "skipped" not in done.stdout
 
 
-TYPES = {
-    "maxima": "*fp32", "top_p": "*fp32", "min_p": "*fp32", "q": "*fp32", "probs": "*fp32",
-    "tops": "*fp32", "select": "*fp32", "top_k": "*i32", "tiles": "*i32", "eps": "fp32",
-    "stride": "i32", "q_stride": "i32", "n_vocab": "i32", "n_tiles": "i32", "limit": "i32",
-    "guess": "i32",
-}  # fmt: skip
+GROUPS = {
+    "filters": ("Filters", "*i32 *fp32 *fp32 i32 i32"),
+    "noise": ("Noise", "*fp32 i32 fp32 *i64 *i64"),
+    "work": ("Scratch", "*fp32 *i64 *i32 *i64 *i64 *i64 *fp32 *i64 *i64"),
+    "out": ("Listed", "*i64 *i64 *fp32"),
+    "sizes": ("Widths", "i32 i32 i32"),
+}
+"""The operator's groups of arguments, and the types of their fields."""
 
 
 def compiled(kernel: str, warps: int, dtype: str = "fp32", **constants: Any) -> list[str]:
     """The instructions of one of the operator's kernels."""
-    from aleator.device.backends.triton import top_k_top_p_sample as device
+    from aleator.device.backends.triton import layout, tiles, top_k_top_p_sample
+    from aleator.device.backends.triton import top_k_top_p_kernels as kernels
 
-    registers = device.MAX_REGISTERS if kernel == "_filter" else None
-    types = {"logits": f"*{dtype}", **TYPES}
-    return for_sm_90(getattr(device, kernel), types, warps, registers, **constants)
+    if kernel == "tile_maxima":
+        plain = {**dict.fromkeys(("stride", "n_vocab", "n_tiles"), "i32"), "maxima": "*fp32"}
+        return for_sm_90(tiles.tile_maxima, {**plain, "logits": f"*{dtype}"}, warps, **constants)
+    groups: dict[str, Any] = {
+        name: getattr(layout, group)._make(types.split()) for name, (group, types) in GROUPS.items()
+    }
+    groups["logits"] = layout.Logits._make((f"*{dtype}", "i32"))
+    types = {**groups, "selected": "*fp32", "n_vocab": "i32"}
+    registers = top_k_top_p_sample.MAX_REGISTERS if kernel == "choose" else None
+    return for_sm_90(getattr(kernels, kernel), types, warps, registers, **constants)
 
 
 @pytest.mark.parametrize(("dtype", "budget"), [("fp32", 8), ("bf16", 4), ("fp16", 4)])
@@ -60,25 +71,28 @@ def test_budget_of_the_delegate_sweep(dtype: str, budget: int) -> None:
 def test_budget_of_the_weight_sweep() -> None:
     """Per element of the sweep itself: what 32 more tiles cost."""
     small, large = (
-        compiled("_row_masses", 4, PROBS=False, BLOCK_T=1024, TILES=tiles) for tiles in (32, 64)
+        compiled("row_masses", 4, PROBS=False, KIND=PADDED, BLOCK_T=1024, TILES=tiles)
+        for tiles in (32, 64)
     )
     assert (len(large) - len(small)) / 32 <= 30
     assert spills(large) == 0
 
 
-def test_no_spills_in_the_filter() -> None:
+def test_no_spills_in_a_row() -> None:
     """ALEATOR_COMPILE_ALL=1 compiles it for every mode; the race is the largest."""
     for mode in range(4) if os.environ.get("ALEATOR_COMPILE_ALL") else (1,):
         code = compiled(
-            "_filter", 8, HAS_MIN_P=True, MODE=mode, NEED_LIST=2, LOGITS=True, BLOCK_T=1024,
+            "choose", 8, HAS_MIN_P=True, MODE=mode, NEED_LIST=2, KIND=PADDED, BLOCK_T=1024, BLOCK_G=128,
             CAP_SMALL=256, CAP_LARGE=2048,
         )  # fmt: skip
         assert spills(code) == 0, f"mode {mode}"
 
 
-@pytest.mark.parametrize("logits", [True, False])
-def test_no_spills_elsewhere(logits: bool) -> None:
-    assert spills(compiled("_select", 4, LOGITS=logits)) == 0
+@pytest.mark.parametrize("kind", [PADDED, PROBABILITIES])
+def test_no_spills_elsewhere(kind: int) -> None:
+    assert spills(compiled("select", 4, KIND=kind)) == 0
     for mode in (1, 2):
-        code = compiled("_emit_rows", 4, HAS_MIN_P=True, MODE=mode, LOGITS=logits, BLOCK_T=1024)
+        code = compiled(
+            "emit_rows", 4, HAS_MIN_P=True, MODE=mode, KIND=kind, BLOCK_T=1024, BLOCK_G=128
+        )
         assert spills(code) == 0

@@ -104,6 +104,23 @@ def test_a_models_metadata_is_honoured_or_refused() -> None:
         resolve({}, metadata={"sequence": "kt", "top_p": 0.5})
 
 
+def test_what_would_have_no_effect_is_named_by_what_asks_for_it() -> None:
+    """Not by the seed, the ``min_keep`` or the threshold that are given beside it."""
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"xtc_probability": 0.5}, {"seed": 3, "xtc_threshold": 0.05, "min_keep": 2}),
+        ({"typical_p": 0.5}, {"min_keep": 2}),
+        ({"adaptive_target": 0.3}, {"seed": 3, "adaptive_decay": 0.5}),
+        ({"repetition_penalty": 1.2}, {"penalty_last_n": 9, "penalty_scope": "generated"}),
+        ({"dry_multiplier": 0.5}, {"dry_base": 1.5}),
+        ({"smoothing_factor": 0.5}, {"smoothing_curve": 2.0}),
+    ]
+    for asking, beside in cases:
+        (name,) = asking
+        with pytest.raises(ParameterError, match=f"^{name}=") as caught:
+            S.SamplingParams(samplers="top_k", top_k=5, **beside, **asking)
+        assert caught.value.parameter == name
+
+
 def test_another_order_leaves_no_value_behind() -> None:
     made = S.SamplingParams.preset("llama.cpp", samplers="top_k;temperature")
     assert (made.top_k, made.top_p, made.min_p, made.temperature) == (40, 1.0, 0.0, 0.8)

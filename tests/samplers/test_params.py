@@ -220,3 +220,17 @@ def test_values_replace_and_immutability() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         params.top_k = 6  # type: ignore[misc]
     assert "top_k" in (S.SamplingParams.__doc__ or "")
+
+
+def test_bounds_are_what_a_reader_expects() -> None:
+    shown = {p.name: p.bounds for p in S.PARAMETERS.values() if p.type in (int, float)}
+    wanted = {
+        "top_k": "any", "min_keep": ">= 0", "penalty_last_n": ">= -1", "repetition_penalty": "> 0",
+        "top_p": ">= 0",
+        "epsilon_cutoff": "[0, 1]", "mirostat_m": ">= 2", "adaptive_decay": "[0, 0.99]", "temperature": "any",
+    }  # fmt: skip
+    assert {name: shown[name] for name in wanted} == wanted
+    with pytest.raises(
+        ParameterError, match=r"\[0, 2147483647\]"
+    ):  # errors name the bounds in full
+        S.TopP(min_keep=-1)

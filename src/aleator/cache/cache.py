@@ -111,7 +111,7 @@ class Cache(StateVerbs, Uncopyable):
             n_ubatch: tokens per micro-batch.
             n_batch: cut into pieces of so many before that; None: not.
             rule: how to cut: see :func:`aleator.cache.cells.split.split`.
-            keep_tail: the same.
+            keep_tail: with rule "equal", the last so many tokens of a sequence stay in one micro-batch.
             causal: whether a token sees only positions up to its own; otherwise all must fit one micro-batch.
 
         Returns:

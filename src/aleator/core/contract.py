@@ -1,9 +1,8 @@
 """Constants of the portable numerics contract, version 1 (docs/numerics.md); a change of one changes tokens.
 
 The native code takes them from here, through native/contract.hpp, which ``tools/contract.py`` makes of this
-module.  PyTorch and Triton take the purposes from here and still write the other numbers themselves.  The
-NumPy reference (core/numerics.py, core/philox.py and each sampler's ``reference``) keeps numbers of its own,
-and a test compares them.
+module.  PyTorch and Triton import it.  The NumPy reference (core/numerics.py, core/philox.py and each sampler's
+``reference``) keeps numbers of its own, and a test compares them.
 """
 
 from __future__ import annotations

@@ -25,6 +25,10 @@ _TRUE, _FALSE = ("on", "true", "yes", "1"), ("off", "false", "no", "0")
 _JSON_TYPES: dict[type, str] = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
 
+_FAR = 1e6
+"""From here on a bound keeps numbers sane, and says nothing to a reader."""
+
+
 @dataclass(frozen=True)
 class Parameter:
     r"""The declaration of one parameter.
@@ -76,9 +80,38 @@ class Parameter:
     @property
     def interval(self) -> str:
         """The range in mathematical notation, such as ``[0, 1)``."""
-        low = "(-inf" if self.low is None else f"{'(' if self.open_low else '['}{self.low:g}"
-        high = "inf)" if self.high is None else f"{self.high:g}{')' if self.open_high else ']'}"
+        low = (
+            "(-inf"
+            if self.low is None
+            else f"{'(' if self.open_low else '['}{self._shown(self.low)}"
+        )
+        high = (
+            "inf)"
+            if self.high is None
+            else f"{self._shown(self.high)}{')' if self.open_high else ']'}"
+        )
         return f"{low}, {high}"
+
+    @property
+    def bounds(self) -> str:
+        """The range as a reader expects it, such as ``>= 0``, without bounds that only keep numbers sane."""
+        low = self.low if self.low is not None and self.low > -_FAR else None
+        high = self.high if self.high is not None and self.high < _FAR else None
+        positive = low is not None and 0 < low <= 1 / _FAR  # all but nothing
+        opens = self.open_low or positive
+        shown = "0" if positive or low is None else self._shown(low)
+        if low is None:
+            if high is None:
+                return "any"
+            return f"{'<' if self.open_high else '<='} {self._shown(high)}"
+        if high is None:
+            return f"{'>' if opens else '>='} {shown}"
+        end = ")" if self.open_high else "]"
+        return f"{'(' if opens else '['}{shown}, {self._shown(high)}{end}"
+
+    def _shown(self, bound: float) -> str:
+        """A bound, whole numbers with all digits."""
+        return str(int(bound)) if self.type is int else f"{bound:g}".replace("e+0", "e")
 
     @property
     def typing(self) -> str:

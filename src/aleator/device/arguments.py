@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aleator.core.contract import MAX_VOCAB
 from aleator.core.errors import LogitsError, ParameterError
 from aleator.device.selection import KERNELS
 from aleator.samplers.chain import SamplerChain
@@ -32,9 +33,9 @@ class ChainOptions:
         """Check."""
         for name, value, low, high in (
             ("max_batch", self.max_batch, 1, 2**16),
-            ("n_vocab", self.n_vocab, 1, 2**20),
+            ("n_vocab", self.n_vocab, 1, MAX_VOCAB),
             ("max_tokens", self.max_tokens, 1, 2**24),
-            ("logprobs", 0 if self.logprobs is None else self.logprobs, 0, 2**20),
+            ("logprobs", 0 if self.logprobs is None else self.logprobs, 0, MAX_VOCAB),
         ):
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise ParameterError(

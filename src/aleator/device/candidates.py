@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from aleator.core import contract
 from aleator.device.fixed import MASK32, mul_high
+from aleator.device.token_bits import unpack
 
 if TYPE_CHECKING:
     from aleator.device.backends.torch.user import OwnRows
@@ -16,17 +19,7 @@ if TYPE_CHECKING:
 NOTHING = -1
 """``selected`` before a token is chosen, and of a row without a finite logit."""
 
-_LOG2_E = 1.4426950408889634
-# 2^f on [-1/2, 1/2], from f^5 down to f^0 (docs/numerics.md).
-_EXP2 = (
-    0.001326472731307149,
-    0.009671512991189957,
-    0.05550733581185341,
-    0.24022242426872253,
-    0.6931470036506653,
-    1.0,
-)
-_ROUND = 12582912.0
+_ROUND_BITS = int(np.float32(contract.ROUND).view(np.int32))
 _NEG_INF = float("-inf")
 _NO_TOKEN = 2**62
 
@@ -70,7 +63,7 @@ class DeviceCandidates:
         self._z = torch.where(top == float("inf"), infinite, z)
         self._order = self._weights = None
 
-    # What looks at all columns goes through these, which a vocabulary in parts (sharded.py) overrides.
+    # What looks at all columns goes through these, which a vocabulary in parts overrides.
 
     def most(self, x: Tensor) -> Tensor:
         """The largest of each row, [B]."""
@@ -117,11 +110,10 @@ class DeviceCandidates:
     def heat(self, factor: Tensor) -> None:
         """Multiply the temperature by float64 [B]; at 1e-5 or less only the first candidate stays."""
         product = self._temperature * factor
-        cold = product <= 1e-5
+        cold = product <= contract.COLDEST
         self._temperature = torch.where(cold, 1.0, product)
         self.full_mass = torch.where(factor == 1, self.full_mass, 0)
-        first = self.ids == self.first().unsqueeze(1)
-        self.keep(first | ~cold.unsqueeze(1))
+        self.keep_only(self.first(), cold)
 
     @property
     def logits(self) -> Tensor:
@@ -154,26 +146,29 @@ class DeviceCandidates:
     def scaled(self) -> Tensor:
         """float32 [B, V]: the t of the contract, log2 of each probability against the largest."""
         # A number over a tensor would be a product with its reciprocal, which is rounded twice.
-        c = torch.full_like(self._temperature, _LOG2_E) / self._temperature
+        c = torch.full_like(self._temperature, contract.LOG2_E) / self._temperature
         t = (self._z - self.top) * c.to(torch.float32).unsqueeze(1)
-        return torch.where(t >= -100, t, -100.0)
+        return torch.where(t >= contract.LEAST_BITS, t, contract.LEAST_BITS)
 
     @property
     def weights(self) -> Tensor:
         """int64 [B, V]: Q40 weights, 0 where masked."""
         if self._weights is None:
             t = self.scaled()
-            r = t + _ROUND
-            f = t - (r - _ROUND)
-            p = torch.full_like(f, _EXP2[0])
-            for coefficient in _EXP2[1:]:
+            r = t + contract.ROUND
+            f = t - (r - contract.ROUND)
+            *lower, highest = contract.EXP2_COEFFICIENTS
+            p = torch.full_like(f, highest)
+            for coefficient in reversed(lower):
                 p = p * f
                 p = p + coefficient
             bits = p.view(torch.int32).to(torch.int64)
-            n = r.view(torch.int32).to(torch.int64) - 0x4B400000
+            n = r.view(torch.int32).to(torch.int64) - _ROUND_BITS
             below = (127 - (bits >> 23) - n).clamp(max=63)
             mantissa = bits & 0x7FFFFF | 0x800000
-            self._weights = torch.where(self.alive, (mantissa << 17) >> below, 0)
+            self._weights = torch.where(
+                self.alive, (mantissa << contract.WEIGHT_BITS - 23) >> below, 0
+            )
         return self._weights
 
     @property
@@ -189,11 +184,11 @@ class DeviceCandidates:
 
     def bits(self) -> Tensor:
         """int64 [B, V]: bits of each weight below 2^40, in Q16."""
-        return torch.round(self.scaled() * 65536.0).to(torch.int64)
+        return torch.round(self.scaled() * contract.DEPTH_UNIT).to(torch.int64)
 
     def mean_bits(self) -> Tensor:
         """int64 [B]: their mean by weight, rounded down."""
-        w = self.weights >> 20
+        w = self.weights >> contract.MEAN_SHIFT
         mass = self.total(w).clamp(min=1)
         return torch.div(self.total(w * self.bits()), mass, rounding_mode="floor")
 
@@ -234,6 +229,60 @@ class DeviceCandidates:
         weights = self.ranked(self.weights)
         above = weights.cumsum(1) - weights
         self.keep_ranked((above < wanted.unsqueeze(1)) | (self.rank() < least.unsqueeze(1)))
+
+    def keep_run(self, bound: Tensor, rows: Tensor) -> None:
+        """Keep the leading candidates that weigh at least int64 ``bound`` [B], and the first, in some rows."""
+        run = self.run(bound) | (self.rank() < 1)
+        self.keep_ranked(run | ~rows.unsqueeze(1))
+
+    def keep_near(self, threshold: Tensor, least: Tensor, rows: Tensor) -> None:
+        """Keep what lies within float32 ``threshold`` of the largest, and ``least`` tokens, in some rows.
+
+        Args:
+            threshold: float32 [B], of logit minus the largest.
+            least: int64 [B]; if fewer are near, the first so many of the order.
+            rows: bool [B].
+
+        """
+        kept = self.alive & (self._z - self.top >= threshold.unsqueeze(1))
+        few = self.total(kept.to(torch.int64)) < least
+        self.keep(kept | (few | ~rows).unsqueeze(1))
+        least = torch.where(few & rows, least, 2**62)
+        self.keep_mass(torch.zeros_like(least), least)
+
+    def keep_probable(self, bound: Tensor, min_keep: Tensor, rows: Tensor) -> None:
+        """Keep the run of weights that reach int64 ``bound`` [B], in some rows.
+
+        Args:
+            bound: int64 [B].
+            min_keep: int64 [B].  Where the run is shorter, or empty, the first so many of the order stay, at
+                least one, with all that tie with the last of them.
+            rows: bool [B].
+
+        """
+        run, rank = self.run(bound), self.rank()
+        least = min_keep.clamp(min=1).minimum(self.size)
+        alive, z = self.ranked(self.alive), self.ranked(self._z)
+        at = alive & (rank == (least - 1).unsqueeze(1))
+        last = torch.where(at, z, _NEG_INF).amax(1, keepdim=True)
+        few = (run.sum(1) < least).unsqueeze(1)
+        self.keep_ranked(torch.where(few, z >= last, run) | ~rows.unsqueeze(1))
+
+    def mask(self, masked: Tensor, rows: Tensor) -> None:
+        """Mask tokens, bool [B, V], in some rows, bool [B]: their logits are written."""
+        self.write(rows, lambda z: torch.where(masked, _NEG_INF, z))
+
+    def keep_through(self, keys: Tensor) -> None:
+        """Keep what stands at int64 ``keys`` [B] in the order, or before."""
+        self.keep(self.keys() >= keys.unsqueeze(1))
+
+    def keep_allowed(self, words: Tensor) -> None:
+        """Keep the tokens whose bits are set, int32 [B, words]."""
+        self.keep(unpack(words, self.ids))
+
+    def keep_only(self, tokens: Tensor, rows: Tensor) -> None:
+        """Keep one token int64 [B] in some rows, bool [B]."""
+        self.keep((self.ids == tokens.unsqueeze(1)) | ~rows.unsqueeze(1))
 
     def keep_ranked(self, kept: Tensor) -> None:
         """Keep by a mask in the order, bool [B, V]."""

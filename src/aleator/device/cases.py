@@ -115,6 +115,32 @@ SAMPLERS: dict[str, list[Sampler]] = {
         S.TopK(top_k=8),
         S.Dist(),
     ],
+    "penalties_occurrence": [
+        S.Penalties(penalty_last_n=9, repetition_penalty=1.2, repetition_per="occurrence"),
+        S.Dist(),
+    ],
+    "smoothing": [S.Temperature(temperature=0.8), S.Smoothing(smoothing_factor=0.3), S.Dist()],
+    "smoothing_curve": [S.Smoothing(smoothing_factor=1.5, smoothing_curve=4.0), S.Dist()],
+    "epsilon_cutoff": [S.EpsilonCutoff(epsilon_cutoff=0.01), S.Dist()],
+    "epsilon_cutoff_keep": [
+        S.TopK(top_k=30),
+        S.EpsilonCutoff(epsilon_cutoff=0.9, min_keep=4),
+        S.Dist(),
+    ],
+    "eta_cutoff": [S.EtaCutoff(eta_cutoff=0.02), S.Dist()],
+    "eta_cutoff_keep": [
+        S.Temperature(temperature=1.7),
+        S.EtaCutoff(eta_cutoff=1.0, min_keep=3),
+        S.Dist(),
+    ],
+    "min_tokens": [S.MinTokens(min_tokens=3, end_tokens=(0, 2, 5, 7, 999)), S.Greedy()],
+    "bad_words": [
+        S.BadWords(bad_words=((4,), (3, 5), (3, 5, 3, 0), (0, 1), (5, 3, 1))),
+        S.TopK(top_k=4),
+        S.Dist(),
+    ],
+    "no_repeat_ngram": [S.NoRepeatNgram(no_repeat_ngram_size=2), S.TopK(top_k=3), S.Dist()],
+    "no_repeat_ngram_1": [S.NoRepeatNgram(no_repeat_ngram_size=1), S.TopK(top_k=6), S.Dist()],
     "default": [
         S.Penalties(penalty_last_n=64, repetition_penalty=1.1),
         S.TopNSigma(top_n_sigma=2.0),

@@ -12,6 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aleator.core.contract import (
+    EXP2_LIMIT,
+    PHILOX_KEY_STEPS,
+    PHILOX_MULTIPLIERS,
+    PHILOX_ROUNDS,
+)
+
 MASK32 = 0xFFFFFFFF
 SIGN = -(2**63)
 
@@ -88,7 +95,7 @@ def log2_double(x: Tensor) -> Tensor:
 
 def exp2_double(y: Tensor) -> Tensor:
     """2^y for float64 y, clamped to [-1000, 1000] and rounded down to Q32."""
-    q = (y.clamp(-1000.0, 1000.0) * 2.0**32).floor().to(torch.int64)
+    q = (y.clamp(-EXP2_LIMIT, EXP2_LIMIT) * 2.0**32).floor().to(torch.int64)
     mantissa = exp2_q62(q & MASK32).to(torch.float64) * 2.0**-62
     power = ((q >> 32) + 1023 << 52).view(torch.float64)  # the bits of 2^(q >> 32)
     return mantissa * power
@@ -163,13 +170,13 @@ def philox(index: Tensor, position: Tensor, stream: Tensor, seed: Tensor) -> Ten
     """
     c0, c1, c2, c3 = index, position & MASK32, shift_right(position, 32), stream
     k0, k1 = seed & MASK32, shift_right(seed, 32)
-    for _ in range(10):
-        a, b = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+    for _ in range(PHILOX_ROUNDS):
+        a, b = c0 * PHILOX_MULTIPLIERS[0], c2 * PHILOX_MULTIPLIERS[1]
         c0, c1, c2, c3 = (
             shift_right(b, 32) ^ c1 ^ k0,
             b & MASK32,
             shift_right(a, 32) ^ c3 ^ k1,
             a & MASK32,
         )
-        k0, k1 = k0 + 0x9E3779B9 & MASK32, k1 + 0xBB67AE85 & MASK32
+        k0, k1 = k0 + PHILOX_KEY_STEPS[0] & MASK32, k1 + PHILOX_KEY_STEPS[1] & MASK32
     return c0 | c1 << 32

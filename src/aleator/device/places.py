@@ -177,6 +177,9 @@ class DeviceSampler:
         """
         raise NotImplementedError
 
+    def rewound(self, row: int, position: int, *, begins: bool = False) -> None:
+        """Take note that a row is now at an earlier position, or (``begins``) that its text began there."""
+
     def clear(self, row: int) -> None:
         """Let a row do nothing."""
         self._write(row, {})

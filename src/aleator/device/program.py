@@ -43,11 +43,11 @@ def split(chain: SamplerChain) -> tuple[list[Placed], list[Placed]]:
     """A chain's samplers that run on the device, neutral ones too, and those after them, on the host."""
     placed: list[Placed] = []
     users = 0
-    for sampler, place in zip(chain._samplers, chain._places(), strict=True):
+    for sampler, place in chain.placed:
         if isinstance(sampler, UserSampler):  # they are of one kind, whatever their names
             place, users = replace(place, ordinal=users), users + 1
         placed.append((sampler, place))
-    n = make_plan(chain._samplers, "").split
+    n = make_plan([sampler for sampler, _ in placed], "").split
     return placed[:n], placed[n:]
 
 

@@ -112,7 +112,7 @@ class ShardedCandidates(DeviceCandidates):
             enough = (mass >= wanted) & (self.total(inside.to(torch.int64)) >= least)
             low = torch.where(enough, middle, low)
             high = torch.where(enough, high, middle - 1)
-        self.keep(keys >= low.unsqueeze(1))
+        self.keep_through(low)
 
     def _gathered(self, x: Tensor) -> list[Tensor]:
         parts = [torch.empty_like(x) for _ in range(self.ranks)]

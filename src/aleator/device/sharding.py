@@ -23,7 +23,7 @@ from aleator.samplers.chain import SamplerChain
 from aleator.samplers.top_k import TopK
 
 # They look at the order of all candidates.
-_ORDERED = ("typical_p", "xtc", "mirostat", "mirostat_v2")
+_ORDERED = ("typical_p", "xtc", "mirostat", "mirostat_v2", "epsilon_cutoff", "eta_cutoff")
 
 
 class ShardedBackend(TorchBackend):

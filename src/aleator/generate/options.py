@@ -136,6 +136,13 @@ class ModelOptions(Options):
         off_help="compute every prompt anew",
         portable=False,
     )
+    model_draft: str | None = option(
+        "a smaller model with the same vocabulary, which guesses for spec_type='draft'",
+        None,
+        flags=("-md", "--model-draft"),
+        metavar="PATH",
+        portable=False,
+    )
 
 
 LOADED: tuple[Option, ...] = tuple(
@@ -255,6 +262,22 @@ class GenerateOptions(Options):
         high=4096,
         former=("steps_ahead",),
         flags=("--multi-step",),
+        portable=False,
+    )
+    spec_type: str = option(
+        "guess what follows and decode it together: the same tokens, faster where guesses are right. ngram: as "
+        "the text went on before; draft: what a smaller model draws (model_draft)",
+        "none",
+        choices=("none", "ngram", "draft"),
+        flags=("--spec-type",),
+        portable=False,
+    )
+    spec_draft_n_max: int = option(
+        "tokens that are guessed at once at most; fewer are where fewer pay",
+        16,
+        low=1,
+        high=64,
+        flags=("--spec-draft-n-max",),
         portable=False,
     )
     namespace: str = option(

@@ -113,13 +113,22 @@ def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> byt
         drawn_here: how many of the tokens this chain drew.
 
     Returns:
-        The state; b"" if the chain cannot tell it: it has accepted another text, a device drew and only it
-        knows what an adaptive sampler has become, or a user's sampler has no state methods.
+        The state; b"" if the chain cannot tell it: it has accepted another text, or a user's sampler has no
+        state methods.
+
+    Raises:
+        ParameterError: a device drew, and only it knew what an adaptive sampler had become.
 
     """
     history = chain.history
-    elsewhere = drawn_here and not chain.n_sampled and chain.adapts
-    if elsewhere or history[: len(tokens)] != list(tokens):
+    if drawn_here and not chain.n_sampled and chain.adapts:
+        raise ParameterError(
+            "sampling_device",
+            f"sampling_device='device' drew this text, and what {chain.adapts} learned from it is gone with "
+            "the row of the device: a session of it could not go on as the text would have; generate with "
+            "sampling_device='host' to save it",
+        )
+    if history[: len(tokens)] != list(tokens):
         return b""
     try:
         if len(history) > len(tokens):

@@ -9,6 +9,7 @@ from aleator.core.errors import ContextFull, ParameterError
 from aleator.generate.completion import Completion, Detokenizer, Stats, StopReason, TextStream
 from aleator.generate.ending import Ending
 from aleator.generate.request import Request
+from aleator.generate.speculation.speculation import Speculation
 from aleator.samplers import SamplerChain
 
 OnLogits = Callable[[SamplerChain, Any], None]
@@ -27,6 +28,7 @@ class Slot:
         spell: cuts text that a constraint forces into tokens, which are decoded together; None: they are
             decoded one by one.
         ending: draws the tokens in such a way that a constrained text is complete at its end.
+        speculation: guesses tokens, which are decoded together; None: nobody guesses.
 
     Attributes:
         completion: what has been made so far.
@@ -39,6 +41,7 @@ class Slot:
             shift, from some that are forgotten.  None: all.
         released: the sequence was given up.
         guess: forced tokens to decode ahead.
+        drafted: the tokens decoded together in this step are guesses, not forced.
     """
 
     def __init__(
@@ -51,9 +54,11 @@ class Slot:
         on_logits: OnLogits | None = None,
         spell: Callable[[bytes], list[int]] | None = None,
         ending: Ending | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         self.request, self.chain = request, chain
         self.on_logits, self.spell, self.ending = on_logits, spell, ending
+        self.speculation, self.drafted = speculation, False
         self.completion = Completion(request, chain, stream, detokenizer)
         self.seq = self.n_ctx = 0
         self.stats = Stats()

@@ -1,4 +1,4 @@
-"""Bytes to the tokens that a model would usually write them with."""
+"""Text as bytes to the tokens with which a model would usually write it."""
 
 from __future__ import annotations
 

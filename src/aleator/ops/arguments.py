@@ -8,9 +8,9 @@ from __future__ import annotations
 import numbers
 from typing import Any, NamedTuple
 
+from aleator.core.contract import MAX_VOCAB
 from aleator.core.errors import ParameterError
 
-MAX_VOCAB = 1 << 20
 MAX_VOCAB_WIDE = 1 << 22  # 2^22 weights of at most 2^40 sum to at most 2^62
 MAX_KS = 1024
 FLOATS = ("float16", "bfloat16", "float32")

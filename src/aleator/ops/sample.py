@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from aleator.core.contract import MAX_VOCAB
 from aleator.ops import arguments, host
 from aleator.ops.arguments import Call, Sampled
 
@@ -61,7 +62,7 @@ def top_k_top_p_sample(
     return _sample(
         Call(
             logits, top_k, top_p, q, min_p, None, None, eps, is_need_logits, top_k_guess,
-            arguments.aligned(ks_max), arguments.MAX_VOCAB, input_is_logits, is_need_sample_result,
+            arguments.aligned(ks_max), MAX_VOCAB, input_is_logits, is_need_sample_result,
         )
     )  # fmt: skip
 

@@ -106,7 +106,7 @@ class SamplerChain(Sequence[Any]):
         self._native = self._compile()
 
     def _compile(self) -> host.Chain | host.LlamaChain:
-        placed = list(zip(self._samplers, self._places(), strict=True))
+        placed = self.placed
         grammar, place = self._grammar, Place(self._chain_seed, 0, self.completion)
         if self.numerics == "portable":
             first = [] if grammar is None else [grammar.native(place)]
@@ -115,6 +115,24 @@ class SamplerChain(Sequence[Any]):
             [s.native_llama(p) for s, p in placed if not s.neutral],
             None if grammar is None else grammar.native_llama(place),
         )
+
+    @property
+    def placed(self) -> tuple[tuple[Sampler, Place], ...]:
+        """The samplers in order, users' ones wrapped, each with what its random numbers are keyed by."""
+        return tuple(zip(self._samplers, self._places(), strict=True))
+
+    @property
+    def kernels(self) -> host.Chain:
+        """The native kernels of a portable chain, with their state; a grammar's stands first.
+
+        Raises:
+            ParameterError: the chain has llama.cpp's numerics.
+        """
+        if not isinstance(self._native, host.Chain):
+            raise ParameterError(
+                "numerics", "with numerics='llama.cpp' a chain has no portable kernels"
+            )
+        return self._native
 
     def _places(self) -> list[Place]:
         seen: Counter[str] = Counter()
@@ -235,6 +253,11 @@ class SamplerChain(Sequence[Any]):
                 "be set: use reset, rollback, or numerics='portable'",
             )
         self._native.position = position
+
+    @property
+    def text_start(self) -> int:
+        """Of :attr:`history`: where the text began, which :meth:`restart` moves."""
+        return self._text_start
 
     @property
     def history(self) -> list[int]:

@@ -307,11 +307,16 @@ def _chooses(name: str, values: Mapping[str, Any]) -> bool:
 def _without_effect(
     name: str, order: tuple[str, ...], checked: Mapping[str, Any]
 ) -> ParameterError:
+    """The error names the parameter that asks for the sampler: not, say, the ``seed`` beside it."""
     own = [p for p in ORDERED[name].parameters() if checked.get(p.name, p.neutral) != p.neutral]
+    needed = [  # without which nothing would ask for the sampler
+        p for p in own if not ORDERED[name].asked_for({**_NEUTRAL, **checked, p.name: p.neutral})
+    ]
+    asking = (needed or own)[0].name
     return ParameterError(
-        own[0].name,
-        f"{own[0].name}={checked[own[0].name]!r} would have no effect: the order that is given, "
-        f"{';'.join(order) or 'none'}, leaves {name} out; name it there, or leave {own[0].name} out",
+        asking,
+        f"{asking}={checked[asking]!r} would have no effect: the order that is given, "
+        f"{';'.join(order) or 'none'}, leaves {name} out; name it there, or leave {asking} out",
     )
 
 

@@ -17,7 +17,7 @@ class ReferenceChain:
     def __init__(self, chain: SamplerChain) -> None:
         if chain.numerics != "portable":
             raise ParameterError("numerics", "references exist for numerics='portable' only")
-        self._pairs = list(zip(chain._samplers, chain._places(), strict=True))
+        self._pairs = list(chain.placed)
         if chain.grammar is not None:
             self._pairs.insert(0, (chain.grammar, Place(chain.seed, 0, chain.completion)))
         self.step = Step(completion=chain.completion)

@@ -554,3 +554,31 @@ def test_streams_are_exchanged_with_streams_only() -> None:
     with pytest.raises(Incompatible, match="n_stream is 1, not 4"):
         other.state_read(long.state_write(0), 0)
     assert other.state_write() == before
+
+
+@pytest.mark.parametrize(
+    ("position", "sound"), [(100, True), (2**31 - 2, True), (2**31 - 1, False)]
+)
+def test_positions_of_a_state_are_bounded(position: int, sound: bool) -> None:
+    cache, other = (KVCache([], 8, n_seq_max=2) for _ in range(2))
+    with cache.step() as step:
+        step.place(np.array([77], np.int32), np.zeros(1, np.int32), np.ones((1, 1), np.uint64))
+    blob = cache.state_write(0)
+    changed = blob.replace(struct.pack("<i", 77), struct.pack("<i", position))
+    assert changed != blob
+    if sound:
+        other.state_read(changed, 0)
+        assert other.seq_pos_max(0) == position
+    else:
+        with pytest.raises(Corrupt, match="position"):
+            other.state_read(changed, 0)
+
+
+def test_a_sequence_of_a_larger_cache_is_read_by_a_smaller_one() -> None:
+    large, small = KVCache([], 8, n_seq_max=4), KVCache([], 8)
+    with large.step() as step:
+        step.place(
+            np.arange(3, dtype=np.int32), np.full(3, 3, np.int32), np.full((3, 1), 8, np.uint64)
+        )
+    small.state_read(large.state_write(3), 0)
+    assert small.seq_pos_max(0) == 2

@@ -1,4 +1,4 @@
-"""What a batch must fulfil, and what its positions then are."""
+"""The rules that a batch must obey, and the positions that its tokens get."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Places(Protocol):
         """Its highest position, or -1."""
 
     def same_cells(self, a: int, b: int) -> bool:
-        """Whether two sequences hold the same."""
+        """Whether two sequences hold the same cells or states."""
 
 
 def checked_positions(

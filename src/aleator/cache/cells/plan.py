@@ -83,7 +83,7 @@ class Planned(Protocol):
     contiguous: bool
 
     def make_room(self, needed: int) -> None:
-        """See to it that so many cells are free, or raise CacheFull."""
+        """Free cells until ``needed`` are free, or raise CacheFull."""
 
     def find(
         self,

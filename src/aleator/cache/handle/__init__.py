@@ -1,1 +1,1 @@
-"""Handles on sequences: what people do with a text, exact or refused."""
+"""Handles on sequences: fork, cut, shift, rewind; each operation is exact or refused."""

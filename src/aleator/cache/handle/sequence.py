@@ -1,4 +1,4 @@
-"""A handle on one sequence of a cache: what people do with a text, exact or refused."""
+"""A handle on one sequence of a cache: fork, cut, shift, rewind; each operation is exact or refused."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Host(Protocol):
 
     @property
     def journal(self) -> Journal:
-        """What its changes are recorded in."""
+        """The journal that changes of the cache are recorded in."""
 
     @property
     def first(self) -> AttentionPool:
@@ -173,7 +173,7 @@ class Sequence(Uncopyable):
 
     @property
     def journal(self) -> Journal:
-        """That of the cache."""
+        """The journal that changes of the cache are recorded in."""
         return self.cache.journal
 
     @property

@@ -230,7 +230,7 @@ class AttentionPool(Pool[Plan, MicroBatch, Any]):
         )
 
     def make_room(self, needed: int) -> None:
-        """See to it that so many cells are free: cached prefixes go first, then CacheFull is raised."""
+        """Give up cached prefixes until ``needed`` cells are free, or raise CacheFull."""
         if needed <= self.free:
             return
         free = self.free

@@ -88,7 +88,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         return sum(pool.bytes_v for pool in self.leaves)
 
     def addresses(self) -> list[int]:
-        """Those of the first pool's layers and then of the others'."""
+        """Where what layers store begins in memory: the first pool's layers, then the others'."""
         return [at for pool in self.leaves for at in pool.addresses()]
 
     def check(self) -> None:
@@ -109,7 +109,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         keep_tail: int,
         causal: bool,
     ) -> Plan:
-        """That of the first pool; the others place their cells as they come."""
+        """The first pool's plan; the other pools place their tokens micro-batch by micro-batch."""
         return self._first.plan(
             batch,
             n_ubatch=n_ubatch,

@@ -17,7 +17,7 @@ class Keeper(Protocol):
         """The number under which the states at boundaries of a sequence's text are kept."""
 
     def of(self, seq: int) -> History:
-        """These states."""
+        """(row, position) of the states at boundaries of a sequence's text, ascending."""
 
     def take(self, run: Run) -> None:
         """Have a run leave its states at boundaries too."""

@@ -325,7 +325,7 @@ class Step(Transaction, Generic[PlanT, BatchT]):
         return self._pool.place(positions, seqs, owners, causal)
 
     def make_room(self, needed: int) -> None:
-        """See to it that so many cells are free: cached prefixes go first, then CacheFull is raised."""
+        """Give up cached prefixes until ``needed`` cells are free, or raise CacheFull."""
         self._pool.first.make_room(needed)
 
     def find(

@@ -1,4 +1,4 @@
-"""The pool of layers that sum a sequence up in a state: convolution windows and state spaces.
+"""The pool of recurrent layers, which hold a sequence as one state: convolution windows and state spaces.
 
 A *row* holds one state of every layer, as it was after one token, and is never changed once a step is
 over.  A sequence is a list of rows, newest last: the state to continue from, and behind it those of up

@@ -116,7 +116,13 @@ class Placement:
         self._open: dict[int, Run] = {}  # by sequence
 
     def runs(self, positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64]) -> list[Run]:
-        """Those of T tokens, ``owners`` [T, words]: the sequences of each as bits."""
+        """The runs of a micro-batch.
+
+        Args:
+            positions: int32 [T].
+            owners: uint64 [T, words], the sequences of each token as bits.
+
+        """
         for token, (position, group) in enumerate(
             zip(positions.tolist(), _owner_sets(owners), strict=True)
         ):

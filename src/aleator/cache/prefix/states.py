@@ -1,4 +1,4 @@
-"""States of recurrent layers at boundaries of a text: one that begins like it goes on from there.
+"""States of recurrent layers at boundaries of a text, from which another text that begins alike can go on.
 
 A state cannot be cut, so a beginning is of use only where a state was kept.  While a text is computed,
 the states at multiples of a spacing are kept beside it; the spacing doubles as the text grows, so that a
@@ -38,14 +38,14 @@ def kept_rows(prefix: PrefixConfig | None, n_seq_max: int, layers: Sequence[Recu
 
 
 class KeptStates:
-    """The states of cached prefixes, and of those that may be kept one day.
+    """The states of cached prefixes, and of texts under way that may become cached prefixes.
 
-    In the cache's books the cached prefixes are sequences beyond the numbered ones, and beyond these again each
-    numbered sequence has one of the states at boundaries of its text.
+    The pool stores each list of states under a number.  Sequences have [0, n_seq_max), cached prefixes the
+    numbers above.  Above these again each sequence has one more, for the states at boundaries of its text.
 
     Attributes:
         index: finds texts by their tokens.
-        rows: rows that may be held so, within a step; a few less are, between steps.
+        rows: how many rows these states may take within a step; between steps a few less.
 
     """
 
@@ -111,7 +111,7 @@ class KeptStates:
         return self._pool.states.held(self._pool.n_seq_max)
 
     def _has_grown(self) -> None:
-        """See to it that states are given up when the step is over: within it they may be needed again."""
+        """Give up states when the step is over; within it they may be needed again."""
         if not self.grown:
             self._pool.journal.set(self, "grown", True)
             self._pool.journal.after_commit(self._pool.journal.run, self._trim)

@@ -107,7 +107,7 @@ class Rows:
     def _stored(self) -> StoredRows | None:
         """Copies what cells store in every layer at once; None where that is not possible."""
         keys, values = self.keys.rows(), self.values.rows()
-        return None if keys is None or values is None else StoredRows([*keys, *values])
+        return StoredRows([*keys, *values]) if keys and values else None
 
     def preserve(self, journal: Journal, cells: CellIndex) -> None:
         """Have what these cells store now put back if the frame is taken back."""

@@ -34,12 +34,12 @@ class HostBackend:
 
     def plan(self, chain: SamplerChain) -> Plan:
         """All samplers run there, by the native kernels."""
-        names = tuple(sampler.name for sampler in chain._samplers if not sampler.neutral)
+        names = tuple(sampler.name for sampler, _ in chain.placed if not sampler.neutral)
         return Plan("cpu, native kernels", names, (), split=len(chain))
 
     def set_row(self, row: int, chain: SamplerChain) -> None:
         """Any chain will do."""
-        for sampler in chain._samplers:
+        for sampler, _ in chain.placed:
             if isinstance(sampler, LogitBias):
                 check_tokens(sampler.logit_bias, self._options.n_vocab)
         self._chains[row] = chain.clone()

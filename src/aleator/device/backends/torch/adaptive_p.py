@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from aleator.core.contract import Purpose
+from aleator.core.contract import ADAPTIVE_PEAK, ADAPTIVE_SLOPE, ADAPTIVE_WIDTH, Purpose
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.places import (
     RANDOM,
@@ -61,11 +61,13 @@ class DeviceAdaptiveP(DeviceSampler):
             data.size != size
         )  # the temperature before it is too small: an error on the host
         distance = (p - wanted).abs()
-        distance = distance / torch.full_like(distance, 0.3)  # over a number: times its reciprocal
+        distance = distance / torch.full_like(
+            distance, ADAPTIVE_WIDTH
+        )  # over a number: times its reciprocal
 
         def favour(z: Tensor) -> Tensor:
-            above = distance * distance * 10.0
-            return 5.0 - above / (distance + 1.0)
+            above = distance * distance * ADAPTIVE_SLOPE
+            return ADAPTIVE_PEAK - above / (distance + 1.0)
 
         data.write(on, favour)
         data.keep(~lost.unsqueeze(1))

@@ -103,6 +103,7 @@ class TorchBackend:
                 sampler, where = fitted[place]
                 place.set(row, sampler, where)
                 place.resume(row, remembered.get((sampler.name, where.ordinal), {}))
+                place.rewound(row, sum(flags[: chain.text_start]), begins=True)
             else:
                 place.clear(row)
         self.rows[row] = made
@@ -119,9 +120,7 @@ class TorchBackend:
     def _made(self, chain: SamplerChain, here: Sequence[Placed], there: Sequence[Placed]) -> Row:
         """The row, and what of it the host follows."""
         made = Row(chain.clone())
-        kernels = chain._native
-        if not isinstance(kernels, host.Chain):
-            raise TypeError("a row was given a chain with llama.cpp's numbers")
+        kernels = chain.kernels
         if chain.grammar is not None:
             made.head = kernels.part(0, 1)
         if there:
@@ -173,7 +172,7 @@ class TorchBackend:
         if not 0 <= n <= length:
             raise ParameterError("n", f"n={n} is out of range: row {row} holds {length} tokens")
         if state.tail is not None and n:
-            for sampler in state.chain._samplers[-len(state.tail.samplers) :]:
+            for sampler, _ in state.chain.placed[-len(state.tail.samplers) :]:
                 if isinstance(sampler, UserSampler) and not sampler.can_roll_back:
                     raise ParameterError(
                         "n", f"{sampler.name} of row {row} has no rollback(n): it cannot roll back"
@@ -182,6 +181,12 @@ class TorchBackend:
             each.rollback(n)
         state.used = length - n
         self.histories.cut(row, length, n)
+        self._rewound(row)
+
+    def _rewound(self, row: int) -> None:
+        position = int(self.histories.position[row])
+        for place in self.rows[row].slots:
+            place.rewound(row, position)
 
     def reset(self, row: int) -> None:
         """On the host as on the device."""
@@ -189,6 +194,7 @@ class TorchBackend:
             each.reset()
         self.rows[row].used = 0
         self.histories.clear(row)
+        self._rewound(row)
 
     def permute(self, rows: Sequence[int]) -> None:
         """Gather every tensor."""

@@ -27,9 +27,4 @@ class DeviceMinP(DeviceSampler):
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate."""
         bound = (data.temperature * self.get("log", step)).to(torch.float32)
-        kept = data.alive & (data.current - data.top >= bound.unsqueeze(1))
-        few = data.total(kept.to(torch.int64)) < self.get("min_keep", step)
-        active = self.get("active", step)
-        data.keep(kept | (few | ~active).unsqueeze(1))
-        least = torch.where(few & active, self.get("min_keep", step), 2**62)
-        data.keep_mass(torch.zeros_like(least), least)
+        data.keep_near(bound, self.get("min_keep", step), self.get("active", step))

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from aleator.core.numerics import LOG2_E
+from aleator.core.contract import LOG2_E
 from aleator.core.numerics import log2_double as log2_of_number
 from aleator.device.backends.torch.mirostat_state import DeviceMirostatSampler
 from aleator.device.candidates import DeviceCandidates

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from aleator.core.contract import MU_LIMIT, WEIGHT_BITS
 from aleator.device.backends.torch.mirostat_state import DeviceMirostatSampler
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import log2_q32
@@ -17,18 +18,16 @@ class DeviceMirostatV2(DeviceMirostatSampler):
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Truncate and draw."""
         mu = self.get_state("mu", step)
-        q = (mu.clamp(-100.0, 100.0) * 2.0**32).floor().to(torch.int64)
+        q = (mu.clamp(-MU_LIMIT, MU_LIMIT) * 2.0**32).floor().to(torch.int64)
         level = log2_q32(data.mass.clamp(min=1)) - q
-        run = data.run(_least(level))
-        others = ~self.get("active", step)
-        data.keep_ranked(run | (data.rank() < 1) | ((level <= 0) | others).unsqueeze(1))
+        data.keep_run(_least(level), self.get("active", step) & (level > 0))
         self.draw(data, mu, step)
 
 
 def _least(level: Tensor) -> Tensor:
     """The least weight, int64 [B], whose log2 in Q32 reaches ``level``; beyond 2^40 there is none."""
-    low, high = torch.ones_like(level), torch.full_like(level, (1 << 40) + 1)
-    for _ in range(41):
+    low, high = torch.ones_like(level), torch.full_like(level, (1 << WEIGHT_BITS) + 1)
+    for _ in range(WEIGHT_BITS + 1):
         middle = low + high >> 1
         reached = log2_q32(middle) >= level
         high = torch.where(reached, middle, high)

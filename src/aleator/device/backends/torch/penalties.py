@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 
 from aleator.device.candidates import DeviceCandidates
-from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
+from aleator.device.places import (
+    DeviceSampler,
+    DeviceStep,
+    Field,
+    Fields,
+    PlaceSizes,
+    Values,
+    expect,
+)
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.penalties import Penalties
 
@@ -23,7 +31,22 @@ class DevicePenalties(DeviceSampler):
         "presence": Field(torch.float32, 0.0),
         "repeat_all": Field(torch.bool, True),
         "count_all": Field(torch.bool, True),
+        "times": Field(torch.int32, 1),  # how often a token is penalised for its repetition at most
     }
+
+    def __init__(self, sampler: Sampler, sizes: PlaceSizes) -> None:
+        super().__init__(sampler, sizes)
+        self._times = 1
+
+    @property
+    def launch(self) -> tuple[int, ...]:
+        """How often any row so far may penalise a token for its repetition."""
+        return (self._times,)
+
+    def set(self, row: int, sampler: Sampler, place: Place) -> None:
+        """Give a row its parameters."""
+        super().set(row, sampler, place)
+        self._times = max(self._times, _times(expect(Penalties, sampler)))
 
     def values(self, sampler: Sampler, place: Place) -> Values:
         """A window of -1 is the whole history."""
@@ -35,6 +58,7 @@ class DevicePenalties(DeviceSampler):
             "presence": own.presence_penalty,
             "repeat_all": own.penalty_scope != "generated",
             "count_all": own.penalty_scope == "all",
+            "times": _times(own),
         }
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
@@ -45,14 +69,16 @@ class DevicePenalties(DeviceSampler):
         active = self.get("active", step) & inside.any(1)
         every = data.at_ids(self._counts(step, inside))
         generated = data.at_ids(self._counts(step, inside & step.generated))
-        repeated = torch.where(self.get("repeat_all", step).unsqueeze(1), every, generated) > 0
+        repeated = torch.where(self.get("repeat_all", step).unsqueeze(1), every, generated)
+        repeated = repeated.minimum(self.get("times", step).unsqueeze(1))
         counted = torch.where(self.get("count_all", step).unsqueeze(1), every, generated)
         repetition = self.get("repetition", step).unsqueeze(1)
         frequency = self.get("frequency", step).unsqueeze(1)
         presence = self.get("presence", step).unsqueeze(1)
 
         def penalise(z: Tensor) -> Tensor:
-            z = torch.where(repeated, torch.where(z > 0, z / repetition, z * repetition), z)
+            for i in range(self._times):
+                z = torch.where(repeated > i, torch.where(z > 0, z / repetition, z * repetition), z)
             penalty = counted.to(torch.float32) * frequency
             penalty = penalty + presence
             return torch.where(counted > 0, z - penalty, z)
@@ -64,3 +90,8 @@ class DevicePenalties(DeviceSampler):
         tokens = torch.where(inside, step.history, self.n_vocab).to(torch.int64)
         counts = torch.zeros(step.batch, self.n_vocab + 1, dtype=torch.int32, device=self.device)
         return counts.scatter_add(1, tokens, inside.to(torch.int32))[:, :-1]
+
+
+def _times(sampler: Penalties) -> int:
+    """How often it penalises a token for its repetition at most."""
+    return sampler.penalty_last_n if sampler.repetition_per == "occurrence" else 1

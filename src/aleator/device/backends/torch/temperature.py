@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 
+from aleator.core.contract import WEIGHT_BITS
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import exp2_double, log2_double, log2_q32
 from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
@@ -41,7 +42,7 @@ class DeviceTemperature(DeviceSampler):
         low, high = self.get("low", step), self.get("high", step)
         exponent = self.get("exponent", step)
         count = data.size
-        entropy = (log2_q32(data.mass.clamp(min=1)) - (40 << 32) >> 16) - data.mean_bits()
+        entropy = (log2_q32(data.mass.clamp(min=1)) - (WEIGHT_BITS << 32) >> 16) - data.mean_bits()
         most = (log2_q32(count.clamp(min=2)) >> 16).to(torch.float64)
         level = entropy.clamp(min=0).to(torch.float64) / most
         power = exp2_double(exponent * log2_double(torch.where(level > 0, level, 1.0)))

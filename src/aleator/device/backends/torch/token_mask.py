@@ -9,7 +9,6 @@ import torch
 
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
-from aleator.device.token_bits import unpack
 from aleator.samplers.base import Place, Sampler
 from aleator.samplers.token_mask import TokenMask
 
@@ -33,4 +32,4 @@ class DeviceTokenMask(DeviceSampler):
 
     def apply(self, data: DeviceCandidates, step: DeviceStep) -> None:
         """Mask."""
-        data.keep(unpack(self.get("words", step), data.ids))
+        data.keep_allowed(self.get("words", step))

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from aleator.core.contract import SIGMA_LEAST, SIGMA_UNIT
 from aleator.device.candidates import DeviceCandidates
 from aleator.device.fixed import variance
 from aleator.device.places import DeviceSampler, DeviceStep, Field, Fields, Values, expect
@@ -28,10 +29,10 @@ class DeviceTopNSigma(DeviceSampler):
         """Truncate."""
         alive = data.alive
         d = data.current - data.top
-        q = torch.round(d.clamp(min=-256.0) * 4096.0).to(torch.int64)
+        q = torch.round(d.clamp(min=SIGMA_LEAST) * SIGMA_UNIT).to(torch.int64)
         q = torch.where(alive, q, 0)
         count = data.size
         spread = variance(count, data.total(q), data.total(q * q))
-        sigma = spread.sqrt() / count.clamp(min=1).to(torch.float64) / 4096.0
+        sigma = spread.sqrt() / count.clamp(min=1).to(torch.float64) / SIGMA_UNIT
         bound = (-(self.get("n", step) * sigma)).to(torch.float32)
         data.keep((d >= bound.unsqueeze(1)) | ~self.get("active", step).unsqueeze(1))

@@ -11,7 +11,8 @@ from torch import Tensor
 from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Launches
 from aleator.device.backends.torch.backend import TorchBackend, stale
-from aleator.device.backends.triton.chain import Plan, TritonChain
+from aleator.device.backends.triton.chain import TritonChain
+from aleator.device.backends.triton.path import Plan
 from aleator.device.candidates import NOTHING
 from aleator.device.report import Report
 from aleator.samplers.chain import SamplerChain

@@ -9,168 +9,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
 import torch
 import triton
 from torch import Tensor
 
+from aleator.core.contract import LOG2_E
 from aleator.core.errors import ParameterError
-from aleator.device.backends.torch.dist import DeviceDist, DeviceGumbel
-from aleator.device.backends.torch.greedy import DeviceGreedy
 from aleator.device.backends.torch.logit_bias import MAX_BIASES, DeviceLogitBias
-from aleator.device.backends.torch.min_p import DeviceMinP
 from aleator.device.backends.torch.mirostat_v2 import DeviceMirostatV2
 from aleator.device.backends.torch.penalties import DevicePenalties
-from aleator.device.backends.torch.softmax import DeviceSoftmax
-from aleator.device.backends.torch.temperature import DeviceTemperature
-from aleator.device.backends.torch.token_mask import DeviceTokenMask
-from aleator.device.backends.torch.top_k import DeviceTopK
-from aleator.device.backends.torch.top_n_sigma import DeviceTopNSigma
-from aleator.device.backends.torch.top_p import DeviceTopP
-from aleator.device.backends.torch.typical_p import DeviceTypicalP
-from aleator.device.backends.torch.user import DeviceUser
-from aleator.device.backends.torch.xtc import DeviceXTC
 from aleator.device.backends.triton import places as triton_places
 from aleator.device.backends.triton import report as triton_report
 from aleator.device.backends.triton import rows as triton_rows
 from aleator.device.backends.triton import sparse as triton_sparse
 from aleator.device.backends.triton.layout import History, Logits, Sizes, Wanted, Work, named
+from aleator.device.backends.triton.path import (
+    KINDS,
+    LONGEST,
+    WRITERS,
+    Path,
+    Plan,
+    list_size,
+    path_of,
+    plan_of,
+    slots,
+)
 from aleator.device.backends.triton.tiles import tile_maxima
 from aleator.device.places import DeviceSampler, DeviceStep
 from aleator.device.report import Report
 from aleator.samplers.base import Sampler
-from aleator.samplers.logit_bias import LogitBias
-from aleator.samplers.penalties import Penalties
-from aleator.samplers.temperature import Temperature
-from aleator.samplers.top_k import TopK
 
-LONGEST = 1024
-"""Candidates that a list can hold."""
-WINDOW = 256
-"""Candidates in which the end of a top-p or min-p without a top-k is looked for first."""
 CAPACITY = 2048
 """Candidates that reach the threshold of the tiles; more are bisected."""
 BUSY = 512  # programs that keep a device busy
 MAX_REGISTERS = 128  # of `choose` and `whole`; ptxas, left alone, takes fewer and spills
-
-_KINDS = {
-    DeviceGreedy: triton_places.GREEDY, DeviceDist: triton_places.DIST,
-    DeviceGumbel: triton_places.GUMBEL, DeviceMirostatV2: triton_places.MIROSTAT_V2,
-    DeviceTemperature: triton_places.TEMPERATURE, DeviceSoftmax: triton_places.SOFTMAX,
-    DeviceTopK: triton_places.TOP_K, DeviceTopP: triton_places.TOP_P,
-    DeviceMinP: triton_places.MIN_P, DeviceTypicalP: triton_places.TYPICAL_P,
-    DeviceTopNSigma: triton_places.TOP_N_SIGMA, DeviceXTC: triton_places.XTC,
-    DeviceLogitBias: triton_places.LOGIT_BIAS, DevicePenalties: triton_places.PENALTIES,
-    DeviceTokenMask: triton_places.TOKEN_MASK, DeviceUser: triton_places.SKIPPED,
-}  # fmt: skip
-_WRITERS = {
-    DeviceLogitBias: triton_sparse.BIAS, DevicePenalties: triton_sparse.PENALTIES,
-    DeviceTokenMask: triton_sparse.MASK,
-}  # fmt: skip
-# What `whole` can do: these keep a beginning of the order, or draw by inverse mass.
-_IN_ORDER = (
-    DeviceGreedy, DeviceDist, DeviceTemperature, DeviceSoftmax, DeviceTopK, DeviceTopP, DeviceMinP
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Path:
-    """What a row's chain asks of the kernels.
-
-    Attributes:
-        want: an index of ``triton_rows.PATHS``.
-        start: the first place that works on the list; biases, penalties and masks before it are applied to
-            the logits.
-        size: candidates of its list.
-        temperature: at which it needs the mass of the whole row; 0: it does not.
-        written: tokens whose logits its chain may change, at most.
-        late: places of biases, penalties and masks that work on the list.
-
-    """
-
-    want: int
-    start: int = 0
-    size: int = 1
-    temperature: float = 0.0
-    written: int = 0
-    sparse: bool = False
-    late: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is launched for a batch: sizes, and which of the kernels."""
-
-    size: int
-    table: int  # slots of a row's table of written logits; 0: no row writes logits
-    whole: bool
-    masses: bool
-    torch: bool
-    allowed: bool
-    late: frozenset[int]
-
-
-def path_of(
-    kinds: Sequence[type[DeviceSampler]],
-    samplers: Sequence[Sampler | None],
-    max_tokens: int,
-    tail: bool,
-    report: bool = False,
-) -> Path:
-    """The path of a row with these samplers at the template's places, ``None`` where it has none.
-
-    ``report``: the list must hold all that is left.
-    """
-    by_torch = Path(triton_rows.AT_TORCH.value)
-    if tail or not any(s is not None and s.selects for s in samplers):
-        return by_torch
-    heat, needs, written, sparse = 1.0, 0.0, 0, False
-    found: Path | None = None
-    late = set()
-    for i, (kind, sampler) in enumerate(zip(kinds, samplers, strict=True)):
-        if sampler is None:
-            continue
-        if kind not in _KINDS or kind is DeviceUser:
-            return by_torch
-        if found is not None:
-            dynamic = isinstance(sampler, Temperature) and sampler.dynatemp_range > 0
-            if found.want != triton_rows.AT_LIST.value and (kind not in _IN_ORDER or dynamic):
-                return by_torch
-            if kind in _WRITERS:
-                late.add(i)
-        elif kind in _WRITERS:
-            if heat != 1:
-                return by_torch  # every logit would have to be divided
-            sparse = True
-            if isinstance(sampler, LogitBias):
-                written += len(sampler.logit_bias)
-            elif isinstance(sampler, Penalties):
-                last = sampler.penalty_last_n
-                written += max_tokens if last < 0 else min(last, max_tokens)
-        elif isinstance(sampler, Temperature) and sampler.dynatemp_range <= 0:
-            heat *= sampler.temperature
-            if heat <= 1e-5:
-                found = Path(triton_rows.AT_LIST.value, i, 1)
-        elif kind is DeviceGreedy:
-            found = Path(triton_rows.AT_LIST.value, i, 1)
-        elif isinstance(sampler, TopK) and sampler.most <= LONGEST:
-            found = Path(triton_rows.AT_LIST.value, i, sampler.most)
-        elif kind in _IN_ORDER and kind is not DeviceTemperature:
-            if kind in (DeviceSoftmax, DeviceTopP, DeviceDist):
-                if needs not in (0.0, heat):
-                    return by_torch
-                needs = heat
-            if kind is not DeviceSoftmax:
-                size = WINDOW if kind in (DeviceTopP, DeviceMinP) else 1
-                found = Path(triton_rows.AT_WINDOW.value, i, size)
-        else:
-            return by_torch
-    if found is None or (
-        report and (found.want == triton_rows.AT_WINDOW.value or kinds[found.start] is DeviceGreedy)
-    ):
-        return by_torch
-    return Path(found.want, found.start, found.size, needs, written, sparse, frozenset(late))
 
 
 class TritonChain:
@@ -204,7 +77,7 @@ class TritonChain:
         self._places = tuple(named(type(place).__name__, place.rows) for place in places)
         # States that only the PyTorch form moves.
         self._by_torch = [p for p in places if p.stateful and not isinstance(p, DeviceMirostatV2)]
-        writers = [i for i, kind in enumerate(self._kinds) if kind in _WRITERS]
+        writers = [i for i, kind in enumerate(self._kinds) if kind in WRITERS]
         self._n_writers = max(writers, default=-1) + 1
         self._sizes = Sizes(
             n_vocab, triton.cdiv(n_vocab, 128), triton.cdiv(n_vocab, 32), triton.cdiv(n_vocab, 1024),
@@ -214,7 +87,7 @@ class TritonChain:
         if writers:
             biases = sum(self._kinds[i] is DeviceLogitBias for i in writers) * MAX_BIASES
             tokens = max_tokens if DevicePenalties in self._kinds else 0
-            table = _slots(biases + tokens)
+            table = slots(biases + tokens)
 
         def tensor(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(max_batch, *shape, dtype=dtype, device=device)
@@ -256,7 +129,7 @@ class TritonChain:
         self._paths[row] = path
         wanted = self._wanted
         wanted.start[row], wanted.size[row], wanted.path[row] = path.start, path.size, path.want
-        wanted.scale[row] = 1.4426950408889634 / path.temperature if path.temperature else 0.0
+        wanted.scale[row] = LOG2_E / path.temperature if path.temperature else 0.0
         self.torch_rows[row] = path.want == triton_rows.AT_TORCH.value
 
     def permute(self, rows: Sequence[int], index: Tensor) -> None:
@@ -274,18 +147,7 @@ class TritonChain:
 
     def plan(self, batch: int, allowed: bool) -> Plan:
         """What the first ``batch`` rows need."""
-        paths = self._paths[:batch]
-        size = _list_size(max(path.size for path in paths))
-        sparse = allowed or any(path.sparse for path in paths)
-        return Plan(
-            size,
-            _slots(max(path.written for path in paths)) if sparse else 0,
-            any(path.want == triton_rows.AT_WINDOW.value for path in paths),
-            any(path.temperature for path in paths),
-            any(path.want == triton_rows.AT_TORCH.value for path in paths),
-            allowed,
-            frozenset[int]().union(*(path.late for path in paths)),
-        )
+        return plan_of(self._paths[:batch], allowed)
 
     def sample(
         self, plan: Plan, logits: Tensor, allowed: Tensor | None, step: DeviceStep
@@ -303,18 +165,17 @@ class TritonChain:
     ) -> Tensor:
         batch, options = step.batch, {"enable_fp_fusion": False}
         tokens = torch.empty(batch, dtype=torch.int64, device=self.device)
-        sparse, table = plan.table > 0, plan.table or 16
         wanted, work, sizes = self._wanted, self._work, self._sizes
         rows, history = _rows_of(logits), _history_of(step)
         block_t, block_g = _block(sizes.n_tiles), _block(sizes.n_groups)
         kinds = tuple(
             triton_places.SKIPPED.value
-            if kind in _WRITERS and i not in plan.late
-            else _KINDS.get(kind, triton_places.SKIPPED).value
+            if kind in WRITERS and i not in plan.late
+            else KINDS.get(kind, triton_places.SKIPPED).value
             for i, kind in enumerate(self._kinds)
         )
         writers = tuple(
-            _WRITERS[kind].value if kind in _WRITERS else triton_sparse.NOTHING_TO_DO.value
+            WRITERS[kind].value if kind in WRITERS else triton_sparse.NOTHING_TO_DO.value
             for kind in self._kinds[: self._n_writers]
         )
         masks = triton_sparse.MASK.value in writers
@@ -323,10 +184,10 @@ class TritonChain:
         # Few rows are cut finer, so that every processor has work.
         cut = 64 if batch * triton.cdiv(sizes.n_tiles, 64) >= BUSY else 8
         slices = (batch, triton.cdiv(sizes.n_tiles, cut))
-        if sparse:
+        if plan.table:
             triton_sparse.mark[(batch,)](
                 own_places, wanted, history, entry, work, sizes, WRITERS=writers, ALLOWED=plan.allowed,
-                BIASES=MAX_BIASES, H=table, num_warps=4, **options,
+                BIASES=MAX_BIASES, H=plan.table, num_warps=4, **options,
             )  # fmt: skip
             triton_sparse.masked_maxima[slices](
                 rows, entry, work, sizes, ALLOWED=plan.allowed, MASKS=masks, TILES=cut, num_warps=4,
@@ -334,7 +195,7 @@ class TritonChain:
             )  # fmt: skip
             triton_sparse.settle[(batch,)](
                 rows, own_places, wanted, entry, work, sizes, WRITERS=writers, ALLOWED=plan.allowed,
-                H=table, BLOCK_T=block_t, num_warps=4, **options,
+                H=plan.table, BLOCK_T=block_t, num_warps=4, **options,
             )  # fmt: skip
         else:
             tile_maxima[slices](
@@ -343,18 +204,18 @@ class TritonChain:
             )  # fmt: skip
         if plan.masses:
             triton_rows.group_masses[slices](
-                rows, wanted, work, sizes, SPARSE=sparse, BLOCK_T=block_t, TILES=cut, num_warps=4,
+                rows, wanted, work, sizes, H=plan.table, BLOCK_T=block_t, TILES=cut, num_warps=4,
                 **options,
             )  # fmt: skip
         triton_rows.choose[(batch,)](
-            rows, wanted, work, self._places, history, tokens, sizes, KINDS=kinds, SPARSE=sparse, H=table,
+            rows, wanted, work, self._places, history, tokens, sizes, KINDS=kinds, H=plan.table,
             BIASES=MAX_BIASES, SIZE=plan.size, CAP=CAPACITY, BLOCK_T=block_t, BLOCK_G=block_g,
             REPORT=self._report, num_warps=8, maxnreg=MAX_REGISTERS, **options,
         )  # fmt: skip
         if plan.whole:
             triton_rows.whole[(batch,)](
-                rows, wanted, work, self._places, history, tokens, sizes, KINDS=kinds, SPARSE=sparse,
-                H=table, CAP=CAPACITY, BLOCK_T=block_t, BLOCK_G=block_g, num_warps=8,
+                rows, wanted, work, self._places, history, tokens, sizes, KINDS=kinds, H=plan.table,
+                CAP=CAPACITY, BLOCK_T=block_t, BLOCK_G=block_g, num_warps=8,
                 maxnreg=MAX_REGISTERS, **options,
             )  # fmt: skip
         return tokens
@@ -388,30 +249,20 @@ class TritonChain:
             triton_report.exp_sums[slices](rows, work, sizes, BLOCK_T=block_t, TILES=8, **options)
             triton_report.describe[(batch,)](
                 rows, work, tokens, report.logprobs, report.top_ids, report.top_logprobs, sizes, n,
-                TOP=n > 0, SIZE=_list_size(n), CAP=CAPACITY, BLOCK_T=block_t,
+                TOP=n > 0, SIZE=list_size(n), CAP=CAPACITY, BLOCK_T=block_t,
                 BLOCK_G=_block(sizes.n_groups), enable_fp_fusion=False, num_warps=8,
                 maxnreg=MAX_REGISTERS,
             )  # fmt: skip
 
     def accept(self, tokens: Tensor, step: DeviceStep) -> None:
         """Append each row's token to its history, unless it is -1."""
-        kinds = tuple(_KINDS.get(kind, triton_places.SKIPPED).value for kind in self._kinds)
+        kinds = tuple(KINDS.get(kind, triton_places.SKIPPED).value for kind in self._kinds)
         with self._current():
             triton_rows.accept[(step.batch,)](
                 tokens, _history_of(step), self._places, self._sizes, KINDS=kinds, num_warps=1,
             )  # fmt: skip
         for place in self._by_torch:
             place.accepted(tokens >= 0, step)
-
-
-def _list_size(n: int) -> int:
-    """Columns of a list of n: a few more, since more than n may reach the tiles' threshold."""
-    return min(LONGEST, max(16, 1 << (n + n // 4 - 1).bit_length()))
-
-
-def _slots(tokens: int) -> int:
-    """Slots of a table that holds so many tokens: a power of two, at least a third of them free."""
-    return max(16, 1 << (tokens * 3 // 2 - 1).bit_length())
 
 
 def _rows_of(logits: Tensor) -> Logits:

@@ -1,4 +1,4 @@
-"""What the kernels of device chains are given, by name.
+"""What the kernels of device chains and of the operator are given, by name.
 
 Each group is declared here once.  A launch passes whole groups, a kernel names the field it means, and the
 tests compile the kernels for the types that the groups of a real chain have.  Fields must not be called
@@ -37,6 +37,14 @@ class Sizes(NamedTuple):
     n_groups: int
     max_batch: int
     max_tokens: int
+
+
+class Widths(NamedTuple):
+    """How long the operator's rows are."""
+
+    n_vocab: int
+    n_tiles: int
+    n_groups: int
 
 
 class Wanted(NamedTuple):
@@ -103,13 +111,108 @@ class History(NamedTuple):
 
 
 class Source(NamedTuple):
-    """One row's candidates, in a kernel: pointers to the beginnings of what belongs to the row."""
+    """One row, in a kernel: pointers to the beginnings of what belongs to it, and what is known of it.
+
+    Attributes:
+        logits: [V], or probabilities.
+        words: bits of the tokens outside the table that may be chosen.
+        tiles: numbers of the tiles that are looked at, ascending.
+        table_ids: tokens of the table.
+        table_logits: their logits.
+        n_vocab: tokens; 0 if none outside the table is a candidate.
+        top: the largest value in canonical form.
+        infinite: whether there is a +inf.
+
+    """
 
     logits: Tensor
     words: Tensor
     tiles: Tensor
     table_ids: Tensor
     table_logits: Tensor
+    n_vocab: int
+    top: float
+    infinite: bool
+
+
+class Filters(NamedTuple):
+    """What the operator is asked for.
+
+    Attributes:
+        top_k: int32 [B].
+        top_p: [B].
+        min_p: [B].
+        limit: the largest k that acts.
+        guess: tiles in which a nucleus is looked for first, if more than ``FIRST_WINDOW``.
+
+    """
+
+    top_k: Tensor
+    top_p: Tensor
+    min_p: Tensor
+    limit: int
+    guess: int
+
+
+class Noise(NamedTuple):
+    """What the operator draws by.
+
+    Attributes:
+        q: float32 [B, V], of the race.
+        stride: elements from row to row.
+        eps: added to each.
+        seeds: int64 [B].
+        positions: int64 [B].
+
+    """
+
+    q: Tensor
+    stride: int
+    eps: float
+    seeds: Tensor
+    positions: Tensor
+
+
+class Scratch(NamedTuple):
+    """What the operator's kernels leave for each other.
+
+    Attributes:
+        maxima: float32 [B, tiles], delegates.
+        masses: int64 [B, groups], mass of each group of tiles; 0 where it is not needed.
+        tiles: int32 [B, tiles], numbers of the tiles that are looked at.
+        buffers: int64 [B, LARGE], keys of the first values.
+        long: int64 [B, 2, V], keys of lists that are too long for that.
+        last: int64 [B], the last key of what is kept.
+        tops: float32 [B], the largest value; +inf if it is one.
+        races: int64 [B], the best of rows that nothing filters.
+        paths: int64, how many rows took which of ``top_k_top_p_sample.PATHS``.
+
+    """
+
+    maxima: Tensor
+    masses: Tensor
+    tiles: Tensor
+    buffers: Tensor
+    long: Tensor
+    last: Tensor
+    tops: Tensor
+    races: Tensor
+    paths: Tensor
+
+
+class Listed(NamedTuple):
+    """What the operator gives back.
+
+    Attributes:
+        tokens: int64 [B].
+        ids: int64 [B, V], the list.
+        probs: float32 [B, V], its probabilities.
+
+    """
+
+    tokens: Tensor
+    ids: Tensor
+    probs: Tensor
 
 
 @cache

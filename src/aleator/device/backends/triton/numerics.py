@@ -5,15 +5,34 @@ Launch what uses them with ``enable_fp_fusion=False``: every multiply and every 
 
 from __future__ import annotations
 
+import numpy as np
 import triton
 import triton.language as tl
 
+from aleator.core import contract
 from aleator.device.fixed import ROOTS_OF_TWO
 
 NOTHING = tl.constexpr(-(2**63))  # before every key
 BEYOND = tl.constexpr(2**63 - 1)  # after every key
-ONE = tl.constexpr(1 << 40)
-LOG2_E = tl.constexpr(1.4426950216293335)  # of a temperature of 1, as a float32
+ONE = tl.constexpr(1 << contract.WEIGHT_BITS)
+LOG2_E = tl.constexpr(contract.LOG2_E)
+SCALE = tl.constexpr(float(np.float32(contract.LOG2_E)))  # of a temperature of 1
+COLDEST = tl.constexpr(contract.COLDEST)
+LEAST_BITS = tl.constexpr(contract.LEAST_BITS)
+DEPTH_UNIT = tl.constexpr(contract.DEPTH_UNIT)
+MEAN_SHIFT = tl.constexpr(contract.MEAN_SHIFT)
+Q32 = tl.constexpr(2.0**-32)
+_Q62 = tl.constexpr(2.0**-62)
+_ONE_FLOAT = tl.constexpr(2.0**contract.WEIGHT_BITS)
+_C0, _C1, _C2, _C3, _C4, _C5 = (tl.constexpr(c) for c in contract.EXP2_COEFFICIENTS)
+_ROUND = tl.constexpr(contract.ROUND)
+_ROUND_BITS = tl.constexpr(int(np.float32(contract.ROUND).view(np.int32)))
+_ROUND_DOUBLE = tl.constexpr(1.5 * 2.0**52)  # rounds a float64 to an integer, ties to even
+_SHIFT = tl.constexpr(contract.WEIGHT_BITS - 23)
+_EXP2_LIMIT = tl.constexpr(contract.EXP2_LIMIT)
+_M0, _M1 = (tl.constexpr(m) for m in contract.PHILOX_MULTIPLIERS)
+_W0, _W1 = (tl.constexpr(w) for w in contract.PHILOX_KEY_STEPS)
+_ROUNDS = tl.constexpr(contract.PHILOX_ROUNDS)
 _ROOTS = tl.constexpr(ROOTS_OF_TWO)
 
 
@@ -102,7 +121,7 @@ def least_kept(top, bound, LOGITS: tl.constexpr):
 @triton.jit
 def scale_of(temperature):
     """The contract's c, float32, of a float64 temperature."""
-    return (tl.full([], 1.4426950408889634, tl.float64) / temperature).to(tl.float32)
+    return (tl.full([], LOG2_E, tl.float64) / temperature).to(tl.float32)
 
 
 @triton.jit
@@ -112,42 +131,39 @@ def logit_weight(z, top, c):
     The contract clamps t at -100; below -42 a weight is 0 anyway, and at -60 no shift exceeds 63.
     """
     t = tl.maximum((z - top) * c, -60.0)
-    r = t + 12582912.0
-    f = t - (r - 12582912.0)
-    p = f * 0.001326472731307149 + 0.009671512991189957
-    p = p * f + 0.05550733581185341
-    p = p * f + 0.24022242426872253
-    p = p * f + 0.6931470036506653
-    p = p * f + 1.0
+    r = t + _ROUND
+    f = t - (r - _ROUND)
+    p = f * _C5 + _C4
+    p = p * f + _C3
+    p = p * f + _C2
+    p = p * f + _C1
+    p = p * f + _C0
     b = p.to(tl.int32, bitcast=True)
-    below = (127 + 0x4B400000) - (b >> 23) - r.to(tl.int32, bitcast=True)
+    below = (127 + _ROUND_BITS) - (b >> 23) - r.to(tl.int32, bitcast=True)
     mantissa = (b & 0x7FFFFF) | 0x800000
-    return ((mantissa.to(tl.uint64) << 17) >> below.to(tl.uint64)).to(tl.int64)
+    return ((mantissa.to(tl.uint64) << _SHIFT) >> below.to(tl.uint64)).to(tl.int64)
 
 
 @triton.jit
 def weight_bits(z, top, c):
     """Bits of each weight below 2^40, int64 in Q16."""
-    t = tl.maximum((z - top) * c, -100.0).to(tl.float64) * 65536.0
-    return ((t + 6755399441055744.0) - 6755399441055744.0).to(tl.int64)  # 1.5 * 2^52 rounds to even
+    t = tl.maximum((z - top) * c, LEAST_BITS).to(tl.float64) * DEPTH_UNIT
+    return ((t + _ROUND_DOUBLE) - _ROUND_DOUBLE).to(tl.int64)
 
 
 @triton.jit
 def mean_bits(w, bits):
     """Their mean by weight, rounded down; the sums are over blocks."""
-    w = w >> 20
+    w = w >> MEAN_SHIFT
     mass = tl.maximum(tl.sum(w, axis=0), 1)
     below = -tl.sum(w * bits, axis=0)  # 0 or more: division truncates
     return -((below + mass - 1) // mass)
 
 
 @triton.jit
-def weight(z, top, LOGITS: tl.constexpr):
-    """Q40 weights of canonical logits, or of probabilities: trunc(z * 2^40)."""
-    if LOGITS:
-        return logit_weight(z, top, LOG2_E)
-    else:
-        return (tl.maximum(z, 0.0) * 1099511627776.0).to(tl.int64)
+def probability_weight(p):
+    """Q40 weights of probabilities: trunc(p * 2^40)."""
+    return (tl.maximum(p, 0.0) * _ONE_FLOAT).to(tl.int64)
 
 
 @triton.jit
@@ -224,10 +240,10 @@ def philox_uniform(index, seed, position, stream):
     c2 = c0 * 0 + ((position >> 32) & 0xFFFFFFFF).to(tl.uint32)
     c3 = c0 * 0 + stream.to(tl.uint32)
     zero = c0 ^ c0
-    m0, m1 = zero + 0xD2511F53, zero + 0xCD9E8D57
+    m0, m1 = zero + _M0, zero + _M1
     k0, k1 = zero + k0, zero + k1
-    w0, w1 = zero + 0x9E3779B9, zero + 0xBB67AE85
-    for _ in tl.static_range(10):
+    w0, w1 = zero + _W0, zero + _W1
+    for _ in tl.static_range(_ROUNDS):
         high0, low0 = tl.umulhi(m0, c0), m0 * c0
         high1, low1 = tl.umulhi(m1, c2), m1 * c2
         c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
@@ -267,8 +283,8 @@ def _exp2_q62(fraction):
 @triton.jit
 def exp2_double(y):
     """2^y for a float64, clamped to [-1000, 1000] and rounded down to Q32."""
-    q = tl.floor(tl.minimum(tl.maximum(y, -1000.0), 1000.0) * 4294967296.0).to(tl.int64)
-    mantissa = _exp2_q62(q & 0xFFFFFFFF).to(tl.int64).to(tl.float64) * 2.168404344971009e-19
+    q = tl.floor(tl.minimum(tl.maximum(y, -_EXP2_LIMIT), _EXP2_LIMIT) * 4294967296.0).to(tl.int64)
+    mantissa = _exp2_q62(q & 0xFFFFFFFF).to(tl.int64).to(tl.float64) * _Q62
     return mantissa * (((q >> 32) + 1023) << 52).to(tl.float64, bitcast=True)
 
 
@@ -278,4 +294,4 @@ def log2_double(x):
     b = x.to(tl.int64, bitcast=True)
     mantissa = ((b & 0xFFFFFFFFFFFFF) | 0x10000000000000).to(tl.uint64)
     log = log2_q32(mantissa) + (((b >> 52) - 1075) << 32)
-    return log.to(tl.float64) * 2.3283064365386963e-10
+    return log.to(tl.float64) * Q32

@@ -11,71 +11,48 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from aleator.core import contract
+from aleator.device.backends.triton.lists import (
+    bits_of,
+    draw,
+    keep_allowed,
+    keep_first,
+    keep_mass,
+    keep_near,
+    keep_run,
+    logits_of,
+    rank_of,
+    size_of,
+    top_of,
+    weights_of,
+    write,
+)
 from aleator.device.backends.triton.numerics import (
     BEYOND,
-    NOTHING,
-    canonical,
+    COLDEST,
+    Q32,
     ceil_fraction,
     exp2_double,
     key_id,
     key_value,
     log2_double,
     log2_q32,
-    logit_weight,
     mean_bits,
-    order_key,
     philox_uniform,
-    scale_of,
     sort_descending,
-    weight_bits,
 )
-from aleator.device.backends.triton.sparse import add_bias, bit_of, penalise
+from aleator.device.backends.triton.sparse import add_bias, penalise
 
 (
     GREEDY, DIST, GUMBEL, MIROSTAT_V2, TEMPERATURE, SOFTMAX, TOP_K, TOP_P, MIN_P, TYPICAL_P, TOP_N_SIGMA,
     XTC, LOGIT_BIAS, PENALTIES, TOKEN_MASK, SKIPPED,
 ) = (tl.constexpr(i) for i in range(16))  # fmt: skip
 WINDOW_CHUNK = tl.constexpr(8)
-
-
-@triton.jit
-def top_of(keys, alive):
-    """The largest logit of the list, 0 if it is empty."""
-    top = tl.max(tl.where(alive, key_value(keys), float("-inf")), axis=0)
-    return tl.where(top > float("-inf"), top, 0.0)
-
-
-@triton.jit
-def weights_of(keys, alive, temperature):
-    """Q40 weights, 0 where there is no candidate."""
-    z = key_value(keys)
-    return tl.where(alive, logit_weight(z, top_of(keys, alive), scale_of(temperature)), 0)
-
-
-@triton.jit
-def bits_of(keys, alive, temperature):
-    """Bits of each weight in Q16."""
-    return weight_bits(key_value(keys), top_of(keys, alive), scale_of(temperature))
-
-
-@triton.jit
-def size_of(alive):
-    """How many candidates there are, int64."""
-    return tl.sum(alive.to(tl.int64), axis=0)
-
-
-@triton.jit
-def rank_of(alive):
-    """How many candidates come before each, int64."""
-    one = alive.to(tl.int64)
-    return tl.cumsum(one, axis=0) - one
-
-
-@triton.jit
-def leading(alive, reached):
-    """The candidates before the first that is not ``reached``."""
-    failed = tl.cumsum((alive & (reached == 0)).to(tl.int32), axis=0) > 0
-    return alive & (failed == 0)
+MASS_BITS = tl.constexpr(contract.WEIGHT_BITS)
+ROUND = tl.constexpr(contract.ROUND)
+SIGMA_LEAST = tl.constexpr(contract.SIGMA_LEAST)
+SIGMA_UNIT = tl.constexpr(contract.SIGMA_UNIT)
+MU_LIMIT = tl.constexpr(contract.MU_LIMIT)
 
 
 @triton.jit
@@ -87,47 +64,11 @@ def uniform(place, row, position):
 
 
 @triton.jit
-def draw(keys, w, u):
-    """The first token in id order whose cumulative weight exceeds floor(u * sum / 2^64)."""
-    target = tl.umulhi(u, tl.sum(w, axis=0).to(tl.uint64)).to(tl.int64)
-    ids = key_id(keys)
-    token = tl.zeros([], tl.int64)  # the largest such that the mass before it is at most the target
-    for i in range(10):
-        unit = tl.full([], 1, tl.int64) << (18 - 2 * i)
-        one = tl.sum(tl.where(ids < token + unit, w, 0), axis=0) <= target
-        two = tl.sum(tl.where(ids < token + 2 * unit, w, 0), axis=0) <= target
-        three = tl.sum(tl.where(ids < token + 3 * unit, w, 0), axis=0) <= target
-        token += unit * (one.to(tl.int64) + two.to(tl.int64) + three.to(tl.int64))
-    return token
-
-
-@triton.jit
-def first_id(keys, alive):
-    """The first candidate's token."""
-    return key_id(tl.max(tl.where(alive, keys, NOTHING), axis=0))
-
-
-@triton.jit
-def race(keys, w, seed, position, stream):
-    """The token with the smallest E / w, the lowest of equals (aleator.device.backends.torch.dist)."""
-    ids = key_id(keys)
-    u = philox_uniform(ids, seed, position, stream)
-    remainder = (tl.full([], 64, tl.int64) << 32) - log2_q32(tl.where(u == 0, 1, u).to(tl.uint64))
-    left, divisor = w > 0, tl.maximum(w, 1)
-    for bits in tl.static_range(4):
-        remainder = remainder << (24 if bits == 0 else 22)
-        digit = tl.where(left, remainder // divisor, BEYOND)
-        remainder = remainder % divisor
-        left = left & (digit == tl.min(digit, axis=0))
-    return tl.min(tl.where(left, ids, BEYOND), axis=0)
-
-
-@triton.jit
 def heat(keys, alive, temperature, full, factor):
     """Multiplies the temperature; at 1e-5 or less only the first candidate stays."""
     product = temperature * factor
-    cold = product <= 1e-5
-    alive = tl.where(cold, alive & (rank_of(alive) < 1), alive)
+    cold = product <= COLDEST
+    alive = tl.where(cold, keep_first(alive, 1), alive)
     full = tl.where(factor == 1.0, full, 0)
     return alive, tl.where(cold, tl.full([], 1, tl.float64), product), full
 
@@ -139,7 +80,9 @@ def dynamic_temperature(keys, alive, temperature, low, high, exponent):
     w = weights_of(keys, alive, temperature)
     mass = tl.maximum(tl.sum(w, axis=0), 1)
     mean = mean_bits(w, bits_of(keys, alive, temperature))
-    entropy = ((log2_q32(mass.to(tl.uint64)) - (tl.full([], 40, tl.int64) << 32)) >> 16) - mean
+    entropy = (
+        (log2_q32(mass.to(tl.uint64)) - (tl.full([], MASS_BITS, tl.int64) << 32)) >> 16
+    ) - mean
     most = (log2_q32(tl.maximum(count, 2).to(tl.uint64)) >> 16).to(tl.float64)
     level = tl.maximum(entropy, 0).to(tl.float64) / most
     one = tl.full([], 1, tl.float64)
@@ -160,8 +103,7 @@ def top_p(place, row, keys, alive, temperature, full, outside, total):
     wanted = ceil_fraction(tl.load(place.m + row), tl.load(place.s + row), total)
     least = tl.maximum(tl.load(place.min_keep + row), 1)
     enough = (outside == 0) | ((mass >= wanted) & (size_of(alive) >= least))
-    before = tl.cumsum(w, axis=0) - w
-    return alive & ((before < wanted) | (rank_of(alive) < least)), enough
+    return keep_mass(alive, w, wanted) | keep_first(alive, least), enough
 
 
 @triton.jit
@@ -169,11 +111,11 @@ def min_p(place, row, keys, alive, temperature, outside):
     """Keeps what is within a distance of the largest logit."""
     bound = (temperature * tl.load(place.log + row)).to(tl.float32)
     least = tl.load(place.min_keep + row)
-    kept = alive & (key_value(keys) - top_of(keys, alive) >= bound)
+    kept = keep_near(keys, alive, bound)
     all_kept = size_of(kept) == size_of(alive)
     enough = (outside == 0) | ((all_kept == 0) & (size_of(alive) >= least))
     few = size_of(kept) < least
-    return tl.where(few, alive & (rank_of(alive) < least), kept), enough
+    return tl.where(few, keep_first(alive, least), kept), enough
 
 
 @triton.jit
@@ -198,12 +140,12 @@ def typical_p(place, row, keys, alive, temperature, SIZE: tl.constexpr):
 def top_n_sigma(place, row, keys, alive):
     """Keeps logits within some standard deviations of the largest; moments are exact integers."""
     d = key_value(keys) - top_of(keys, alive)
-    rounded = tl.maximum(d, -256.0) * 4096.0
-    q = ((rounded + 12582912.0) - 12582912.0).to(tl.int64)
+    rounded = tl.maximum(d, SIGMA_LEAST) * SIGMA_UNIT
+    q = ((rounded + ROUND) - ROUND).to(tl.int64)
     q = tl.where(alive, q, 0)
     count, total, squares = size_of(alive), tl.sum(q, axis=0), tl.sum(q * q, axis=0)
     spread = (count * squares - total * total).to(tl.float64)  # a list's are below 2^62
-    sigma = tl.sqrt(spread) / tl.maximum(count, 1).to(tl.float64) / 4096.0
+    sigma = tl.sqrt(spread) / tl.maximum(count, 1).to(tl.float64) / SIGMA_UNIT
     return alive & (d >= (-(tl.load(place.n + row) * sigma)).to(tl.float32))
 
 
@@ -216,7 +158,7 @@ def xtc(place, row, keys, alive, temperature, position):
     )
     w = weights_of(keys, alive, temperature)
     bound = ceil_fraction(tl.load(place.m + row), tl.load(place.s + row), tl.sum(w, axis=0))
-    run = leading(alive, w >= bound)
+    run = keep_run(alive, w >= bound)
     length = size_of(run)
     enough = size_of(alive) - (length - 1) >= tl.load(place.min_keep + row)
     stays = (run == 0) | (rank_of(alive) >= length - 1)
@@ -227,41 +169,21 @@ def xtc(place, row, keys, alive, temperature, position):
 def mirostat_v2(place, row, keys, alive, temperature, position, mus):
     """Truncates at mu bits of surprise, draws, and notes where mu goes if the token is accepted."""
     mu = tl.load(place.mu + row * mus + position)
-    q = tl.floor(tl.minimum(tl.maximum(mu, -100.0), 100.0) * 4294967296.0).to(tl.int64)
+    q = tl.floor(tl.minimum(tl.maximum(mu, -MU_LIMIT), MU_LIMIT) * 4294967296.0).to(tl.int64)
     w = weights_of(keys, alive, temperature)
     level = log2_q32(tl.maximum(tl.sum(w, axis=0), 1).to(tl.uint64)) - q
     surprising = (w > 0) & (log2_q32(tl.maximum(w, 1).to(tl.uint64)) >= level)
-    run = leading(alive, surprising)
-    alive = alive & (run | (rank_of(alive) < 1) | (level <= 0))
+    run = keep_run(alive, surprising)
+    alive = alive & (run | keep_first(alive, 1) | (level <= 0))
     w = weights_of(keys, alive, temperature)
     token = draw(keys, w, uniform(place, row, position))
     chosen = tl.maximum(tl.sum(tl.where(key_id(keys) == token, w, 0), axis=0), 1)
     mass = tl.maximum(tl.sum(w, axis=0), 1)
     bits = log2_q32(mass.to(tl.uint64)) - log2_q32(chosen.to(tl.uint64))
-    surprise = bits.to(tl.float64) * 2.3283064365386963e-10  # 2^-32
+    surprise = bits.to(tl.float64) * Q32
     moved = mu - tl.load(place.eta + row) * (surprise - tl.load(place.tau + row))
     tl.store(place.next_mu + row, moved)
     return alive, token
-
-
-@triton.jit
-def write(keys, alive, written, SIZE: tl.constexpr):
-    """The list after its logits were written: canonical, and in order again."""
-    written = canonical(tl.where(alive, written, float("-inf")), False, True)
-    infinite = tl.max(written, axis=0) == float("inf")
-    z = canonical(written, infinite, True)
-    keys = tl.where(z > float("-inf"), order_key(z, key_id(keys)), NOTHING)
-    keys = sort_descending(keys, SIZE)
-    return keys, keys > NOTHING
-
-
-@triton.jit
-def logits_of(keys, temperature):
-    """Logits with the pending temperature applied."""
-    z = key_value(keys)
-    return tl.where(
-        temperature == 1.0, z, tl.div_rn(z, tl.zeros_like(z) + temperature.to(tl.float32))
-    )
 
 
 @triton.jit
@@ -306,5 +228,4 @@ def late_penalties(
 @triton.jit
 def token_mask(place, row, keys, alive, n_words):
     """Keeps allowed tokens."""
-    ids = key_id(keys)
-    return alive & bit_of(place.words + row * n_words, ids, alive)
+    return keep_allowed(keys, alive, place.words + row * n_words)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from aleator.device.backends.triton.layout import Source
+from aleator.device.backends.triton.candidates import first_keys, plain_source
 from aleator.device.backends.triton.numerics import key_id, key_value
-from aleator.device.backends.triton.rows import first_keys
+from aleator.device.backends.triton.rows import AT_TILES
 from aleator.device.backends.triton.tiles import STEP, WIDTH
 
 
@@ -64,10 +64,10 @@ def describe(
     tl.store(logprobs + row, log_probability(z, top, log_sum))
     if TOP:
         # Without bits and table: nothing is left out, and a +inf is the largest logit.
-        source = Source(own, own, work.tiles + row * n_tiles, own, own)
+        source = plain_source(own, work.tiles + row * n_tiles, n_vocab, top, False)
         keys, count = first_keys(
-            source, delegates, n, n_tiles, n_vocab, False, top, work.buffers + row * CAP, work.paths,
-            False, 16, SIZE, CAP, BLOCK_T,
+            source, delegates, n, n_tiles, work.buffers + row * CAP, work.paths, AT_TILES, 0, SIZE, CAP,
+            BLOCK_T,
         )  # fmt: skip
         at = tl.arange(0, SIZE)
         column = row * n + at

@@ -1,0 +1,195 @@
+"""What a row's chain asks of the Triton kernels, known on the host without asking the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aleator.core.contract import COLDEST
+from aleator.device.backends.torch.dist import DeviceDist, DeviceGumbel
+from aleator.device.backends.torch.greedy import DeviceGreedy
+from aleator.device.backends.torch.logit_bias import DeviceLogitBias
+from aleator.device.backends.torch.min_p import DeviceMinP
+from aleator.device.backends.torch.mirostat_v2 import DeviceMirostatV2
+from aleator.device.backends.torch.penalties import DevicePenalties
+from aleator.device.backends.torch.softmax import DeviceSoftmax
+from aleator.device.backends.torch.temperature import DeviceTemperature
+from aleator.device.backends.torch.token_mask import DeviceTokenMask
+from aleator.device.backends.torch.top_k import DeviceTopK
+from aleator.device.backends.torch.top_n_sigma import DeviceTopNSigma
+from aleator.device.backends.torch.top_p import DeviceTopP
+from aleator.device.backends.torch.typical_p import DeviceTypicalP
+from aleator.device.backends.torch.user import DeviceUser
+from aleator.device.backends.torch.xtc import DeviceXTC
+from aleator.device.backends.triton import places as triton_places
+from aleator.device.backends.triton import rows as triton_rows
+from aleator.device.backends.triton import sparse as triton_sparse
+from aleator.device.places import DeviceSampler
+from aleator.samplers.base import Sampler
+from aleator.samplers.logit_bias import LogitBias
+from aleator.samplers.penalties import Penalties
+from aleator.samplers.temperature import Temperature
+from aleator.samplers.top_k import TopK
+
+LONGEST = 1024
+"""Candidates that a list can hold."""
+WINDOW = 256
+"""Candidates in which the end of a top-p or min-p without a top-k is looked for first."""
+
+KINDS = {
+    DeviceGreedy: triton_places.GREEDY, DeviceDist: triton_places.DIST,
+    DeviceGumbel: triton_places.GUMBEL, DeviceMirostatV2: triton_places.MIROSTAT_V2,
+    DeviceTemperature: triton_places.TEMPERATURE, DeviceSoftmax: triton_places.SOFTMAX,
+    DeviceTopK: triton_places.TOP_K, DeviceTopP: triton_places.TOP_P,
+    DeviceMinP: triton_places.MIN_P, DeviceTypicalP: triton_places.TYPICAL_P,
+    DeviceTopNSigma: triton_places.TOP_N_SIGMA, DeviceXTC: triton_places.XTC,
+    DeviceLogitBias: triton_places.LOGIT_BIAS, DevicePenalties: triton_places.PENALTIES,
+    DeviceTokenMask: triton_places.TOKEN_MASK, DeviceUser: triton_places.SKIPPED,
+}  # fmt: skip
+WRITERS = {
+    DeviceLogitBias: triton_sparse.BIAS, DevicePenalties: triton_sparse.PENALTIES,
+    DeviceTokenMask: triton_sparse.MASK,
+}  # fmt: skip
+# What `whole` can do: these keep a beginning of the order, or draw by inverse mass.
+_IN_ORDER = (
+    DeviceGreedy, DeviceDist, DeviceTemperature, DeviceSoftmax, DeviceTopK, DeviceTopP, DeviceMinP
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Path:
+    """What a row's chain asks of the kernels.
+
+    Attributes:
+        want: an index of ``triton_rows.PATHS``.
+        start: the first place that works on the list; biases, penalties and masks before it are applied to
+            the logits.
+        size: candidates of its list.
+        temperature: at which it needs the mass of the whole row; 0: it does not.
+        written: tokens whose logits its chain may change, at most.
+        sparse: whether it changes any before the list is made.
+        late: places of biases, penalties and masks that work on the list.
+
+    """
+
+    want: int
+    start: int = 0
+    size: int = 1
+    temperature: float = 0.0
+    written: int = 0
+    sparse: bool = False
+    late: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is launched for a batch: sizes, and which of the kernels.
+
+    Attributes:
+        size: columns of a list.
+        table: slots of a row's table of written logits; 0: no row writes logits.
+        whole: some row may need all of its candidates.
+        masses: some row needs its whole mass.
+        torch: some row is PyTorch's.
+        allowed: there are masks from the host.
+        late: places of writers that work on the list.
+
+    """
+
+    size: int
+    table: int
+    whole: bool
+    masses: bool
+    torch: bool
+    allowed: bool
+    late: frozenset[int]
+
+
+def path_of(
+    kinds: Sequence[type[DeviceSampler]],
+    samplers: Sequence[Sampler | None],
+    max_tokens: int,
+    tail: bool,
+    report: bool = False,
+) -> Path:
+    """The path of a row with these samplers at the template's places, ``None`` where it has none.
+
+    ``report``: the list must hold all that is left.
+    """
+    by_torch = Path(triton_rows.AT_TORCH.value)
+    if tail or not any(s is not None and s.selects for s in samplers):
+        return by_torch
+    heat, needs, written, sparse = 1.0, 0.0, 0, False
+    found: Path | None = None
+    late = set()
+    for i, (kind, sampler) in enumerate(zip(kinds, samplers, strict=True)):
+        if sampler is None:
+            continue
+        if kind not in KINDS or kind is DeviceUser:
+            return by_torch
+        if found is not None:
+            dynamic = isinstance(sampler, Temperature) and sampler.dynatemp_range > 0
+            if found.want != triton_rows.AT_LIST.value and (kind not in _IN_ORDER or dynamic):
+                return by_torch
+            if kind in WRITERS:
+                if isinstance(sampler, Penalties) and sampler.repetition_per != "token":
+                    return by_torch
+                late.add(i)
+        elif kind in WRITERS:
+            if heat != 1:
+                return by_torch  # every logit would have to be divided
+            sparse = True
+            if isinstance(sampler, LogitBias):
+                written += len(sampler.logit_bias)
+            elif isinstance(sampler, Penalties):
+                if sampler.repetition_per != "token":
+                    return by_torch  # the kernels apply it once
+                last = sampler.penalty_last_n
+                written += max_tokens if last < 0 else min(last, max_tokens)
+        elif isinstance(sampler, Temperature) and sampler.dynatemp_range <= 0:
+            heat *= sampler.temperature
+            if heat <= COLDEST:
+                found = Path(triton_rows.AT_LIST.value, i, 1)
+        elif kind is DeviceGreedy:
+            found = Path(triton_rows.AT_LIST.value, i, 1)
+        elif isinstance(sampler, TopK) and sampler.most <= LONGEST:
+            found = Path(triton_rows.AT_LIST.value, i, sampler.most)
+        elif kind in _IN_ORDER and kind is not DeviceTemperature:
+            if kind in (DeviceSoftmax, DeviceTopP, DeviceDist):
+                if needs not in (0.0, heat):
+                    return by_torch
+                needs = heat
+            if kind is not DeviceSoftmax:
+                size = WINDOW if kind in (DeviceTopP, DeviceMinP) else 1
+                found = Path(triton_rows.AT_WINDOW.value, i, size)
+        else:
+            return by_torch
+    if found is None or (
+        report and (found.want == triton_rows.AT_WINDOW.value or kinds[found.start] is DeviceGreedy)
+    ):
+        return by_torch
+    return Path(found.want, found.start, found.size, needs, written, sparse, frozenset(late))
+
+
+def plan_of(paths: Sequence[Path], allowed: bool) -> Plan:
+    """What rows with these paths need."""
+    sparse = allowed or any(path.sparse for path in paths)
+    return Plan(
+        list_size(max(path.size for path in paths)),
+        slots(max(path.written for path in paths)) if sparse else 0,
+        any(path.want == triton_rows.AT_WINDOW.value for path in paths),
+        any(path.temperature for path in paths),
+        any(path.want == triton_rows.AT_TORCH.value for path in paths),
+        allowed,
+        frozenset[int]().union(*(path.late for path in paths)),
+    )
+
+
+def list_size(n: int) -> int:
+    """Columns of a list of n: a few more, since more than n may reach the tiles' threshold."""
+    return min(LONGEST, max(16, 1 << (n + n // 4 - 1).bit_length()))
+
+
+def slots(tokens: int) -> int:
+    """Slots of a table that holds so many tokens: a power of two, at least a third of them free."""
+    return max(16, 1 << (tokens * 3 // 2 - 1).bit_length())
