@@ -252,6 +252,26 @@ class GenerateKeywords(SamplingKeywords, total=False):
     shown_tokens: Iterable[int]
     """Control tokens whose names are part of the text, where others are left out (default: none)."""
 
+    reasoning_budget: int | None
+    """Tokens of reasoning at most: after these its end is forced; -1: no limit (-1 or more;
+    default: -1)."""
+
+    reasoning_marks: tuple[str, str]
+    """Texts that begin and end reasoning, for reasoning_budget; a chat knows those of its template
+    (default: ('<think>', '</think>'))."""
+
+    banned_strings: str | Iterable[str]
+    """Texts that never occur: where one does, it is taken back and drawn anew; several may be given
+    (default: none)."""
+
+    guidance_scale: float
+    """How far to move away from what the negative prompt makes of the same text; 1: not at all (0
+    to 1000000; default: 1.0)."""
+
+    negative_prompt: str | Iterable[int] | None
+    """Text or token ids that guidance_scale moves away from; of a chat: what stands for the system
+    message (default: an empty text)."""
+
     context_shift: bool
     """When the context is full, forget the older half of the text and go on (default: off)."""
 
@@ -311,6 +331,26 @@ class BatchKeywords(TypedDict, total=False):
 
     shown_tokens: Iterable[int]
     """Control tokens whose names are part of the text, where others are left out (default: none)."""
+
+    reasoning_budget: int | None | Sequence[int | None]
+    """Tokens of reasoning at most: after these its end is forced; -1: no limit (-1 or more;
+    default: -1)."""
+
+    reasoning_marks: tuple[str, str]
+    """Texts that begin and end reasoning, for reasoning_budget; a chat knows those of its template
+    (default: ('<think>', '</think>'))."""
+
+    banned_strings: str | Iterable[str]
+    """Texts that never occur: where one does, it is taken back and drawn anew; several may be given
+    (default: none)."""
+
+    guidance_scale: float | Sequence[float]
+    """How far to move away from what the negative prompt makes of the same text; 1: not at all (0
+    to 1000000; default: 1.0)."""
+
+    negative_prompt: str | Iterable[int] | None
+    """Text or token ids that guidance_scale moves away from; of a chat: what stands for the system
+    message (default: an empty text)."""
 
     context_shift: bool | Sequence[bool]
     """When the context is full, forget the older half of the text and go on (default: off)."""

@@ -29,6 +29,7 @@ from aleator.generate.session import Session, load_session, save_session, state_
 from aleator.generate.session_file import SessionFile
 from aleator.generate.slot import OnLogits
 from aleator.generate.speculation.drafter import Drafter
+from aleator.generate.steering import Guidance
 from aleator.models.build import build_decoder
 from aleator.models.decoder import Decoder
 from aleator.models.fingerprint import ModelIdentity
@@ -292,6 +293,8 @@ class LanguageModel(Chatting, Scoring):
     ) -> list[Generation]:
         """Begin to make requests: in the model's own context if that is free and enough."""
         slots = self.slots.make(requests, on_logits, drafter)
+        for slot in slots:
+            slot.guidance = self._guidance(slot.request)
         own = len(slots) == 1 and not self._busy
         prefixes: LentPrefixes | None = None
         if own:
@@ -312,6 +315,26 @@ class LanguageModel(Chatting, Scoring):
         if own:
             self._user = weakref.ref(run)
         return run.generations
+
+    def _guidance(self, request: Request) -> Guidance | None:
+        """What moves a request's logits away from a negative prompt."""
+        options = request.options
+        if options.guidance_scale == 1.0:
+            if options.negative_prompt is not None:
+                raise ParameterError(
+                    "negative_prompt",
+                    "negative_prompt does nothing without guidance_scale: give it too",
+                )
+            return None
+        if options.context_shift:
+            raise ParameterError(
+                "guidance_scale", "guidance_scale and context_shift do not go together: give one"
+            )
+        negative = "" if options.negative_prompt is None else options.negative_prompt
+        prompt = self.asking.tokens(checked_prompt(negative), options.parse_special)
+        text = self.n_ctx if options.max_tokens is None else options.max_tokens
+        context = self.context(min(self.n_ctx, len(prompt) + text) + 1)
+        return Guidance(context, prompt, options.guidance_scale)
 
     @property
     def _busy(self) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from aleator.core.errors import ParameterError
+from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.context import Context
 from aleator.generate.ending import Ending, Shortest
 from aleator.generate.request import Request
@@ -15,6 +16,7 @@ from aleator.generate.speculation.draft_model import DraftModel
 from aleator.generate.speculation.drafter import Drafter
 from aleator.generate.speculation.ngrams import PromptLookup, Texts
 from aleator.generate.speculation.speculation import Speculation
+from aleator.generate.steering import ReasoningBudget
 from aleator.grammar.spelling import spelling
 from aleator.samplers import SamplerChain
 from aleator.samplers.logit_bias import biases_of_ids
@@ -90,6 +92,36 @@ class SlotMaker:
             on_logits=on_logits,
             spell=self._spell(request, chain),
             ending=self._ending(request, chain),
+            budget=self._budget(request),
+            banned=self._banned(request),
+        )
+
+    def _budget(self, request: Request) -> ReasoningBudget | None:
+        """Ends the text's reasoning; None where that has no limit."""
+        budget = request.options.reasoning_budget
+        if budget is None:
+            return None
+        self._vocab.require_text("reasoning_budget")
+        if request.options.banned_strings:
+            raise ParameterError(
+                "banned_strings",
+                "banned_strings and reasoning_budget are both given, and what is forced cannot be drawn anew: "
+                "give one",
+            )
+        begin, end = request.options.reasoning_marks
+        tokens = self._tokenizer.encode(end, add_special=False, parse_special=True)
+        text = self._tokenizer.decode(request.remaining)
+        opened = text.rfind(begin) > text.rfind(end)
+        return ReasoningBudget(budget, begin.encode(), end.encode(), tokens, opened)
+
+    def _banned(self, request: Request) -> BannedStrings | None:
+        """Strings that never occur; None if there are none."""
+        strings, vocab = request.options.banned_strings, self._vocab
+        if not strings:
+            return None
+        vocab.require_text("banned_strings")
+        return BannedStrings(
+            strings, lambda t: b"" if vocab.is_special(t) else vocab.token_bytes(t)
         )
 
     def _speculation(
@@ -143,7 +175,8 @@ class SlotMaker:
         wanted = request.options.complete_grammar
         if wanted is None:
             wanted = chain.numerics == "portable"
-        if not wanted or len(chain.constraints) != 1:
+        steered = request.options.banned_strings or request.options.reasoning_budget is not None
+        if not wanted or steered or len(chain.constraints) != 1:
             return None
         biases = biases_of_ids(request.params.logit_bias, self._tokenizer)
         banned = [token for token, bias in biases if bias == -math.inf]

@@ -252,6 +252,11 @@ def _check_possible(request: Request) -> None:
         raise ParameterError(
             "sampling_device", "sampling_device='device': an engine draws on the host; give 'auto'"
         )
+    if options.guidance_scale != 1.0 or options.negative_prompt is not None:
+        raise ParameterError(
+            "guidance_scale",
+            "guidance_scale: an engine computes one text of a request; use model.generate or model.chat",
+        )
     if options.multi_step != 1:
         raise ParameterError(
             "multi_step",

@@ -10,7 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from time import perf_counter
 
+import numpy as np
+import numpy.typing as npt
+
 from aleator.core.errors import ParameterError
+from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
 from aleator.generate.drawing import Drawing, Logits, Turn
@@ -63,6 +67,12 @@ class Advance:
             Tokens of the prompt that need not be computed.
         """
         prompt = slot.request.remaining
+        if slot.banned is not None and slot.banned.longest > self._context.rewindable(1) + 1:
+            raise ParameterError(
+                "banned_strings",
+                f"banned_strings: one has {slot.banned.longest} bytes, and this model's states can be taken "
+                f"back by {self._context.rewindable(1)} tokens: load the model with a larger n_rollback",
+            )
         held = self._prefixes.reuse(slot.seq, prompt, slot.request.where) if reuse else 0
         slot.tokens = list(prompt[:held])
         slot.stats.reused_tokens += held
@@ -118,7 +128,8 @@ class Advance:
             n_sequences: how many sequences take part in the step.
         """
         slot.drafted = False
-        if slot.spell is None and slot.speculation is None:
+        nobody = slot.spell is None and slot.speculation is None
+        if nobody or slot.banned is not None:  # what is held back may be taken back
             return [slot.drawn]
         room = min(slot.n_ctx - 1 - len(slot.tokens), self._context.rewindable(n_sequences))
         wanted = slot.request.options.max_tokens
@@ -176,7 +187,9 @@ class Advance:
         if len(slot.tokens) < slot.n_ctx:
             return True
         if not slot.request.options.context_shift:
-            slot.completion.out_of_context()
+            self._flush(slot)
+            if not slot.completion.done:
+                slot.completion.out_of_context()
             return False
         keep, used = slot.request.n_keep, len(slot.tokens)
         forget = (used - keep) // 2
@@ -218,16 +231,58 @@ class Advance:
         for turn, drawn in zip(turns, found, strict=True):
             if drawn.token is None:
                 turn.slot.completion.grammar_over(turn.slot.limits()[1])
+            elif turn.slot.banned is not None and drawn.row is not None:
+                self._hold(turn.slot, turn.slot.banned, drawn.token, drawn.logprobs, drawn.row)
             else:
                 self.feed(turn.slot, drawn.token, drawn.logprobs)
+
+    def _hold(
+        self,
+        slot: Slot,
+        banned: BannedStrings,
+        token: int,
+        logprobs: LogprobsOf,
+        row: npt.NDArray[np.float32],
+    ) -> None:
+        """Hold a token back while a banned string may begin in it; where one is complete, draw anew."""
+        slot.stats.sampled_tokens += 1
+        n = banned.take(token, row.copy(), logprobs)
+        while n:
+            gone, left = banned.back(n)
+            slot.chain.rollback(n)
+            kept = len(slot.tokens) - (n - 1)  # the one drawn last was not decoded
+            self._context.cache.seq_rm(slot.seq, kept, -1)
+            del slot.tokens[kept:]
+            token = slot.chain.sample(left)
+            n = banned.take(token, gone.row, gone.logprobs)
+        slot.drawn = token
+        over = slot.completion.ends_with(token) or slot.limits()[0] == 0
+        for held in banned.ready(over):
+            if not slot.completion.done:
+                slot.completion.feed(held.token, held.logprobs)
+        self._end_grammar(slot)
 
     def feed(self, slot: Slot, token: int, logprobs: LogprobsOf) -> None:
         """Give a slot the token that was drawn for it."""
         slot.drawn = token
         slot.stats.sampled_tokens += 1
         slot.completion.feed(token, logprobs)
+        if slot.budget is not None:
+            slot.budget.take(token, slot.completion.bytes_of(token))
+        self._end_grammar(slot)
+
+    def _end_grammar(self, slot: Slot) -> None:
+        """End a completion whose constrained text is complete, with nothing that can follow."""
         if not slot.completion.done and slot.constrained and slot.chain.finished:
+            self._flush(slot)
             slot.completion.grammar_over("grammar")
+
+    @staticmethod
+    def _flush(slot: Slot) -> None:
+        """Give out what is held back of a text that ends."""
+        for held in [] if slot.banned is None else slot.banned.ready(True):
+            if not slot.completion.done:
+                slot.completion.feed(held.token, held.logprobs)
 
     def release(self, slot: Slot) -> None:
         """Give up the sequence of an ended completion; the prompt cache keeps what it held."""

@@ -154,6 +154,16 @@ class Completion:
         elif len(self.tokens) == request.options.max_tokens:
             self._end("length")
 
+    def ends_with(self, token: int) -> bool:
+        """Whether a token ends the text, whatever it is."""
+        params = self.request.params
+        ends = token in self._detokenizer.eog and not params.ignore_eos
+        return ends or token in params.stop_token_ids
+
+    def bytes_of(self, token: int) -> bytes:
+        """What a token stands for, names of control tokens too."""
+        return self._token_bytes(token)
+
     def require_text(self, what: str) -> None:
         """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""
         self._detokenizer.require_text(what)
