@@ -84,6 +84,12 @@ def prepared(
             "tools: this chat template does not show tools to the model: give chat_template=, one that reads "
             "'tools', or describe them in a message",
         )
+    if shown and chat_format.foreign_mark is not None:
+        raise ParameterError(
+            "tools",
+            f"tools: this model writes calls with {chat_format.foreign_mark!r}, which are not read yet: "
+            "describe the tools in a message, or give chat_template= with calls in another form",
+        )
     variables = chat_format.arguments(chat.enable_thinking, chat.variables)
     rendered = chat_format.rendered(messages, [t for t, _ in tools] if shown else (), variables)
     tokens = chat_format.tokens(rendered, known)
