@@ -6,6 +6,7 @@
 #   make mutate    tests under 300 random changes to Python code: hours; stops after MINUTES, and goes on
 #   make sanitize  tests of the native code under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make equality  a million random rows through every form of the chains, 100,000 through decoders: twenty minutes
+#   make machines  decoders cross-compiled for aarch64, under QEMU, against the bits of x86-64
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
 #   make bench     the benchmarks (compiles llama.cpp the first time: about ten minutes)
 PYTHON ?= python3
@@ -14,7 +15,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: demo test check cover mutate sanitize setup build format lint types stubs docs bench count equality clean help
+.PHONY: demo test check cover mutate sanitize setup build format lint types stubs docs bench count equality machines clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -100,6 +101,10 @@ bench: setup
 equality: setup
 	$(BIN)/python tools/equality.py
 	$(BIN)/python tools/equality_decoder.py
+
+# Needs, by apt: g++-aarch64-linux-gnu qemu-user-static.
+machines: setup
+	$(BIN)/python tools/machines.py
 
 count: setup
 	$(BIN)/python benchmarks/count_instructions.py

@@ -27,7 +27,7 @@ from datetime import date
 from pathlib import Path
 from typing import IO, Any, cast
 
-from bench_generate import PACKAGES, ROOT, machine, version, write_random
+from bench_peers import PACKAGES, ROOT, machine, version, write_random
 
 TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2}
 ENGINES = ("aleator", "llama.cpp")

@@ -13,7 +13,16 @@ from aleator.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-EXECUTED = ("chain-state", "chat", "device", "kv-cache", "reproducibility", "scores", "tutorial")
+EXECUTED = (
+    "chain-state",
+    "chat",
+    "device",
+    "engine",
+    "kv-cache",
+    "reproducibility",
+    "scores",
+    "tutorial",
+)
 BLOCKS = [
     block
     for name in ("README.md", *(f"docs/{stem}.md" for stem in EXECUTED))

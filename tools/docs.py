@@ -20,10 +20,17 @@ import declared
 from aleator import samplers as S
 from aleator.core.options import Option, declarations
 from aleator.core.parameter import Parameter
+from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.generate.options import LOADED, ContextOptions, GenerateOptions, ModelOptions
 
 ROOT = Path(__file__).parent.parent
-FILES = ("README.md", "docs/samplers.md", "docs/options.md", "docs/from-other-engines.md")
+FILES = (
+    "README.md",
+    "docs/samplers.md",
+    "docs/options.md",
+    "docs/engine.md",
+    "docs/from-other-engines.md",
+)
 ENGINES = ROOT / "tools" / "from_other_engines.toml"
 
 
@@ -106,6 +113,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "context_options": lambda: options(
         each for each in declarations(ContextOptions).values() if each not in LOADED
     ),
+    "engine_options": lambda: options(declarations(EngineOptions).values()),
+    "submit_options": lambda: options(declarations(SubmitOptions).values()),
     "generate_options": lambda: options(declarations(GenerateOptions).values()),
 }
 

@@ -3,10 +3,10 @@
     python tools/engine_mixes.py [--mixes 1000] [--seed 1] [--models llama:Q8_0,qwen2:Q4_0]
 
 A mix is an engine with random sizes and a handful of requests: prompts that begin alike, many kinds of
-sampling parameters, grammars, stop strings, log-probabilities, arrivals at random steps, priorities and
-cancels.  What a request gives must be what ``generate`` gives on a model that caches nothing: the tokens
-(of a cancelled one, their beginning) and the log-probabilities as equal numbers.  A mix is a function of
-its number and the seed; one that differs is printed, and the exit status is 1.
+sampling parameters, grammars, stop strings, log-probabilities, arrivals at random steps, priorities,
+cancels and speculation.  What a request gives must be what ``generate`` gives on a model that caches and
+guesses nothing: the tokens (of a cancelled one, their beginning) and the log-probabilities as equal numbers.
+A mix is a function of its number and the seed; one that differs is printed, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Asked:
         prompt: its text.
         options: of ``submit`` and ``generate``.
         priority: of ``submit``.
+        spec_type: of ``submit``; alone nothing is guessed.
         after: steps of the engine after which it comes.
         cancelled_at: tokens after which it is cancelled; None: never.
     """
@@ -60,6 +61,7 @@ class Asked:
     prompt: str
     options: dict[str, Any] = field(default_factory=dict)
     priority: int = 0
+    spec_type: str = "none"
     after: int = 0
     cancelled_at: int | None = None
 
@@ -96,7 +98,9 @@ def mix(rng: random.Random) -> tuple[dict[str, Any], list[Asked]]:
             options["logprobs"] = rng.choice([0, 3])
         if rng.random() < 0.2:
             options["stop"] = ["th", "e a"]
-        each = Asked(prompt, options, rng.randint(-1, 1), rng.choice([0, 0, 3, 10, 25]))
+        spec_type = rng.choice(["none", "none", "ngram", "draft"])
+        after = rng.choice([0, 0, 3, 10, 25])
+        each = Asked(prompt, options, rng.randint(-1, 1), spec_type, after)
         if rng.random() < 0.2:
             each.cancelled_at = rng.choice([0, 1, 8])
         asked.append(each)
@@ -114,7 +118,12 @@ def made_together(
             idle = not stats.running and not stats.waiting
             for i, each in enumerate(asked):
                 if i not in made and (stats.steps >= each.after or idle):
-                    made[i] = engine.submit(each.prompt, priority=each.priority, **each.options)
+                    made[i] = engine.submit(
+                        each.prompt,
+                        priority=each.priority,
+                        spec_type=each.spec_type,
+                        **each.options,
+                    )
                     idle = False
             cancel_some(asked, made)
             time.sleep(0.0005)
@@ -160,7 +169,8 @@ def run(paths: list[Path], mixes: int, seed: int, show: bool = False) -> tuple[i
         How many requests were compared, and what differed.
     """
     plain = [aleator.load(path, n_threads=1, prompt_cache=False) for path in paths]
-    caching = [aleator.load(path, n_threads=1) for path in paths]
+    # The model that guesses is the model itself, so that some guesses are right.
+    caching = [aleator.load(path, n_threads=1, model_draft=str(path)) for path in paths]
     compared, wrong = 0, []
     for number in range(mixes):
         options, asked = mix(random.Random(f"{seed} {number}"))

@@ -6,8 +6,8 @@
 Changes are drawn at random, the same for the same seed, number, folders and code: a comparison moved or
 turned round, ``and`` for ``or``, an operator for another, a number plus one, ``not`` left out.  The tests of
 the folder with the same name run, as far as they run the changed line: those first that have noticed most
-changes so far, then the quick ones.  Where a line runs at import, those that run anything of its file.  What
-no test noticed within ``MOST_SECONDS`` is printed.
+changes so far, then the quick ones.  Where a line runs at import, those that run anything of its file or are
+named after it.  What no test noticed within ``MOST_SECONDS`` is printed.
 
 Results are kept in build/mutate_python, so that a run which was stopped goes on (``--fresh`` begins again).
 Which test runs which line is measured once per folder and state of the code.  tools/without_effect.toml lists
@@ -64,7 +64,10 @@ class Coverage:
     lines: dict[str, dict[str, list[int]]]
 
     def of(self, change: Change, noticed: Counter[str]) -> list[int]:
-        """The tests that run the changed line; or anything of the file, if the line runs at import.
+        """The tests that run the changed line.
+
+        If the line runs at import: those that run anything of its file, or are named after it, and those that
+        compare declarations with the record.
 
         Args:
             change: what is changed.
@@ -73,7 +76,12 @@ class Coverage:
         lines = self.lines.get(change.file, {})
         found = set(lines.get(str(change.line), []))
         if -1 in found:
-            found = {i for tests in lines.values() for i in tests} or set(range(len(self.tests)))
+            found = {i for tests in lines.values() for i in tests}
+            files = [Path(test.partition("::")[0]).stem for test in self.tests]
+            names = ("test_declared", f"test_{Path(change.file).stem}")
+            found |= {i for i, file in enumerate(files) if file in names}
+            if found == {-1}:
+                found = set(range(len(files)))
         order = sorted(found - {-1}, key=lambda i: (-noticed[self.tests[i]], self.seconds[i]))
         total = 0.0
         chosen: list[int] = []

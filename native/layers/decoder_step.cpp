@@ -34,6 +34,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     attended = std::max(attended, l.o.in), ff = std::max(ff, l.gate.out);
   }
   products_.prepare(pool, t, e);
+  recurrent_.prepare(t, spaces_);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
   for (int64_t i = 0; i < t; i++) {
@@ -52,12 +53,12 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     rotary_angles(r, batch.positions, t, 1, r.magnitude, angles_[g].data());
     int64_t kv_heads = INT64_MAX, group = 1;  // of the layers, those with the least to share out
     for (const DecoderLayer& l : layers_)
-      if (l.group == g)
+      if (l.recurrent < 0 && l.group == g)
         kv_heads = std::min(kv_heads, l.keys.heads), group = std::max(group, attention(l).group());
     if (kv_heads == INT64_MAX) continue;
     attention_[g].prepare(batch.groups[g], t, r, shape_.raw_keys, pool.size(), kv_heads, group);
     for (const DecoderLayer& l : layers_)
-      if (l.group == g) attention_[g].reserve(attention(l), pool.size());
+      if (l.recurrent < 0 && l.group == g) attention_[g].reserve(attention(l), pool.size());
   }
 }
 
@@ -66,16 +67,29 @@ AttentionShape DecoderStep::attention(const DecoderLayer& l) const {
 }
 
 void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& batch) {
-  const int64_t tokens = batch.tokens;
+  if (l.recurrent >= 0)
+    recurrent_.run(thread, products_, spaces_[size_t(l.recurrent)], batch.runs, shape_.eps);
+  else
+    attend(thread, l, batch);
+  if (l.gate.out == 0) return;
+  feed_forward(thread, l, batch.tokens);
+  products_.pool().barrier();
+  add(thread, l.down, gate_.data(), l.ffn_post_norm, batch.tokens);
+}
+
+// The running sum += W from, or += rms_norm(W from).
+void DecoderStep::add(int thread, const Weights& w, const float* from, const float* norm,
+                      int64_t tokens) {
+  const Input in = products_.input(thread, from, w.in, w.in, tokens, forms_of({&w}));
+  if (norm)
+    products_.add_normed(thread, w, in, norm, shape_.eps);
+  else
+    products_.add(thread, w, in);
+  products_.pool().barrier();
+}
+
+void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   Pool& pool = products_.pool();
-  const auto add = [&](const Weights& w, const float* from, const float* norm) {
-    const Input in = products_.input(thread, from, w.in, w.in, tokens, forms_of({&w}));
-    if (norm)
-      products_.add_normed(thread, w, in, norm, shape_.eps);
-    else
-      products_.add(thread, w, in);
-    pool.barrier();
-  };
   products_.run(
       thread, products_.normed(thread, l.attention_norm, shape_.eps, forms_of({&l.q, &l.k, &l.v})),
       {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
@@ -84,10 +98,7 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
   pool.barrier();
   attention_[l.group].run(thread, pool, attention(l), q_.data(), attended_.data());
   pool.barrier();
-  add(l.o, attended_.data(), l.attention_post_norm);
-  feed_forward(thread, l, tokens);
-  pool.barrier();
-  add(l.down, gate_.data(), l.ffn_post_norm);
+  add(thread, l.o, attended_.data(), l.attention_post_norm, batch.tokens);
 }
 
 void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch) {

@@ -1,4 +1,4 @@
-// One micro-batch through a whole decoder of the llama, qwen2, qwen3 or gemma3 kind, on the
+// One micro-batch through a whole decoder of the llama, qwen2, qwen3, gemma3 or jamba kind, on the
 // processor.
 //
 // One call does everything from the embedding's rows to the logits, on all threads of the pool,
@@ -13,6 +13,7 @@
 #include "layers/angles.hpp"
 #include "layers/attention_step.hpp"
 #include "layers/products.hpp"
+#include "layers/ssm_layers.hpp"
 
 namespace aleator {
 
@@ -23,7 +24,8 @@ struct DecoderLayer {
   CacheSide keys, values;
   // Of what attention and feed-forward give, [n_embd] or none.
   const float *attention_post_norm = nullptr, *ffn_post_norm = nullptr;
-  int64_t group = 0;  // of layers that share a pool of cells and a rotation: see DecoderShape
+  int64_t group = 0;       // of layers that share a pool of cells and a rotation: see DecoderShape
+  int64_t recurrent = -1;  // the number of the state space that is there instead of attention
   int64_t heads() const { return q.out / keys.dim; }
 };
 
@@ -50,6 +52,7 @@ struct MicroBatch {
   const int32_t* positions = nullptr;  // [T]
   int64_t n_groups = 1;
   Seen groups[most_groups];
+  Runs runs;                          // of decoders with recurrent layers
   const int64_t* out_rows = nullptr;  // [n_out] the tokens whose logits are wanted
   int64_t n_out = 0;
   float* logits = nullptr;  // [n_out, n_vocab]
@@ -59,18 +62,28 @@ class DecoderStep {
  public:
   explicit DecoderStep(const DecoderShape& shape) : shape_(shape) {}
   void add_layer(const DecoderLayer& layer) { layers_.push_back(layer); }
+  // A state space, and the feed-forward part of `layer`, if it has one.
+  void add_layer(const SSMLayer& space, DecoderLayer layer) {
+    layer.recurrent = int64_t(spaces_.size());
+    spaces_.push_back(space);
+    layers_.push_back(layer);
+  }
   // The caller has checked every index.  Calls from several threads take turns.
   void run(Pool& pool, const MicroBatch& batch);
 
  private:
   void prepare(Pool& pool, const MicroBatch& batch);
   void layer(int thread, const DecoderLayer& l, const MicroBatch& batch);
+  void attend(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch);
   AttentionShape attention(const DecoderLayer& l) const;
+  void add(int thread, const Weights& w, const float* from, const float* norm, int64_t tokens);
   void feed_forward(int thread, const DecoderLayer& l, int64_t tokens);
 
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;
+  std::vector<SSMLayer> spaces_;
+  SSMLayers recurrent_;
   std::mutex turn_;
   Products products_;
   std::vector<float> q_, k_, v_, attended_, gate_, up_;

@@ -12,6 +12,7 @@
 #include "bind.hpp"
 #include "layers/cache_memory.hpp"
 #include "layers/decoder_step.hpp"
+#include "layers/ssm_memory.hpp"
 #include "layers/stored_matrix.hpp"
 
 namespace aleator {
@@ -56,12 +57,6 @@ class BoundDecoderStep {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
     const int64_t groups = keys.side.heads, heads = q.weights.out / dim;
-    const auto matrix = [&](const StoredMatrix& m, int64_t out, int64_t in, const char* name) {
-      require(m.weights.out == out && m.weights.in == in,
-              at + name + ".weight is [" + std::to_string(m.weights.out) + ", " +
-                  std::to_string(m.weights.in) + "], not [" + std::to_string(out) + ", " +
-                  std::to_string(in) + "]");
-    };
     require(heads >= groups && heads % groups == 0,
             at + "attn_q: " + std::to_string(heads) + " query heads for " + std::to_string(groups) +
                 " key-value heads");
@@ -73,13 +68,11 @@ class BoundDecoderStep {
     require(!keys.side.by_channel, at + "keys by channels");
     require(!window || window_frequencies_, at + "a window layer without frequencies for it");
     require(shape_.rotation[window].pairs * 2 <= dim, at + "more rotated channels than a head has");
-    matrix(q, heads * dim, e, "attn_q");
-    matrix(k, groups * dim, e, "attn_k");
-    matrix(v, groups * dim_v, e, "attn_v");
-    matrix(o, e, heads * dim_v, "attn_output");
-    matrix(gate, gate.weights.out, e, "ffn_gate");
-    matrix(up, gate.weights.out, e, "ffn_up");
-    matrix(down, e, gate.weights.out, "ffn_down");
+    matrix(q, heads * dim, e, at + "attn_q");
+    matrix(k, groups * dim, e, at + "attn_k");
+    matrix(v, groups * dim_v, e, at + "attn_v");
+    matrix(o, e, heads * dim_v, at + "attn_output");
+    feed_forward_sizes(at, e, gate, up, down);
     norm(attention_norm, e, at + "attn_norm");
     norm(ffn_norm, e, at + "ffn_norm");
     if (q_norm) norm(*q_norm, dim, at + "attn_q_norm");
@@ -90,15 +83,48 @@ class BoundDecoderStep {
     n_layers_++;
     n_cells = keys.side.n_cells;
     kept_.push_back({{q, k, v, o, gate, up, down},
-                     attention_norm,
-                     ffn_norm,
-                     {q_norm, k_norm, attention_post_norm, ffn_post_norm},
-                     keys.data,
-                     values.data});
+                     {attention_norm, ffn_norm, q_norm, k_norm, attention_post_norm, ffn_post_norm},
+                     {keys.data, values.data}});
     step_.add_layer({q.weights, k.weights, v.weights, o.weights, gate.weights, up.weights,
                      down.weights, attention_norm.data(), ffn_norm.data(), pointer(q_norm),
                      pointer(k_norm), keys.side, values.side, pointer(attention_post_norm),
                      pointer(ffn_post_norm), window});
+  }
+
+  // state_norms: of time step, B and C, or none.
+  void add_recurrent_layer(const StoredMatrix& in, const StoredMatrix& select,
+                           const StoredMatrix& time_step, const StoredMatrix& out, Floats norm,
+                           Matrix conv, Floats conv_bias, Matrix a, Floats d, StateRows conv_rows,
+                           StateRows state_rows, std::optional<nb::tuple> state_norms,
+                           std::optional<nb::tuple> feed_forward) {
+    const std::string at = "blk." + std::to_string(n_layers_) + ".";
+    const int64_t e = shape_.n_embd();
+    SSMMemory memory{in, select, time_step, out,        norm,         conv, conv_bias,
+                     a,  d,      conv_rows, state_rows, std::nullopt, {}};
+    if (state_norms) {
+      memory.norm_eps = shape_.eps;
+      for (const nb::handle weight : *state_norms)
+        memory.state_norms.push_back(nb::cast<Floats>(weight));
+    }
+    const SSMLayer space = memory.checked(at, e, n_rows_);
+    DecoderLayer layer;
+    Kept kept{};
+    if (feed_forward) {
+      require(feed_forward->size() == 4, "feed_forward must be gate, up, down and norm");
+      const auto get = [&](size_t i) { return nb::cast<StoredMatrix>((*feed_forward)[i]); };
+      kept.matrices = {get(0), get(1), get(2)};
+      const auto ffn_norm = nb::cast<Floats>((*feed_forward)[3]);
+      kept.norms = {ffn_norm};
+      feed_forward_sizes(at, e, kept.matrices[0], kept.matrices[1], kept.matrices[2]);
+      BoundDecoderStep::norm(ffn_norm, e, at + "ffn_norm");
+      layer.gate = kept.matrices[0].weights, layer.up = kept.matrices[1].weights;
+      layer.down = kept.matrices[2].weights, layer.ffn_norm = ffn_norm.data();
+    }
+    n_rows_ = int64_t(conv_rows.shape(0));
+    n_layers_++;
+    kept_.push_back(std::move(kept));
+    spaces_.push_back(std::move(memory));
+    step_.add_layer(space, layer);
   }
 
   void run(Pool& pool, std::optional<Array<const int64_t, 1>> ids,
@@ -107,8 +133,9 @@ class BoundDecoderStep {
            Array<const int64_t, 1> list_start, Array<const int32_t, 1> seen_list,
            Array<const int64_t, 1> seen_count, std::optional<Array<const int32_t, 1>> seen_deltas,
            Array<const int64_t, 1> out_rows, Array<float, 2> logits,
-           std::optional<nb::tuple> window) {
+           std::optional<nb::tuple> window, std::optional<nb::tuple> recurrent) {
     MicroBatch b;
+    std::vector<Indices> states;
     b.tokens = int64_t(positions.size());
     require(bool(ids) != bool(embeddings), "either token ids or embeddings");
     require(n_layers_ > 0 && b.tokens > 0, "no layers or no tokens");
@@ -137,6 +164,13 @@ class BoundDecoderStep {
       b.n_groups = 2;
     }
     for (int64_t g = 0; g < b.n_groups; g++) b.groups[g] = checked(pools[g], b.tokens, n_cells_[g]);
+    require(bool(recurrent) == (n_rows_ > 0), "recurrent is for a decoder with recurrent layers");
+    if (recurrent) {
+      require(recurrent->size() == 4, "recurrent must have four parts");
+      const auto get = [&](size_t i) { return nb::cast<Indices>((*recurrent)[i]); };
+      states = {get(0), get(1), get(2), get(3)};
+      b.runs = checked_runs(states[0], states[1], states[2], states[3], b.tokens, n_rows_);
+    }
     for (int64_t i = 0; i < b.tokens; i++)
       require(!ids || ((*ids)(i) >= 0 && (*ids)(i) < embedding_.weights.out),
               "token " + std::to_string(ids ? (*ids)(i) : 0) + " is outside the vocabulary");
@@ -154,10 +188,21 @@ class BoundDecoderStep {
  private:
   struct Kept {
     std::vector<StoredMatrix> matrices;
-    Floats attention_norm, ffn_norm;
     std::vector<std::optional<Floats>> norms;
-    CacheBytes keys, values;
+    std::vector<CacheBytes> memory;
   };
+  static void matrix(const StoredMatrix& m, int64_t out, int64_t in, const std::string& name) {
+    require(m.weights.out == out && m.weights.in == in,
+            name + ".weight is [" + std::to_string(m.weights.out) + ", " +
+                std::to_string(m.weights.in) + "], not [" + std::to_string(out) + ", " +
+                std::to_string(in) + "]");
+  }
+  static void feed_forward_sizes(const std::string& at, int64_t e, const StoredMatrix& gate,
+                                 const StoredMatrix& up, const StoredMatrix& down) {
+    matrix(gate, gate.weights.out, e, at + "ffn_gate");
+    matrix(up, gate.weights.out, e, at + "ffn_up");
+    matrix(down, e, gate.weights.out, at + "ffn_down");
+  }
   static Gate gate_named(const std::string& name) {
     if (name == "silu") return Gate::silu;
     if (name == "gelu") return Gate::gelu;
@@ -177,16 +222,18 @@ class BoundDecoderStep {
   DecoderShape shape_;
   DecoderStep step_;
   std::list<Kept> kept_;
-  int64_t n_layers_ = 0, n_cells_[most_groups] = {};
+  std::list<SSMMemory> spaces_;
+  int64_t n_layers_ = 0, n_rows_ = 0, n_cells_[most_groups] = {};
 };
 
 }  // namespace aleator
 
 ALEATOR_BIND(decoder_step) {
   using namespace aleator;
-  nb::class_<BoundDecoderStep>(m, "DecoderStep",
-                               "A decoder of the llama, qwen2, qwen3 or gemma3 kind, run for a "
-                               "micro-batch at a time on the processor.")
+  nb::class_<BoundDecoderStep>(
+      m, "DecoderStep",
+      "A decoder of the llama, qwen2, qwen3, gemma3 or jamba kind, run for a "
+      "micro-batch at a time on the processor.")
       .def(nb::init<const StoredMatrix&, const StoredMatrix&, Floats, float, float,
                     Array<const double, 1>, double, bool, float, const std::string&,
                     std::optional<Array<const double, 1>>, double, bool>(),
@@ -205,11 +252,19 @@ ALEATOR_BIND(decoder_step) {
            nb::arg("values"), nb::arg("attention_post_norm").none() = nb::none(),
            nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
            "Appends a layer; ValueError, naming the tensor, when shapes disagree.")
+      .def("add_recurrent_layer", &BoundDecoderStep::add_recurrent_layer, nb::arg("projection"),
+           nb::arg("select"), nb::arg("time_step"), nb::arg("output"), nb::arg("norm"),
+           nb::arg("conv"), nb::arg("conv_bias"), nb::arg("a"), nb::arg("d"),
+           nb::arg("conv_rows").noconvert(), nb::arg("state_rows").noconvert(),
+           nb::arg("state_norms").none(), nb::arg("feed_forward").none(),
+           "Appends a layer with a state space, see SSMStep.add_layer. state_norms: weights of the "
+           "norms of time step, B and C; feed_forward: gate, up, down and norm. ValueError, naming "
+           "the tensor, when shapes disagree.")
       .def("run", &BoundDecoderStep::run, nb::arg("pool"), nb::arg("ids").none(),
            nb::arg("embeddings").none(), nb::arg("positions"), nb::arg("cells"), nb::arg("seen"),
            nb::arg("list_start"), nb::arg("seen_list"), nb::arg("seen_count"),
            nb::arg("seen_deltas").none(), nb::arg("out_rows"), nb::arg("logits").noconvert(),
-           nb::arg("window").none() = nb::none(),
+           nb::arg("window").none() = nb::none(), nb::arg("recurrent").none() = nb::none(),
            "T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "
            "int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being "
            "seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] "
@@ -217,6 +272,7 @@ ALEATOR_BIND(decoder_step) {
            "positions that the listed cells' stored keys are behind. out_rows int64 [R]; writes "
            "logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells "
            "of window layers, and seen_first int64 [T], how many leading cells of its list a token "
-           "does not see, and seen_sinks int64 [T] or None, how many of those it does. ValueError, "
+           "does not see, and seen_sinks int64 [T] or None, how many of those it does. recurrent: "
+           "starts, sources, order and stores, see SSMStep.run. ValueError, "
            "with nothing changed, for an index out of range.");
 }

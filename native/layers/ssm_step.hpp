@@ -5,25 +5,16 @@
 
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <vector>
 
-#include "layers/products.hpp"
-#include "layers/ssm.hpp"
+#include "layers/ssm_layers.hpp"
 
 namespace aleator {
-
-struct SSMLayer {
-  Weights in, select, time_step, out;
-  const float* norm = nullptr;  // [n_embd]
-  StateSpace space;
-};
 
 struct SSMShape {
   Weights embedding, output;           // [n_vocab, n_embd]
   const float* output_norm = nullptr;  // [n_embd]
   float eps = 0;
-  std::optional<float> norm_eps;  // time step, B and C are RMS-normalised with it
 };
 
 // T tokens.  All pointers are to arrays that outlive the call.
@@ -46,13 +37,12 @@ class SSMStep {
 
  private:
   void prepare(Pool& pool, const SSMBatch& batch);
-  void layer(int thread, const SSMLayer& l, const SSMBatch& batch);
 
   SSMShape shape_;
   std::vector<SSMLayer> layers_;
   std::mutex turn_;
   Products products_;
-  std::vector<float> xz_, u_, selected_, dt_, y_, ones_;
+  SSMLayers work_;
 };
 
 }  // namespace aleator

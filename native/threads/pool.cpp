@@ -9,8 +9,6 @@
 #include <thread>
 #include <vector>
 
-#include "bind.hpp"
-
 namespace aleator {
 
 static inline void pause_briefly() {
@@ -137,12 +135,3 @@ void Pool::barrier() {
 }
 
 }  // namespace aleator
-
-ALEATOR_BIND(pool) {
-  using aleator::Pool;
-  nb::class_<Pool>(m, "ThreadPool",
-                   "A small team of threads for native layers; idle ones sleep. Survives a fork.")
-      .def(nb::init<int>(), nb::arg("threads"),
-           "threads: 1 to 256, the calling thread included. ValueError outside.")
-      .def_prop_ro("threads", &Pool::size);
-}

@@ -252,6 +252,26 @@ class GenerateKeywords(SamplingKeywords, total=False):
     shown_tokens: Iterable[int]
     """Control tokens whose names are part of the text, where others are left out (default: none)."""
 
+    reasoning_budget: int | None
+    """Tokens of reasoning at most: after these its end is forced; -1: no limit (-1 or more;
+    default: -1)."""
+
+    reasoning_marks: tuple[str, str]
+    """Texts that begin and end reasoning, for reasoning_budget; a chat knows those of its template
+    (default: ('<think>', '</think>'))."""
+
+    banned_strings: str | Iterable[str]
+    """Texts that never occur: where one does, it is taken back and drawn anew; several may be given
+    (default: none)."""
+
+    guidance_scale: float
+    """How far to move away from what the negative prompt makes of the same text; 1: not at all (0
+    to 1000000; default: 1.0)."""
+
+    negative_prompt: str | Iterable[int] | None
+    """Text or token ids that guidance_scale moves away from; of a chat: what stands for the system
+    message (default: an empty text)."""
+
     context_shift: bool
     """When the context is full, forget the older half of the text and go on (default: off)."""
 
@@ -275,6 +295,14 @@ class GenerateKeywords(SamplingKeywords, total=False):
     """Tokens that the device decodes and draws before the host looks at any, so that text comes in
     runs; needs sampling_device='device', and a model without windows or states (1 to 4096; default:
     1)."""
+
+    spec_type: str
+    """Guess what follows and decode it together: the same tokens, faster where guesses are right.
+    ngram: as the text went on before; draft: what a smaller model draws (model_draft) (none or
+    ngram or draft; default: none)."""
+
+    spec_draft_n_max: int
+    """Tokens that are guessed at once at most; fewer are where fewer pay (1 to 64; default: 16)."""
 
     namespace: str
     """Of the prompt cache: prompts share what was computed only within one (default: none)."""
@@ -304,6 +332,26 @@ class BatchKeywords(TypedDict, total=False):
     shown_tokens: Iterable[int]
     """Control tokens whose names are part of the text, where others are left out (default: none)."""
 
+    reasoning_budget: int | None | Sequence[int | None]
+    """Tokens of reasoning at most: after these its end is forced; -1: no limit (-1 or more;
+    default: -1)."""
+
+    reasoning_marks: tuple[str, str]
+    """Texts that begin and end reasoning, for reasoning_budget; a chat knows those of its template
+    (default: ('<think>', '</think>'))."""
+
+    banned_strings: str | Iterable[str]
+    """Texts that never occur: where one does, it is taken back and drawn anew; several may be given
+    (default: none)."""
+
+    guidance_scale: float | Sequence[float]
+    """How far to move away from what the negative prompt makes of the same text; 1: not at all (0
+    to 1000000; default: 1.0)."""
+
+    negative_prompt: str | Iterable[int] | None
+    """Text or token ids that guidance_scale moves away from; of a chat: what stands for the system
+    message (default: an empty text)."""
+
     context_shift: bool | Sequence[bool]
     """When the context is full, forget the older half of the text and go on (default: off)."""
 
@@ -327,6 +375,14 @@ class BatchKeywords(TypedDict, total=False):
     """Tokens that the device decodes and draws before the host looks at any, so that text comes in
     runs; needs sampling_device='device', and a model without windows or states (1 to 4096; default:
     1)."""
+
+    spec_type: str | Sequence[str]
+    """Guess what follows and decode it together: the same tokens, faster where guesses are right.
+    ngram: as the text went on before; draft: what a smaller model draws (model_draft) (none or
+    ngram or draft; default: none)."""
+
+    spec_draft_n_max: int | Sequence[int]
+    """Tokens that are guessed at once at most; fewer are where fewer pay (1 to 64; default: 16)."""
 
     namespace: str | Sequence[str]
     """Of the prompt cache: prompts share what was computed only within one (default: none)."""
@@ -655,6 +711,10 @@ class LoadKeywords(TypedDict, total=False):
     prompt_cache: bool
     """Keep what was computed while there is room, so that a text that begins like an earlier one is
     computed only from where they diverge (default: on)."""
+
+    model_draft: str | None
+    """A smaller model with the same vocabulary, which guesses for spec_type='draft' (default:
+    none)."""
 
     n_ubatch: int
     """Tokens computed at once; at most n_batch (1 or more; default: 512)."""

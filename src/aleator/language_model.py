@@ -28,6 +28,8 @@ from aleator.generate.request import Request
 from aleator.generate.session import Session, load_session, save_session, state_of
 from aleator.generate.session_file import SessionFile
 from aleator.generate.slot import OnLogits
+from aleator.generate.speculation.drafter import Drafter
+from aleator.generate.steering import Guidance
 from aleator.models.build import build_decoder
 from aleator.models.decoder import Decoder
 from aleator.models.fingerprint import ModelIdentity
@@ -101,7 +103,26 @@ def load(
     weights = open_weights(bundled_model() if path is None else path)
     tokenizer = Tokenizer(load_vocabulary(weights))
     decoder = build_decoder(weights, *where, progress=progress)
-    return LanguageModel(weights, decoder, tokenizer, options=chosen, **given)
+    draft: LanguageModel | None = None
+    if chosen.model_draft is not None:
+        draft = load(chosen.model_draft, device=chosen.device, dtype=chosen.dtype, **given)
+        check_same_vocabulary(tokenizer.vocab, draft.vocab, chosen.model_draft)
+    return LanguageModel(weights, decoder, tokenizer, options=chosen, draft=draft, **given)
+
+
+def check_same_vocabulary(vocab: Vocabulary, other: Vocabulary, path: str) -> None:
+    """Refuse a model that guesses other tokens; ParameterError says which is the first."""
+    differs = next(
+        (i for i in range(min(len(vocab), len(other))) if vocab.tokens[i] != other.tokens[i]), None
+    )
+    if differs is None and len(vocab) == len(other):
+        return
+    at = f"token {differs} differs" if differs is not None else f"it has {len(other)} tokens"
+    raise ParameterError(
+        "model_draft",
+        f"model_draft={path!r} has another vocabulary than the model with its {len(vocab)} tokens ({at}): "
+        "give a smaller model of the same family",
+    )
 
 
 def load_vocabulary(weights: Weights) -> Vocabulary:
@@ -123,6 +144,7 @@ class LanguageModel(Chatting, Scoring):
         vocab: the tokens.
         n_ctx: positions of one sequence.
         options: what it was loaded with.
+        draft: the smaller model that guesses; None: there is none.
         asking: makes requests of prompts and options.
         slots: makes what lives while a request is made.
     """
@@ -134,6 +156,7 @@ class LanguageModel(Chatting, Scoring):
         tokenizer: Tokenizer,
         *,
         options: ModelOptions | None = None,
+        draft: LanguageModel | None = None,
         **context_options: Unpack[ContextKeywords],
     ) -> None:
         self.weights, self.decoder, self.tokenizer = weights, decoder, tokenizer
@@ -144,7 +167,9 @@ class LanguageModel(Chatting, Scoring):
         if self.n_ctx > trained:
             log.warning("n_ctx=%d: the model was trained with %d positions", self.n_ctx, trained)
         self._context_options = context_options
-        self.asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer)
+        self.draft = draft
+        drafts = None if draft is None else draft.positions
+        self.asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer, drafts)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
         self._chat_formats = {}
@@ -166,6 +191,7 @@ class LanguageModel(Chatting, Scoring):
         params: SamplingParams | None = None,
         progress: Callable[[int, int], None] | None = None,
         on_logits: OnLogits | None = None,
+        drafter: Drafter | None = None,
         **options: Unpack[GenerateKeywords],
     ) -> Generation:
         """Continue a prompt.
@@ -190,6 +216,8 @@ class LanguageModel(Chatting, Scoring):
             progress: called with (done, total) prompt tokens during prefill.
             on_logits: called with the chain and the logits [V] before each token is drawn, to look at
                 them (``chain.explain``).
+            drafter: guesses what follows, which is decoded together: the same tokens, faster where the
+                guesses are right (:class:`~aleator.generate.speculation.drafter.Drafter`).
             options: docs/options.md, and sampling parameters (docs/samplers.md), which win over ``preset``
                 and ``params``.
 
@@ -202,7 +230,7 @@ class LanguageModel(Chatting, Scoring):
             raise ParameterError("n", "n: several completions are made by generate_batch(..., n=n)")
         given = options_of({"preset": preset, "params": params, **options})
         requests = self.asking.requests([checked_prompt(prompt)], [given])
-        return self._start(requests, on_logits, progress)[0]
+        return self._start(requests, on_logits, progress, drafter)[0]
 
     @takes(GENERATION.values(), SAMPLING.values())
     @renamed(observe="on_logits")
@@ -261,9 +289,12 @@ class LanguageModel(Chatting, Scoring):
         requests: Sequence[Request],
         on_logits: OnLogits | None,
         progress: Callable[[int, int], None] | None,
+        drafter: Drafter | None = None,
     ) -> list[Generation]:
         """Begin to make requests: in the model's own context if that is free and enough."""
-        slots = self.slots.make(requests, on_logits)
+        slots = self.slots.make(requests, on_logits, drafter)
+        for slot in slots:
+            slot.guidance = self._guidance(slot.request)
         own = len(slots) == 1 and not self._busy
         prefixes: LentPrefixes | None = None
         if own:
@@ -284,6 +315,26 @@ class LanguageModel(Chatting, Scoring):
         if own:
             self._user = weakref.ref(run)
         return run.generations
+
+    def _guidance(self, request: Request) -> Guidance | None:
+        """What moves a request's logits away from a negative prompt."""
+        options = request.options
+        if options.guidance_scale == 1.0:
+            if options.negative_prompt is not None:
+                raise ParameterError(
+                    "negative_prompt",
+                    "negative_prompt does nothing without guidance_scale: give it too",
+                )
+            return None
+        if options.context_shift:
+            raise ParameterError(
+                "guidance_scale", "guidance_scale and context_shift do not go together: give one"
+            )
+        negative = "" if options.negative_prompt is None else options.negative_prompt
+        prompt = self.asking.tokens(checked_prompt(negative), options.parse_special)
+        text = self.n_ctx if options.max_tokens is None else options.max_tokens
+        context = self.context(min(self.n_ctx, len(prompt) + text) + 1)
+        return Guidance(context, prompt, options.guidance_scale)
 
     @property
     def _busy(self) -> bool:
@@ -385,6 +436,10 @@ class LanguageModel(Chatting, Scoring):
                 n_seq_max=1 + SPARE if cached else 1, prompt_cache=cached, device=None
             )
         return self._context
+
+    def positions(self, n: int) -> Context:
+        """A new context for one text of up to ``n`` positions, as far as the model has them."""
+        return self.context(n_ctx=min(n, self.n_ctx), n_seq_max=1)
 
     @renamed(keep_texts="prompt_cache")
     def context(

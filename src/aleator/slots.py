@@ -5,15 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from aleator.core.errors import ParameterError
+from aleator.generate.banned_strings import BannedStrings
+from aleator.generate.context import Context
 from aleator.generate.ending import Ending, Shortest
 from aleator.generate.request import Request
 from aleator.generate.session import go_on
 from aleator.generate.slot import OnLogits, Slot
+from aleator.generate.speculation.draft_model import DraftModel
+from aleator.generate.speculation.drafter import Drafter
+from aleator.generate.speculation.ngrams import PromptLookup, Texts
+from aleator.generate.speculation.speculation import Speculation
+from aleator.generate.steering import ReasoningBudget
 from aleator.grammar.spelling import spelling
 from aleator.samplers import SamplerChain
 from aleator.samplers.logit_bias import biases_of_ids
 from aleator.text.stream import StreamDecoder
 from aleator.text.tokenizer import Tokenizer
+
+MOST_POSITIONS = 2**31 - 1
+"""More than any context has."""
 
 
 class SlotMaker:
@@ -21,17 +32,35 @@ class SlotMaker:
 
     Args:
         tokenizer: of the model.
+        draft_context: makes a context of so many positions of the smaller model that guesses; None: there is
+            no such model.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        draft_context: Callable[[int], Context] | None = None,
+    ) -> None:
         self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
+        self._draft_context = draft_context
 
-    def make(self, requests: Sequence[Request], on_logits: OnLogits | None = None) -> list[Slot]:
+    def make(
+        self,
+        requests: Sequence[Request],
+        on_logits: OnLogits | None = None,
+        drafter: Drafter | None = None,
+        texts: Texts | None = None,
+    ) -> list[Slot]:
         """Slots with chains of their own, which have accepted the prompts.
 
         Args:
             requests: what to make.
             on_logits: called before each draw of any of them.
+            drafter: guesses tokens, instead of what the requests ask for.
+            texts: earlier ones, from which ``spec_type="ngram"`` may guess.
+
+        Raises:
+            ParameterError: ``spec_type="draft"`` where there is no model that guesses.
         """
         templates: dict[int, SamplerChain] = {}  # what DRY prepares from a vocabulary is shared
         slots = []
@@ -46,7 +75,9 @@ class SlotMaker:
                 grammar=templates[key].grammar,
             )
             go_on(chain, request.tokens, request.drawn, request.chain_state)
-            slots.append(self.with_chain(request, chain, on_logits))
+            slot = self.with_chain(request, chain, on_logits)
+            slot.speculation = self._speculation(request, chain, drafter, texts)
+            slots.append(slot)
         return slots
 
     def with_chain(
@@ -61,7 +92,68 @@ class SlotMaker:
             on_logits=on_logits,
             spell=self._spell(request, chain),
             ending=self._ending(request, chain),
+            budget=self._budget(request),
+            banned=self._banned(request),
         )
+
+    def _budget(self, request: Request) -> ReasoningBudget | None:
+        """Ends the text's reasoning; None where that has no limit."""
+        budget = request.options.reasoning_budget
+        if budget is None:
+            return None
+        self._vocab.require_text("reasoning_budget")
+        if request.options.banned_strings:
+            raise ParameterError(
+                "banned_strings",
+                "banned_strings and reasoning_budget are both given, and what is forced cannot be drawn anew: "
+                "give one",
+            )
+        begin, end = request.options.reasoning_marks
+        tokens = self._tokenizer.encode(end, add_special=False, parse_special=True)
+        text = self._tokenizer.decode(request.remaining)
+        opened = text.rfind(begin) > text.rfind(end)
+        return ReasoningBudget(budget, begin.encode(), end.encode(), tokens, opened)
+
+    def _banned(self, request: Request) -> BannedStrings | None:
+        """Strings that never occur; None if there are none."""
+        strings, vocab = request.options.banned_strings, self._vocab
+        if not strings:
+            return None
+        vocab.require_text("banned_strings")
+        return BannedStrings(
+            strings, lambda t: b"" if vocab.is_special(t) else vocab.token_bytes(t)
+        )
+
+    def _speculation(
+        self,
+        request: Request,
+        chain: SamplerChain,
+        drafter: Drafter | None,
+        texts: Texts | None,
+    ) -> Speculation | None:
+        """Guesses tokens of a request; None if nobody is to."""
+        options = request.options
+        if drafter is None and options.spec_type == "none":
+            return None
+        name = "spec_type" if drafter is None else "drafter"
+        if options.multi_step != 1:
+            raise ParameterError(
+                "multi_step",
+                f"multi_step={options.multi_step} with {name}: a guess is looked at in every step; give 1",
+            )
+        if drafter is None and options.spec_type == "ngram":
+            drafter = PromptLookup(texts, request.where)
+        elif drafter is None:
+            if self._draft_context is None:
+                raise ParameterError(
+                    "spec_type",
+                    "spec_type='draft' needs a smaller model: load the model with model_draft=PATH (command "
+                    "line: --model-draft)",
+                )
+            more = MOST_POSITIONS if options.max_tokens is None else options.max_tokens
+            n_ctx = len(request.remaining) + more
+            drafter = DraftModel(self._draft_context, chain, n_ctx, len(self._vocab))
+        return Speculation(drafter, options.spec_draft_n_max, len(self._vocab))
 
     def _stream(self, request: Request) -> StreamDecoder:
         """Turns what is generated into text; what was drawn before was part of it."""
@@ -83,7 +175,8 @@ class SlotMaker:
         wanted = request.options.complete_grammar
         if wanted is None:
             wanted = chain.numerics == "portable"
-        if not wanted or len(chain.constraints) != 1:
+        steered = request.options.banned_strings or request.options.reasoning_budget is not None
+        if not wanted or steered or len(chain.constraints) != 1:
             return None
         biases = biases_of_ids(request.params.logit_bias, self._tokenizer)
         banned = [token for token, bias in biases if bias == -math.inf]

@@ -654,3 +654,13 @@ def test_rows_overwritten_in_a_block_come_back(llama: Decoder, name: str, inner:
     assert snapshot(ctx.cache) == rows
     assert ctx.cache.state_write() == before
     ctx.cache.check()
+
+
+def test_only_streams_need_sequences_with_ids_in_a_row() -> None:
+    batch = Batch()
+    for seq, position in ((0, 0), (0, 1), (2, 0), (2, 1)):
+        batch.add(1, position, [seq])
+    for policy, expected in (("unified", [[0, 1, 2, 3]]), ("streams", [[0, 1], [2, 3]])):
+        plan = small(policy=policy).plan(batch, rule="equal", n_ubatch=4)
+        parts = [np.arange(4)[part.tokens].tolist() for part in plan.parts]
+        assert sorted(map(sorted, parts)) == expected

@@ -9,6 +9,7 @@ import pytest
 from aleator import ParameterError, TemplateError
 from aleator.chat.asking import Chat, prepared
 from aleator.chat.format import ChatFormat
+from aleator.chat.messages import checked_messages
 from aleator.text import Tokenizer, Vocabulary
 from tests.chat import templates
 from tests.text.vocabularies import CONTROL, NORMAL, USER_DEFINED, byte_level
@@ -131,6 +132,34 @@ def test_tools_that_a_template_does_not_show() -> None:
     prepared(Chat(hi, [templates.CLOCK], "none"), plain, TOKENIZER, {})
     with pytest.raises(TemplateError, match="no chat template"):
         ChatFormat(TOKENIZER, None)
+
+
+@pytest.mark.parametrize("mark", ["<function=", "<arg_key>", "<|tool_call_start|>"])
+def test_calls_in_forms_that_are_not_read(mark: str) -> None:
+    form = ChatFormat(TOKENIZER, templates.HERMES + "{# " + mark + " #}")
+    hi = [{"role": "user", "content": "Hi"}]
+    with pytest.raises(ParameterError, match="which are not read yet") as caught:
+        prepared(Chat(hi, [templates.CLOCK]), form, TOKENIZER, {})
+    assert caught.value.parameter == "tools"
+    prepared(Chat(hi), form, TOKENIZER, {})
+
+
+def test_arguments_that_a_template_writes_one_by_one() -> None:
+    source = (
+        "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+        "{% for name, value in c.function.arguments.items() %}<{{ name }}>{{ value }}{% endfor %}"
+        "{% endfor %}{% endfor %}"
+    )
+    call = {"function": {"name": "f", "arguments": '{"a": 1}'}}
+    said = [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [call]}]
+    assert ChatFormat(TOKENIZER, source).rendered(checked_messages(said)).text == "q<a>1"
+
+
+def test_the_templates_marks_of_reasoning_come_first() -> None:
+    assert "</think>" in IDS
+    form = ChatFormat(TOKENIZER, templates.MISTRAL + "{# [THINK] #}")
+    assert form.thinking is not None
+    assert form.thinking.begin == "[THINK]"
 
 
 def test_known_tokens_are_kept_where_they_fit() -> None:

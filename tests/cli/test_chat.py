@@ -195,3 +195,18 @@ def test_a_session_goes_on_as_if_it_had_not_ended(
     assert (other.code, "leave --system out" in other.err) == (2, True)
     idle = aleator(*words, stdin=b"")
     assert "nothing new was said" in idle.err
+
+
+def test_what_is_more_than_the_next_token(aleator: Command, model: LanguageModel) -> None:
+    plain = aleator("generate", "-p", "ROMEO:", *CHAT[1:]).out
+    word = plain.split()[0]
+    words = ("generate", "-p", "ROMEO:", *CHAT[1:])
+    assert word not in aleator(*words, "--banned-string", word).out
+    guided = aleator(*words, "--cfg-scale", "2", "--cfg-negative-prompt", "JULIET:").out
+    direct = model.generate(
+        "ROMEO:", seed=3, max_tokens=30, guidance_scale=2.0, negative_prompt="JULIET:"
+    )
+    assert guided.removesuffix("\n") == direct.text.removesuffix("\n")
+    talk = aleator(*CHAT, "--banned-string", "the", "--guidance-scale", "1.5", stdin=b"Speak.\n")
+    assert talk.code == 0
+    assert "the" not in talk.out

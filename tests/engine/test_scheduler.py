@@ -203,6 +203,16 @@ def test_pieces_of_prompts_are_as_long_as_the_pause_allows() -> None:
     assert slow.tokens() == LEAST
 
 
+def test_a_step_that_was_held_up_counts_little() -> None:
+    pace = Pace(2.0)
+    pace.observe(0, 1, 0.009)  # a prompt of one token says nothing
+    pace.observe(4, 0, 0.010)
+    assert pace.tokens() == FIRST
+    pace.observe(4, 32, 0.010 + 32 * 0.0001)
+    pace.observe(4, 0, 5.0)
+    assert 100 <= pace.tokens() <= 130
+
+
 def test_a_prompt_comes_to_its_end_whatever_a_step_costs() -> None:
     pace = Pace(2.0)
     pace.observe(0, 100, 5.0)

@@ -56,6 +56,13 @@ def test_bos_stands_before_each_chunk(
     assert other.value != found.value
 
 
+def test_as_llama_perplexity_says(model: LanguageModel) -> None:
+    """``llama-perplexity -m shakespeare.gguf -f coriolanus.txt -c 256 --chunks 6``, llama.cpp 0.5.0."""
+    found = model.perplexity(TEXT.removesuffix("\n"), n_ctx=256, chunks=6)
+    assert found.value == pytest.approx(23.0695, rel=1e-4)
+    assert found.error == pytest.approx(1.95861, rel=1e-4)
+
+
 def test_pieces_do_not_matter(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = model.tokenizer.encode(TEXT)[:64]
     whole = model.perplexity(tokens, n_ctx=64)

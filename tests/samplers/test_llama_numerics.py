@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from aleator import samplers as S
 from aleator.core import host
-from aleator.samplers.index import SAMPLERS_BY_NAME
 
 if TYPE_CHECKING:
     from aleator import LanguageModel
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parent.parent / "golden"
 MODEL = Path(__file__).parents[2] / "src" / "aleator" / "data" / "shakespeare.gguf"
 STEMS = sorted(path.stem for path in GOLDEN.glob("*.json"))
+BY_NAME: dict[str, Any] = {cls.name: cls for cls in S.SAMPLERS}
 
 
 @cache
@@ -40,7 +40,7 @@ def chain_of(described: list[Any]) -> S.SamplerChain:
             continue
         if values.get("dry_sequence_breakers"):
             values = {**values, "tokenizer": tokenizer()}
-        made.append(SAMPLERS_BY_NAME[name](**values))
+        made.append(BY_NAME[name](**values))
     return S.SamplerChain(made, numerics="llama.cpp")
 
 

@@ -12,12 +12,12 @@ import pytest
 from golden_rows import row
 
 from aleator import samplers as S
-from aleator.samplers.index import SAMPLERS_BY_NAME
 from aleator.text import Tokenizer, Vocabulary
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "grammar" / "token_first.json").read_text())
 CASES = GOLDEN["cases"]
+BY_NAME: dict[str, Any] = {cls.name: cls for cls in S.SAMPLERS}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def compiled(tokenizer: Tokenizer, grammar: str) -> S.Grammar:
 
 
 def chain_of(case: dict[str, Any], tokenizer: Tokenizer) -> S.SamplerChain:
-    samplers = [SAMPLERS_BY_NAME[name](**values) for name, values in case["chain"]]
+    samplers = [BY_NAME[name](**values) for name, values in case["chain"]]
     grammar = compiled(tokenizer, json.dumps(case["grammar"]))
     chain = S.SamplerChain(samplers, numerics="llama.cpp", grammar=grammar)
     for token in GOLDEN["prompt"]:
@@ -95,7 +95,7 @@ def test_a_refusal_costs_a_second_draw(tokenizers: Any) -> None:
     """Masking first, as portable chains do, draws once per token, and so draws other tokens."""
     case = next(c for c in CASES if c["chain"][-1][0] == "dist" and c["refused"] > 3)
     tokenizer = tokenizers(case["vocabulary"])
-    samplers = [SAMPLERS_BY_NAME[name](**values) for name, values in case["chain"]]
+    samplers = [BY_NAME[name](**values) for name, values in case["chain"]]
     grammar = compiled(tokenizer, json.dumps(case["grammar"]))
     masked = S.SamplerChain([grammar, *samplers], numerics="llama.cpp")
     for token in GOLDEN["prompt"]:

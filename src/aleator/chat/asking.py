@@ -84,6 +84,12 @@ def prepared(
             "tools: this chat template does not show tools to the model: give chat_template=, one that reads "
             "'tools', or describe them in a message",
         )
+    if shown and chat_format.foreign_mark is not None:
+        raise ParameterError(
+            "tools",
+            f"tools: this model writes calls with {chat_format.foreign_mark!r}, which are not read yet: "
+            "describe the tools in a message, or give chat_template= with calls in another form",
+        )
     variables = chat_format.arguments(chat.enable_thinking, chat.variables)
     rendered = chat_format.rendered(messages, [t for t, _ in tools] if shown else (), variables)
     tokens = chat_format.tokens(rendered, known)
@@ -94,6 +100,19 @@ def prepared(
     stop = made.get("stop", ())
     made["stop"] = (*vocab.chat_stop, *((stop,) if isinstance(stop, str) else stop))
     made["shown_tokens"] = chat_format.marks
+    if made.get("reasoning_budget") not in (None, -1):
+        if thinking is None:
+            raise ParameterError(
+                "reasoning_budget",
+                f"reasoning_budget={made['reasoning_budget']}: nothing says how this model writes its "
+                "reasoning: leave it out",
+            )
+        made.setdefault("reasoning_marks", (thinking.begin, thinking.end + thinking.after))
+    if isinstance(made.get("negative_prompt"), str):
+        rest = messages[int(messages[0]["role"] == "system") :]
+        negative = [{"role": "system", "content": made["negative_prompt"]}, *rest]
+        other = chat_format.rendered(negative, [t for t, _ in tools] if shown else (), variables)
+        made["negative_prompt"] = chat_format.tokens(other)
     schema = made.get("json_schema")
     if forced or schema is not None:
         _refuse_two(made, bool(forced), shown)
@@ -108,6 +127,7 @@ def prepared(
                 )
                 for f in forced
             ] or [family.content(schema_of("json_schema", schema))]
+            made["stop"] = made["stop"][len(vocab.chat_stop) :]  # the grammar says where it ends
             made["grammar"] = reply_grammar(
                 tokenizer, choices, thinking if may_think else None, opened
             )

@@ -21,6 +21,19 @@ THINKING = (
     Thinking("<seed:think>", "</seed:think>"),
     Thinking("<|START_THINKING|>", "<|END_THINKING|>"),
 )
+FOREIGN = (
+    "<function=",
+    "<arg_key>",
+    "<parameter",
+    "<tool_sep>",
+    "<|tool_call_start|>",
+    "<|tool_call>",
+    "<|tool_calls_section_begin|>",
+    "<minimax:tool_call>",
+    "<|START_ACTION|>",
+    "\uff5cDSML\uff5c",
+)
+"""Marks of calls in XML, in Python's manner and others, which are not read."""
 _TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 _OWN = frozenset(("messages", "tools", "documents", "add_generation_prompt", *_TOKENS))
 _PROBE = {"aleator_probe": 1}
@@ -47,16 +60,22 @@ class ChatFormat:
         self.template = ChatTemplate(source, tokenizer.vocab)
         text = self.template.source
         self.family = family_of(text)
-        known = self._vocab.ids.keys()
-        self.thinking = self.family.thinking or next(
-            (t for t in THINKING if {t.begin, t.end} & known or t.begin in text or t.end in text),
-            None,
-        )
+        ids = self._vocab.ids
+        shown = (t for t in THINKING if t.begin in text or t.end in text)
+        known = (t for t in THINKING if t.begin in ids or t.end in ids)
+        self.thinking = self.family.thinking or next(shown, None) or next(known, None)
 
     @property
     def shows_tools(self) -> bool:
         """Whether the template tells the model of tools."""
         return "tools" in self.template.variables
+
+    @property
+    def foreign_mark(self) -> str | None:
+        """A mark of calls in the template that no family here reads."""
+        if self.family.name not in ("hermes", "llama3", "generic"):
+            return None
+        return next((mark for mark in FOREIGN if mark in self.template.source), None)
 
     @property
     def variables(self) -> list[str]:
@@ -183,7 +202,7 @@ class ChatFormat:
 
     @cached_property
     def _takes_mappings(self) -> bool:
-        """Whether the template writes the arguments of a call as JSON itself; otherwise they must be text."""
+        """Whether the template writes the arguments of a call by itself; otherwise they must be JSON text."""
         function = {"name": "f", "arguments": _PROBE}
         call = {"id": "abcdefghi", "type": "function", "function": function}
         talk: list[dict[str, Any]] = [
@@ -194,7 +213,7 @@ class ChatFormat:
             text = self.template.render(talk, add_generation_prompt=False)
         except TemplateError:
             return False
-        return re.search(r'"aleator_probe":\s*1', text) is not None
+        return repr(_PROBE) not in text  # Python's form is nobody's
 
 
 def _text(call: Mapping[str, Any]) -> str:

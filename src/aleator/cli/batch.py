@@ -47,7 +47,7 @@ examples:
   aleator batch prompts.jsonl texts.jsonl -n 100 --seed 1
 """
 
-TEXT = ("max_tokens", "stop", "logprobs")
+TEXT = ("max_tokens", "stop", "logprobs", "reasoning_budget", "banned_strings")
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 EVERY = 5.0
 """Seconds between reports where nobody watches."""

@@ -53,7 +53,8 @@ examples:
 """
 
 
-TEXT = ("max_tokens", "stop", "context_shift")
+STEERING = ("reasoning_budget", "banned_strings", "guidance_scale", "negative_prompt")
+TEXT = ("max_tokens", "stop", "context_shift", *STEERING)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -73,9 +74,9 @@ def add_arguments(parser: Parser) -> None:
         metavar="JSON",
         help="""variables of the template, such as '{"enable_thinking": false}'""",
     )
-    length, stop, shift = pick(TEXT)
+    length, stop, shift, *steering = pick(TEXT)
     help = "when the context is full, forget the oldest exchanges instead of ending"
-    add_declared(group, (length, stop, replace(shift, help=help)))
+    add_declared(group, (length, stop, replace(shift, help=help), *steering))
     group.option(
         "--no-escape",
         action="store_true",

@@ -66,9 +66,13 @@ examples:
 """
 
 
-TEXT = ("max_tokens", "stop", "logprobs", "echo", "parse_special", "context_shift", "n_keep")
+TEXT = (
+    "max_tokens", "stop", "logprobs", "echo", "parse_special", "context_shift", "n_keep", "reasoning_budget",
+    "banned_strings", "guidance_scale", "negative_prompt",
+)  # fmt: skip
 GRAMMAR = ("complete_grammar", "jump_forward")
 DRAWING = ("sampling_device", "multi_step")
+SPECULATION = ("spec_type", "spec_draft_n_max")
 
 
 def add_arguments(parser: Parser) -> None:
@@ -103,6 +107,7 @@ def add_arguments(parser: Parser) -> None:
     add_grammar_options(parser)
     add_declared(parser.group("how a grammar is obeyed"), pick(GRAMMAR))
     add_declared(parser.group("where tokens are drawn"), pick(DRAWING))
+    add_declared(parser.group("guesses that are checked"), pick(SPECULATION))
     add_model_options(parser)
 
 
@@ -119,7 +124,7 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
     goes_on = resumed and arguments.prompt is None and arguments.file is None
     prompt: str | Session = "" if goes_on else read_text(arguments)
     sampling = sampling_arguments(arguments)
-    options = generation_options(arguments, (*TEXT, *GRAMMAR, *DRAWING))
+    options = generation_options(arguments, (*TEXT, *GRAMMAR, *DRAWING, *SPECULATION))
     model = load_model(arguments)
     if file is not None and resumed:
         session = model.load_session(file)

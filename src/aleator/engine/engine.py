@@ -22,6 +22,7 @@ from aleator.generate.options import ModelOptions
 from aleator.generate.request import Request
 from aleator.generate.session import Session
 from aleator.generate.slot import OnLogits
+from aleator.generate.speculation.drafter import Drafter
 from aleator.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
 from aleator.samplers import SamplingParams
 from aleator.slots import SlotMaker
@@ -156,6 +157,7 @@ class Engine:
         preset: str | None = None,
         params: SamplingParams | None = None,
         on_logits: OnLogits | None = None,
+        drafter: Drafter | None = None,
         **options: Unpack[SubmitKeywords],
     ) -> Generation:
         """Have a prompt continued; from any thread.
@@ -170,6 +172,7 @@ class Engine:
             preset: as there.
             params: as there.
             on_logits: as there; called in the engine's thread.
+            drafter: as there; called in the engine's thread.
             options: docs/options.md, and sampling parameters (docs/samplers.md).
 
         Returns:
@@ -189,10 +192,14 @@ class Engine:
         own = SubmitOptions.of({name: given.pop(name) for name in SUBMIT if name in given})
         with self._making:
             request = self._model.asking.requests([checked_prompt(prompt)], [options_of(given)])[0]
-            return self.start(request, own, on_logits)
+            return self.start(request, own, on_logits, drafter)
 
     def start(
-        self, request: Request, own: SubmitOptions, on_logits: OnLogits | None = None
+        self,
+        request: Request,
+        own: SubmitOptions,
+        on_logits: OnLogits | None = None,
+        drafter: Drafter | None = None,
     ) -> Generation:
         """Have a request made.
 
@@ -200,6 +207,7 @@ class Engine:
             request: what to make.
             own: what is not about its text.
             on_logits: called before each draw.
+            drafter: guesses tokens.
 
         Raises:
             QueueFull, EngineClosed, ParameterError, ContextFull: as for :meth:`submit`.
@@ -209,14 +217,15 @@ class Engine:
             raise EngineClosed("the engine is closed: make another one")
         _check_possible(request)
         longest = self._longest(request)
-        slot = self._model.slots.make([request], on_logits)[0]
+        slot = self._model.slots.make([request], on_logits, drafter, owner.texts)[0]
+        owner.check(slot)
         slot.take_place(-1, longest, slot.stats)
         prompt = np.asarray(request.remaining[: slot.to_prefill], np.int32)
         shares = not request.options.context_shift
         job = Job(prompt, longest, own.priority, request.where, shares)
         ticket = owner.submit(job, slot, own.deadline)
         generation = Generation(ticket, slot.completion)
-        weakref.finalize(generation, ticket.abandon).atexit = False
+        ticket.watch(generation)
         return generation
 
     def _longest(self, request: Request) -> int:
@@ -242,6 +251,11 @@ def _check_possible(request: Request) -> None:
     if options.sampling_device == "device":
         raise ParameterError(
             "sampling_device", "sampling_device='device': an engine draws on the host; give 'auto'"
+        )
+    if options.guidance_scale != 1.0 or options.negative_prompt is not None:
+        raise ParameterError(
+            "guidance_scale",
+            "guidance_scale: an engine computes one text of a request; use model.generate or model.chat",
         )
     if options.multi_step != 1:
         raise ParameterError(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
 from time import perf_counter
+from types import FrameType
+from weakref import WeakSet
 
 import numpy as np
 
@@ -21,10 +24,12 @@ from aleator.engine.pace import Pace
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats
 from aleator.engine.ticket import Ticket
-from aleator.generate.advance import Advance
+from aleator.generate.advance import Advance, check_rewinds
+from aleator.generate.completion import Completion
 from aleator.generate.context import Context
 from aleator.generate.drawing import HostDrawing
 from aleator.generate.slot import Slot
+from aleator.generate.speculation.ngrams import Texts
 
 COUNTED = (
     "prompt_tokens",
@@ -33,6 +38,8 @@ COUNTED = (
     "sampled_tokens",
     "forced_tokens",
     "context_shifts",
+    "draft_n",
+    "draft_n_accepted",
 )
 """Of the statistics of requests those that the engine adds up."""
 
@@ -45,14 +52,19 @@ class Owner:
         n_tokens: tokens of the vocabulary.
         options: of the engine.
         prompt_cache: keep what was computed, and reuse it.
+
+    Attributes:
+        texts: of requests that have ended, from which others guess.
     """
 
     def __init__(
         self, context: Context, n_tokens: int, options: EngineOptions, prompt_cache: bool
     ) -> None:
         self._context, self._options, self._prompt_cache = context, options, prompt_cache
+        self._cells = context.n_ctx
         self._mixes = isinstance(context.cache.pool, AttentionPool)
         self._advance = Advance(context, HostDrawing(), n_tokens, context.cache, self._fail)
+        self.texts = Texts()
         self._pace = Pace(options.max_pause)
         self._scheduler = self._new_scheduler()
         # All requests that have not ended, by number.  Whoever holds the lock may add one.
@@ -65,16 +77,21 @@ class Owner:
         self._counts: Counter[str] = Counter()
         self._step_seconds = self._longest_step = self._scheduling_seconds = 0.0
         self._ending: Ticket | None = None
+        self._failed: WeakSet[Completion] = WeakSet()
         self._now = 0, 0  # running requests, and the positions reserved for them
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="aleator-engine", daemon=True)
         self._thread.start()
 
     def _new_scheduler(self) -> Scheduler:
-        n_ctx = self._context.n_ctx
-        return Scheduler(self._options.n_seq_max, n_ctx, self._options.token_budget, self._pace)
+        options = self._options
+        return Scheduler(options.n_seq_max, self._cells, options.token_budget, self._pace)
 
     # For other threads
+
+    def check(self, slot: Slot) -> None:
+        """Refuse what this context cannot do; ParameterError says why."""
+        check_rewinds(slot, self._context)
 
     def submit(self, job: Job, slot: Slot, deadline: float | None) -> Ticket:
         """Take a request.
@@ -111,6 +128,8 @@ class Owner:
         self._mail.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()
+            for failed in self._failed:
+                clear_frames(failed.error)
 
     @property
     def closed(self) -> bool:
@@ -132,7 +151,7 @@ class Owner:
             scheduling_seconds=self._scheduling_seconds,
             waiting=len(under_way) - running,
             running=running,
-            cells=self._context.n_ctx,
+            cells=self._cells,
             cells_reserved=reserved,
         )
 
@@ -247,8 +266,9 @@ class Owner:
             self._advance.alone(slot, add, slot)
         return rows
 
-    def _fail(self, slot: Slot, error: Exception) -> None:
+    def _fail(self, slot: Slot, error: BaseException) -> None:
         slot.completion.fail(error)
+        self._failed.add(slot.completion)
 
     def _end(self, ticket: Ticket) -> None:
         """A request has ended: free what it holds, and tell its readers."""
@@ -256,6 +276,9 @@ class Owner:
         self._ending = ticket
         if job.seq >= 0:
             self._advance.release(ticket.slot)
+            if ticket.slot.request.options.spec_type == "ngram":
+                text = [*ticket.slot.request.remaining, *completion.tokens]
+                self.texts.add(text, ticket.slot.request.where)
         self._scheduler.remove(job)
         self._by_slot.pop(ticket.slot, None)
         how = "finished"
@@ -278,7 +301,7 @@ class Owner:
             try:
                 for ticket in list(self._tickets.values()):
                     if ticket.job.seq >= 0:
-                        ticket.completion.fail(error)
+                        self._fail(ticket.slot, error)
                 for seq in range(self._options.n_seq_max):
                     self._context.cache.seq_rm(seq, -1, -1)
                 self._scheduler, self._deadlines = self._new_scheduler(), []
@@ -291,6 +314,7 @@ class Owner:
                         self._look_at(ticket)
                 if self._ending is not None:  # no longer among them
                     self._ending.settle()
+                self._now = 0, 0
                 return
             except BaseException as again:
                 error = again
@@ -324,3 +348,16 @@ def cells_held(cache: Cache, seqs: Iterable[int]) -> int | None:
 
 def _counted(ticket: Ticket) -> dict[str, int]:
     return {name: getattr(ticket.stats, name) for name in COUNTED}
+
+
+def clear_frames(error: BaseException | None) -> None:
+    """Let an error's frames go that were the engine's: whoever keeps the error would keep the context."""
+    trace = None if error is None else error.__traceback__
+    while trace is not None:
+        frame: FrameType | None = trace.tb_frame
+        while frame is not None:
+            if frame.f_globals.get("__name__") in (__name__, Advance.__module__):
+                with suppress(RuntimeError):  # it is the one that runs
+                    frame.clear()
+            frame = frame.f_back
+        trace = trace.tb_next

@@ -38,6 +38,8 @@ class Pace:
             self._since = 0
         else:
             self._since += 1
+            if rows == 0 and prompt_tokens < LEAST:
+                return  # what a step costs whatever is in it
             base = self._usual or 0.0
             cost = max(seconds - base, 0.0) if rows else seconds
             self._per_token = _mean(self._per_token, cost / prompt_tokens)
@@ -55,4 +57,5 @@ class Pace:
 
 
 def _mean(old: float | None, new: float) -> float:
-    return new if old is None else old + WEIGHT * (new - old)
+    """A running mean; what took much longer than ever was held up by something else, and counts less."""
+    return new if old is None else old + WEIGHT * (min(new, 2 * old) - old)

@@ -26,6 +26,8 @@ class EngineStats:
         sampled_tokens: tokens that were drawn.
         forced_tokens: tokens that grammars forced, decoded together with the one before.
         context_shifts: context shifts.
+        draft_n: tokens that speculation guessed.
+        draft_n_accepted: guesses that were drawn.
         cells: cells of the cache.
         cells_reserved: positions that running requests may come to use.
         step_seconds: seconds in steps.
@@ -49,6 +51,8 @@ class EngineStats:
     sampled_tokens: int = 0
     forced_tokens: int = 0
     context_shifts: int = 0
+    draft_n: int = 0
+    draft_n_accepted: int = 0
     cells: int = 0
     cells_reserved: int = 0
     step_seconds: float = 0.0

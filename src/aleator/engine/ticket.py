@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable
 from time import perf_counter
 
 from aleator.core.errors import AleatorError
 from aleator.engine.job import Job
 from aleator.generate.completion import Completion, Stats
-from aleator.generate.generation import Until
+from aleator.generate.generation import Generation, Until
 from aleator.generate.slot import Slot
 
 
@@ -24,6 +25,7 @@ class Ticket:
         woken: called with the ticket when its completion was cancelled, from any thread.
 
     Attributes:
+        generation: cancels it when nobody holds the generation any more; None: before there is one.
         owner: the thread that makes it, which must not wait for it; 0 while there is none.
         began, first: moments of ``perf_counter``: when its prompt was begun, when its first token was drawn.
     """
@@ -32,6 +34,7 @@ class Ticket:
         self, job: Job, slot: Slot, deadline: float | None, woken: Callable[[Ticket], None]
     ) -> None:
         self.job, self.slot, self.deadline = job, slot, deadline
+        self.generation: weakref.finalize[[], Generation] | None = None
         self.owner = 0
         self.began = self.first = 0.0
         self._woken = woken
@@ -100,8 +103,14 @@ class Ticket:
             self._told = True
             raise error
 
-    def abandon(self) -> None:
-        """Nobody holds the generation any more: cancel it."""
+    def watch(self, generation: Generation) -> None:
+        """Cancel the request when nobody holds its generation any more."""
+        self.generation = weakref.finalize(generation, self._abandon)
+        self.generation.atexit = False
+        if self._settled:  # meanwhile
+            self.generation.detach()
+
+    def _abandon(self) -> None:
         self.completion.cancelled = True
         self.wake()
 
@@ -116,6 +125,8 @@ class Ticket:
     def settle(self) -> None:
         """The completion has ended, and holds nothing any more."""
         self._settled = True
+        if self.generation is not None:
+            self.generation.detach()  # or it would hold the generation, by the frames of its error
         self.tell()
 
     def count_time(self) -> None:

@@ -10,12 +10,18 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from time import perf_counter
 
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core.errors import ParameterError
+from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
 from aleator.generate.drawing import Drawing, Logits, Turn
 from aleator.generate.logprobs import LogprobsOf
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.slot import Slot
+from aleator.generate.speculation.speculation import Costs
 
 MOST_GUESSED = 64
 """Forced tokens that are decoded together at most."""
@@ -48,7 +54,7 @@ class Advance:
     ) -> None:
         self.drawing = drawing
         self._context, self._prefixes, self._n_tokens = context, prefixes, n_tokens
-        self._failed = failed
+        self._failed, self._costs = failed, Costs()
 
     def enter(self, slot: Slot, reuse: bool = True) -> int:
         """Give a slot's empty sequence what is cached of its prompt.
@@ -61,6 +67,12 @@ class Advance:
             Tokens of the prompt that need not be computed.
         """
         prompt = slot.request.remaining
+        if slot.banned is not None and slot.banned.longest > self._context.rewindable(1) + 1:
+            raise ParameterError(
+                "banned_strings",
+                f"banned_strings: one has {slot.banned.longest} bytes, and this model's states can be taken "
+                f"back by {self._context.rewindable(1)} tokens: load the model with a larger n_rollback",
+            )
         held = self._prefixes.reuse(slot.seq, prompt, slot.request.where) if reuse else 0
         slot.tokens = list(prompt[:held])
         slot.stats.reused_tokens += held
@@ -96,7 +108,10 @@ class Advance:
                 batch.add(prompt[pos], pos, [slot.seq], logits=pos == len(prompt) - 1)
             if start + n == len(prompt):
                 ending.append((slot, first + len(ending)))
+        started = perf_counter()
         logits = self.logits(batch)
+        if not chunks:
+            self._costs.observe(len(rows), first - len(rows), perf_counter() - started)
         for slot, n in chunks:
             slot.tokens += slot.request.remaining[len(slot.tokens) : len(slot.tokens) + n]
             slot.stats.prompt_tokens += n
@@ -112,15 +127,23 @@ class Advance:
             slot: has drawn a token.
             n_sequences: how many sequences take part in the step.
         """
-        if slot.spell is None:
+        slot.drafted = False
+        nobody = slot.spell is None and slot.speculation is None
+        if nobody or slot.banned is not None:  # what is held back may be taken back
             return [slot.drawn]
-        room = slot.n_ctx - 1 - len(slot.tokens)
+        room = min(slot.n_ctx - 1 - len(slot.tokens), self._context.rewindable(n_sequences))
         wanted = slot.request.options.max_tokens
         if wanted is not None:
             room = min(room, wanted - len(slot.completion.tokens) - 1)
-        room = min(room, self._context.rewindable(n_sequences))
-        forced = slot.spell(slot.chain.jump_forward())
-        return [slot.drawn, *forced[: max(0, min(room, slot.guess))]]
+        guesses: list[int] = []
+        if slot.spell is not None:
+            guesses = slot.spell(slot.chain.jump_forward())[: max(0, min(room, slot.guess))]
+        if not guesses and slot.speculation is not None:
+            text = [*slot.tokens, slot.drawn]
+            guesses = slot.speculation.guess(text, room, n_sequences, self._costs)
+            slot.drafted = bool(guesses)
+            slot.stats.draft_n += len(guesses)
+        return [slot.drawn, *guesses]
 
     def _draw_after(self, active: Sequence[tuple[Slot, list[int]]], logits: Logits) -> None:
         """Draw after each token that was decoded, for as long as what is drawn is what was decoded next.
@@ -142,16 +165,21 @@ class Advance:
 
     def _goes_on(self, slot: Slot, tokens: list[int], done: int) -> bool:
         """Whether the token that was drawn after ``done`` of those decoded is the next of them."""
-        if done == len(tokens):
-            if done > 1:
-                slot.guess = min(MOST_GUESSED, 2 * slot.guess)
-            return False
-        if not slot.completion.done and slot.drawn == tokens[done]:
-            slot.stats.forced_tokens += 1
+        right = not slot.completion.done and done < len(tokens) and slot.drawn == tokens[done]
+        if right:
+            if slot.drafted:
+                slot.stats.draft_n_accepted += 1
+            else:
+                slot.stats.forced_tokens += 1
             return True
-        if not slot.completion.done:
+        if slot.drafted and slot.speculation is not None:
+            slot.speculation.learn(len(tokens) - 1, done - 1)
+        elif done == len(tokens) > 1:
+            slot.guess = min(MOST_GUESSED, 2 * slot.guess)
+        elif done < len(tokens) and not slot.completion.done:
             slot.guess = max(1, slot.guess // 2)
-        self._context.cache.seq_rm(slot.seq, len(slot.tokens), -1)
+        if done < len(tokens):
+            self._context.cache.seq_rm(slot.seq, len(slot.tokens), -1)
         return False
 
     def make_room(self, slot: Slot) -> bool:
@@ -159,7 +187,9 @@ class Advance:
         if len(slot.tokens) < slot.n_ctx:
             return True
         if not slot.request.options.context_shift:
-            slot.completion.out_of_context()
+            self._flush(slot)
+            if not slot.completion.done:
+                slot.completion.out_of_context()
             return False
         keep, used = slot.request.n_keep, len(slot.tokens)
         forget = (used - keep) // 2
@@ -201,16 +231,58 @@ class Advance:
         for turn, drawn in zip(turns, found, strict=True):
             if drawn.token is None:
                 turn.slot.completion.grammar_over(turn.slot.limits()[1])
+            elif turn.slot.banned is not None and drawn.row is not None:
+                self._hold(turn.slot, turn.slot.banned, drawn.token, drawn.logprobs, drawn.row)
             else:
                 self.feed(turn.slot, drawn.token, drawn.logprobs)
+
+    def _hold(
+        self,
+        slot: Slot,
+        banned: BannedStrings,
+        token: int,
+        logprobs: LogprobsOf,
+        row: npt.NDArray[np.float32],
+    ) -> None:
+        """Hold a token back while a banned string may begin in it; where one is complete, draw anew."""
+        slot.stats.sampled_tokens += 1
+        n = banned.take(token, row.copy(), logprobs)
+        while n:
+            gone, left = banned.back(n)
+            slot.chain.rollback(n)
+            kept = len(slot.tokens) - (n - 1)  # the one drawn last was not decoded
+            self._context.cache.seq_rm(slot.seq, kept, -1)
+            del slot.tokens[kept:]
+            token = slot.chain.sample(left)
+            n = banned.take(token, gone.row, gone.logprobs)
+        slot.drawn = token
+        over = slot.completion.ends_with(token) or slot.limits()[0] == 0
+        for held in banned.ready(over):
+            if not slot.completion.done:
+                slot.completion.feed(held.token, held.logprobs)
+        self._end_grammar(slot)
 
     def feed(self, slot: Slot, token: int, logprobs: LogprobsOf) -> None:
         """Give a slot the token that was drawn for it."""
         slot.drawn = token
         slot.stats.sampled_tokens += 1
         slot.completion.feed(token, logprobs)
+        if slot.budget is not None:
+            slot.budget.take(token, slot.completion.bytes_of(token))
+        self._end_grammar(slot)
+
+    def _end_grammar(self, slot: Slot) -> None:
+        """End a completion whose constrained text is complete, with nothing that can follow."""
         if not slot.completion.done and slot.constrained and slot.chain.finished:
+            self._flush(slot)
             slot.completion.grammar_over("grammar")
+
+    @staticmethod
+    def _flush(slot: Slot) -> None:
+        """Give out what is held back of a text that ends."""
+        for held in [] if slot.banned is None else slot.banned.ready(True):
+            if not slot.completion.done:
+                slot.completion.feed(held.token, held.logprobs)
 
     def release(self, slot: Slot) -> None:
         """Give up the sequence of an ended completion; the prompt cache keeps what it held."""
@@ -220,3 +292,17 @@ class Advance:
         exact = slot.tokens[: slot.exact]
         self._prefixes.keep(slot.seq, exact, slot.request.options.namespace)
         self._context.cache.seq_rm(slot.seq, -1, -1)
+
+
+def check_rewinds(slot: Slot, context: Context) -> None:
+    """Refuse guesses that could not be taken back.
+
+    Raises:
+        ParameterError: a slot with speculation, and a model whose states cannot be rewound.
+    """
+    if slot.speculation is not None and context.rewindable(1) < 1:
+        raise ParameterError(
+            "n_rollback",
+            f"speculation takes guesses back, which {context.decoder.config.architecture} cannot without "
+            "states to go back to: load the model with n_rollback=8, or leave spec_type and drafter out",
+        )

@@ -54,7 +54,8 @@ class Stats:
     sampling and detokenising; not what the caller does between two pieces), ``sampler`` the calls of the
     chains within both.  ``reused_tokens`` are prompt tokens that the cache held already: they are not
     among the ``prompt_tokens``, which were computed.  ``forced_tokens`` are those of the sampled tokens that
-    were decoded together with the one before, because a grammar forced their text.
+    were decoded together with the one before, because a grammar forced their text.  ``draft_n`` tokens were
+    guessed by speculation, ``draft_n_accepted`` of these were drawn.
     """
 
     prompt_tokens: int = 0
@@ -66,6 +67,8 @@ class Stats:
     sampler_seconds: float = 0.0
     context_shifts: int = 0
     forced_tokens: int = 0
+    draft_n: int = 0
+    draft_n_accepted: int = 0
 
     @property
     def prompt_tokens_per_second(self) -> float:
@@ -150,6 +153,16 @@ class Completion:
             self._end("stop")
         elif len(self.tokens) == request.options.max_tokens:
             self._end("length")
+
+    def ends_with(self, token: int) -> bool:
+        """Whether a token ends the text, whatever it is."""
+        params = self.request.params
+        ends = token in self._detokenizer.eog and not params.ignore_eos
+        return ends or token in params.stop_token_ids
+
+    def bytes_of(self, token: int) -> bytes:
+        """What a token stands for, names of control tokens too."""
+        return self._token_bytes(token)
 
     def require_text(self, what: str) -> None:
         """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""

@@ -55,6 +55,8 @@ class Drawn:
 
     token: int | None
     logprobs: LogprobsOf
+    row: npt.NDArray[np.float32] | None = None
+    """The logits [V] that it was drawn from, where the host has them."""
 
 
 class Drawing(Protocol):
@@ -80,14 +82,18 @@ class HostDrawing:
         rows, drawn = host_rows(logits), []
         for turn in turns:
             slot, row = turn.slot, rows[turn.row]
+            if slot.guidance is not None:
+                row = slot.guidance.guided(row, slot.tokens[len(slot.request.remaining) :])
             if slot.on_logits is not None:
                 slot.on_logits(slot.chain, row)
-            token: int | None
-            if slot.ending is None or turn.left is None:
+            token: int | None = None if slot.budget is None else slot.budget.next()
+            if token is not None:
+                slot.chain.accept(token, generated=True)
+            elif slot.ending is None or turn.left is None:
                 token = slot.chain.sample(row)
             else:
                 token = slot.ending.draw(row, turn.left)
-            drawn.append(Drawn(token, partial(top_logprobs, row)))
+            drawn.append(Drawn(token, partial(top_logprobs, row), row))
         return drawn
 
 
@@ -98,6 +104,8 @@ def why_not_on_device(slot: Slot) -> str:
         return "numerics='llama.cpp' are made on the host only"
     if slot.on_logits is not None:
         return "on_logits looks at the host's chain"
+    if slot.budget is not None or slot.banned is not None or slot.guidance is not None:
+        return "reasoning_budget, banned_strings and guidance_scale are the host's"
     if request.options.context_shift and request.options.max_tokens is None:
         return (
             "without max_tokens and with context_shift there is no end to what a device must hold"

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from aleator.core.errors import LogitsError, ParameterError
-from aleator.generate.advance import Advance
+from aleator.generate.advance import Advance, check_rewinds
 from aleator.generate.batch import Batch
 from aleator.generate.completion import Detokenizer, Stats
 from aleator.generate.context import Context
@@ -61,6 +61,7 @@ class Run:
     ) -> None:
         self.stats = Stats()
         for seq, slot in enumerate(slots):
+            check_rewinds(slot, context)
             slot.take_place(seq, n_ctx, self.stats)
         self.slots = list(slots)
         self._context, self._n_ctx, self._progress = context, n_ctx, progress

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aleator.cache.options import CacheOptions
 from aleator.core.errors import ParameterError
+from aleator.core.integers import exact
 from aleator.core.options import Option, Options, declarations, option
 from aleator.samplers.spelled import check_ids
 
@@ -136,6 +137,13 @@ class ModelOptions(Options):
         off_help="compute every prompt anew",
         portable=False,
     )
+    model_draft: str | None = option(
+        "a smaller model with the same vocabulary, which guesses for spec_type='draft'",
+        None,
+        flags=("-md", "--model-draft"),
+        metavar="PATH",
+        portable=False,
+    )
 
 
 LOADED: tuple[Option, ...] = tuple(
@@ -162,6 +170,30 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
     if "" in made:
         raise ParameterError(name, f"{name}={value!r:.80}: each has at least one character")
     return made
+
+
+def text_or_ids(value: Any) -> str | tuple[int, ...]:
+    """A text, or token ids in a tuple."""
+    if isinstance(value, str):
+        return value
+    items = list(value) if isinstance(value, Iterable) and not isinstance(value, bytes) else [None]
+    ids = [number for item in items if (number := exact(item)) is not None]
+    if len(ids) < len(items):
+        raise ParameterError(
+            "negative_prompt", f"negative_prompt={value!r:.80}: give a text or a list of token ids"
+        )
+    return tuple(ids)
+
+
+def two_texts(value: Any) -> tuple[str, str]:
+    """A text that begins something and one that ends it; ParameterError for anything else."""
+    made = texts("reasoning_marks", value)
+    if isinstance(value, str) or len(made) != 2:
+        raise ParameterError(
+            "reasoning_marks",
+            f"reasoning_marks={value!r:.80}: give two texts, such as those of <think>",
+        )
+    return made[0], made[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +239,51 @@ class GenerateOptions(Options):
         checker=partial(check_ids, "shown_tokens"),
         annotation="Iterable[int]",
         schema={"type": "array", "items": {"type": "integer"}},
+    )
+    reasoning_budget: int | None = option(
+        "tokens of reasoning at most: after these its end is forced; -1: no limit",
+        None,
+        low=-1,
+        high=MOST,
+        checker=no_limit,
+        flags=("--reasoning-budget",),
+        shown="-1",
+    )
+    reasoning_marks: tuple[str, str] = option(
+        "texts that begin and end reasoning, for reasoning_budget; a chat knows those of its template",
+        ("<think>", "</think>"),
+        checker=two_texts,
+        annotation="tuple[str, str]",
+        schema={"type": "array", "items": {"type": "string"}},
+    )
+    banned_strings: tuple[str, ...] = option(
+        "texts that never occur: where one does, it is taken back and drawn anew; several may be given",
+        (),
+        flags=("--banned-string",),
+        checker=partial(texts, "banned_strings"),
+        annotation="str | Iterable[str]",
+        metavar="TEXT",
+        escapes=True,
+        schema={"type": ["string", "array"], "items": {"type": "string"}},
+    )
+    guidance_scale: float = option(
+        "how far to move away from what the negative prompt makes of the same text; 1: not at all",
+        1.0,
+        low=0,
+        high=1e6,
+        flags=("--guidance-scale", "--cfg-scale"),
+    )
+    negative_prompt: object = option(
+        "text or token ids that guidance_scale moves away from; of a chat: what stands for the system message",
+        None,
+        type=object,
+        optional=True,
+        checker=text_or_ids,
+        annotation="str | Iterable[int] | None",
+        metavar="TEXT",
+        schema={"type": ["string", "array", "null"], "items": {"type": "integer"}},
+        flags=("--negative-prompt", "--cfg-negative-prompt"),
+        shown="an empty text",
     )
     context_shift: bool = option(
         "when the context is full, forget the older half of the text and go on",
@@ -255,6 +332,22 @@ class GenerateOptions(Options):
         high=4096,
         former=("steps_ahead",),
         flags=("--multi-step",),
+        portable=False,
+    )
+    spec_type: str = option(
+        "guess what follows and decode it together: the same tokens, faster where guesses are right. ngram: as "
+        "the text went on before; draft: what a smaller model draws (model_draft)",
+        "none",
+        choices=("none", "ngram", "draft"),
+        flags=("--spec-type",),
+        portable=False,
+    )
+    spec_draft_n_max: int = option(
+        "tokens that are guessed at once at most; fewer are where fewer pay",
+        16,
+        low=1,
+        high=64,
+        flags=("--spec-draft-n-max",),
         portable=False,
     )
     namespace: str = option(

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from aleator.core.errors import ContextFull, ParameterError
+from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.completion import Completion, Detokenizer, Stats, StopReason, TextStream
 from aleator.generate.ending import Ending
 from aleator.generate.request import Request
+from aleator.generate.speculation.speculation import Speculation
+from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.samplers import SamplerChain
 
 OnLogits = Callable[[SamplerChain, Any], None]
@@ -27,8 +30,12 @@ class Slot:
         spell: cuts text that a constraint forces into tokens, which are decoded together; None: they are
             decoded one by one.
         ending: draws the tokens in such a way that a constrained text is complete at its end.
+        budget: ends the text's reasoning.
+        banned: strings that never occur.
+        speculation: guesses tokens, which are decoded together; None: nobody guesses.
 
     Attributes:
+        guidance: changes the logits before each draw; None: they are the model's.
         completion: what has been made so far.
         seq: the sequence of the cache.
         n_ctx: positions that it may use.
@@ -39,6 +46,7 @@ class Slot:
             shift, from some that are forgotten.  None: all.
         released: the sequence was given up.
         guess: forced tokens to decode ahead.
+        drafted: the tokens decoded together in this step are guesses, not forced.
     """
 
     def __init__(
@@ -51,9 +59,15 @@ class Slot:
         on_logits: OnLogits | None = None,
         spell: Callable[[bytes], list[int]] | None = None,
         ending: Ending | None = None,
+        speculation: Speculation | None = None,
+        budget: ReasoningBudget | None = None,
+        banned: BannedStrings | None = None,
     ) -> None:
         self.request, self.chain = request, chain
         self.on_logits, self.spell, self.ending = on_logits, spell, ending
+        self.speculation, self.drafted = speculation, False
+        self.budget, self.banned = budget, banned
+        self.guidance: Guidance | None = None
         self.completion = Completion(request, chain, stream, detokenizer)
         self.seq = self.n_ctx = 0
         self.stats = Stats()
@@ -78,7 +92,8 @@ class Slot:
         options = self.request.options
         room = None if options.context_shift else self.n_ctx - len(self.tokens) + 1
         if options.max_tokens is not None:
-            more = options.max_tokens - len(self.completion.tokens)
+            held = 0 if self.banned is None else len(self.banned.held)
+            more = options.max_tokens - len(self.completion.tokens) - held
             if room is None or more <= room:
                 return more, "length"
         return room, "context"

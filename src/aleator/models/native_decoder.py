@@ -76,5 +76,5 @@ def why_not_native(weights: Weights) -> str:
     """What native code does not compute of a model; "" if nothing."""
     config, architecture = weights.config, weights.architecture
     states = [config.keeps_state(layer) for layer in range(config.n_layers)]
-    plain = not any(states) or (all(states) and not config.n_ff and not architecture.state_norm)
+    plain = not all(states) or (not config.n_ff and not architecture.state_norm)
     return "" if plain else f"the architecture {architecture.name!r}"

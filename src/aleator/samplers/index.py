@@ -42,7 +42,6 @@ SAMPLERS: tuple[type[Sampler], ...] = tuple(
     for value in list(globals().values())
     if isinstance(value, type) and issubclass(value, Sampler) and value is not Sampler
 )
-SAMPLERS_BY_NAME = {cls.name: cls for cls in SAMPLERS}
 
 # What SamplingParams puts before the order, one after the other: masks, then biases.
 FIRST: tuple[type[Sampler], ...] = (TokenMask, MinTokens, BadWords, NoRepeatNgram, LogitBias)

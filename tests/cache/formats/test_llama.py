@@ -582,3 +582,12 @@ def test_a_sequence_of_a_larger_cache_is_read_by_a_smaller_one() -> None:
         )
     small.state_read(large.state_write(3), 0)
     assert small.seq_pos_max(0) == 2
+
+
+def test_a_whole_state_with_more_sequences_is_refused() -> None:
+    two, one = KVCache([], 8, n_seq_max=2), KVCache([], 8)
+    with two.step() as step:
+        step.place(np.zeros(1, np.int32), np.ones(1, np.int32), np.full((1, 1), 2, np.uint64))
+    with pytest.raises(Incompatible) as error:
+        one.state_read(two.state_write())
+    assert (error.value.field, error.value.want) == ("n_seq_max", 1)

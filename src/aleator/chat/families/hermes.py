@@ -20,8 +20,8 @@ class Hermes(Family):
 
     @staticmethod
     def shows(template: str) -> bool:
-        """Whether the template has their marks, and not those of calls in XML."""
-        return BEGIN in template and "<parameter=" not in template
+        """Whether the template has their marks."""
+        return BEGIN in template
 
     def read(self, source: Source, calls: Calls, names: Collection[str]) -> Deltas:
         """See :meth:`Family.read`."""

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from aleator import _native
 from aleator.core.threads import pool as thread_pool
+from aleator.models.layers.native_recurrent import space_arguments
 from aleator.models.layers.parts import state_space
 from aleator.models.step import HostStep, Inputs
 
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
 class NativeSSM(HostStep):
     """The decoder's native form over one pool, whose states it reads and writes in place.
 
-    Same arithmetic as :meth:`Decoder.forward` in float32, in another order.  A token's logits have the same
-    bits for any number of threads, and in micro-batches of up to 8 tokens for any company.  Use
-    :meth:`supports` first.
+    A token's logits have the same bits for any number of threads, in any company, on every instruction set
+    (docs/numerics.md, part 2).
     """
 
     def __init__(self, decoder: NativeDecoder, pool: RecurrentPool) -> None:
@@ -43,22 +43,7 @@ class NativeSSM(HostStep):
             state_space(decoder.config).norm_eps,
         )
         for layer, conv, state in zip(decoder.recurrent, convs, states, strict=True):
-            (project,), (select,) = layer.project, layer.select
-            (time_step,), (output,) = layer.time_step, layer.output
-            bias = layer.conv_bias
-            self._step.add_layer(
-                project.matrix,
-                select.matrix,
-                time_step.matrix,
-                output.matrix,
-                layer.norm,
-                np.ascontiguousarray(layer.conv_weight.T),
-                np.zeros_like(layer.d) if bias is None else bias,
-                layer.a,
-                layer.d,
-                conv,
-                state,
-            )
+            self._step.add_layer(*space_arguments(layer, conv, state)[:11])
 
     def run(
         self,

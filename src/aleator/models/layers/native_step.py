@@ -12,6 +12,7 @@ from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.storage.host import HostLayer
 from aleator.core.threads import pool as thread_pool
+from aleator.models.layers.native_recurrent import space_arguments
 from aleator.models.step import HostStep, Inputs
 
 if TYPE_CHECKING:
@@ -19,20 +20,27 @@ if TYPE_CHECKING:
     from aleator.cache.pools.window import WindowPool
     from aleator.cache.rows.batch import MicroBatch
     from aleator.cache.storage import Storage
+    from aleator.models.layers.parts import Attention
+    from aleator.models.layers.stored import Floats, StoredWeight
     from aleator.models.native_decoder import NativeDecoder
 
 
 class NativeStep(HostStep):
     """The decoder's native form over one pool, whose storage it reads and writes in place.
 
-    Same arithmetic as :meth:`Decoder.forward` in float32, in another order.  A token's logits have the same
-    bits for any number of threads, and in micro-batches of up to 8 tokens for any company.
+    A token's logits have the same bits for any number of threads, in any company, on every instruction set
+    (docs/numerics.md, part 2).
     """
 
     def __init__(self, decoder: NativeDecoder, pool: AnyPool) -> None:
+        self.n_vocab, self._softcap = decoder.config.n_vocab, decoder.config.logit_softcap
+        self._decoder, self._pool = decoder, pool
+        self._build()
+
+    def _build(self) -> None:
+        decoder, pool = self._decoder, self._pool
         config, rotation = decoder.config, decoder.rotation
         first = decoder.blocks[0]
-        self.n_vocab = config.n_vocab
         self._step = _native.DecoderStep(
             decoder.embedding.matrix,
             decoder.head.matrix,
@@ -48,32 +56,42 @@ class NativeStep(HostStep):
             decoder.window_rotation.magnitude,
             pool.first.rows.k_storage == "raw",
         )
-        self._softcap = config.logit_softcap
-        window = _window(pool)
-        for block in decoder.blocks:
-            rows = (window if block.windowed and window is not None else pool.first).rows
-            q, k, v = block.qkv
-            (o,), (down,) = block.output, block.ffn.down
-            gate, up = block.ffn.gate_up
-            first_post, second_post = block.post_norms or (None, None)
-            self._step.add_layer(
-                q.matrix,
-                k.matrix,
-                v.matrix,
-                o.matrix,
-                gate.matrix,
-                up.matrix,
-                down.matrix,
-                block.attn_norm,
-                block.ffn_norm,
-                block.q_norm,
-                block.k_norm,
-                _memory(rows.keys, block.index),
-                _memory(rows.values, block.index),
-                first_post,
-                second_post,
-                block.windowed,
-            )
+        states = pool.recurrent if isinstance(pool, HybridPool) else None
+        self._states = None if states is None else states.ssm[0]
+        blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)
+        for layer in range(config.n_layers):
+            if states is None or not decoder.keeps_state(layer):
+                self._add(next(blocks))
+            else:
+                space = next(spaces)
+                conv, ssm = states.conv[space.index], states.ssm[space.index]
+                self._step.add_recurrent_layer(*space_arguments(space, conv, ssm))
+
+    def _add(self, block: Attention[list[StoredWeight], Floats]) -> None:
+        window = _window(self._pool)
+        rows = (window if block.windowed and window is not None else self._pool.first).rows
+        q, k, v = block.qkv
+        (o,), (down,) = block.output, block.ffn.down
+        gate, up = block.ffn.gate_up
+        first_post, second_post = block.post_norms or (None, None)
+        self._step.add_layer(
+            q.matrix,
+            k.matrix,
+            v.matrix,
+            o.matrix,
+            gate.matrix,
+            up.matrix,
+            down.matrix,
+            block.attn_norm,
+            block.ffn_norm,
+            block.q_norm,
+            block.k_norm,
+            _memory(rows.keys, block.index),
+            _memory(rows.values, block.index),
+            first_post,
+            second_post,
+            block.windowed,
+        )
 
     def run(
         self,
@@ -88,6 +106,9 @@ class NativeStep(HostStep):
         vectors = inputs.ndim == 2
         window = cells.window if isinstance(cells, HybridBatch) else None
         base = cells.base if isinstance(cells, HybridBatch) else cells
+        states = cells.recurrent if isinstance(cells, HybridBatch) else None
+        if states is not None and states.ssm[0] is not self._states:  # the cache has got more rows
+            self._build()
         self._step.run(
             thread_pool(n_threads),
             None if vectors else inputs.astype(np.int64, copy=False),
@@ -98,6 +119,9 @@ class NativeStep(HostStep):
             wanted,
             logits,
             None if window is None else (window.slots, *window.seen, window.first, window.sunk),
+            None
+            if states is None
+            else (states.starts, states.sources, states.order, states.stores),
         )
         if self._softcap:
             _native.soften_logits(logits, self._softcap)

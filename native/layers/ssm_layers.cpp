@@ -1,0 +1,69 @@
+#include "layers/ssm_layers.hpp"
+
+#include <algorithm>
+
+#include "layers/rows.hpp"
+
+namespace aleator {
+
+static const auto convolve_ = ALEATOR_PICK(convolve);
+static const auto scan_ = ALEATOR_PICK(scan);
+static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
+
+void SSMLayers::prepare(int64_t tokens, const std::vector<SSMLayer>& layers) {
+  int64_t inner = 0, selected = 0, small = 0;
+  for (const SSMLayer& l : layers) {
+    inner = std::max(inner, l.space.inner), selected = std::max(selected, l.space.selected());
+    small = std::max({small, l.space.rank, l.space.state});
+  }
+  tokens_ = tokens;
+  const size_t n = size_t(tokens * inner);
+  xz_.resize(2 * n), u_.resize(n), dt_.resize(n), y_.resize(n);
+  selected_.resize(size_t(tokens * selected)), ones_.assign(size_t(small), 1.0f);
+}
+
+void SSMLayers::run(int thread, Products& products, const SSMLayer& l, const Runs& runs,
+                    float eps) {
+  const StateSpace& s = l.space;
+  Pool& pool = products.pool();
+  const int64_t tokens = tokens_, wide = s.selected();
+  // A thread convolves the channels whose values it has just computed.
+  products.run(thread, products.normed(thread, l.norm, eps, forms_of({&l.in})),
+               {{&l.in, xz_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
+                 for (; begin < std::min(end, s.inner); begin += most_channels)
+                   convolve_(s, runs, begin, std::min({begin + most_channels, end, s.inner}),
+                             xz_.data(), u_.data());
+               });
+  pool.barrier();
+  products.run(thread,
+               products.input(thread, u_.data(), s.inner, s.inner, tokens, forms_of({&l.select})),
+               {{&l.select, selected_.data()}});
+  pool.barrier();
+  if (l.norm_eps) {
+    pool.split(thread, tokens, [&](int64_t t) {
+      float* part = &selected_[size_t(t * wide)];
+      for (int i = 0; i < 3; i++) {
+        const int64_t n = i ? s.state : s.rank;
+        const float* weight = l.state_norms[i] ? l.state_norms[i] : ones_.data();
+        rms_norm_(part, weight, n, *l.norm_eps, part);
+        part += n;
+      }
+    });
+    pool.barrier();
+  }
+  const Input steps =
+      products.input(thread, selected_.data(), wide, s.rank, tokens, forms_of({&l.time_step}));
+  constexpr int64_t channels = 32;
+  pool.split(thread, (s.inner + channels - 1) / channels, [&](int64_t unit) {
+    const int64_t begin = unit * channels, end = std::min(s.inner, begin + channels);
+    Products::multiply(l.time_step, begin, end, steps, dt_.data());
+    scan_(s, runs, tokens, begin, end, u_.data(), dt_.data(), selected_.data(), xz_.data(),
+          y_.data());
+  });
+  pool.barrier();
+  products.add(thread, l.out,
+               products.input(thread, y_.data(), s.inner, s.inner, tokens, forms_of({&l.out})));
+  pool.barrier();
+}
+
+}  // namespace aleator

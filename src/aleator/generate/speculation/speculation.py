@@ -1,0 +1,128 @@
+"""How many tokens to guess: as many as pay, by what came of earlier guesses and what a row costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from time import perf_counter
+
+from aleator.core.errors import ParameterError
+from aleator.core.integers import exact
+from aleator.generate.speculation.drafter import Drafter
+
+ROW_COST = 0.2
+"""What a further row of a step is thought to cost, of the step, before any was measured."""
+LEAST_COST, MOST_COST = 0.01, 1.0
+WEIGHT = 0.1
+"""Of the newest measurement in running means."""
+MEMORY = 0.6
+"""What earlier guesses count, each time there are new ones."""
+RETRY, LONGEST_RETRY = 32, 1024
+"""Steps without guesses after which two tokens are tried; each failure doubles them."""
+
+
+class Costs:
+    """What steps take: without guesses, by the number of sequences, and how much a guessed row adds."""
+
+    def __init__(self) -> None:
+        self._usual: dict[int, float] = {}
+        self.row = ROW_COST
+
+    def observe(self, n_sequences: int, guessed: int, seconds: float) -> None:
+        """Learn from a step of so many sequences in which so many rows were guesses."""
+        usual = self._usual.get(n_sequences)
+        if guessed == 0:
+            new = seconds if usual is None else usual + WEIGHT * (seconds - usual)
+            self._usual[n_sequences] = new
+        elif usual:
+            measured = min(MOST_COST, max(LEAST_COST, (seconds / usual - 1) / guessed))
+            self.row += WEIGHT * (measured - self.row)
+
+    def usual(self, n_sequences: int) -> float:
+        """Seconds of a step without guesses; 0 if none was seen."""
+        return self._usual.get(n_sequences, 0.0)
+
+
+class Speculation:
+    """Asks a drafter for as many tokens as are worth their rows.
+
+    Args:
+        drafter: guesses.
+        n_max: tokens at most.
+        n_tokens: tokens of the vocabulary.
+
+    Attributes:
+        likely: how likely a guess is right, by what was seen lately.
+    """
+
+    def __init__(self, drafter: Drafter, n_max: int, n_tokens: int) -> None:
+        self._drafter, self._n_max, self._n_tokens = drafter, n_max, n_tokens
+        self._right, self._tried = 1.5, 2.0
+        self._draft_seconds = 0.0  # for each token
+        self._off, self._retry = 0, RETRY
+
+    @property
+    def likely(self) -> float:
+        """How likely a guess is right, by what was seen lately."""
+        return self._right / self._tried
+
+    def guess(self, tokens: Sequence[int], room: int, n_sequences: int, costs: Costs) -> list[int]:
+        """Tokens to decode with the one drawn last.
+
+        Args:
+            tokens: the text, that token included.
+            room: how many there may be.
+            n_sequences: how many sequences take part in the step.
+            costs: of steps.
+
+        Raises:
+            ParameterError: the drafter gave something that is no token.
+        """
+        n = min(room, self._worth(n_sequences, costs))
+        if n <= 0:
+            self._off += 1
+            if self._off < self._retry or room < 1:
+                return []
+            n = min(room, 2)
+        self._off = 0
+        started = perf_counter()
+        found = [self._checked(each) for each in islice(self._drafter.draft(tokens, n), n)]
+        if found:
+            each = (perf_counter() - started) / len(found)
+            self._draft_seconds += WEIGHT * (each - self._draft_seconds)
+        return found
+
+    def _worth(self, n_sequences: int, costs: Costs) -> int:
+        """With how many guesses a second gives most tokens."""
+        p, usual = min(0.99, self.likely), costs.usual(n_sequences)
+        row = costs.row + (self._draft_seconds / usual if usual else 0.0)
+        best, most, right, sure = 0, float(n_sequences), 0.0, 1.0
+        for n in range(1, self._n_max + 1):
+            sure *= p
+            right += sure
+            value = (n_sequences + right) / (1 + n * row)
+            if value <= most:
+                break
+            best, most = n, value
+        return best
+
+    def learn(self, guessed: int, right: int) -> None:
+        """Learn what came of guesses.
+
+        Args:
+            guessed: how many tokens were decoded.
+            right: how many of them were drawn, before the first that was not.
+        """
+        tried = right + (right < guessed)
+        self._right = MEMORY * self._right + right
+        self._tried = MEMORY * self._tried + tried
+        self._retry = RETRY if right else min(LONGEST_RETRY, 2 * self._retry)
+
+    def _checked(self, token: object) -> int:
+        number = exact(token)
+        if number is None or not 0 <= number < self._n_tokens:
+            raise ParameterError(
+                "drafter",
+                f"the drafter gave {token!r:.80}: give token ids, 0 to {self._n_tokens - 1}",
+            )
+        return number

@@ -1,0 +1,40 @@
+"""A short torment; tools/engine_soak.py makes long ones."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import engine_soak
+import pytest
+
+import aleator
+
+
+def test_engines_survive_torment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_soak, "PER_ENGINE", 30)
+    made = engine_soak.soak(seconds=4, seed=3, n_threads=2)
+    assert made.wrong == []
+    assert made.counts["engines"] >= 2
+    assert made.counts["requests"] > 20
+
+
+def test_a_failed_request_holds_no_engine(model: aleator.LanguageModel) -> None:
+    def fails(chain: object, logits: object) -> None:
+        raise RuntimeError("not today")
+
+    held = []
+    with aleator.Engine(model, n_seq_max=1, n_ctx=256) as engine:
+        for _ in range(2):
+            generation = engine.submit("ROMEO:", on_logits=fails)
+            with pytest.raises(RuntimeError, match="not today"):
+                generation.wait()
+            held.append(generation)
+        assert engine._owner is not None
+        context = weakref.ref(engine._owner._context)
+    gc.collect()
+    assert context() is None
+    generations = [weakref.ref(each) for each in held]
+    del held, generation
+    gc.collect()
+    assert [each() for each in generations] == [None, None]

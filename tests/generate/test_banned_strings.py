@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aleator import LanguageModel, LogitsError, ParameterError
+from aleator.generate.banned_strings import BannedStrings
+
+OPTIONS: dict[str, Any] = {"max_tokens": 40, "seed": 3, "temperature": 0.9}
+
+
+def test_a_banned_string_never_occurs(model: LanguageModel) -> None:
+    plain = model.generate("ROMEO:", **OPTIONS)
+    words = [word for word in plain.text.split() if len(word) > 3][:3]
+    made = model.generate("ROMEO:", banned_strings=words, **OPTIONS)
+    assert not any(word in made.text for word in words)
+    assert made.text == model.tokenizer.decode(made.tokens).removesuffix("<|endoftext|>")
+    # Up to the token in which the first one begins it is the text without a ban.
+    first = min(plain.text.index(word) for word in words)
+    pairs = zip(made.tokens, plain.tokens, strict=True)
+    at = next(i for i, (a, b) in enumerate(pairs) if a != b)
+    before, through = (model.tokenizer.decode(plain.tokens[:n]) for n in (at, at + 1))
+    assert len(before) <= first < len(through)
+    assert len(made.tokens) == 40
+    assert made.stats.sampled_tokens > 40
+    again = model.generate("ROMEO:", banned_strings=words, **OPTIONS)
+    assert again.tokens == made.tokens
+    assert "".join(again) == made.text
+
+
+def test_what_does_not_occur_changes_nothing(model: LanguageModel) -> None:
+    plain = model.generate("ROMEO:", **OPTIONS)
+    made = model.generate("ROMEO:", banned_strings="xylophone", **OPTIONS)
+    assert (made.tokens, made.text, made.stop_reason) == (plain.tokens, plain.text, "length")
+    start = plain.text[3:8]  # a string whose beginning occurs
+    made = model.generate("ROMEO:", banned_strings=[start + "#"], **OPTIONS)
+    assert (made.tokens, made.text) == (plain.tokens, plain.text)
+
+
+def test_the_tokens_are_drawn_as_if_the_others_had_never_been(model: LanguageModel) -> None:
+    """Each token is drawn from its own row, less what was refused there."""
+    word = model.generate("ROMEO:", **OPTIONS).text.split()[2]
+    made = model.generate("ROMEO:", banned_strings=word, logprobs=0, **OPTIONS)
+    assert made.logprobs is not None
+    for entry, thought in zip(
+        made.logprobs,
+        model.prompt_logprobs([*made.request.tokens, *made.tokens])[len(made.request.tokens) :],
+        strict=True,
+    ):
+        assert abs(entry.chosen.logprob - thought.chosen.logprob) < 1e-3  # type: ignore[union-attr]
+
+
+def test_in_company_and_in_an_engine(model: LanguageModel) -> None:
+    words = model.generate("ROMEO:", **OPTIONS).text.split()[:2]
+    alone = model.generate("ROMEO:", banned_strings=words, **OPTIONS)
+    prompts = ["ROMEO:", "JULIET:", "ROMEO:"]
+    batch = model.generate_batch(prompts, banned_strings=words, **OPTIONS)
+    assert batch[0].tokens == batch[2].tokens == alone.tokens
+    with model.engine(n_seq_max=2) as engine:
+        both = [engine.submit(prompt, banned_strings=words, **OPTIONS) for prompt in prompts]
+        assert both[0].tokens == both[2].tokens == alone.tokens
+        assert both[1].tokens == batch[1].tokens
+
+
+def test_with_stop_strings_ends_and_grammars(model: LanguageModel) -> None:
+    plain = model.generate("ROMEO:", **OPTIONS)
+    stop = plain.text[10:14]
+    made = model.generate("ROMEO:", stop=stop, banned_strings="xyz", **OPTIONS)
+    assert (made.text, made.stop_reason) == (plain.text[: plain.text.index(stop)], "stop")
+    made = model.generate("Say:", grammar='root ::= "yes" | "no"', banned_strings="yes", **OPTIONS)
+    assert (made.text, made.stop_reason) == ("no", "grammar")
+    with pytest.raises(LogitsError):
+        model.generate("Say:", grammar='root ::= "yes"', banned_strings="e", **OPTIONS).text  # noqa: B018
+    short = model.generate("ROMEO:", banned_strings="xyz", **OPTIONS | {"max_tokens": 3})
+    assert short.tokens == plain.tokens[:3]
+
+
+def test_what_does_not_go_together(model: LanguageModel) -> None:
+    with pytest.raises(ParameterError, match="banned_strings and reasoning_budget"):
+        model.generate("a", banned_strings="b", reasoning_budget=3)
+    for wrong in ("", [""], [3]):
+        with pytest.raises(ParameterError, match="banned_strings="):
+            model.generate("a", banned_strings=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="sampling_device='device' cannot be here"):
+        model.generate("a", banned_strings="b", sampling_device="device")
+
+
+def test_tokens_are_held_until_no_string_can_begin_in_them() -> None:
+    import numpy as np
+
+    pieces = [b"ab", b"c", b"d", b"x", b""]
+    held = BannedStrings(["cdx", "bx"], pieces.__getitem__)
+    row = np.zeros(5, np.float32)
+
+    def take(token: int) -> tuple[int, list[int]]:
+        n = held.take(token, row, lambda *_: None)  # type: ignore[arg-type]
+        return n, [] if n else [each.token for each in held.ready(False)]
+
+    assert take(0) == (0, [])  # "b" may begin "bx"
+    assert take(1) == (0, [0])
+    assert take(2) == (0, [])
+    assert take(3) == (3, [])  # "cdx" begins in "c"
+    gone, left = held.back(3)
+    assert (gone.token, held.held) == (1, [])
+    assert np.flatnonzero(np.isneginf(left)).tolist() == [1]
+    assert not np.isneginf(gone.row).any()
+    assert take(2) == (0, [2])
+    assert held.ready(True) == []

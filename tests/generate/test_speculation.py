@@ -1,0 +1,212 @@
+"""Guesses change how fast a text is made, never which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from make_models import SPECS, write_model
+
+import aleator
+from aleator.core.errors import ParameterError
+from aleator.generate.speculation.ngrams import REMEMBERED, PromptLookup, Texts
+from aleator.generate.speculation.speculation import LONGEST_RETRY, RETRY, Costs, Speculation
+from aleator.language_model import bundled_model
+
+REPEATING = "ROMEO:\nO, she doth teach the torches. O, she doth teach the torches. O, she doth"
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {"temperature": 0.0},
+    {"temperature": 0.7, "seed": 2},
+    {"temperature": 0.7, "seed": 2, "repetition_penalty": 1.1, "dry_multiplier": 0.5},
+    {"mirostat": 2, "seed": 3},
+    {"seed": 4, "logprobs": 2, "stop": ["the"]},
+    {"seed": 5, "grammar": 'root ::= [a-z ]{30} "."'},
+)
+
+
+def small(folder: Path, arch: str, seed: int) -> Path:
+    spec = replace(SPECS[arch], n_vocab=2048, type="Q8_0", seed=seed)
+    path = folder / f"{arch}-{seed}.gguf"
+    return write_model(path, spec, tokenizer_from=bundled_model())
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> aleator.LanguageModel:
+    """With itself as the model that guesses, so that guesses are right."""
+    path = small(tmp_path_factory.mktemp("models"), "llama", 1)
+    return aleator.load(path, n_threads=1, model_draft=str(path))
+
+
+class Oracle:
+    """Guesses what is known to come, but for some tokens."""
+
+    def __init__(self, tokens: Sequence[int], wrong: Sequence[int] = ()) -> None:
+        self.tokens, self.wrong, self.asked = list(tokens), set(wrong), 0
+
+    def draft(self, tokens: Sequence[int], n: int) -> list[int]:
+        self.asked += 1
+        at = len(tokens)
+        return [
+            0 if at + i in self.wrong else token for i, token in enumerate(self.tokens[at : at + n])
+        ]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("spec_type", ["ngram", "draft"])
+def test_the_tokens_are_the_same(
+    target: aleator.LanguageModel, spec_type: str, options: dict[str, Any]
+) -> None:
+    plain = target.generate(REPEATING, max_tokens=48, **options)
+    guessed = target.generate(REPEATING, max_tokens=48, spec_type=spec_type, **options)
+    assert guessed.tokens == plain.tokens
+    assert (guessed.text, guessed.stop_reason) == (plain.text, plain.stop_reason)
+    assert guessed.logprobs == plain.logprobs
+    assert plain.stats.draft_n == 0
+    assert 0 <= guessed.stats.draft_n_accepted <= guessed.stats.draft_n
+    if spec_type == "draft" and "grammar" not in options:
+        assert guessed.stats.draft_n_accepted > 0.5 * guessed.stats.draft_n > 0
+
+
+def test_right_guesses_save_steps_and_wrong_ones_are_taken_back(
+    target: aleator.LanguageModel,
+) -> None:
+    plain = target.generate("ROMEO:", max_tokens=60, seed=1, ignore_eos=True)
+    whole = [*plain.request.tokens, *plain.tokens]
+    n = len(plain.request.tokens)
+    for wrong in ((), (n + 5, n + 30), range(n, n + 60)):
+        oracle = Oracle(whole, wrong)
+        made = target.generate("ROMEO:", max_tokens=60, seed=1, ignore_eos=True, drafter=oracle)
+        assert made.tokens == plain.tokens
+        assert made.stats.draft_n >= made.stats.draft_n_accepted
+        if wrong == ():
+            assert made.stats.draft_n == made.stats.draft_n_accepted > 30
+    assert made.stats.draft_n_accepted == 0
+    assert oracle.asked < 12  # it was switched off
+
+
+def test_requests_of_an_engine_speculate_each_for_itself(target: aleator.LanguageModel) -> None:
+    plain = [target.generate(REPEATING, max_tokens=40, seed=s, logprobs=1) for s in range(4)]
+    with aleator.Engine(target, n_seq_max=3) as engine:
+        made = [
+            engine.submit(REPEATING, max_tokens=40, seed=s, logprobs=1, spec_type=kind)
+            for s, kind in enumerate(["ngram", "draft", "none", "ngram"])
+        ]
+        for one, other in zip(plain, made, strict=True):
+            assert (one.tokens, one.logprobs) == (other.tokens, other.logprobs)
+        again = engine.submit(REPEATING, max_tokens=40, seed=0, spec_type="ngram")
+        assert again.tokens == plain[0].tokens
+        assert again.stats.draft_n_accepted > 0  # it has seen the text before
+        stats = engine.stats
+    assert stats.draft_n >= stats.draft_n_accepted > 0
+
+
+def test_a_context_shift_starts_the_guesses_anew(target: aleator.LanguageModel) -> None:
+    options: dict[str, Any] = {"max_tokens": 150, "seed": 1, "ignore_eos": True}
+    with aleator.Engine(target, n_seq_max=2, n_ctx=128) as engine:
+        made = [
+            engine.submit("ROMEO:", context_shift=True, spec_type=kind, **options)
+            for kind in ("none", "ngram", "draft")
+        ]
+        assert made[0].tokens == made[1].tokens == made[2].tokens
+        assert made[0].stats.context_shifts > 1
+
+
+def test_models_with_states_speculate_where_they_can_be_rewound(tmp_path: Path) -> None:
+    path = small(tmp_path, "mamba", 17)
+    model = aleator.load(path, n_threads=1)
+    plain = model.generate("ROMEO:", max_tokens=30, seed=1, ignore_eos=True)
+    oracle = Oracle([*plain.request.tokens, *plain.tokens], wrong=[20])
+    made = model.generate("ROMEO:", max_tokens=30, seed=1, ignore_eos=True, drafter=oracle)
+    assert made.tokens == plain.tokens
+    assert made.stats.draft_n_accepted > 0
+    stiff = aleator.load(path, n_threads=1, n_rollback=0)
+    with pytest.raises(ParameterError, match="mamba cannot without states to go back to"):
+        stiff.generate("ROMEO:", spec_type="ngram")
+    with (
+        stiff.engine(n_seq_max=1) as engine,
+        pytest.raises(ParameterError, match="n_rollback=8"),
+    ):
+        engine.submit("ROMEO:", spec_type="ngram")
+
+
+def test_what_cannot_guess_is_refused(target: aleator.LanguageModel, tmp_path: Path) -> None:
+    alone = aleator.load(n_threads=1)
+    with pytest.raises(ParameterError, match="load the model with model_draft=PATH"):
+        alone.generate("ROMEO:", spec_type="draft")
+    with pytest.raises(ParameterError, match="one of none, ngram, draft"):
+        alone.generate("ROMEO:", spec_type="eagle")  # type: ignore[arg-type,unused-ignore]
+    with pytest.raises(ParameterError, match="multi_step=2 with spec_type"):
+        alone.generate("ROMEO:", spec_type="ngram", multi_step=2, sampling_device="device")
+    other = tmp_path / "other.gguf"
+    write_model(other, SPECS["llama"])
+    with pytest.raises(ParameterError, match="another vocabulary"):
+        aleator.load(model_draft=str(other))
+
+    class Wild:
+        def draft(self, tokens: Sequence[int], n: int) -> list[Any]:
+            return [-1]
+
+    with pytest.raises(ParameterError, match="drafter gave -1: give token ids, 0 to 2047"):
+        assert target.generate("ROMEO:", drafter=Wild(), max_tokens=30).text
+    with target.engine(n_seq_max=1) as engine:
+        made = engine.submit("ROMEO:", drafter=Wild(), max_tokens=30)
+        with pytest.raises(ParameterError, match="drafter gave -1"):
+            made.wait()
+        assert engine.submit("ROMEO:", max_tokens=3).wait()
+
+
+def test_lookup_prefers_longer_runs_and_the_newest_place() -> None:
+    lookup = PromptLookup()
+    assert list(lookup.draft([1, 2, 3, 9, 2, 3], 5)) == [9, 2, 3, 9, 2]
+    assert list(lookup.draft([1, 2, 3, 9, 2, 3, 7, 2, 3], 2)) == [7, 2]
+    assert list(lookup.draft([1, 2, 3, 9, 2, 3, 7, 2, 3, 1, 2, 3], 2)) == [9, 2]
+    assert list(lookup.draft([5, 6], 2)) == []  # shorter: another text
+
+
+def test_earlier_texts_are_found_in_their_namespace_until_they_are_forgotten() -> None:
+    texts = Texts()
+    texts.add([1, 2, 3, 4, 5], "a")
+    assert list(PromptLookup(texts, "a").draft([9, 2, 3], 9)) == [4, 5]
+    assert list(PromptLookup(texts, "b").draft([9, 2, 3], 9)) == []
+    texts.add([7] * REMEMBERED, "a")
+    assert list(PromptLookup(texts, "a").draft([9, 2, 3], 9)) == []
+    assert list(PromptLookup(texts, "a").draft([9, 7, 7], 2)) == [7]
+
+
+def test_guesses_grow_where_they_are_right_and_end_where_they_do_not_pay() -> None:
+    class Counted:
+        def draft(self, tokens: Sequence[int], n: int) -> list[int]:
+            return [1] * n
+
+    costs, made = Costs(), Speculation(Counted(), 16, 100)
+    first = len(made.guess([1], 99, 1, costs))
+    for _ in range(10):
+        n = len(made.guess([1], 99, 1, costs))
+        made.learn(n, n)
+    assert len(made.guess([1], 99, 1, costs)) > first > 0
+    assert len(made.guess([1], 2, 1, costs)) <= 2
+    for _ in range(12):
+        n = len(made.guess([1], 99, 1, costs))
+        if n:
+            made.learn(n, 0)
+    tries = [len(made.guess([1], 99, 1, costs)) for _ in range(2 * RETRY)]
+    assert sum(n > 0 for n in tries) <= 1
+    for _ in range(20):
+        made.learn(2, 0)
+    assert made._retry == LONGEST_RETRY
+
+
+def test_rows_cost_what_was_measured() -> None:
+    costs = Costs()
+    costs.observe(1, 4, 9.0)  # nothing to compare with
+    before = costs.row
+    costs.observe(1, 0, 1.0)
+    for _ in range(100):
+        costs.observe(1, 4, 3.0)
+    assert costs.row == pytest.approx(0.5, abs=0.01)
+    assert before != costs.row
+    assert costs.usual(1) == 1.0
+    assert costs.usual(2) == 0.0

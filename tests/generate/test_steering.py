@@ -1,0 +1,149 @@
+"""A budget of reasoning, and guidance by a negative prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aleator import LanguageModel, ParameterError
+from aleator.generate import Batch
+from aleator.generate.logprobs import log_softmax
+from aleator.generate.steering import ReasoningBudget
+from tests.chat import templates
+
+OPTIONS: dict[str, Any] = {"max_tokens": 30, "seed": 3}
+HI = [{"role": "user", "content": "Speak."}]
+END = (7, 8)
+
+
+def run(budget: ReasoningBudget, pieces: list[str | bytes]) -> list[int | None]:
+    made = []
+    for piece in pieces:
+        token = budget.next()
+        made.append(token)
+        budget.take(
+            -1 if token is None else token, piece if isinstance(piece, bytes) else piece.encode()
+        )
+    return made
+
+
+def made(n: int, opened: bool = False) -> ReasoningBudget:
+    return ReasoningBudget(n, b"<t>", b"</t>", END, opened)
+
+
+def test_reasoning_ends_after_its_budget() -> None:
+    assert run(made(2, True), ["a", "b", "", "", "c", "d"]) == [None, None, 7, 8, None, None]
+    assert run(made(1), [" ", "<t", ">", "a", "", "", "b"]) == [None, None, None, None, 7, 8, None]
+    assert run(made(0, True), ["", "", "b"]) == [7, 8, None]
+    # What ends by itself is not ended again, and what is no reasoning has no budget.
+    assert run(made(3, True), ["a", "</t>", "b", "c", "d"]) == [None] * 5
+    assert run(made(1), ["x", "<t>", "a", "b"]) == [None] * 4
+    # No character is cut in two.
+    assert run(made(1, True), [b"\xc3", b"\xa9", "", "", "x"]) == [None, None, 7, 8, None]
+
+
+@pytest.mark.parametrize("budget", [0, 1, 6])
+def test_a_chat_reasons_no_longer(model: LanguageModel, budget: int) -> None:
+    asked: Any = {"chat_template": templates.DEEPSEEK, **OPTIONS, "stop": ()}
+    free = model.chat(HI, **asked)
+    answer = model.chat(HI, reasoning_budget=budget, **asked)
+    end = model.tokenizer.encode("</think>", add_special=False, parse_special=True)
+    assert answer.tokens[budget : budget + len(end)] == end
+    assert answer.tokens[:budget] == free.tokens[:budget]
+    said = model.tokenizer.decode(answer.tokens[:budget]).strip()
+    assert answer.message.reasoning_content == said
+    assert answer.message.content
+    with model.engine() as engine:
+        assert (
+            model.chat(HI, reasoning_budget=budget, engine=engine, **asked).tokens == answer.tokens
+        )
+    assert model.chat(HI, reasoning_budget=-1, **asked).tokens == free.tokens
+
+
+def test_a_budget_before_json(model: LanguageModel) -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"a": {"type": "boolean"}},
+        "required": ["a"],
+    }
+    schema["additionalProperties"] = False
+    answer = model.chat(
+        HI,
+        chat_template=templates.DEEPSEEK,
+        json_schema=schema,
+        reasoning_budget=4,
+        **OPTIONS | {"max_tokens": 60},
+    )
+    assert answer.text in ('{"a": true}', '{"a": false}')
+
+
+def test_a_budget_needs_marks(model: LanguageModel) -> None:
+    with pytest.raises(ParameterError, match="nothing says how this model writes its reasoning"):
+        model.chat(HI, reasoning_budget=3)
+    for wrong in ("ab", ["a"], ["a", ""], 3):
+        with pytest.raises(ParameterError, match="reasoning_marks="):
+            model.generate("a", reasoning_budget=3, reasoning_marks=wrong)  # type: ignore[arg-type]
+
+
+def test_guidance_is_what_two_contexts_give(model: LanguageModel) -> None:
+    prompt, negative = model.prompt_tokens("ROMEO:"), model.prompt_tokens("JULIET: O")
+    guided = model.generate(
+        list(prompt),
+        guidance_scale=1.7,
+        negative_prompt=list(negative),
+        temperature=0,
+        max_tokens=10,
+    )
+    own, other = model.context(64), model.context(64)
+    text: list[int] = []
+    new_p, new_q = list(prompt), list(negative)
+    for token in guided.tokens:
+        p = log_softmax(np.asarray(own.decode(Batch.one(new_p)))[0, : len(model.vocab)])
+        q = log_softmax(np.asarray(other.decode(Batch.one(new_q)))[0, : len(model.vocab)])
+        assert token == int(np.argmax((q + 1.7 * (p - q)).astype(np.float32)))
+        text.append(token)
+        new_p = new_q = [token]
+    plain = model.generate(list(prompt), temperature=0, max_tokens=10)
+    assert guided.tokens != plain.tokens
+
+
+def test_guidance_in_company(model: LanguageModel) -> None:
+    asked: Any = {"guidance_scale": 1.5, "negative_prompt": "JULIET:", **OPTIONS}
+    alone = model.generate("ROMEO:", **asked)
+    batch = model.generate_batch(["ROMEO:", "NURSE:"], **asked)
+    assert batch[0].tokens == alone.tokens
+    same = model.generate("ROMEO:", guidance_scale=1.0, **OPTIONS)
+    assert same.tokens == model.generate("ROMEO:", **OPTIONS).tokens
+    word = alone.text.split()[1]
+    assert word not in model.generate("ROMEO:", banned_strings=word, **asked).text
+
+
+def test_guidance_of_a_chat_has_another_system_message(model: LanguageModel) -> None:
+    messages = [{"role": "system", "content": "Enter ROMEO."}, *HI]
+    answer = model.chat(messages, guidance_scale=2.0, negative_prompt="Enter TYBALT.", **OPTIONS)
+    form = model.chat_format()
+    other = form.tokens(form.rendered([{"role": "system", "content": "Enter TYBALT."}, *HI]))
+    direct = model.generate(
+        list(answer.generation.request.tokens),
+        stop=model.vocab.chat_stop,
+        guidance_scale=2.0,
+        negative_prompt=other,
+        **OPTIONS,
+    )
+    assert answer.tokens == direct.tokens
+
+
+def test_what_guidance_cannot_do(model: LanguageModel) -> None:
+    with pytest.raises(ParameterError, match="does nothing without guidance_scale"):
+        model.generate("a", negative_prompt="b")
+    with pytest.raises(ParameterError, match="context_shift do not go together"):
+        model.generate("a", guidance_scale=2.0, context_shift=True)
+    with pytest.raises(ParameterError, match="negative_prompt"):
+        model.generate("a", guidance_scale=2.0, negative_prompt=3)  # type: ignore[arg-type]
+    with (
+        model.engine() as engine,
+        pytest.raises(ParameterError, match="an engine computes one text"),
+    ):
+        engine.submit("a", guidance_scale=2.0)
