@@ -171,6 +171,8 @@ def same(got: Floats, expected: Floats) -> bool:
 
 CASES = {f"{kind} keys and values": Case(kind, kind, seed=i) for i, kind in enumerate(TYPES)} | {
     "one query a head": Case(heads=3, kv_heads=3, dim_v=32),
+    "three": Case("F16", "F16", heads=6, kv_heads=2, dim_v=96),
+    "five": Case("Q8_0", "Q5_1", heads=5, kv_heads=1),
     "four": Case("F16", "Q8_0", heads=8, kv_heads=2, dim=96, dim_v=96),
     "seven": Case("Q8_0", "F16", heads=7, kv_heads=1, dim=32, dim_v=128),
     "odd heads": Case("F16", "F32", heads=3, kv_heads=3, dim=22, dim_v=13),

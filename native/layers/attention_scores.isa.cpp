@@ -1,0 +1,200 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "layers/attention.hpp"
+#include "layers/widened.hpp"
+
+namespace aleator::ALEATOR_ISA {
+
+// Sums that are kept in registers at a time.
+constexpr int sums_at_once = lanes == 16 ? 16 : 4;
+// Keys that NQ queries meet at a time.
+template <int NQ>
+constexpr int keys_at_once = sums_at_once / (NQ == 3 ? 4 : NQ);
+
+[[maybe_unused]] static inline void store_trees(const v16 (&v)[16], float scale, float* to) {
+  store16(to, sums16(v) * splat16(scale));
+}
+[[maybe_unused]] static inline void store_trees(const v16 (&v)[4], float scale, float* to) {
+  const v4 four = sums16(v[0], v[1], v[2], v[3]) * scale;
+  std::memcpy(to, &four, sizeof four);
+}
+
+template <class Read, int NQ>
+static void score_keys(const float* const (&q)[NQ], const uint8_t* const* rows, int64_t n,
+                       int64_t dim, float scale, float* const (&to)[NQ]) {
+  constexpr int C = keys_at_once<NQ>, vectors = span<Read> / lanes;
+  v16 total[sums_at_once];
+  for (v16& t : total) t = splat16(0);
+  const auto add = [&](int64_t i, auto whole) {
+#pragma GCC unroll 16
+    for (int c = 0; c < C; c++) {
+      vf v[vectors];
+      widen<Read, whole.value>(rows[c], i, dim, v);
+#pragma GCC unroll 4
+      for (int r = 0; r < NQ; r++)
+#pragma GCC unroll 8
+        for (int k = 0; k < vectors; k++) {
+          vf& sum = total[r * C + c].part[k % parts16];
+          sum = fused(v[k], load(q[r] + i + k * lanes), sum);
+        }
+    }
+  };
+  int64_t i = 0;
+  for (; i + span<Read> <= dim; i += span<Read>) add(i, std::true_type());
+  if (i < dim) add(i, std::false_type());
+  float dots[sums_at_once];
+  store_trees(total, scale, dots);
+  for (int r = 0; r < NQ; r++) {
+    if (n >= C)
+      std::memcpy(to[r], dots + r * C, C * 4);
+    else
+      std::memcpy(to[r], dots + r * C, size_t(n) * 4);
+  }
+}
+
+template <class Read, int NQ>
+static void score_rows(const float* const* q, const uint8_t* const* rows, int64_t n, int64_t dim,
+                       float scale, float* const* to) {
+  constexpr int C = keys_at_once<NQ>;
+  const float* forms[NQ];
+  float* at[NQ];
+  for (int r = 0; r < NQ; r++) forms[r] = q[r], at[r] = to[r];
+  for (int64_t j = 0; j < n; j += C) {
+    score_keys<Read, NQ>(forms, rows + j, n - j, dim, scale, at);
+    for (float*& p : at) p += C;
+  }
+}
+
+// Scores of n <= 16 rows of keys and a few queries; as many rows again may be read.
+template <class Read>
+static void score_few(const Attended& seen, int64_t variant, const uint8_t* const* rows, int64_t n,
+                      int64_t dim, float scale, float* scores, int64_t stride) {
+  for (int64_t i = 0; i < seen.n_queries;) {
+    const float* q[4];
+    float* to[4];
+    const int64_t most = std::min<int64_t>(4, seen.n_queries - i);
+    for (int64_t r = 0; r < most; r++) {
+      q[r] = seen.q + ((i + r) * seen.variants + variant) * padded(dim);
+      to[r] = scores + (i + r) * stride;
+    }
+    if (most == 4)
+      score_rows<Read, 4>(q, rows, n, dim, scale, to);
+    else if (most == 3 && lanes == 16)
+      score_rows<Read, lanes == 16 ? 3 : 2>(q, rows, n, dim, scale, to);
+    else if (most >= 2)
+      score_rows<Read, 2>(q, rows, n, dim, scale, to);
+    else
+      score_rows<Read, 1>(q, rows, n, dim, scale, to);
+    i += most == 3 && lanes < 16 ? 2 : most;
+  }
+}
+
+// For each of NQ queries and the keys in a vector's lanes, the part of the tree over the virtual
+// lanes l, l + apart, l + 2 * apart, ...
+template <int NQ, int l, int apart>
+[[gnu::always_inline]] static inline void lane_sums(const float* columns,
+                                                    const float* const (&q)[NQ], int64_t width,
+                                                    vf (&sums)[NQ]) {
+  vf other[NQ] = {};
+  if constexpr (apart == 8) {
+    for (vf& s : sums) s = vf{};
+    for (int64_t i = l; i < width; i += 16) {
+      const vf a = load(columns + i * 16), b = load(columns + (i + 8) * 16);
+      for (int r = 0; r < NQ; r++) {
+        sums[r] = fused(a, splat(q[r][i]), sums[r]);
+        other[r] = fused(b, splat(q[r][i + 8]), other[r]);
+      }
+    }
+  } else {
+    lane_sums<NQ, l, apart * 2>(columns, q, width, sums);
+    lane_sums<NQ, l + apart, apart * 2>(columns, q, width, other);
+  }
+  for (int r = 0; r < NQ; r++) sums[r] += other[r];
+}
+
+template <int NQ>
+static void score_columns(const float* columns, const float* const* forms, int64_t width,
+                          float scale, float* const* to) {
+  const float* q[NQ];
+  for (int r = 0; r < NQ; r++) q[r] = forms[r];
+  for (int k = 0; k < 16; k += lanes) {
+    vf sums[NQ];
+    lane_sums<NQ, 0, 1>(columns + k, q, width, sums);
+    for (int r = 0; r < NQ; r++) store(to[r] + k, sums[r] * scale);
+  }
+}
+
+// Keys [from, to) of a block of 16 and many queries: `columns` holds the keys transposed.
+static void score_many(const Attended& seen, int64_t variant, const float* columns, int64_t from,
+                       int64_t end, int64_t width, float scale, float* scores, int64_t stride) {
+  const bool whole = end - from == 16;
+  for (int64_t i = 0; i < seen.n_queries; i += 4) {
+    const float* q[4];
+    float *to[4], some[4][16];
+    const int64_t most = std::min<int64_t>(4, seen.n_queries - i);
+    for (int64_t r = 0; r < 4; r++) {
+      q[r] = seen.q + ((i + std::min(r, most - 1)) * seen.variants + variant) * width;
+      to[r] = whole && r < most ? scores + (i + r) * stride : some[r];
+    }
+    if (most == 4)
+      score_columns<4>(columns, q, width, scale, to);
+    else if (most >= 2)
+      score_columns<3>(columns, q, width, scale, to);
+    else
+      score_columns<1>(columns, q, width, scale, to);
+    if (!whole)
+      for (int64_t r = 0; r < most; r++)
+        std::memcpy(scores + (i + r) * stride + from, some[r] + from, size_t(end - from) * 4);
+  }
+}
+
+template <class Read>
+static void score_cells(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
+                        int64_t end, float* scores, int64_t stride, float* room) {
+  const int64_t dim = keys.dim, width = padded(dim), row_bytes = keys.row_bytes();
+  const bool many = seen.n_queries >= many_queries, raw = seen.key_angles;
+  float *block = room, *columns = room + 16 * width;
+  const Attended::Part* part = seen.parts;
+  while (part->end <= begin) part++;
+  for (int64_t j = begin; j < end; j += 16) {
+    const int64_t n = std::min<int64_t>(16, end - j);
+    const uint8_t* rows[32];  // repeated past the end, for who reads several at once
+    for (int64_t k = 0; k < 32; k++)
+      rows[k] = keys.row(seen.cells[j + std::min(k, n - 1)], seen.head);
+    for (int64_t k = j + mixed_rows; k < std::min(j + 16 + mixed_rows, seen.n); k++)
+      expect(keys.row(seen.cells[k], seen.head), row_bytes);
+    if (many || raw)
+      for (int64_t k = 0; k < 16; k++) {
+        float* row = block + k * width;
+        widen_row<Read>(rows[k], dim, row);
+        if (!raw) continue;
+        if (keys.rotation) hadamard(row, dim, keys.rotation);
+        const int64_t at = seen.key_rows ? seen.key_rows[j + std::min(k, n - 1)] : 0;
+        rotate(row, seen.key_angles + at * seen.pairs * 2, seen.pairs, seen.interleaved);
+        rows[k] = rows[k + 16] = reinterpret_cast<const uint8_t*>(row);
+      }
+    if (many) transpose(block, width, columns);
+    for (int64_t k = 0; k < n;) {
+      const int64_t to = std::min(n, part->end - j);
+      if (many)
+        score_many(seen, part->variant, columns, k, to, width, scale, scores + j, stride);
+      else if (raw)
+        score_few<ReadF32>(seen, part->variant, rows + k, to - k, dim, scale, scores + j + k,
+                           stride);
+      else
+        score_few<Read>(seen, part->variant, rows + k, to - k, dim, scale, scores + j + k, stride);
+      k = to;
+      if (part->end - j <= k && j + k < seen.n) part++;
+    }
+  }
+}
+
+void score(const Attended& seen, const CacheSide& keys, float scale, int64_t begin, int64_t end,
+           float* scores, int64_t stride, float* room) {
+  with_reader(keys.type, [&](auto read) {
+    score_cells<decltype(read)>(seen, keys, scale, begin, end, scores, stride, room);
+  });
+}
+
+}  // namespace aleator::ALEATOR_ISA

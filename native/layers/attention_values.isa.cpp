@@ -1,0 +1,204 @@
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "layers/attention.hpp"
+#include "layers/exponential.hpp"
+#include "layers/widened.hpp"
+
+namespace aleator::ALEATOR_ISA {
+
+float weigh(float* scores, int64_t n) {
+  for (int64_t j = n; j % 16; j++) scores[j] = -INFINITY;
+  vf tops = load(scores);
+  for (int64_t j = lanes; j < n; j += lanes) {
+    const vf v = load(scores + j);
+    tops = where(v > tops, v, tops);
+  }
+  float highest = tops[0];
+  for (int i = 1; i < lanes; i++) highest = tops[i] > highest ? tops[i] : highest;
+  v16 total = splat16(0);
+  for (int64_t j = 0; j < n; j += 16) {
+    const v16 s = load16(scores + j) - splat16(highest);
+    const v16 e = each_part([&](int k) { return exponential(s.part[k]); });
+    store16(scores + j, e);
+    total = total + e;
+  }
+  return 1.0f / sum16(total);
+}
+
+// Where the values of a block of columns are read: in the cache, or widened.
+template <class Read>
+struct InCache {
+  using Type = Read;
+  const CacheSide& side;
+  const int32_t* cells;
+  int64_t n, head;
+  const uint8_t* row(int64_t j) const { return side.row(cells[j], head); }
+  // Asks for n channels from c on of a row that comes later.
+  void expect_after(int64_t j, int64_t c, int64_t channels) const {
+    if (j + mixed_rows < n) expect(row(j + mixed_rows) + Read::bytes(c), Read::bytes(channels));
+  }
+};
+struct Widened {
+  using Type = ReadF32;
+  const float* rows;
+  int64_t width;
+  const uint8_t* row(int64_t j) const { return reinterpret_cast<const uint8_t*>(rows + j * width); }
+  void expect_after(int64_t, int64_t, int64_t) const {}
+};
+
+// One chain of additions for each query and channel, over rows [begin, end).
+template <int NQ, int NC, bool whole, class Rows>
+static inline void mix_chunk(const Rows& from, int64_t begin, int64_t end, int64_t dim, int64_t c,
+                             const float* const (&weights)[NQ], float* const (&out)[NQ]) {
+  using Read = typename Rows::Type;
+  constexpr int vectors = span<Read> / lanes;
+  vf sum[NQ][NC];
+#pragma GCC unroll 4
+  for (int r = 0; r < NQ; r++)
+#pragma GCC unroll 8
+    for (int k = 0; k < NC; k++) sum[r][k] = load(out[r] + c + k * lanes);
+  for (int64_t j = begin; j < end; j++) {
+    const uint8_t* row = from.row(j);
+    from.expect_after(j, c, NC * lanes);
+    vf v[NC];
+#pragma GCC unroll 8
+    for (int k = 0; k < NC; k += vectors) {
+      vf some[vectors];
+      widen<Read, whole>(row, c + k * lanes, dim, some);
+#pragma GCC unroll 8
+      for (int m = 0; m < vectors; m++) v[k + m] = some[m];
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < NQ; r++) {
+      const vf w = splat(weights[r][j]);
+#pragma GCC unroll 8
+      for (int k = 0; k < NC; k++) sum[r][k] = fused(w, v[k], sum[r][k]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < NQ; r++)
+#pragma GCC unroll 8
+    for (int k = 0; k < NC; k++) store(out[r] + c + k * lanes, sum[r][k]);
+}
+
+template <int NQ, class Rows>
+static void mix_rows(const Rows& from, int64_t begin, int64_t end, int64_t dim, int64_t c0,
+                     int64_t c1, const float* const* weights, float* const* out) {
+  constexpr int one = span<typename Rows::Type> / lanes;
+  const float* w[NQ];
+  float* to[NQ];
+  for (int r = 0; r < NQ; r++) w[r] = weights[r], to[r] = out[r];
+  int64_t c = c0;
+  if constexpr (lanes == 16)
+    for (; c + 64 <= c1; c += 64) mix_chunk<NQ, 4, true>(from, begin, end, dim, c, w, to);
+  for (; c + one * lanes <= c1; c += one * lanes)
+    mix_chunk<NQ, one, true>(from, begin, end, dim, c, w, to);
+  if (c < c1) mix_chunk<NQ, one, false>(from, begin, end, dim, c, w, to);
+}
+
+// Queries whose sums are kept in registers at a time.
+template <class Rows>
+constexpr int64_t queries_at_once = lanes < 16 && Blocks<typename Rows::Type> ? 2 : 4;
+
+template <class Rows>
+static void mix_queries(const Rows& from, int64_t n, int64_t begin, int64_t end, int64_t dim,
+                        int64_t c0, int64_t c1, const float* const* weights, float* const* out) {
+  if (begin >= end) return;
+  if constexpr (queries_at_once<Rows> == 4) {
+    if (n == 4) return mix_rows<4>(from, begin, end, dim, c0, c1, weights, out);
+    if (n == 3) return mix_rows<3>(from, begin, end, dim, c0, c1, weights, out);
+  }
+  if (n == 2) return mix_rows<2>(from, begin, end, dim, c0, c1, weights, out);
+  mix_rows<1>(from, begin, end, dim, c0, c1, weights, out);
+}
+
+// All queries over the n columns from `begin` on, of which each takes those that it sees: `from`
+// has the first as row 0.
+template <class Rows>
+static void mix_seen(const Rows& from, const Attended& seen, const float* weights, int64_t stride,
+                     int64_t begin, int64_t n, int64_t dim, int64_t c0, int64_t c1, float* out,
+                     int64_t out_stride) {
+  for (int64_t i = 0; i < seen.n_queries; i += queries_at_once<Rows>) {
+    const int64_t most = std::min(queries_at_once<Rows>, seen.n_queries - i);
+    const float* w[4];
+    float* to[4];
+    int64_t low[4], high[4], a = 0, b = n;  // all of them see [a, b)
+    for (int64_t r = 0; r < most; r++) {
+      w[r] = weights + (i + r) * stride + begin;
+      to[r] = out + (i + r) * out_stride;
+      low[r] = std::max<int64_t>(seen.first[i + r] - begin, 0);
+      high[r] = std::min(seen.end[i + r] - begin, n);
+      a = std::max(a, low[r]), b = std::min(b, high[r]);
+    }
+    if (a >= b) a = b = n;  // nothing in common: each by itself, up to its end
+    for (int64_t r = 0; r < most; r++)
+      mix_queries(from, 1, low[r], std::min(a, high[r]), dim, c0, c1, w + r, to + r);
+    mix_queries(from, most, a, b, dim, c0, c1, w, to);
+    for (int64_t r = 0; r < most; r++)
+      mix_queries(from, 1, std::max(b, low[r]), high[r], dim, c0, c1, w + r, to + r);
+  }
+}
+
+// Values that lie channel by channel, as rows: squares of neighbouring cells by transposing.
+template <class Read>
+static void gather_channels(const CacheSide& values, int64_t head, const int32_t* cells, int64_t n,
+                            int64_t c0, int64_t c1, float* rows, int64_t width) {
+  const int64_t size = stored_bytes(values.type, 1);
+  for (int64_t j = 0; j < n;) {
+    const bool square = n - j >= lanes && cells[j + lanes - 1] - cells[j] == lanes - 1 &&
+                        std::is_sorted(cells + j, cells + j + lanes);
+    const int64_t taken = square ? lanes : 1;
+    for (int64_t c = c0; c < c1;) {
+      if (square && c + lanes <= c1) {
+        vf v[lanes];
+        for (int k = 0; k < lanes; k++)
+          v[k] = cached<Read>(values.channel(head, c + k) + cells[j] * size, 0);
+        transpose(v);
+        for (int k = 0; k < lanes; k++) store(rows + (j + k) * width + c, v[k]);
+        c += lanes;
+      } else {
+        for (int64_t k = j; k < j + taken; k++)
+          rows[k * width + c] = Read::one(values.channel(head, c), cells[k]);
+        c++;
+      }
+    }
+    j += taken;
+  }
+}
+
+template <class Read>
+static void mix_cells(const Attended& seen, const CacheSide& values, const float* weights,
+                      int64_t stride, int64_t begin, int64_t end, int64_t c0, int64_t c1,
+                      float* out, int64_t out_stride, float* room) {
+  const int64_t dim = values.dim, width = padded(dim), n = end - begin;
+  const int32_t* cells = seen.cells + begin;
+  if (!values.by_channel && seen.n_queries < many_queries)
+    return mix_seen(InCache<Read>{values, cells, seen.n - begin, seen.head}, seen, weights, stride,
+                    begin, n, dim, c0, c1, out, out_stride);
+  if constexpr (!Blocks<Read>) {
+    if (values.by_channel) {
+      for (int64_t j = 0; j < n; j++)
+        for (int64_t c = dim; c < width; c++) room[j * width + c] = 0;
+      gather_channels<Read>(values, seen.head, cells, n, c0, std::min(c1, dim), room, width);
+    }
+  }
+  if (!values.by_channel)
+    for (int64_t j = 0; j < n; j++) {
+      if (begin + j + n < seen.n) expect(values.row(cells[j + n], seen.head), values.row_bytes());
+      widen_row<Read>(values.row(cells[j], seen.head), dim, room + j * width);
+    }
+  mix_seen(Widened{room, width}, seen, weights, stride, begin, n, width, c0, c1, out, out_stride);
+}
+
+void mix(const Attended& seen, const CacheSide& values, const float* weights, int64_t stride,
+         int64_t begin, int64_t end, int64_t c0, int64_t c1, float* out, int64_t out_stride,
+         float* room) {
+  with_reader(values.type, [&](auto read) {
+    mix_cells<decltype(read)>(seen, values, weights, stride, begin, end, c0, c1, out, out_stride,
+                              room);
+  });
+}
+
+}  // namespace aleator::ALEATOR_ISA

@@ -1,0 +1,82 @@
+// Rows of the cache as float32, a vector or a whole row at a time, and squares of them transposed.
+// Included by *.isa.cpp files only.
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#include "layers/lanes16.hpp"
+
+namespace aleator::ALEATOR_ISA {
+
+// Elements that are widened at a time.
+template <class Read>
+constexpr int span = Blocks<Read> ? block_elements : 16;
+
+// Elements i to i + lanes of a row of single numbers.
+template <class Read>
+static inline vf cached(const uint8_t* row, int64_t i) {
+  if constexpr (std::is_same_v<Read, ReadF16>) return vf_of_f16(row + 2 * i);
+  if constexpr (std::is_same_v<Read, ReadBF16>) return vf_of_bf16(row + 2 * i);
+  return load_as<vf>(row + 4 * i);
+}
+// Elements i to i + span of a row of dim; zeros past dim.
+template <class Read, bool whole = false>  // whole: they are all within the row
+static inline void widen(const uint8_t* row, int64_t i, int64_t dim, vf (&v)[span<Read> / lanes]) {
+  if constexpr (Blocks<Read>) {
+    Read::group(row, i, v);
+  } else if (whole || i + 16 <= dim) {
+#pragma GCC unroll 4
+    for (int k = 0; k < 16 / lanes; k++) v[k] = cached<Read>(row, i + k * lanes);
+  } else {
+    float some[16] = {};
+    for (int64_t k = i; k < dim; k++) some[k - i] = Read::one(row, k);
+    for (int k = 0; k < 16 / lanes; k++) v[k] = load(some + k * lanes);
+  }
+}
+
+template <class Read>
+[[maybe_unused]] static void widen_row(const uint8_t* row, int64_t dim, float* to) {
+  for (int64_t i = 0; i < dim; i += span<Read>) {
+    vf v[span<Read> / lanes];
+    widen<Read>(row, i, dim, v);
+    for (int k = 0; k < span<Read> / lanes; k++) store(to + i + k * lanes, v[k]);
+  }
+}
+
+// The rows of one head lie apart from each other, so the processor does not guess the next ones.
+static inline void expect(const uint8_t* row, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(row + i, 0, 2);
+}
+
+template <int apart, bool second, int... i>
+static inline vf blended(vf a, vf b, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(
+      a, b, (i & apart ? (second ? lanes + i : lanes + i - apart) : (second ? i + apart : i))...);
+}
+// A square of lanes x lanes elements, row by row: rows and columns change places.
+template <int apart = 1>
+static inline void transpose(vf (&v)[lanes]) {
+  if constexpr (apart < lanes) {
+    constexpr auto all = std::make_integer_sequence<int, lanes>();
+    for (int i = 0; i < lanes; i++) {
+      if (i & apart) continue;
+      const vf a = v[i], b = v[i + apart];
+      v[i] = blended<apart, false>(a, b, all);
+      v[i + apart] = blended<apart, true>(a, b, all);
+    }
+    transpose<apart * 2>(v);
+  }
+}
+// rows [16, width] as columns [width, 16]; width is a multiple of 16.
+[[maybe_unused]] static void transpose(const float* rows, int64_t width, float* columns) {
+  for (int64_t i = 0; i < width; i += lanes)
+    for (int r = 0; r < 16; r += lanes) {
+      vf v[lanes];
+      for (int k = 0; k < lanes; k++) v[k] = load(rows + (r + k) * width + i);
+      transpose(v);
+      for (int k = 0; k < lanes; k++) store(columns + (i + k) * 16 + r, v[k]);
+    }
+}
+
+}  // namespace aleator::ALEATOR_ISA
