@@ -4,6 +4,7 @@
 #   make test      the test suite
 #   make check     format, lint, types, tests with branch coverage: what CI runs
 #   make mutate    tests under 300 random changes to Python code: hours; stops after MINUTES, and goes on
+#   make check-no-torch  tests of the CPU in an environment without PyTorch
 #   make sanitize  tests of the native code under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make equality  a million random rows through every form of the chains, 100,000 through decoders: twenty minutes
 #   make machines  decoders cross-compiled for aarch64, under QEMU, against the bits of x86-64
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: demo test check cover mutate sanitize setup build format lint types stubs docs bench count equality machines clean help
+.PHONY: demo test check check-no-torch cover mutate sanitize setup build format lint types stubs docs bench count equality machines clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -47,6 +48,9 @@ cover-rest:
 MINUTES ?= 1000000
 mutate: setup
 	$(BIN)/python tools/mutate_python.py cache generate grammar models samplers text --number 300 --jobs 2 --minutes $(MINUTES)
+
+check-no-torch: setup
+	$(BIN)/python tools/check_no_torch.py $(TESTS)
 
 sanitize: setup
 	$(BIN)/python tools/sanitize.py

@@ -1,6 +1,7 @@
 """Edit the KV cache: branch a text in two, and forget a part of it without computing it anew."""
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 import aleator
 from aleator.generate import Batch
@@ -10,7 +11,7 @@ context = model.context(n_ctx=256, n_seq_max=2)
 cache = context.cache
 
 
-def greedy(seq: int, row: torch.Tensor, n: int) -> str:
+def greedy(seq: int, row: npt.NDArray[np.float32], n: int) -> str:
     """The next ``n`` tokens of a sequence, each the most probable."""
     tokens = []
     for _ in range(n):

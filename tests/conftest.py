@@ -10,10 +10,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.drawn import drawn as drawn
+from tests.optional import missing
 
 if TYPE_CHECKING:
     from aleator import LanguageModel
     from aleator.models.decoder import Decoder
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> pytest.CollectReport | None:
+    """Skip a file that imports an optional package which is not installed."""
+    name = missing(collector.path) if isinstance(collector, pytest.Module) else ""
+    if not name:
+        return None
+    why = (str(collector.path), 0, f"Skipped: {name} is not installed")
+    return pytest.CollectReport(collector.nodeid, "skipped", why, [])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -49,12 +60,10 @@ def model() -> LanguageModel:
 @pytest.fixture(scope="session")
 def make_decoder(tmp_path_factory: pytest.TempPathFactory) -> MakeDecoder:
     """The decoder of a model that tools/make_models.py names."""
-    import torch
     from make_models import SPECS, write_model
 
     from aleator.models import build_decoder, open_weights
 
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("models")
     made: dict[str, Decoder] = {}
 

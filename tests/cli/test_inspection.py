@@ -117,9 +117,9 @@ def test_doctor(aleator: Command) -> None:
 
 
 def test_doctor_names_what_is_missing(aleator: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aleator.cli.doctor.EXTRAS", {"no-such-thing": ("models", "everything")})
+    monkeypatch.setattr("aleator.cli.doctor.EXTRAS", {"no-such-thing": ("cli", "everything")})
     monkeypatch.setattr("aleator.language_model.bundled_model", lambda: Path("nothing.gguf"))
     result = aleator("doctor")
     assert result.code == 1
-    assert "no-such-thing  MISSING (everything): pip install 'aleator[models]'" in result.out
+    assert "no-such-thing  MISSING (everything): pip install 'aleator[cli]'" in result.out
     assert "bundled model  FAILS: nothing.gguf: no such file" in result.out

@@ -73,8 +73,9 @@ def test_exit_codes(error: Exception, code: int) -> None:
 
 
 def test_a_missing_extra_is_explained() -> None:
-    message = message_of(ModuleNotFoundError("No module named 'torch'", name="torch"))
-    assert "torch is not installed: pip install 'aleator[cli]'" in message
+    for name, extra in (("torch", "torch"), ("rich", "cli")):
+        message = message_of(ModuleNotFoundError(f"No module named {name!r}", name=name))
+        assert f"{name} is not installed: pip install 'aleator[{extra}]'" in message
 
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,16 @@ import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gguf
 import numpy as np
-import torch
+import pytest
 from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
-from safetensors.torch import save_file
+
+if TYPE_CHECKING:
+    import torch
 
 N_VOCAB, N_EMBD, N_FF, N_HEADS, N_KV_HEADS, N_LAYERS = 24, 32, 64, 4, 2, 2
 
@@ -170,6 +172,8 @@ _HUGGING_FACE = {
 
 def hugging_face_tensors() -> dict[str, torch.Tensor]:
     """The tensors of :func:`model_tensors` under their Hugging Face names."""
+    import torch
+
     named = {}
     for name, values in model_tensors().items():
         if name.startswith("blk."):
@@ -187,6 +191,9 @@ def write_directory(
     shards: int = 1,
 ) -> Path:
     """A Hugging Face directory, its tensors dealt to ``shards`` files."""
+    pytest.importorskip("safetensors.torch")
+    from safetensors.torch import save_file
+
     path.mkdir(exist_ok=True)
     (path / "config.json").write_text(json.dumps(model_json() if config is None else config))
     named = dict(hugging_face_tensors() if tensors is None else tensors)

@@ -119,6 +119,4 @@ def test_only_the_index_knows_all_architectures() -> None:
             for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.ImportFrom) and node.module
         } & set(ARCHITECTURES)
-        # jamba's layers with states are mamba's.
-        expected = {"index": set(ARCHITECTURES), "jamba": {"mamba"}}.get(path.stem, set())
-        assert known == expected, path
+        assert known == (set(ARCHITECTURES) if path.stem == "index" else set()), path

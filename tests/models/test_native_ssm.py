@@ -34,6 +34,7 @@ def decoder_of(folder: Path, spec: Spec) -> Decoder:
 
 def contexts(decoder: Decoder, **options: Any) -> tuple[Any, Any]:
     """The same decoder in native code and in torch."""
+    pytest.importorskip("torch")
     plain = build_decoder(decoder.weights, form="torch")
     return Context(decoder, **options), Context(plain, **options)
 

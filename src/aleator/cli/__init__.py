@@ -139,8 +139,9 @@ def message_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror or error}"
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("aleator"):
+        extra = "torch" if error.name in ("torch", "triton") else "cli"
         return (
-            f"{error.name} is not installed: pip install 'aleator[cli]' ('aleator doctor' shows what "
+            f"{error.name} is not installed: pip install 'aleator[{extra}]' ('aleator doctor' shows what "
             "is missing)"
         )
     if isinstance(error, MemoryError):

@@ -6,7 +6,7 @@ import argparse
 import random
 import shutil
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser, integer
 from aleator.cli.declared import unescape
@@ -170,4 +170,11 @@ class Script:
             for i, token in enumerate(text):
                 batch.add(token, seqs=[seq], logits=i == len(text) - 1)
         for seq, row in zip(seqs, self._context.decode(batch), strict=True):
-            self._next[seq] = int(self._random.choice(row.topk(4).indices.tolist()))
+            self._next[seq] = int(self._random.choice(best(row)))
+
+
+def best(row: Any) -> list[int]:
+    """The four most likely tokens of a row of logits, most likely first."""
+    import numpy as np
+
+    return [int(token) for token in np.argsort(-np.asarray(row), kind="stable")[:4]]

@@ -7,10 +7,12 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Callable
+from importlib.util import find_spec
 
 from aleator.cli.arguments import Parser
 from aleator.cli.terminal import write
 from aleator.core.errors import AleatorError, ParameterError
+from aleator.core.packages import required_torch
 
 EXAMPLES = """\
 Every line is checked by trying it.  The exit code is 0 when text can be generated, else 1.
@@ -18,12 +20,10 @@ With --gpu it compares all that runs on a GPU with the host instead; the exit co
 """
 
 EXTRAS = {
-    "torch": ("models", "runs models"),
-    "safetensors": ("models", "Hugging Face directories"),
-    "tokenizers": ("models", "text to tokens"),
-    "gguf": ("models", "quantised GGUF files"),
-    "jinja2": ("models", "chat templates"),
+    "tokenizers": ("cli", "text to tokens of Hugging Face models"),
+    "jinja2": ("cli", "chat templates"),
     "rich": ("cli", "progress bars"),
+    "torch": ("torch", "CUDA, chains on devices, the decoder in PyTorch"),
     "llguidance": ("grammar", "JSON schemas, regular expressions"),
     "matplotlib": ("plot", "pictures of aleator explain"),
 }
@@ -72,8 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def gpu(enable: bool) -> int:
     """Run the checks of :mod:`aleator.cli.gpu`, and say what is on and how to turn on the rest."""
-    import torch
-
+    torch = required_torch("aleator doctor --gpu")
     if not torch.cuda.is_available():
         line("gpu", "none: torch finds no CUDA device, so nothing was checked")
         return 1
@@ -125,6 +124,8 @@ def native() -> str:
 
 def cuda() -> str:
     """The GPU, if torch sees one."""
+    if find_spec("torch") is None:
+        return "not looked for without torch; models run on the CPU"
     import torch
 
     if not torch.cuda.is_available():

@@ -105,5 +105,5 @@ class Architecture:
     post_norm: bool = False
     activation: Literal["silu", "gelu"] = "silu"
     scaled_embedding: bool = False
-    recurrent: Literal["mamba"] | None = None
+    recurrent: Literal["state space"] | None = None
     state_norm: bool = False

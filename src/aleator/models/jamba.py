@@ -21,5 +21,5 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 JAMBA = Architecture(
-    "jamba", rope_style="none", read_gguf=read_gguf, recurrent="mamba", state_norm=True
+    "jamba", rope_style="none", read_gguf=read_gguf, recurrent="state space", state_norm=True
 )

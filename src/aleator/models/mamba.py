@@ -121,5 +121,5 @@ MAMBA = Architecture(
         bare={"mixer.A_log": "ssm_a", "mixer.D": "ssm_d"},
         convert=as_gguf,
     ),
-    recurrent="mamba",
+    recurrent="state space",
 )
