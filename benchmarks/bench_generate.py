@@ -183,17 +183,27 @@ for pos in range(int(sys.argv[3]), int(sys.argv[3]) + int(sys.argv[4])):
 """
 
 
+# A process inherits the peak of the one that starts it, so a small one stands between.
+MEASURE = """
+import json, os, subprocess, sys, time
+start = time.perf_counter()
+null = subprocess.DEVNULL
+running = subprocess.Popen(sys.argv[1:], stdout=null, stderr=null)
+_, status, usage = os.wait4(running.pid, 0)
+print(json.dumps([time.perf_counter() - start, usage.ru_maxrss / 1024, status]))
+"""
+
+
 def process(command: list[str], options: argparse.Namespace) -> tuple[float, float]:
     """Seconds of a whole process, and its peak memory in MiB."""
-    start = time.perf_counter()
-    running = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(options)
+    between = [sys.executable, "-S", "-c", MEASURE, *command]
+    done = subprocess.run(
+        between, check=True, stdout=subprocess.PIPE, text=True, env=environment(options)
     )
-    _, status, usage = os.wait4(running.pid, 0)
-    running.returncode = os.waitstatus_to_exitcode(status)
-    if running.returncode:
-        raise RuntimeError(f"{shlex.join(command)} ended with {running.returncode}")
-    return time.perf_counter() - start, usage.ru_maxrss / 1024
+    seconds, peak, status = json.loads(done.stdout)
+    if status:
+        raise RuntimeError(f"{shlex.join(command)} ended with status {status}")
+    return seconds, peak
 
 
 def processes(path: Path, options: argparse.Namespace) -> Answer:
@@ -223,7 +233,12 @@ def perplexities(kind: str, options: argparse.Namespace) -> Answer:
             part = path.with_suffix(".partial")
             quantiser = [str(tools / "llama-quantize"), "--allow-requantize"]
             plain = ["--pure", "--output-tensor-type", kind, "--token-embedding-type", kind]
-            command = [*quantiser, *([] if kind == "Q4_K_M" else plain), options.real, str(part)]
+            command = [
+                *quantiser,
+                *([] if "K" in kind or kind == "IQ4_XS" else plain),
+                options.real,
+                str(part),
+            ]
             subprocess.run([*command, kind, str(options.threads)], check=True, capture_output=True,
                            env=environment(options))  # fmt: skip
             part.rename(path)
