@@ -98,7 +98,7 @@ stubs: setup
 
 bench: setup
 	$(PIP) install --quiet --constraint requirements/constraints.txt --no-build-isolation ".[bench]"
-	$(BIN)/python benchmarks/bench_generate.py
+	$(BIN)/python benchmarks/bench_generate.py --quick
 	$(BIN)/python benchmarks/bench_cache.py
 	$(BIN)/python benchmarks/bench_host_chain.py --quick
 

@@ -21,6 +21,7 @@ where it was; --again begins anew.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shlex
@@ -256,7 +257,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--prepare", action="store_true", help="only make the models")
     parser.add_argument("--again", action="store_true", help="do not go on with what is written")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "models")
-    parser.add_argument("--llama-python", help="a Python that has llama-cpp-python")
+    own = sys.executable if importlib.util.find_spec("llama_cpp") else None
+    parser.add_argument("--llama-python", default=own, help="a Python that has llama-cpp-python")
     parser.add_argument("--llama-bin", help="the folder with llama.cpp's programs and libraries")
     parser.add_argument("--real", help="a GGUF file with real weights, for perplexity")
     parser.add_argument("--text", help="the text for perplexity")

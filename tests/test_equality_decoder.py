@@ -11,7 +11,8 @@ from equality_decoder import MODELS, TYPES, Work, do, right_rows
 from aleator.core import host
 
 EQUAL = [
-    ("llama", "Q8_0"), ("llama", "Q4_K"), ("qwen2", "Q4_1"), ("qwen3", "Q6_K"), ("gemma3", "Q5_K"),
+    ("llama", "F32"), ("llama", "Q4_K"), ("qwen2", "F16"), ("qwen3", "Q6_K"), ("gemma3", "BF16"),
+    ("gemma3", "Q5_K"), ("mamba", "Q8_0"), ("jamba", "Q4_1"),
 ]  # fmt: skip
 
 
@@ -26,7 +27,16 @@ def test_no_row_differs(tmp_path: Path, name: str, kind: str) -> None:
     assert not +found.wrong
     assert found.n_rows >= 1500
     rows = {what: n for (title, what), n in found.rows.items() if title == "composition"}
-    assert {"fresh", "forked", "cached prefix", "beside others", "more tokens"} <= set(rows)
+    assert {"fresh", "forked", "beside others", "more tokens"} <= set(rows)
+
+
+def test_no_row_differs_between_instruction_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ALEATOR_ISA", raising=False)
+    words = ["--rows", "400", "--models", "llama", "mamba", "--types", "Q5_1", "--workers", "1"]
+    found, ended = equality_decoder.run(equality_decoder.parsed(words), show=False)
+    assert (found.examples, ended) == ([], "")
+    isas = {what for title, what in found.rows if title == "instruction set"}
+    assert isas == set(equality_decoder.ISAS[host.isa()])
 
 
 def test_a_mismatch_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

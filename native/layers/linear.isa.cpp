@@ -23,7 +23,8 @@ constexpr int parts_at_once(int pairs) {
 // Elements of x's rows that one row of W after another meets: they stay in the second-level cache.
 constexpr int64_t near_elements = 1 << 17;
 // Elements of a tile's rows that stay in the first-level cache from pass to pass.
-constexpr int64_t most_chunk = 768;
+constexpr int64_t most_chunk = 512;
+constexpr int64_t most_near_tokens = parts16 == 1 ? 256 : 16 * tile_tokens;
 constexpr int64_t rows_ahead = 16;
 
 // Elements [0, end) of a row as float32.
@@ -46,7 +47,7 @@ static inline vf loaded_once(vf v) {
 
 // A tile's sums, to which the bias is added last.
 template <int R, int T>
-static inline void finish(const v16 (&total)[T][R], const float* bias, float* y, int64_t y_stride) {
+static inline void finish(const v16 (*total)[R], const float* bias, float* y, int64_t y_stride) {
   if constexpr (R == 4) {
     const v4 b = bias ? load_as<v4>(bias) : v4{};
     const auto put = [&](int t, v4 sums) {
@@ -76,58 +77,79 @@ static inline void finish(const v16 (&total)[T][R], const float* bias, float* y,
   }
 }
 
-// R rows of W times T rows of x. The first tile of these rows asks for the rows of a later one: by
-// itself the processor looks no further than the page.
-template <class Read, int R, int T, bool first>
-static void tile(const uint8_t* w, int64_t row_bytes, int64_t in, const float* x, int64_t x_stride,
-                 const float* bias, float* y, int64_t y_stride) {
-  v16 total[T][R] = {};
+// Adds elements [begin, end) of R rows of W times T rows of x to `total`. The first tile of these
+// rows asks for the rows of a later one: by itself the processor looks no further than the page.
+template <class Read, int R, int T>
+static inline __attribute__((always_inline)) void add_tile(const uint8_t* w, int64_t row_bytes,
+                                                           int64_t begin, int64_t end,
+                                                           const float* x, int64_t x_stride,
+                                                           bool first, v16 (*total)[R]) {
   constexpr int at_once = parts_at_once(R * T);
-  const int64_t chunks = at_once < parts16 ? (in + most_chunk - 1) / most_chunk : 1;
-  const int64_t chunk = ((in + chunks - 1) / chunks + 15) / 16 * 16;
-  for (int64_t begin = 0; begin < in; begin += chunk)
 #pragma GCC unroll 4
-    for (int part = 0; part < parts16; part += at_once) {
-      vf sums[T][R][at_once];
-      const auto each_sum = [&](auto&& f) {
+  for (int part = 0; part < parts16; part += at_once) {
+    vf sums[T][R][at_once];
+    const auto each_sum = [&](auto&& f) __attribute__((always_inline)) {
 #pragma GCC unroll 8
-        for (int t = 0; t < T; t++)
+      for (int t = 0; t < T; t++)
 #pragma GCC unroll 8
-          for (int r = 0; r < R; r++)
+        for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
-            for (int k = 0; k < at_once; k++) f(sums[t][r][k], total[t][r].part[part + k]);
-      };
-      const auto step = [&](auto&& ws, auto&& xs) {
+          for (int k = 0; k < at_once; k++) f(sums[t][r][k], total[t][r].part[part + k]);
+    };
+    const auto step = [&](auto&& ws, auto&& xs) __attribute__((always_inline)) {
 #pragma GCC unroll 4
-        for (int k = 0; k < at_once; k++) {
-          vf own[T];
+      for (int k = 0; k < at_once; k++) {
+        vf own[T];
 #pragma GCC unroll 8
-          for (int t = 0; t < T; t++) own[t] = loaded_once(xs(x + t * x_stride).part[part + k]);
+        for (int t = 0; t < T; t++) own[t] = loaded_once(xs(x + t * x_stride).part[part + k]);
 #pragma GCC unroll 8
-          for (int r = 0; r < R; r++) {
-            const vf row = loaded_once(ws(w + r * row_bytes).part[part + k]);
+        for (int r = 0; r < R; r++) {
+          const vf row = loaded_once(ws(w + r * row_bytes).part[part + k]);
 #pragma GCC unroll 8
-            for (int t = 0; t < T; t++) sums[t][r][k] = fused(row, own[t], sums[t][r][k]);
-          }
+          for (int t = 0; t < T; t++) sums[t][r][k] = fused(row, own[t], sums[t][r][k]);
         }
-      };
-      each_sum([](vf& sum, const vf& from) { sum = from; });
-      const int64_t end = in - begin < chunk ? in : begin + chunk;
-      int64_t i = begin;
-      for (; i + 16 <= end; i += 16) {
-        if (first && part == 0 && Read::bytes(i) % 64 == 0)
-#pragma GCC unroll 8
-          for (int r = 0; r < R; r++)
-            __builtin_prefetch(w + (r + rows_ahead) * row_bytes + Read::bytes(i), 0, 2);
-        step([&](const uint8_t* p) { return load16_as<Read>(p, i); },
-             [&](const float* p) { return load16(p + i); });
       }
-      if (i < end)
-        step([&](const uint8_t* p) { return load16_as<Read>(p, i, end - i); },
-             [&](const float* p) { return load16(p + i, end - i); });
-      each_sum([](const vf& sum, vf& to) { to = sum; });
+    };
+    each_sum([](vf& sum, const vf& from) { sum = from; });
+    int64_t i = begin;
+    for (; i + 16 <= end; i += 16) {
+      if (first && part == 0 && Read::bytes(i) % 64 == 0)
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++)
+          __builtin_prefetch(w + (r + rows_ahead) * row_bytes + Read::bytes(i), 0, 2);
+      step([&](const uint8_t* p) { return load16_as<Read>(p, i); },
+           [&](const float* p) { return load16(p + i); });
     }
-  finish<R, T>(total, bias, y, y_stride);
+    if (i < end)
+      step([&](const uint8_t* p) { return load16_as<Read>(p, i, end - i); },
+           [&](const float* p) { return load16(p + i, end - i); });
+    each_sum([](const vf& sum, vf& to) { to = sum; });
+  }
+}
+template <int R, int T>
+static inline void clear(v16 (*total)[R]) {
+#pragma GCC unroll 8
+  for (int t = 0; t < T; t++)
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++) total[t][r] = splat16(0);
+}
+// The whole of a tile.
+template <class Read, int R, int T, bool first>
+static void tile(const Weights& w, int64_t row, const float* x, int64_t x_stride, float* y,
+                 int64_t y_stride) {
+  v16 total[T][R];
+  clear<R, T>(total);
+  add_tile<Read, R, T>(w.data + row * w.row_bytes, w.row_bytes, 0, w.in, x, x_stride, first, total);
+  finish<R, T>(total, w.bias ? w.bias + row : nullptr, y, y_stride);
+}
+// A chunk of it, with the sums kept in memory meanwhile.
+template <class Read, int R, int T, bool first>
+static void tile_chunk(const Weights& w, int64_t row, int64_t begin, int64_t end, const float* x,
+                       int64_t x_stride, v16 (*total)[R], float* y, int64_t y_stride) {
+  if (begin == 0) clear<R, T>(total);
+  add_tile<Read, R, T>(w.data + row * w.row_bytes, w.row_bytes, begin, end, x, x_stride, first,
+                       total);
+  if (end == w.in) finish<R, T>(total, w.bias ? w.bias + row : nullptr, y, y_stride);
 }
 
 // Calls f(std::integral_constant<int, n>()), n from 1 to `most`.
@@ -143,13 +165,41 @@ template <class Read, int R>
 static void rows_of(const Weights& w, int64_t row, const Input& in, int64_t first, int64_t tokens,
                     float* y, int64_t y_stride) {
   const int64_t tiles = (tokens + tile_tokens - 1) / tile_tokens;
-  for (int64_t i = 0; i < tiles; i++) {
-    const int64_t t = first + tokens * i / tiles, n = first + tokens * (i + 1) / tiles - t;
-    with_count<tile_tokens>(n, [&](auto count) {
-      const auto tile_ = i ? &tile<Read, R, count(), false> : &tile<Read, R, count(), true>;
-      tile_(w.data + row * w.row_bytes, w.row_bytes, w.in, in.x + t * in.stride, in.stride,
-            w.bias ? w.bias + row : nullptr, y + t * y_stride + row, y_stride);
-    });
+  const auto each_tile = [&](auto&& f) {
+    for (int64_t i = 0; i < tiles; i++) {
+      const int64_t t = tokens * i / tiles, n = tokens * (i + 1) / tiles - t;
+      with_count<tile_tokens>(n, [&](auto count) {
+        const float* x = in.x + (first + t) * in.stride;
+        float* to = y + (first + t) * y_stride + row;
+        if (i == 0)
+          f(count, std::true_type(), t, x, to);
+        else
+          f(count, std::false_type(), t, x, to);
+      });
+    }
+  };
+  const auto whole = [&](auto count, auto head, int64_t, const float* x, float* to) {
+    // A pass for each half of the lanes would cost more than it saves where there are few tokens.
+    constexpr int rows = parts16 > 1 && count() == 2 && R % 2 == 0 ? 2 : R;
+    for (int r = 0; r < R; r += rows)
+      tile<Read, rows, count(), head()>(w, row + r, x, in.stride, to + r, y_stride);
+  };
+  if constexpr (parts16 == 1) {
+    each_tile(whole);
+  } else {
+    v16 total[most_near_tokens][R];
+    const int64_t chunks = (w.in + most_chunk - 1) / most_chunk;
+    const int64_t chunk = ((w.in + chunks - 1) / chunks + 15) / 16 * 16;
+    for (int64_t begin = 0; begin < w.in; begin += chunk)
+      each_tile([&](auto count, auto head, int64_t t, const float* x, float* to) {
+        if constexpr (count() <= 2) {
+          if (begin == 0) whole(count, head, t, x, to);
+        } else {
+          const int64_t end = w.in - begin < chunk ? w.in : begin + chunk;
+          tile_chunk<Read, R, count(), head()>(w, row, begin, end, x, in.stride, total + t, to,
+                                               y_stride);
+        }
+      });
   }
 }
 
@@ -157,7 +207,9 @@ template <class Read>
 static void product(const Weights& w, int64_t begin, int64_t end, const Input& in, float* y,
                     int64_t y_stride) {
   const int64_t most = near_elements / w.in / tile_tokens * tile_tokens;
-  const int64_t near = most < 2 * tile_tokens ? 2 * tile_tokens : most;
+  const int64_t near = most < 2 * tile_tokens    ? 2 * tile_tokens
+                       : most > most_near_tokens ? most_near_tokens
+                                                 : most;
   for (int64_t first = 0; first < in.tokens; first += near) {
     const int64_t tokens = in.tokens - first < near ? in.tokens - first : near;
     int64_t row = begin;

@@ -173,8 +173,7 @@ void TiledRow<Values>::compact() {
 }
 
 template <typename Values>
-const float* TiledRow<Values>::tile(int64_t t) const {
-  if (dense_) return tiles_[t];
+const float* TiledRow<Values>::compact_tile(int64_t t) const {
   const int64_t first = t * tile_size, rest = static_cast<int64_t>(ids_.size()) - first;
   if (rest >= tile_size) return values_.data() + first;
   std::fill(std::copy(&values_[first], &values_[first] + rest, last_values_),
@@ -183,8 +182,7 @@ const float* TiledRow<Values>::tile(int64_t t) const {
 }
 
 template <typename Values>
-const int32_t* TiledRow<Values>::tile_ids(int64_t t) const {
-  if (dense_) return nullptr;
+const int32_t* TiledRow<Values>::compact_ids(int64_t t) const {
   const int64_t first = t * tile_size, rest = static_cast<int64_t>(ids_.size()) - first;
   if (rest >= tile_size) return ids_.data() + first;
   std::copy(&ids_[first], &ids_[first] + rest, last_ids_);

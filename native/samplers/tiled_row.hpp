@@ -38,7 +38,7 @@ class TiledRow {
   int64_t n_tiles() const {
     return dense_ ? n_tiles_ : (static_cast<int64_t>(ids_.size()) + tile_size - 1) / tile_size;
   }
-  const float* tile(int64_t t) const;
+  const float* tile(int64_t t) const { return dense_ ? tiles_[t] : compact_tile(t); }
   // The largest value of a tile, or more.
   float most_of(int64_t t) const { return dense_ ? maxima_[t] : top_; }
 
@@ -69,7 +69,7 @@ class TiledRow {
   float* own_tile(int64_t tile);
   float* own(int32_t id);
 
-  const int32_t* tile_ids(int64_t t) const;  // null in a dense list
+  const int32_t* tile_ids(int64_t t) const { return dense_ ? nullptr : compact_ids(t); }
   int32_t id_at(int64_t index) const { return static_cast<int32_t>(dense_ ? index : ids_[index]); }
   void find_tiles(float threshold) const;  // those that may reach it, in found_
   template <typename Collect>
@@ -95,6 +95,8 @@ class TiledRow {
 
  private:
   void keep_infinite();
+  const float* compact_tile(int64_t t) const;
+  const int32_t* compact_ids(int64_t t) const;
 
   mutable float last_values_[tile_size];
   mutable int32_t last_ids_[tile_size];

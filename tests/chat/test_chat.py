@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -32,6 +33,13 @@ def test_pieces_join_to_the_answer(model: LanguageModel) -> None:
     assert (answer.done, answer.seed) == (True, 3)
     assert answer.stats.sampled_tokens == len(answer.tokens)
     assert repr(answer).startswith("<ChatGeneration: <Generation")
+
+
+def test_pieces_in_an_event_loop(model: LanguageModel) -> None:
+    async def read() -> list[str]:
+        return [piece async for piece in model.chat(HI, max_tokens=12, seed=3)]
+
+    assert asyncio.run(read()) == list(model.chat(HI, max_tokens=12, seed=3))
 
 
 def test_stop_reasons(model: LanguageModel) -> None:

@@ -17,7 +17,8 @@ class ChatGeneration(Iterator[str]):
     """An answer under way: an iterator over pieces of its content, made as they are asked for.
 
     Reasoning and calls of tools are not among these pieces; :meth:`deltas` gives everything.  ``message``,
-    ``text`` and ``stop_reason`` make whatever is still to be made before they answer.
+    ``text`` and ``stop_reason`` make whatever is still to be made before they answer.  ``async for`` gives the
+    pieces too, and lets other tasks run meanwhile.
 
     Attributes:
         generation: What makes the text underneath, with its tokens and log-probabilities.
@@ -36,6 +37,20 @@ class ChatGeneration(Iterator[str]):
             if delta.kind == "content":
                 return delta.text
         raise StopIteration
+
+    def __aiter__(self) -> ChatGeneration:
+        return self
+
+    async def __anext__(self) -> str:
+        while True:
+            while self._given < len(self._deltas):
+                self._given += 1
+                delta = self._deltas[self._given - 1]
+                if delta.kind == "content":
+                    return delta.text
+            if self._ended:
+                raise StopAsyncIteration
+            self._take(await anext(self.generation, None))
 
     def __repr__(self) -> str:
         return f"<ChatGeneration: {self.generation!r}>"
@@ -116,7 +131,10 @@ class ChatGeneration(Iterator[str]):
         return True
 
     def _step(self) -> None:
-        piece = next(self.generation, None)
+        self._take(next(self.generation, None))
+
+    def _take(self, piece: str | None) -> None:
+        """Read a piece of the text; None: it has ended."""
         if piece is not None:
             self._deltas += self._reply.push(piece)
         else:
