@@ -43,7 +43,7 @@ def snapshot(context: Context, marks: Iterable[Checkpoint] = ()) -> Snapshot:
     found["step under way"] = cache.journal.current is not None
     found["handles"] = sorted(seq for seq, ref in cache._handles.items() if ref() is not None)
     found["checkpoints"] = [(m.seq, m.length, m.valid_to) for m in marks]
-    found["logits"] = None if context.rows is None else _digest([context.rows.numpy()])
+    found["logits"] = None if context.rows is None else _digest([np.asarray(context.rows)])
     found["inference mode"] = torch.is_inference_mode_enabled()
     return found
 

@@ -37,7 +37,7 @@ def greedy(model: LanguageModel, prompt: list[int]) -> list[int]:
     context, tokens = Context(model, n_ctx=64), list(prompt)
     rows = context.decode(Batch.one(tokens))
     for _ in range(6):
-        tokens.append(int(np.argmax(rows[-1].numpy())))
+        tokens.append(int(np.argmax(rows[-1])))
         rows = context.decode(Batch.one(tokens[-1:], pos=len(tokens) - 1))
     return tokens[len(prompt) :]
 
