@@ -51,7 +51,7 @@ def test_what_is_no_list_of_prompts_is_refused(prompts: Any, model: aleator.Lang
     ("options", "message"),
     [
         ({"max_tokens": "5"}, "max_tokens='5' is of type str, not a number: give -1 or more"),
-        ({"max_tokens": 2.5}, "max_tokens=2.5 is not a whole number"),
+        ({"max_tokens": 2.5}, "max_tokens=2.5 is not an integer"),
         ({"logprobs": True}, "logprobs=True is of type bool"),
         ({"stop": 5}, "stop=5: give a text or a list of texts"),
         ({"stop": [b"x"]}, "give a text or a list of texts"),

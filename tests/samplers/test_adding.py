@@ -82,6 +82,8 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "README.md",
         "tests/__init__.py",
         "tests/conftest.py",
+        "tests/drawn.py",
+        "tests/optional.py",
         "tests/test_stems.py",
         "benchmarks/host_cases.py",
     ):
