@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layers/gelu.hpp"
+#include "threads/float_rules.hpp"
 
 namespace aleator {
 
@@ -17,6 +18,7 @@ static const auto hadamard_ = ALEATOR_PICK(hadamard);
 
 void DecoderStep::run(Pool& pool, const MicroBatch& batch) {
   std::lock_guard lock(turn_);
+  const FloatRules rules;
   prepare(pool, batch);
   pool.run([&](int thread) {
     for (const DecoderLayer& l : layers_) layer(thread, l, batch);

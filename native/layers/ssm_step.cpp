@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layers/rows.hpp"
+#include "threads/float_rules.hpp"
 
 namespace aleator {
 
@@ -10,6 +11,7 @@ static const auto read_row_ = ALEATOR_PICK(read_row);
 
 void SSMStep::run(Pool& pool, const SSMBatch& batch) {
   std::lock_guard lock(turn_);
+  const FloatRules rules;
   prepare(pool, batch);
   pool.run([&](int thread) {
     for (const SSMLayer& l : layers_) work_.run(thread, products_, l, batch.runs, shape_.eps);

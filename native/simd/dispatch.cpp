@@ -11,7 +11,7 @@ static Isa detect() {
   Isa best = Isa::base;
   // Clang before 17 does not know the "x86-64-vN" names, so the features are asked for one by one.
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("bmi2"))
+      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c"))
     best = Isa::v3;
   if (best == Isa::v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&

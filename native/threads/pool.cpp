@@ -3,13 +3,20 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <exception>
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "threads/float_rules.hpp"
+
 namespace aleator {
+
+// Thrown by a barrier when another thread has failed.
+struct Stopped {};
 
 static inline void pause_briefly() {
 #if defined(__x86_64__)
@@ -33,9 +40,14 @@ struct Pool::Team {
   void (*body)(void*, int) = nullptr;
   void* data = nullptr;
   bool stop = false;
+  bool begun = false;        // a job has begun here; before, cursors are what a parent left
+  std::exception_ptr error;  // of the thread that set `failing`
+  std::atomic<bool> failing{false};
   alignas(64) std::atomic<uint32_t> job{0};
   alignas(64) std::atomic<int> arrived{0};
+  alignas(64) std::atomic<int> ended{0};  // threads, but thread 0, that are through with the job
   alignas(64) std::atomic<uint32_t> generation{0};
+  std::atomic<bool> failed{false};  // `error` is there
 
   void dismiss();
 };
@@ -79,8 +91,8 @@ void Pool::start(Team* team) {
               team->job.wait(seen, std::memory_order_acquire);
           }
           if (team->stop) return;
-          team->body(team->data, t);
-          barrier();
+          perform(*team, team->body, team->data, t);
+          team->ended.fetch_add(1, std::memory_order_release);
         }
       });
   } catch (...) {
@@ -99,34 +111,59 @@ void Pool::run_job(void (*body)(void*, int), void* data) {
       delete fresh;
   }
   std::lock_guard lock(team->turn);
-  if (size_ == 1) {
-    body(data, 0);
-    barrier();
-    return;
+  if (!team->begun) reset_cursors();
+  team->begun = true;
+  if (size_ > 1) {
+    if (team->threads.empty()) start(team);
+    team->body = body;
+    team->data = data;
+    team->job.fetch_add(1, std::memory_order_release);
+    team->job.notify_all();
   }
-  if (team->threads.empty()) start(team);
-  team->body = body;
-  team->data = data;
-  team->job.fetch_add(1, std::memory_order_release);
-  team->job.notify_all();
-  body(data, 0);
-  barrier();
+  perform(*team, body, data, 0);
+  for (int i = 0; team->ended.load(std::memory_order_acquire) < size_ - 1; i++) {
+    if (i < spins)
+      pause_briefly();
+    else
+      sched_yield();
+  }
+  team->ended.store(0, std::memory_order_relaxed);
+  reset_cursors();
+  if (!team->failed.load(std::memory_order_relaxed)) return;
+  team->arrived.store(0, std::memory_order_relaxed);
+  team->failing.store(false, std::memory_order_relaxed);
+  team->failed.store(false, std::memory_order_relaxed);
+  std::rethrow_exception(std::exchange(team->error, nullptr));
+}
+
+void Pool::perform(Team& team, void (*body)(void*, int), void* data, int thread) {
+  const FloatRules rules;
+  try {
+    body(data, thread);
+  } catch (const Stopped&) {
+  } catch (...) {
+    if (team.failing.exchange(true)) return;
+    team.error = std::current_exception();
+    team.failed.store(true, std::memory_order_release);
+  }
+}
+
+void Pool::reset_cursors() {
+  for (int t = 0; t < size_; t++) cursors_[t].taken.store(0, std::memory_order_relaxed);
 }
 
 void Pool::barrier() {
   Team* team = team_.load(std::memory_order_relaxed);
-  if (size_ == 1) {
-    cursors_[0].taken.store(0, std::memory_order_relaxed);
-    return;
-  }
+  if (size_ == 1) return reset_cursors();
   const uint32_t generation = team->generation.load(std::memory_order_acquire);
   if (team->arrived.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
     team->arrived.store(0, std::memory_order_relaxed);
-    for (int t = 0; t < size_; t++) cursors_[t].taken.store(0, std::memory_order_relaxed);
+    reset_cursors();
     team->generation.store(generation + 1, std::memory_order_release);
     return;
   }
   for (int i = 0; team->generation.load(std::memory_order_acquire) == generation; i++) {
+    if (team->failed.load(std::memory_order_relaxed)) throw Stopped{};
     if (i < spins)
       pause_briefly();
     else

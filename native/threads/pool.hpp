@@ -30,7 +30,9 @@ class Pool {
   int size() const { return size_; }
 
   // Calls f(thread) once on each thread, thread 0 being the caller; returns when all have returned.
-  // f must not throw. Callers on several threads take turns.
+  // Callers on several threads take turns.  If f throws on one thread, the others end at their next
+  // barrier, and the first exception is thrown here; the pool is as before.  Threads round to
+  // nearest and keep subnormal numbers, whatever the caller has set.
   template <class F>
   void run(F&& f) {
     using Body = std::remove_reference_t<F>;
@@ -61,7 +63,9 @@ class Pool {
     std::atomic<int64_t> taken{0};
   };
   void run_job(void (*body)(void*, int), void* data);
+  void perform(Team& team, void (*body)(void*, int), void* data, int thread);
   void start(Team* team);
+  void reset_cursors();
 
   const int size_;
   std::unique_ptr<Cursor[]> cursors_;

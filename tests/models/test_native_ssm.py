@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from make_models import SPECS, Spec, write_model
 
@@ -14,6 +16,7 @@ from aleator import _native
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
+from aleator.models.layers import native_ssm
 
 MAMBA = SPECS["mamba"]
 SHAPES = {
@@ -130,3 +133,45 @@ def test_indices_are_checked(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=r"row|order|run|outside"):
             run(**bad)
+
+
+def test_a_step_whose_making_was_interrupted_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Step:
+        def __init__(self, *arguments: object) -> None:
+            self.layers = 0
+
+        def add_layer(self, *arguments: object) -> None:
+            self.layers += 1
+            if interrupting and self.layers == 2:
+                interrupting.clear()
+                raise KeyboardInterrupt
+
+        def run(self, *arguments: object) -> None:
+            ran.append(self.layers)
+
+    ran: list[int] = []
+    interrupting: list[bool] = []
+    monkeypatch.setattr(native_ssm, "_native", SimpleNamespace(SSMStep=Step))
+    monkeypatch.setattr(native_ssm, "space_arguments", lambda *_: (None,) * 11)
+    monkeypatch.setattr(native_ssm, "state_space", lambda _: SimpleNamespace(norm_eps=0.0))
+    config = SimpleNamespace(n_vocab=4, rms_eps=1e-5)
+    matrix = SimpleNamespace(matrix=None)
+    decoder: Any = SimpleNamespace(
+        config=config, embedding=matrix, head=matrix, output_norm=None, recurrent=range(4)
+    )
+    few, more = ([np.zeros(n)] * 4 for n in (1, 2))
+
+    def run(rows: list[npt.NDArray[np.float64]]) -> None:
+        cells: Any = SimpleNamespace(
+            conv=rows, ssm=rows, starts=None, sources=None, order=None, stores=None
+        )
+        step.run(np.zeros(1, np.int64), np.zeros(1, np.int32), cells, np.zeros(1, np.int64))
+
+    pool: Any = SimpleNamespace(conv=few, ssm=few)
+    step = native_ssm.NativeSSM(decoder, pool)
+    run(few)
+    interrupting.append(True)
+    with pytest.raises(KeyboardInterrupt):
+        run(more)
+    run(more)
+    assert ran == [4, 4]

@@ -31,6 +31,11 @@ SpaceArguments = tuple[
 ]
 
 
+def same_rows(known: tuple[Rows, Rows] | None, convs: list[Rows], states: list[Rows]) -> bool:
+    """Whether a step was made for these rows of the cache, which gets new ones where it needs more."""
+    return known is not None and known[0] is convs[0] and known[1] is states[0]
+
+
 def space_arguments(
     layer: StateSpace[list[StoredWeight], Floats], conv: Rows, state: Rows
 ) -> SpaceArguments:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from aleator import _native
 from aleator.core.threads import pool as thread_pool
-from aleator.models.layers.native_recurrent import space_arguments
+from aleator.models.layers.native_recurrent import Rows, same_rows, space_arguments
 from aleator.models.layers.parts import state_space
 from aleator.models.step import HostStep, Inputs
 
@@ -34,8 +34,8 @@ class NativeSSM(HostStep):
     def _build(
         self, convs: list[npt.NDArray[np.float32]], states: list[npt.NDArray[np.float32]]
     ) -> None:
-        decoder, self._states = self._decoder, states[0]
-        self._step = _native.SSMStep(
+        decoder = self._decoder
+        step = _native.SSMStep(
             decoder.embedding.matrix,
             decoder.head.matrix,
             decoder.output_norm,
@@ -43,7 +43,10 @@ class NativeSSM(HostStep):
             state_space(decoder.config).norm_eps,
         )
         for layer, conv, state in zip(decoder.recurrent, convs, states, strict=True):
-            self._step.add_layer(*space_arguments(layer, conv, state)[:11])
+            step.add_layer(*space_arguments(layer, conv, state)[:11])
+        # Together, and last: what interrupts leaves the step before, or none that is believed.
+        self._rows: tuple[Rows, Rows] | None = None
+        self._step, self._rows = step, (convs[0], states[0])
 
     def run(
         self,
@@ -55,7 +58,7 @@ class NativeSSM(HostStep):
     ) -> npt.NDArray[np.float32]:
         """See :class:`~aleator.models.step.Step`; positions are not used."""
         states = cells
-        if states.ssm[0] is not self._states:  # the cache has got more rows
+        if not same_rows(self._rows, states.conv, states.ssm):
             self._build(states.conv, states.ssm)
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2

@@ -12,7 +12,7 @@ from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.storage.host import HostLayer
 from aleator.core.threads import pool as thread_pool
-from aleator.models.layers.native_recurrent import space_arguments
+from aleator.models.layers.native_recurrent import Rows, same_rows, space_arguments
 from aleator.models.step import HostStep, Inputs
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class NativeStep(HostStep):
         decoder, pool = self._decoder, self._pool
         config, rotation = decoder.config, decoder.rotation
         first = decoder.blocks[0]
-        self._step = _native.DecoderStep(
+        step = _native.DecoderStep(
             decoder.embedding.matrix,
             decoder.head.matrix,
             decoder.output_norm,
@@ -57,24 +57,26 @@ class NativeStep(HostStep):
             pool.first.rows.k_storage == "raw",
         )
         states = pool.recurrent if isinstance(pool, HybridPool) else None
-        self._states = None if states is None else states.ssm[0]
         blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)
         for layer in range(config.n_layers):
             if states is None or not decoder.keeps_state(layer):
-                self._add(next(blocks))
+                self._add(step, next(blocks))
             else:
                 space = next(spaces)
                 conv, ssm = states.conv[space.index], states.ssm[space.index]
-                self._step.add_recurrent_layer(*space_arguments(space, conv, ssm))
+                step.add_recurrent_layer(*space_arguments(space, conv, ssm))
+        # Together, and last: what interrupts leaves the step before, or none that is believed.
+        self._rows: tuple[Rows, Rows] | None = None
+        self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])
 
-    def _add(self, block: Attention[list[StoredWeight], Floats]) -> None:
+    def _add(self, step: _native.DecoderStep, block: Attention[list[StoredWeight], Floats]) -> None:
         window = _window(self._pool)
         rows = (window if block.windowed and window is not None else self._pool.first).rows
         q, k, v = block.qkv
         (o,), (down,) = block.output, block.ffn.down
         gate, up = block.ffn.gate_up
         first_post, second_post = block.post_norms or (None, None)
-        self._step.add_layer(
+        step.add_layer(
             q.matrix,
             k.matrix,
             v.matrix,
@@ -107,7 +109,7 @@ class NativeStep(HostStep):
         window = cells.window if isinstance(cells, HybridBatch) else None
         base = cells.base if isinstance(cells, HybridBatch) else cells
         states = cells.recurrent if isinstance(cells, HybridBatch) else None
-        if states is not None and states.ssm[0] is not self._states:  # the cache has got more rows
+        if states is not None and not same_rows(self._rows, states.conv, states.ssm):
             self._build()
         self._step.run(
             thread_pool(n_threads),
