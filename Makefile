@@ -30,7 +30,7 @@ test: setup
 check: lint types cover
 
 # Two processes, for counting takes time.  What commands started by tests run is not counted.
-FIRST := tests/benchmarks tests/core tests/device tests/grammar tests/ops tests/samplers tests/threads
+FIRST := tests/benchmarks tests/core tests/device tests/grammar tests/models tests/ops tests/samplers tests/threads
 COUNTED := OMP_NUM_THREADS=1 $(BIN)/coverage run --parallel-mode -m pytest -p no:cacheprovider
 .PHONY: cover-first cover-rest
 cover: setup
