@@ -152,7 +152,15 @@ def test_it_goes_on_where_it_stopped(aleator: Command, tmp_path: Path) -> None:
 
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    for text in ("hello\n", '{"a": 1}\n{"custom_id": "b"}\n', "[]\n"):
+    texts = (
+        "hello\n",
+        '{"a": 1}\n{"custom_id": "b"}\n',
+        "[]\n",
+        '{"custom_id": "b"}\n',
+        '{"id": 1}',
+        "a",
+    )
+    for text in texts:
         path.write_text(text)
         with pytest.raises(FileFormatError, match="line 1 is not a result"):
             ResultFile(str(path))
@@ -160,6 +168,16 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path.write_text("")
     with ResultFile(str(path)), pytest.raises(ParameterError, match="in use by another process"):
         ResultFile(str(path))
+
+
+def test_the_requests_are_not_where_results_go(aleator: Command, tmp_path: Path) -> None:
+    asked, link = tmp_path / "in.jsonl", tmp_path / "link"
+    asked.write_text('{"prompt": "a"}')
+    link.symlink_to(asked)
+    for out in (asked, link):
+        result = aleator("batch", str(asked), str(out))
+        assert (result.code, "the file of the requests" in result.err) == (2, True)
+        assert asked.read_text() == '{"prompt": "a"}'
 
 
 def test_stopping_writes_no_half_answers(model: LanguageModel, tmp_path: Path) -> None:

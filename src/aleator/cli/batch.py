@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import queue
 import sys
 import threading
@@ -94,6 +95,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Make all results that are missing; returns the exit code."""
     if arguments.input is None or arguments.output is None:
         raise ParameterError("input", "give two files: requests, and where the results go")
+    if _same_file(arguments.input, arguments.output):
+        raise ParameterError(
+            "output",
+            f"output={arguments.output}: it is the file of the requests: choose another for the results",
+        )
     defaults = {**generation_options(arguments, TEXT), **sampling_arguments(arguments)}
     if arguments.input == "-":
         data = sys.stdin.buffer.read()
@@ -115,6 +121,10 @@ def run(arguments: argparse.Namespace) -> int:
     if work.stopped:
         return 130
     return 1 if work.errors else 0
+
+
+def _same_file(first: str, second: str) -> bool:
+    return os.path.exists(first) and os.path.exists(second) and os.path.samefile(first, second)
 
 
 def read_lines(data: bytes) -> Iterator[Line]:

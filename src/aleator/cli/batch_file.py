@@ -11,11 +11,15 @@ from typing import Any
 
 from aleator.core.errors import FileFormatError, ParameterError
 
+HEAD = b'{"id": "batch-'
+"""How every result begins in the file."""
+
 
 class ResultFile:
     """A file of JSON lines with a ``custom_id`` each, to which results are appended.
 
-    A last line that was not written to its end is removed.  Nobody else can append meanwhile.
+    A last line that was not written to its end is removed, if it begins as a result does.  Nobody else can
+    append meanwhile.
 
     Args:
         path: The file, which need not exist.
@@ -71,15 +75,27 @@ class ResultFile:
         done: set[str] = set()
         end = 0
         for number, line in enumerate(self._file, 1):
-            if not line.endswith(b"\n"):
+            torn = not line.endswith(b"\n")
+            if torn and line.startswith(HEAD[: len(line)]):
                 break
+            name = None if torn else _name(line)
+            if name is None:
+                raise FileFormatError(
+                    path,
+                    f"line {number} is not a result of a batch: choose another file for results",
+                )
             end += len(line)
-            try:
-                name = json.loads(line)["custom_id"]
-            except (ValueError, KeyError, TypeError):
-                name = None
-            if not isinstance(name, str):
-                raise FileFormatError(path, f"line {number} is not a result of a batch")
             done.add(name)
         self._file.truncate(end)
         return done
+
+
+def _name(line: bytes) -> str | None:
+    """The name of a result that a line holds; None if it holds something else."""
+    try:
+        result = json.loads(line)
+        name, status = result["custom_id"], result["response"]["status_code"]
+        ours = result["id"] == f"batch-{name}"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return name if ours and isinstance(name, str) and isinstance(status, int) else None
