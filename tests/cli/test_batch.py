@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from aleator import FileFormatError, LanguageModel, ParameterError
-from aleator.cli.batch import Work, read_lines
+from aleator.cli.batch import Work, failed, read_lines
 from aleator.cli.batch_file import ResultFile
 from tests.chat import templates
 from tests.cli.conftest import Command
@@ -178,6 +178,15 @@ def test_the_requests_are_not_where_results_go(aleator: Command, tmp_path: Path)
         result = aleator("batch", str(asked), str(out))
         assert (result.code, "the file of the requests" in result.err) == (2, True)
         assert asked.read_text() == '{"prompt": "a"}'
+
+
+def test_names_that_have_no_utf_8(tmp_path: Path) -> None:
+    path, name = tmp_path / "out", "\ud800"
+    with ResultFile(str(path)) as file:
+        file.append(failed(name, 400, "wrong", "", "invalid_request_error"))
+    assert path.read_bytes().isascii()
+    with ResultFile(str(path)) as file:
+        assert file.done == {name}
 
 
 def test_stopping_writes_no_half_answers(model: LanguageModel, tmp_path: Path) -> None:

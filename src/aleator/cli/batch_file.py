@@ -56,7 +56,8 @@ class ResultFile:
 
     def append(self, result: dict[str, Any]) -> None:
         """Write a result, whole or, if the process is killed, in part: that is removed the next time."""
-        text = json.dumps(result, ensure_ascii=False, allow_nan=False)
+        # ASCII, because a text may hold half a surrogate pair, which has no UTF-8.
+        text = json.dumps(result, ensure_ascii=True, allow_nan=False)
         self._file.write(text.encode() + b"\n")
         self._file.flush()
         self.done.add(result["custom_id"])
