@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from aleator import FileFormatError, LanguageModel, ParameterError
-from aleator.cli.batch import Work, failed, read_lines
+from aleator.cli.batch import COMPLETION, Line, Work, failed, read_lines
 from aleator.cli.batch_file import ResultFile
 from tests.chat import templates
 from tests.cli.conftest import Command
@@ -130,6 +130,63 @@ def test_errors_are_of_their_lines(aleator: Command, tmp_path: Path) -> None:
     assert "occurs before" in named["line-15"][1]
     assert "neither a JSON object" in named["line-16"][1]
     assert "not JSON" in named["line-17"][1]
+
+
+def nested(levels: int) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
+def test_hostile_lines_end_nothing(model: LanguageModel, tmp_path: Path) -> None:
+    half, schema = "\ud800", {"type": "array", "items": {"enum": [nested(100)]}}
+    bodies: list[tuple[dict[str, Any], str | None]] = [
+        ({"regex": half}, "regex"),
+        ({"banned_strings": [half]}, "banned_strings"),
+        ({"logit_bias": {half: 1}}, "logit_bias"),
+        ({"self": 1}, "self"),
+        ({"drafter": "x"}, "drafter"),
+        ({"preset": []}, "preset"),
+        ({"json_schema": {"enum": [nested(3000)]}}, "json_schema"),
+        ({"prompt": nested(3000)}, "prompt"),
+        ({"model": nested(3000)}, "model"),
+    ]
+    lines = [Line(str(i), COMPLETION, {"prompt": "a"} | body) for i, (body, _) in enumerate(bodies)]
+    fine = {
+        "schema": {"json_schema": schema},
+        "square": {"logit_bias": {"\u00b2": 1}},  # a text, though Python calls it a digit
+        "nines": {"logit_bias": {"9" * 5000: 1}},  # a text too: no id is so long
+    }
+    lines += [Line(name, COMPLETION, {"prompt": "a"} | body) for name, body in fine.items()]
+    lines += read_lines(
+        b'{"prompt":' + b"[" * 100_000 + b"\n" + b'{"custom_id":"good","prompt":"a"}'
+    )
+    path = tmp_path / "out"
+    with ResultFile(str(path)) as file, model.engine(n_seq_max=2) as engine:
+        Work(model, lines, file, {"max_tokens": 2, "seed": 1}).run(engine, 2)
+    made = results(path)
+    good = {name for name, each in made.items() if each["status_code"] == 200}
+    assert good == {"good", *fine}
+    for i, (body, field) in enumerate(bodies):
+        status, error = made[str(i)]["status_code"], made[str(i)]["body"]["error"]
+        assert (status, error["param"]) == (400, field), (list(body), error)
+    assert "nested too deeply" in made["line-1"]["body"]["error"]["message"]
+
+
+def test_what_no_check_knows_is_an_error_of_its_line(
+    model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: Any) -> dict[str, Any]:
+        raise RuntimeError("hm")
+
+    monkeypatch.setattr("aleator.chat.openai.completion_response", wrong)
+    path = tmp_path / "out"
+    with ResultFile(str(path)) as file, model.engine(n_seq_max=1) as engine:
+        Work(model, list(read_lines(b'"a"\n"b"')), file, {"max_tokens": 1}).run(engine, 1)
+    made = results(path)
+    assert {each["status_code"] for each in made.values()} == {500}
+    assert made["line-2"]["body"]["error"]["message"] == "RuntimeError: hm"
 
 
 def test_it_goes_on_where_it_stopped(aleator: Command, tmp_path: Path) -> None:

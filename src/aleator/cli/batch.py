@@ -133,7 +133,10 @@ def read_lines(data: bytes) -> Iterator[Line]:
     for number, raw in enumerate(data.splitlines(), 1):
         if not raw.strip():
             continue
-        line = _line(f"line-{number}", raw)
+        try:
+            line = _line(f"line-{number}", raw)
+        except RecursionError:
+            line = Line(f"line-{number}", "", {}, "nested too deeply")
         if line.name in seen:
             first = f"custom_id={line.name!r:.80} occurs before"
             line = Line(f"line-{number}", "", {}, first)
@@ -260,6 +263,8 @@ class Work:
             return failed(name, 400, str(error), "", "invalid_request_error")
         except AleatorError as error:
             return failed(name, 500, str(error), "", "server_error")
+        except Exception as error:  # of this line alone: the others are made
+            return failed(name, 500, f"{type(error).__name__}: {error}", "", "server_error")
         if body is None:
             return None
         with self._turn:
@@ -268,19 +273,14 @@ class Work:
         return {"id": f"batch-{name}", "custom_id": name, "response": response, "error": None}
 
     def _answer(self, engine: Engine, line: Line) -> tuple[dict[str, Any] | None, int]:
-        from aleator.chat import openai
-
-        model = str(line.body.get("model", self._model.weights.path.name))
-        respond: Callable[[], dict[str, Any]]
-        if line.url == CHAT:
-            asked = openai.chat_arguments(line.body)
-            answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
-            generation = answer.generation
-            respond = lambda: openai.chat_response(answer, line.name, model)  # noqa: E731
-        else:
-            asked = openai.completion_arguments(line.body)
-            generation = engine.submit(**{**self._defaults_for(asked), **asked})
-            respond = lambda: openai.completion_response(generation, line.name, model)  # noqa: E731
+        try:
+            generation, respond = self._begin(engine, line)
+        except AleatorError:
+            raise
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            # Values that no check knows; what is asked for can be the only cause before anything is made.
+            message = f"the request cannot be read: {type(error).__name__}: {error}"
+            raise ParameterError("", message) from error
         self._under_way.add(generation)
         try:
             if self.stopped:
@@ -290,6 +290,20 @@ class Work:
             return respond(), len(generation.tokens)
         finally:
             self._under_way.discard(generation)
+
+    def _begin(self, engine: Engine, line: Line) -> tuple[Generation, Callable[[], dict[str, Any]]]:
+        """What makes the answer of a line, and what writes the response once it is made."""
+        from aleator.chat import openai
+
+        if line.url == CHAT:
+            asked = openai.chat_arguments(line.body)
+            model = str(line.body.get("model", self._model.weights.path.name))
+            answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
+            return answer.generation, lambda: openai.chat_response(answer, line.name, model)
+        asked = openai.completion_arguments(line.body)
+        model = str(line.body.get("model", self._model.weights.path.name))
+        made = engine.submit(**{**self._defaults_for(asked), **asked})
+        return made, lambda: openai.completion_response(made, line.name, model)
 
     def _defaults_for(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """The options of the command line, less those that say what another of the line does."""
