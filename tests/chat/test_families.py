@@ -181,3 +181,9 @@ def test_ids_are_the_same_each_time_and_differ_between_calls() -> None:
         "type": "function",
         "function": {"name": "a", "arguments": "{}"},
     }
+
+
+def test_arguments_nested_too_deeply_are_no_arguments() -> None:
+    text = f'<tool_call>{{"name": "f", "arguments": "{"[" * 100_000}"}}</tool_call>'
+    made = read(templates.HERMES, text, len(text))
+    assert not any(call.complete for call in made.tool_calls)
