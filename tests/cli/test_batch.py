@@ -174,6 +174,19 @@ def test_hostile_lines_end_nothing(model: LanguageModel, tmp_path: Path) -> None
     assert "nested too deeply" in made["line-1"]["body"]["error"]["message"]
 
 
+def test_every_line_has_a_name_of_its_own() -> None:
+    texts = (
+        '{"custom_id": "line-2", "prompt": "a"}', '"b"', "", '{"custom_id": "line-5", "prompt": "c"}',
+        '{"custom_id": "line-5", "prompt": "d"}', '{"custom_id": "line-2-", "prompt": "e"}', '"f"',
+        '{"custom_id": "", "prompt": "g"}',
+    )  # fmt: skip
+    lines = list(read_lines("\n".join(texts).encode()))
+    names = ["line-2", "line-2--", "line-5", "line-5-", "line-2-", "line-7", "line-8"]
+    assert [line.name for line in lines] == names
+    assert [line.name for line in lines if line.wrong] == ["line-5-", "line-8"]
+    assert lines[1].body == {"prompt": "b"}
+
+
 def test_what_no_check_knows_is_an_error_of_its_line(
     model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -128,34 +128,46 @@ def _same_file(first: str, second: str) -> bool:
 
 
 def read_lines(data: bytes) -> Iterator[Line]:
-    """The requests of a file; empty lines are left out, names that occur twice are errors."""
+    """The requests of a file, under names that are free; empty lines are left out.
+
+    A name that occurs twice is an error of the second line.
+    """
+    numbered = [(n, _read(raw)) for n, raw in enumerate(data.splitlines(), 1) if raw.strip()]
+    given = {line.name for _, line in numbered}
     seen: set[str] = set()
-    for number, raw in enumerate(data.splitlines(), 1):
-        if not raw.strip():
+    for number, line in numbered:
+        if line.name and line.name not in seen:
+            seen.add(line.name)
+            yield line
             continue
-        try:
-            line = _line(f"line-{number}", raw)
-        except RecursionError:
-            line = Line(f"line-{number}", "", {}, "nested too deeply")
-        if line.name in seen:
-            first = f"custom_id={line.name!r:.80} occurs before"
-            line = Line(f"line-{number}", "", {}, first)
-        seen.add(line.name)
-        yield line
+        name = f"line-{number}"
+        while name in given:
+            name += "-"
+        if line.name:
+            line = Line("", "", {}, f"custom_id={line.name!r:.80} occurs before")
+        yield replace(line, name=name)
 
 
-def _line(name: str, raw: bytes) -> Line:
+def _read(raw: bytes) -> Line:
+    try:
+        return _line(raw)
+    except RecursionError:
+        return Line("", "", {}, "nested too deeply")
+
+
+def _line(raw: bytes) -> Line:
+    """A request; its name is "" where none is given."""
     try:
         value = json.loads(raw)
     except ValueError as error:
-        return Line(name, "", {}, f"not JSON: {error}")
+        return Line("", "", {}, f"not JSON: {error}")
     if isinstance(value, str):
-        return Line(name, COMPLETION, {"prompt": value})
+        return Line("", COMPLETION, {"prompt": value})
     if not isinstance(value, dict):
-        return Line(name, "", {}, "neither a JSON object nor a text")
-    given = value.get("custom_id", name)
-    if not isinstance(given, str) or not given:
-        return Line(name, "", {}, f"custom_id={given!r:.80}: give a text")
+        return Line("", "", {}, "neither a JSON object nor a text")
+    given = value.get("custom_id", "")
+    if not isinstance(given, str) or ("custom_id" in value and not given):
+        return Line("", "", {}, f"custom_id={given!r:.80}: give a text")
     if "body" not in value:
         body = {key: each for key, each in value.items() if key != "custom_id"}
         return Line(given, CHAT if "messages" in body else COMPLETION, body)
