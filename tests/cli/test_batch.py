@@ -220,6 +220,19 @@ def test_it_goes_on_where_it_stopped(aleator: Command, tmp_path: Path) -> None:
     assert "6 of 6 results are there already" in aleator("batch", asked, str(out), *SEED).err
 
 
+def test_errors_of_an_earlier_run_count(aleator: Command, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    asked = write(tmp_path / "in.jsonl", chat("bad", n=2), "a")
+    assert aleator("batch", asked, str(out), *SEED).code == 1
+    assert aleator("batch", asked, str(out), *SEED).code == 1  # nothing is left to do
+    asked = write(tmp_path / "in.jsonl", chat("bad", n=2), "a", "b")
+    assert aleator("batch", asked, str(out), *SEED).code == 1
+    assert (
+        aleator("batch", write(tmp_path / "in.jsonl", {"prompt": "x"}, "a"), str(out), *SEED).code
+        == 0
+    )
+
+
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "out"
     texts = (

@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         if len(todo) < len(lines):
             note(f"{len(lines) - len(todo)} of {len(lines)} results are there already")
         if not todo:
-            return 0
+            return _code(lines, results)
         model = load_model(arguments)
         work = Work(model, todo, results, defaults)
         with model.engine(n_seq_max=arguments.parallel) as engine, on_interrupt(work.stop):
@@ -120,7 +120,12 @@ def run(arguments: argparse.Namespace) -> int:
     work.report(last=True)
     if work.stopped:
         return 130
-    return 1 if work.errors else 0
+    return _code(lines, results)
+
+
+def _code(lines: list[Line], results: ResultFile) -> int:
+    """The exit code where all is done; errors of an earlier run count too."""
+    return int(any(line.name in results.errors for line in lines))
 
 
 def _same_file(first: str, second: str) -> bool:
