@@ -101,6 +101,14 @@ def test_messages_in_the_form_of_templates() -> None:
     assert made[3].keys() == {"role", "content"}
 
 
+def test_calls_that_were_cut_off_are_not_sent_back() -> None:
+    whole, cut = ToolCall("a", "f", '{"x": 1}'), ToolCall("b", "f", '{"x": ', complete=False)
+    assert Message("", "", (whole, cut)).as_json() == Message("", "", (whole,)).as_json()
+    assert Message("", "", (cut,)).as_json() == {"role": "assistant", "content": ""}
+    made = checked_messages([HI, Message("", "", (cut,)), HI])
+    assert made[1] == {"role": "assistant", "content": ""}
+
+
 @pytest.mark.parametrize(
     ("tools", "match"),
     [

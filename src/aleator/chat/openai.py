@@ -164,9 +164,10 @@ def chat_response(answer: ChatGeneration, name: str, model: str) -> dict[str, An
         name: Of the request, for the id.
         model: What the request called the model.
     """
-    message = answer.message.as_json()
-    if message.get("tool_calls") and not message["content"]:
-        message["content"] = None
+    message, calls = answer.message.as_json(), answer.message.tool_calls
+    if calls:  # also one that was cut off, as far as it came
+        message["tool_calls"] = [call.as_json() for call in calls]
+        message["content"] = message["content"] or None
     choice: dict[str, Any] = {
         "index": 0,
         "message": message,
