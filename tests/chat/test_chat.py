@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from aleator import Conversation, LanguageModel, Message, ParameterError
+from aleator.chat.openai import chat_response
 from tests.chat import templates
 
 HI = [{"role": "user", "content": "Good morrow."}]
@@ -85,6 +86,22 @@ def test_a_forced_call(model: LanguageModel, name: str) -> None:
         {"role": "tool", "tool_call_id": call.id, "content": "rain"},
     ]
     assert model.chat(more, chat_template=templates.FAMILIES[name], max_tokens=5, seed=1).text
+
+
+def test_a_call_that_is_cut_off(model: LanguageModel) -> None:
+    format_ = {"chat_template": templates.FAMILIES["hermes"]}
+    asked: Any = {"tools": [templates.WEATHER], "tool_choice": "required", "seed": 4, **format_}
+    whole = model.chat(HI, max_tokens=80, **asked)
+    (call,) = whole.message.tool_calls
+    cut = model.chat(HI, max_tokens=40, complete_grammar=False, **asked)
+    (begun,) = cut.message.tool_calls
+    assert (cut.stop_reason, begun.complete) == ("length", False)
+    # A response has what came of it; what is sent back does not.
+    choice = chat_response(cut, "a", "m")["choices"][0]
+    assert choice["message"]["tool_calls"] == [begun.as_json()]
+    assert choice["message"]["content"] is None
+    assert call.arguments.startswith(begun.arguments)
+    assert model.chat([*HI, cut.message, *HI], max_tokens=3, seed=1, **format_).tokens
 
 
 def test_options_are_those_of_generate(model: LanguageModel) -> None:

@@ -181,3 +181,16 @@ def test_ids_are_the_same_each_time_and_differ_between_calls() -> None:
         "type": "function",
         "function": {"name": "a", "arguments": "{}"},
     }
+
+
+@pytest.mark.parametrize("end", ["", " ", "}", ', "a": 1}'])
+def test_a_call_without_a_value_for_its_arguments_is_not_complete(end: str) -> None:
+    text = f'<tool_call>{{"name": "clock", "arguments":{end}'
+    for size in (1, len(text)):
+        assert calls(read(templates.HERMES, text, size)) == [("clock", "", False)]
+
+
+def test_arguments_nested_too_deeply_are_no_arguments() -> None:
+    text = f'<tool_call>{{"name": "f", "arguments": "{"[" * 100_000}"}}</tool_call>'
+    made = read(templates.HERMES, text, len(text))
+    assert not any(call.complete for call in made.tool_calls)

@@ -63,6 +63,24 @@ def test_what_is_malformed_is_named(messages: Any, match: str) -> None:
     assert caught.value.parameter == "messages"
 
 
+def test_what_is_nested_deeply_is_named() -> None:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    arguments = {"name": "f", "arguments": "[" * 100_000}
+    for messages, match in (
+        ([{"role": "user", "content": {"a": deep}}], r"messages\[0\].content="),
+        ({"a": deep}, "messages={'a': "),
+        (
+            [{"role": "assistant", "tool_calls": [call(function=arguments)]}],
+            "arguments='.*: not JSON: ",
+        ),
+    ):
+        with pytest.raises(ParameterError, match=match) as caught:
+            checked_messages(messages)
+        assert len(str(caught.value)) < 300
+
+
 def test_messages_in_the_form_of_templates() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     answer = Message("", "hm", (ToolCall("a", "f", '{"x": 1}'),))
@@ -81,6 +99,14 @@ def test_messages_in_the_form_of_templates() -> None:
     ]
     assert made[1]["reasoning_content"] == "hm"
     assert made[3].keys() == {"role", "content"}
+
+
+def test_calls_that_were_cut_off_are_not_sent_back() -> None:
+    whole, cut = ToolCall("a", "f", '{"x": 1}'), ToolCall("b", "f", '{"x": ', complete=False)
+    assert Message("", "", (whole, cut)).as_json() == Message("", "", (whole,)).as_json()
+    assert Message("", "", (cut,)).as_json() == {"role": "assistant", "content": ""}
+    made = checked_messages([HI, Message("", "", (cut,)), HI])
+    assert made[1] == {"role": "assistant", "content": ""}
 
 
 @pytest.mark.parametrize(

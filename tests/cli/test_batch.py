@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from aleator import FileFormatError, LanguageModel, ParameterError
-from aleator.cli.batch import Work, read_lines
+from aleator.cli.batch import COMPLETION, Line, Work, failed, read_lines
 from aleator.cli.batch_file import ResultFile
 from tests.chat import templates
 from tests.cli.conftest import Command
@@ -132,6 +132,76 @@ def test_errors_are_of_their_lines(aleator: Command, tmp_path: Path) -> None:
     assert "not JSON" in named["line-17"][1]
 
 
+def nested(levels: int) -> list[Any]:
+    made: list[Any] = []
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
+def test_hostile_lines_end_nothing(model: LanguageModel, tmp_path: Path) -> None:
+    half, schema = "\ud800", {"type": "array", "items": {"enum": [nested(100)]}}
+    bodies: list[tuple[dict[str, Any], str | None]] = [
+        ({"regex": half}, "regex"),
+        ({"banned_strings": [half]}, "banned_strings"),
+        ({"logit_bias": {half: 1}}, "logit_bias"),
+        ({"self": 1}, "self"),
+        ({"drafter": "x"}, "drafter"),
+        ({"preset": []}, "preset"),
+        ({"json_schema": {"enum": [nested(3000)]}}, "json_schema"),
+        ({"prompt": nested(3000)}, "prompt"),
+        ({"model": nested(3000)}, "model"),
+    ]
+    lines = [Line(str(i), COMPLETION, {"prompt": "a"} | body) for i, (body, _) in enumerate(bodies)]
+    fine = {
+        "schema": {"json_schema": schema},
+        "square": {"logit_bias": {"\u00b2": 1}},  # a text, though Python calls it a digit
+        "nines": {"logit_bias": {"9" * 5000: 1}},  # a text too: no id is so long
+    }
+    lines += [Line(name, COMPLETION, {"prompt": "a"} | body) for name, body in fine.items()]
+    lines += read_lines(
+        b'{"prompt":' + b"[" * 100_000 + b"\n" + b'{"custom_id":"good","prompt":"a"}'
+    )
+    path = tmp_path / "out"
+    with ResultFile(str(path)) as file, model.engine(n_seq_max=2) as engine:
+        Work(model, lines, file, {"max_tokens": 2, "seed": 1}).run(engine, 2)
+    made = results(path)
+    good = {name for name, each in made.items() if each["status_code"] == 200}
+    assert good == {"good", *fine}
+    for i, (body, field) in enumerate(bodies):
+        status, error = made[str(i)]["status_code"], made[str(i)]["body"]["error"]
+        assert (status, error["param"]) == (400, field), (list(body), error)
+    assert "nested too deeply" in made["line-1"]["body"]["error"]["message"]
+
+
+def test_every_line_has_a_name_of_its_own() -> None:
+    texts = (
+        '{"custom_id": "line-2", "prompt": "a"}', '"b"', "", '{"custom_id": "line-5", "prompt": "c"}',
+        '{"custom_id": "line-5", "prompt": "d"}', '{"custom_id": "line-2-", "prompt": "e"}', '"f"',
+        '{"custom_id": "", "prompt": "g"}',
+    )  # fmt: skip
+    lines = list(read_lines("\n".join(texts).encode()))
+    names = ["line-2", "line-2--", "line-5", "line-5-", "line-2-", "line-7", "line-8"]
+    assert [line.name for line in lines] == names
+    assert [line.name for line in lines if line.wrong] == ["line-5-", "line-8"]
+    assert lines[1].body == {"prompt": "b"}
+
+
+def test_what_no_check_knows_is_an_error_of_its_line(
+    model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(*_: Any) -> dict[str, Any]:
+        raise RuntimeError("hm")
+
+    monkeypatch.setattr("aleator.chat.openai.completion_response", wrong)
+    path = tmp_path / "out"
+    with ResultFile(str(path)) as file, model.engine(n_seq_max=1) as engine:
+        Work(model, list(read_lines(b'"a"\n"b"')), file, {"max_tokens": 1}).run(engine, 1)
+    made = results(path)
+    assert {each["status_code"] for each in made.values()} == {500}
+    assert made["line-2"]["body"]["error"]["message"] == "RuntimeError: hm"
+
+
 def test_it_goes_on_where_it_stopped(aleator: Command, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     asked = write(tmp_path / "in.jsonl", *(chat(f"r{i}", seed=i) for i in range(6)))
@@ -150,9 +220,30 @@ def test_it_goes_on_where_it_stopped(aleator: Command, tmp_path: Path) -> None:
     assert "6 of 6 results are there already" in aleator("batch", asked, str(out), *SEED).err
 
 
+def test_errors_of_an_earlier_run_count(aleator: Command, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    asked = write(tmp_path / "in.jsonl", chat("bad", n=2), "a")
+    assert aleator("batch", asked, str(out), *SEED).code == 1
+    assert aleator("batch", asked, str(out), *SEED).code == 1  # nothing is left to do
+    asked = write(tmp_path / "in.jsonl", chat("bad", n=2), "a", "b")
+    assert aleator("batch", asked, str(out), *SEED).code == 1
+    assert (
+        aleator("batch", write(tmp_path / "in.jsonl", {"prompt": "x"}, "a"), str(out), *SEED).code
+        == 0
+    )
+
+
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    for text in ("hello\n", '{"a": 1}\n{"custom_id": "b"}\n', "[]\n"):
+    texts = (
+        "hello\n",
+        '{"a": 1}\n{"custom_id": "b"}\n',
+        "[]\n",
+        '{"custom_id": "b"}\n',
+        '{"id": 1}',
+        "a",
+    )
+    for text in texts:
         path.write_text(text)
         with pytest.raises(FileFormatError, match="line 1 is not a result"):
             ResultFile(str(path))
@@ -160,6 +251,25 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path.write_text("")
     with ResultFile(str(path)), pytest.raises(ParameterError, match="in use by another process"):
         ResultFile(str(path))
+
+
+def test_the_requests_are_not_where_results_go(aleator: Command, tmp_path: Path) -> None:
+    asked, link = tmp_path / "in.jsonl", tmp_path / "link"
+    asked.write_text('{"prompt": "a"}')
+    link.symlink_to(asked)
+    for out in (asked, link):
+        result = aleator("batch", str(asked), str(out))
+        assert (result.code, "the file of the requests" in result.err) == (2, True)
+        assert asked.read_text() == '{"prompt": "a"}'
+
+
+def test_names_that_have_no_utf_8(tmp_path: Path) -> None:
+    path, name = tmp_path / "out", "\ud800"
+    with ResultFile(str(path)) as file:
+        file.append(failed(name, 400, "wrong", "", "invalid_request_error"))
+    assert path.read_bytes().isascii()
+    with ResultFile(str(path)) as file:
+        assert file.done == {name}
 
 
 def test_stopping_writes_no_half_answers(model: LanguageModel, tmp_path: Path) -> None:

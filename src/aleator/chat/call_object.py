@@ -126,7 +126,7 @@ def _value(source: Source, calls: Calls) -> Deltas:
         said = yield from source.string()
         try:
             json.loads(said)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Malformed from None
         yield calls.arguments(said)
         return

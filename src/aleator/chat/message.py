@@ -43,12 +43,16 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The message as a mapping, to append to the messages of the next call."""
+        """The message as a mapping, to append to the messages of the next call.
+
+        Calls that were cut off are left out: their arguments are no JSON, and nothing can answer them.
+        """
         made: dict[str, Any] = {"role": "assistant", "content": self.content}
         if self.reasoning_content:
             made["reasoning_content"] = self.reasoning_content
-        if self.tool_calls:
-            made["tool_calls"] = [call.as_json() for call in self.tool_calls]
+        calls = [call.as_json() for call in self.tool_calls if call.complete]
+        if calls:
+            made["tool_calls"] = calls
         return made
 
 

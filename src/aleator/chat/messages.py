@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ _MEDIA = {
     "video": "videos",
 }
 _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
 def checked_messages(messages: object) -> list[dict[str, Any]]:
@@ -45,7 +48,7 @@ def checked_messages(messages: object) -> list[dict[str, Any]]:
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise ParameterError(
             "messages",
-            f'messages={messages!r:.80}: give a list such as [{{"role": "user", "content": "Hi"}}]',
+            f'messages={_shown(messages)}: give a list such as [{{"role": "user", "content": "Hi"}}]',
         )
     if not messages:
         raise ParameterError("messages", "messages is empty: give one at least")
@@ -131,7 +134,7 @@ def _tool_call(where: str, call: object) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = json.loads(arguments or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _wrong(f"{where}.function.arguments", arguments, f"not JSON: {error}") from None
     if not isinstance(arguments, Mapping):
         raise _wrong(f"{where}.function.arguments", arguments, "give an object, or its JSON text")
@@ -229,4 +232,9 @@ def chosen_tools(
 
 
 def _wrong(where: str, value: object, what: str) -> ParameterError:
-    return ParameterError(re.split(r"[.\[]", where)[0], f"{where}={value!r:.80}: {what}")
+    return ParameterError(re.split(r"[.\[]", where)[0], f"{where}={_shown(value)}: {what}")
+
+
+def _shown(value: object) -> str:
+    """A value in at most 80 characters, however long or deep it is."""
+    return _SHORT.repr(value)[:80]

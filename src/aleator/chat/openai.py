@@ -6,6 +6,7 @@ What a request asks for is honoured or refused by name.  Beside OpenAI's fields 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +29,11 @@ _ONLY: Mapping[str, tuple[object, ...]] = {
 }
 _RENAMED = {"max_completion_tokens": "max_tokens"}
 _OF_CHAT = ("messages", "tools", "tool_choice", "enable_thinking", "chat_template_kwargs")
-_NOT_HERE = ("progress", "on_logits", "engine", "params", "known_tokens", "chat_template")
+_NOT_HERE = (
+    "progress", "on_logits", "engine", "params", "known_tokens", "chat_template", "drafter", "self",
+)  # fmt: skip
+_DEEPEST = 128
+_ID = re.compile(r"[0-9]{1,19}")
 
 
 def chat_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,6 +81,7 @@ def completion_arguments(body: Mapping[str, Any]) -> dict[str, Any]:
 def _arguments(body: Mapping[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, value in body.items():
+        _check(name, value)
         if value is None or name in LABELS:
             continue
         if name in _NOT_HERE:
@@ -89,6 +95,8 @@ def _arguments(body: Mapping[str, Any]) -> dict[str, Any]:
         if own in made:
             raise ParameterError(own, f"{own} is given twice, once as {name}")
         made[own] = value
+    if not isinstance(made.get("preset", ""), str):
+        raise ParameterError("preset", f"preset={made['preset']!r:.80}: give the name of a preset")
     bias = made.get("logit_bias")
     if isinstance(bias, Mapping):
         made["logit_bias"] = {_id(name): value for name, value in bias.items()}
@@ -97,7 +105,35 @@ def _arguments(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def _id(name: Any) -> Any:
     """Keys of JSON objects are texts; numbers among them are token ids."""
-    return int(name) if isinstance(name, str) and name.isdigit() else name
+    return int(name) if isinstance(name, str) and _ID.fullmatch(name) else name
+
+
+def _check(name: str, value: object) -> None:
+    """See that a field is not nested too deeply to be read, and that its texts have a form in UTF-8.
+
+    Raises:
+        ParameterError: Names the field.
+    """
+    level = [value]
+    for _ in range(_DEEPEST):
+        within: list[object] = []
+        for each in level:
+            if isinstance(each, Mapping):
+                within += [*each.keys(), *each.values()]
+            elif isinstance(each, list):
+                within += each
+            elif isinstance(each, str) and not each.isascii():
+                try:
+                    each.encode()
+                except UnicodeEncodeError as error:
+                    half = (
+                        f"{name}: {each[error.start]!a} is half of a surrogate pair: leave it out"
+                    )
+                    raise ParameterError(name, half) from None
+        level = within
+        if not level:
+            return
+    raise ParameterError(name, f"{name} is nested more than {_DEEPEST} levels deep: give fewer")
 
 
 def _response_format(asked: Any) -> dict[str, Any]:
@@ -128,9 +164,10 @@ def chat_response(answer: ChatGeneration, name: str, model: str) -> dict[str, An
         name: Of the request, for the id.
         model: What the request called the model.
     """
-    message = answer.message.as_json()
-    if message.get("tool_calls") and not message["content"]:
-        message["content"] = None
+    message, calls = answer.message.as_json(), answer.message.tool_calls
+    if calls:  # also one that was cut off, as far as it came
+        message["tool_calls"] = [call.as_json() for call in calls]
+        message["content"] = message["content"] or None
     choice: dict[str, Any] = {
         "index": 0,
         "message": message,

@@ -151,9 +151,11 @@ class Source:
         """Read a JSON value; its text is given as it comes.
 
         Raises:
-            Malformed: The text ends within it, or its brackets do not fit.
+            Malformed: There is none, the text ends within it, or its brackets do not fit.
         """
         yield from self.space()
+        if (yield from self.peek()) in ("", ",", "]", "}"):
+            raise Malformed
         start, open_brackets, in_string, escaped = self.at, "", False, False
         while True:
             if self.at == len(self._text):

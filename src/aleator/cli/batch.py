@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +95,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Make all results that are missing; returns the exit code."""
     if arguments.input is None or arguments.output is None:
         raise ParameterError("input", "give two files: requests, and where the results go")
+    if _same_file(arguments.input, arguments.output):
+        raise ParameterError(
+            "output",
+            f"output={arguments.output}: it is the file of the requests: choose another for the results",
+        )
     defaults = {**generation_options(arguments, TEXT), **sampling_arguments(arguments)}
     if arguments.input == "-":
         data = sys.stdin.buffer.read()
@@ -106,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         if len(todo) < len(lines):
             note(f"{len(lines) - len(todo)} of {len(lines)} results are there already")
         if not todo:
-            return 0
+            return _code(lines, results)
         model = load_model(arguments)
         work = Work(model, todo, results, defaults)
         with model.engine(n_seq_max=arguments.parallel) as engine, on_interrupt(work.stop):
@@ -114,35 +120,59 @@ def run(arguments: argparse.Namespace) -> int:
     work.report(last=True)
     if work.stopped:
         return 130
-    return 1 if work.errors else 0
+    return _code(lines, results)
+
+
+def _code(lines: list[Line], results: ResultFile) -> int:
+    """The exit code where all is done; errors of an earlier run count too."""
+    return int(any(line.name in results.errors for line in lines))
+
+
+def _same_file(first: str, second: str) -> bool:
+    return os.path.exists(first) and os.path.exists(second) and os.path.samefile(first, second)
 
 
 def read_lines(data: bytes) -> Iterator[Line]:
-    """The requests of a file; empty lines are left out, names that occur twice are errors."""
+    """The requests of a file, under names that are free; empty lines are left out.
+
+    A name that occurs twice is an error of the second line.
+    """
+    numbered = [(n, _read(raw)) for n, raw in enumerate(data.splitlines(), 1) if raw.strip()]
+    given = {line.name for _, line in numbered}
     seen: set[str] = set()
-    for number, raw in enumerate(data.splitlines(), 1):
-        if not raw.strip():
+    for number, line in numbered:
+        if line.name and line.name not in seen:
+            seen.add(line.name)
+            yield line
             continue
-        line = _line(f"line-{number}", raw)
-        if line.name in seen:
-            first = f"custom_id={line.name!r:.80} occurs before"
-            line = Line(f"line-{number}", "", {}, first)
-        seen.add(line.name)
-        yield line
+        name = f"line-{number}"
+        while name in given:
+            name += "-"
+        if line.name:
+            line = Line("", "", {}, f"custom_id={line.name!r:.80} occurs before")
+        yield replace(line, name=name)
 
 
-def _line(name: str, raw: bytes) -> Line:
+def _read(raw: bytes) -> Line:
+    try:
+        return _line(raw)
+    except RecursionError:
+        return Line("", "", {}, "nested too deeply")
+
+
+def _line(raw: bytes) -> Line:
+    """A request; its name is "" where none is given."""
     try:
         value = json.loads(raw)
     except ValueError as error:
-        return Line(name, "", {}, f"not JSON: {error}")
+        return Line("", "", {}, f"not JSON: {error}")
     if isinstance(value, str):
-        return Line(name, COMPLETION, {"prompt": value})
+        return Line("", COMPLETION, {"prompt": value})
     if not isinstance(value, dict):
-        return Line(name, "", {}, "neither a JSON object nor a text")
-    given = value.get("custom_id", name)
-    if not isinstance(given, str) or not given:
-        return Line(name, "", {}, f"custom_id={given!r:.80}: give a text")
+        return Line("", "", {}, "neither a JSON object nor a text")
+    given = value.get("custom_id", "")
+    if not isinstance(given, str) or ("custom_id" in value and not given):
+        return Line("", "", {}, f"custom_id={given!r:.80}: give a text")
     if "body" not in value:
         body = {key: each for key, each in value.items() if key != "custom_id"}
         return Line(given, CHAT if "messages" in body else COMPLETION, body)
@@ -250,6 +280,8 @@ class Work:
             return failed(name, 400, str(error), "", "invalid_request_error")
         except AleatorError as error:
             return failed(name, 500, str(error), "", "server_error")
+        except Exception as error:  # of this line alone: the others are made
+            return failed(name, 500, f"{type(error).__name__}: {error}", "", "server_error")
         if body is None:
             return None
         with self._turn:
@@ -258,19 +290,14 @@ class Work:
         return {"id": f"batch-{name}", "custom_id": name, "response": response, "error": None}
 
     def _answer(self, engine: Engine, line: Line) -> tuple[dict[str, Any] | None, int]:
-        from aleator.chat import openai
-
-        model = str(line.body.get("model", self._model.weights.path.name))
-        respond: Callable[[], dict[str, Any]]
-        if line.url == CHAT:
-            asked = openai.chat_arguments(line.body)
-            answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
-            generation = answer.generation
-            respond = lambda: openai.chat_response(answer, line.name, model)  # noqa: E731
-        else:
-            asked = openai.completion_arguments(line.body)
-            generation = engine.submit(**{**self._defaults_for(asked), **asked})
-            respond = lambda: openai.completion_response(generation, line.name, model)  # noqa: E731
+        try:
+            generation, respond = self._begin(engine, line)
+        except AleatorError:
+            raise
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            # Values that no check knows; what is asked for can be the only cause before anything is made.
+            message = f"the request cannot be read: {type(error).__name__}: {error}"
+            raise ParameterError("", message) from error
         self._under_way.add(generation)
         try:
             if self.stopped:
@@ -280,6 +307,20 @@ class Work:
             return respond(), len(generation.tokens)
         finally:
             self._under_way.discard(generation)
+
+    def _begin(self, engine: Engine, line: Line) -> tuple[Generation, Callable[[], dict[str, Any]]]:
+        """What makes the answer of a line, and what writes the response once it is made."""
+        from aleator.chat import openai
+
+        if line.url == CHAT:
+            asked = openai.chat_arguments(line.body)
+            model = str(line.body.get("model", self._model.weights.path.name))
+            answer = self._model.chat(engine=engine, **{**self._defaults_for(asked), **asked})
+            return answer.generation, lambda: openai.chat_response(answer, line.name, model)
+        asked = openai.completion_arguments(line.body)
+        model = str(line.body.get("model", self._model.weights.path.name))
+        made = engine.submit(**{**self._defaults_for(asked), **asked})
+        return made, lambda: openai.completion_response(made, line.name, model)
 
     def _defaults_for(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """The options of the command line, less those that say what another of the line does."""

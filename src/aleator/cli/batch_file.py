@@ -11,17 +11,22 @@ from typing import Any
 
 from aleator.core.errors import FileFormatError, ParameterError
 
+HEAD = b'{"id": "batch-'
+"""How every result begins in the file."""
+
 
 class ResultFile:
     """A file of JSON lines with a ``custom_id`` each, to which results are appended.
 
-    A last line that was not written to its end is removed.  Nobody else can append meanwhile.
+    A last line that was not written to its end is removed, if it begins as a result does.  Nobody else can
+    append meanwhile.
 
     Args:
         path: The file, which need not exist.
 
     Attributes:
         done: Names of the results that are there.
+        errors: Names of those among them that are errors.
 
     Raises:
         FileFormatError: It holds something else than results.
@@ -32,7 +37,9 @@ class ResultFile:
         self._file = open(path, "a+b")  # noqa: SIM115
         try:
             self._lock(path)
-            self.done = self._read(Path(path))
+            self.done: set[str] = set()
+            self.errors: set[str] = set()
+            self._read(Path(path))
         except BaseException:
             self._file.close()
             raise
@@ -52,10 +59,16 @@ class ResultFile:
 
     def append(self, result: dict[str, Any]) -> None:
         """Write a result, whole or, if the process is killed, in part: that is removed the next time."""
-        text = json.dumps(result, ensure_ascii=False, allow_nan=False)
+        # ASCII, because a text may hold half a surrogate pair, which has no UTF-8.
+        text = json.dumps(result, ensure_ascii=True, allow_nan=False)
         self._file.write(text.encode() + b"\n")
         self._file.flush()
-        self.done.add(result["custom_id"])
+        self._add(result["custom_id"], result["response"]["status_code"])
+
+    def _add(self, name: str, status: int) -> None:
+        self.done.add(name)
+        if status != 200:
+            self.errors.add(name)
 
     def _lock(self, path: str) -> None:
         try:
@@ -66,20 +79,30 @@ class ResultFile:
                 f"{path} is in use by another process: wait for its end, or choose another file",
             ) from None
 
-    def _read(self, path: Path) -> set[str]:
+    def _read(self, path: Path) -> None:
         self._file.seek(0)
-        done: set[str] = set()
         end = 0
         for number, line in enumerate(self._file, 1):
-            if not line.endswith(b"\n"):
+            torn = not line.endswith(b"\n")
+            if torn and line.startswith(HEAD[: len(line)]):
                 break
+            found = None if torn else _result(line)
+            if found is None:
+                raise FileFormatError(
+                    path,
+                    f"line {number} is not a result of a batch: choose another file for results",
+                )
             end += len(line)
-            try:
-                name = json.loads(line)["custom_id"]
-            except (ValueError, KeyError, TypeError):
-                name = None
-            if not isinstance(name, str):
-                raise FileFormatError(path, f"line {number} is not a result of a batch")
-            done.add(name)
+            self._add(*found)
         self._file.truncate(end)
-        return done
+
+
+def _result(line: bytes) -> tuple[str, int] | None:
+    """The name and the status of a result that a line holds; None if it holds something else."""
+    try:
+        result = json.loads(line)
+        name, status = result["custom_id"], result["response"]["status_code"]
+        ours = result["id"] == f"batch-{name}"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return (name, status) if ours and isinstance(name, str) and isinstance(status, int) else None
