@@ -166,9 +166,9 @@ def test_yarn_stretches(from_gguf: FromGGUF) -> None:
     assert from_gguf(yarn).rope.factor == 1.0
     with pytest.raises(FileFormatError, match="at least 1"):
         from_gguf(yarn | {"llama.rope.scaling.factor": 0.5})
-    with pytest.raises(FileFormatError, match="beta_slow 0.0 of yarn must be at least 1e-06"):
+    with pytest.raises(FileFormatError, match=r"beta_slow 0\.0 of yarn must be at least 1e-06"):
         from_gguf(yarn | {"llama.rope.scaling.yarn_beta_slow": 0.0})
-    with pytest.raises(FileFormatError, match="base 1.0 of yarn's frequencies must exceed 1"):
+    with pytest.raises(FileFormatError, match=r"base 1\.0 of yarn's frequencies must exceed 1"):
         from_gguf(yarn | {"llama.rope.freq_base": 1.0})
 
 
@@ -424,7 +424,7 @@ def test_gguf_gemma3(from_gguf: FromGGUF) -> None:
     wide = {"gemma3.attention.head_count": 64, "gemma3.attention.value_length": 16}
     few = wide | {"gemma3.attention.head_count_kv": 64, "gemma3.attention.key_length": 16}
     assert from_gguf(few, "gemma3").attention_scale == 0.25
-    with pytest.raises(FileFormatError, match="embedding_length is 32; .* at least the 64 heads"):
+    with pytest.raises(FileFormatError, match=r"embedding_length is 32; .* at least the 64 heads"):
         from_gguf(few | {"gemma3.block_count": 62}, "gemma3")
     assert from_gguf({"gemma3.final_logit_softcapping": 30.0}, "gemma3").logit_softcap == 30.0
 
