@@ -89,7 +89,7 @@ def test_a_forced_call(model: LanguageModel, name: str) -> None:
 
 
 def test_a_call_that_is_cut_off(model: LanguageModel) -> None:
-    format_ = {"chat_template": templates.FAMILIES["hermes"]}
+    format_: Any = {"chat_template": templates.FAMILIES["hermes"]}
     asked: Any = {"tools": [templates.WEATHER], "tool_choice": "required", "seed": 4, **format_}
     whole = model.chat(HI, max_tokens=80, **asked)
     (call,) = whole.message.tool_calls

@@ -153,7 +153,7 @@ def test_hostile_lines_end_nothing(model: LanguageModel, tmp_path: Path) -> None
         ({"model": nested(3000)}, "model"),
     ]
     lines = [Line(str(i), COMPLETION, {"prompt": "a"} | body) for i, (body, _) in enumerate(bodies)]
-    fine = {
+    fine: dict[str, dict[str, Any]] = {
         "schema": {"json_schema": schema},
         "square": {"logit_bias": {"\u00b2": 1}},  # a text, though Python calls it a digit
         "nines": {"logit_bias": {"9" * 5000: 1}},  # a text too: no id is so long

@@ -166,6 +166,10 @@ def test_yarn_stretches(from_gguf: FromGGUF) -> None:
     assert from_gguf(yarn).rope.factor == 1.0
     with pytest.raises(FileFormatError, match="at least 1"):
         from_gguf(yarn | {"llama.rope.scaling.factor": 0.5})
+    with pytest.raises(FileFormatError, match=r"beta_slow 0\.0 of yarn must be at least 1e-06"):
+        from_gguf(yarn | {"llama.rope.scaling.yarn_beta_slow": 0.0})
+    with pytest.raises(FileFormatError, match=r"base 1\.0 of yarn's frequencies must exceed 1"):
+        from_gguf(yarn | {"llama.rope.freq_base": 1.0})
 
 
 def test_width_must_be_a_multiple_of_heads_or_the_head_size_given(from_gguf: FromGGUF) -> None:
@@ -289,6 +293,9 @@ def test_json_yarn_scaling() -> None:
         ({"rope_scaling": "linear"}, "rope_scaling"),
         ({"rope_scaling": {"rope_type": "linear"}}, "factor"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 0.5}}, "factor"),
+        ({"rope_scaling": {"attention_factor": float("nan")}}, "attention_factor"),
+        ({"rope_scaling": {"attention_factor": float("inf")}}, "attention_factor"),
+        ({"rope_scaling": {"attention_factor": -1}}, "attention_factor"),
         ({"rope_scaling": {"partial_rotary_factor": 0.4}}, "partial_rotary_factor"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings"),
         ({"vocab_size": -1}, "vocab_size"),
@@ -414,6 +421,11 @@ def test_gguf_gemma3(from_gguf: FromGGUF) -> None:
         assert config.window.rope.theta == 500.0
     large = from_gguf({"gemma3.block_count": 62, "gemma3.attention.key_length": 16}, "gemma3")
     assert large.attention_scale == pytest.approx(8**-0.5)  # by the width, as in the 27B model
+    wide = {"gemma3.attention.head_count": 64, "gemma3.attention.value_length": 16}
+    few = wide | {"gemma3.attention.head_count_kv": 64, "gemma3.attention.key_length": 16}
+    assert from_gguf(few, "gemma3").attention_scale == 0.25
+    with pytest.raises(FileFormatError, match=r"embedding_length is 32; .* at least the 64 heads"):
+        from_gguf(few | {"gemma3.block_count": 62}, "gemma3")
     assert from_gguf({"gemma3.final_logit_softcapping": 30.0}, "gemma3").logit_softcap == 30.0
 
 

@@ -42,7 +42,7 @@ def from_json(**changes: Any) -> ModelConfig:
     return index.read_json(Fields("config.json", model_json(**changes)))[1]
 
 
-WIDTH, LENGTH = 1 << 24, (1 << 31) - 1
+WIDTH, HEAD, LENGTH = 1 << 24, 1 << 16, (1 << 31) - 1
 SIZES = {"attention__key_length": 8, "attention__value_length": 8}
 GGUF_LIMITS = {
     "layers": ("block_count", 1, 4096, {}),
@@ -51,8 +51,8 @@ GGUF_LIMITS = {
     "context": ("context_length", 1, LENGTH, {}),
     "vocabulary": ("vocab_size", 1, LENGTH, {}),
     "heads": ("attention__head_count", 1, WIDTH, SIZES | {"attention__head_count_kv": 1}),
-    "head": ("attention__key_length", 2, WIDTH, {"rope__dimension_count": 2}),
-    "value": ("attention__value_length", 1, WIDTH, {}),
+    "head": ("attention__key_length", 2, HEAD, {"rope__dimension_count": 2}),
+    "value": ("attention__value_length", 1, HEAD, {}),
     "rotated": ("rope__dimension_count", 2, 8, {}),
     "original": ("rope__scaling__original_context_length", 1, LENGTH, {}),
 }
@@ -114,7 +114,7 @@ def test_sizes_of_states_in_gguf(tmp_path: Path, key: str, low: int, high: int) 
         ("intermediate_size", 1, WIDTH),
         ("max_position_embeddings", 1, LENGTH),
         ("vocab_size", 1, LENGTH),
-        ("head_dim", 2, WIDTH),
+        ("head_dim", 2, HEAD),
         ("rms_norm_eps", 0.0, 1.0),
         ("rope_theta", 1.0, 1e30),
     ],

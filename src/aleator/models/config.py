@@ -16,6 +16,7 @@ from aleator.models.files.fields import Fields
 # Limits against hostile files; no known model comes near them.
 MAX_LAYERS = 4096
 MAX_WIDTH = 1 << 24
+MAX_HEAD_DIM = 1 << 16
 MAX_CONV = 64
 MAX_STATE = 1 << 12
 MAX_LENGTH = (1 << 31) - 1
@@ -175,6 +176,12 @@ def checked_rope(fields: Fields, rope: RopeConfig) -> RopeConfig:
         raise fields.error(
             "beta_fast", f"beta_fast {rope.beta_fast} must exceed beta_slow {rope.beta_slow}"
         )
+    if rope.scaling == "yarn" and rope.beta_slow < 1e-6:
+        raise fields.error(
+            "beta_slow", f"beta_slow {rope.beta_slow} of yarn must be at least 1e-06"
+        )
+    if rope.scaling == "yarn" and rope.theta <= 1:
+        raise fields.error("theta", f"the base {rope.theta} of yarn's frequencies must exceed 1")
     if rope.scaling == "llama3" and rope.high_freq_factor <= rope.low_freq_factor:
         raise fields.error(
             "high_freq_factor",
@@ -211,7 +218,7 @@ def read_head_dim(
                 key, f"{key} is missing, and the width {n_embd} not a multiple of {n_heads} heads"
             )
         default = n_embd // n_heads
-    return fields.integer(key, 1, MAX_WIDTH, default)
+    return fields.integer(key, 1, MAX_HEAD_DIM, default)
 
 
 def unsupported(path: object, what: str) -> UnsupportedModel:

@@ -58,6 +58,9 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     theta = fields.number("gemma3.rope.freq_base_swa", 1.0, MAX_THETA, LOCAL_THETA)
     # llama.cpp knows the 27B model, whose heads are not scaled by their size, by its layers.
     width = config.n_embd // config.n_heads[0] if n == LAYERS_OF_27B else config.head_dim
+    if width == 0:
+        key, heads = "gemma3.embedding_length", config.n_heads[0]
+        raise fields.error(key, f"{key} is {config.n_embd}; it must be at least the {heads} heads")
     return replace(
         config,
         window=_window(fields, size, layers, config.rope, theta),

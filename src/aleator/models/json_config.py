@@ -150,10 +150,8 @@ def read_rope(fields: Fields, head_dim: int, context_length: int) -> RopeConfig:
     scaled, llama3 = scaling != "default", scaling == "llama3"
     factor = rope.number("factor", 1.0, 1e6) if scaled else 1.0
     # transformers' attention_factor replaces YaRN's own, which ours multiplies.
-    attn_factor = rope.get("attention_factor", kind=float)
-    if attn_factor is None:
-        attn_factor = 1.0
-    elif scaling == "yarn":
+    attn_factor = rope.number("attention_factor", 0.0, 1e6, 1.0)
+    if scaling == "yarn" and rope.get("attention_factor") is not None:
         attn_factor /= 1.0 + 0.1 * math.log(factor)
     dim = int(head_dim * share)
     check_rope_dim(rope, "partial_rotary_factor", dim, head_dim)
