@@ -186,6 +186,32 @@ def test_an_error_of_the_context_ends_what_runs_and_no_more(
     assert cells_held(context.cache, range(3)) == 0
 
 
+def test_an_error_at_the_beginning_of_a_request_is_its_own(
+    model: aleator.LanguageModel, engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = owner_of(engine)
+    enter = owner._advance.enter
+
+    def broken(slot: Any, reuse: bool = True) -> int:
+        held = enter(slot, reuse)
+        if slot.request.params.seed == 2:
+            raise RuntimeError("not today")
+        return held
+
+    monkeypatch.setattr(owner._advance, "enter", broken)
+    prompt = PROMPTS[2]
+    assert engine.submit(prompt, max_tokens=1, seed=1).wait()  # something to reuse
+    other = engine.submit("ROMEO:", max_tokens=40, seed=1)
+    assert next(other)
+    with pytest.raises(RuntimeError, match="not today"):
+        engine.submit(prompt, max_tokens=40, seed=2).wait()
+    assert other.tokens == model.generate("ROMEO:", max_tokens=40, seed=1).tokens
+    assert engine.stats.failed == 1
+    wait_until_idle(engine)
+    owner._context.cache.check()
+    assert cells_held(owner._context.cache, range(3)) == 0
+
+
 def test_an_interrupt_anywhere_in_the_thread_leaves_the_engine_at_work(
     model: aleator.LanguageModel, engine: aleator.Engine
 ) -> None:

@@ -323,9 +323,17 @@ class Owner:
 
     def adopt(self, job: Job) -> int:
         """See :class:`aleator.engine.scheduler.Cells`."""
-        slot = self._tickets[job.number].slot
+        ticket = self._tickets[job.number]
+        slot = ticket.slot
         slot.seq = job.seq
-        return self._advance.enter(slot, self._prompt_cache and job.shares)
+        try:
+            return self._advance.enter(slot, self._prompt_cache and job.shares)
+        except Exception as error:
+            self._fail(slot, error)
+            self._mail.put(ticket)  # to end it, as soon as the scheduler has decided
+            self._context.cache.seq_rm(job.seq, -1, -1)
+            slot.tokens = []
+            return 0
 
     def drop(self, job: Job) -> None:
         """See :class:`aleator.engine.scheduler.Cells`."""
