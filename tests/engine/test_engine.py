@@ -385,3 +385,20 @@ def test_the_engines_thread_does_not_wait_for_itself(engine: aleator.Engine) -> 
     held.append(engine.submit("ROMEO:", max_tokens=100, on_logits=reads))
     with pytest.raises(AleatorError, match="own thread"):
         held[0].wait()
+
+
+def test_the_engines_thread_reads_what_has_just_ended(engine: aleator.Engine) -> None:
+    """Between the last token of a request and the moment in which its place is free."""
+    found: list[str] = []
+    go = threading.Event()
+
+    def reads(chain: Any, logits: Any) -> None:
+        go.wait(20)
+        if not found and ended[0].done:
+            found.append(ended[0].text)
+
+    ended = [engine.submit("ROMEO:", max_tokens=8, seed=1, ignore_eos=True)]
+    other = engine.submit("JULIET:", max_tokens=20, seed=1, ignore_eos=True, on_logits=reads)
+    go.set()
+    assert other.wait(timeout=20)
+    assert found == [ended[0].text]
