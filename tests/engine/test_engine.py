@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -269,9 +271,61 @@ def test_a_forgotten_engine_closes_itself(model: aleator.LanguageModel) -> None:
     before = threading.active_count()
     engine = aleator.Engine(model, n_seq_max=1, n_ctx=256)
     assert engine.submit("ROMEO:", max_tokens=3).text
+    thread = owner_of(engine)._thread
     del engine
     gc.collect()
+    thread.join(20)
     assert threading.active_count() == before
+
+
+def test_the_garbage_collector_closes_an_engine_without_waiting(
+    model: aleator.LanguageModel,
+) -> None:
+    """It may run in any thread, also in one that holds what closing would wait for."""
+    engine = aleator.Engine(model, n_seq_max=1, n_ctx=512)
+    owner, gone, waits = owner_of(engine), threading.Event(), threading.Event()
+    context = weakref.ref(owner._context)
+
+    def look(chain: Any, logits: Any) -> None:
+        gone.wait(20)
+
+    made = engine.submit("ROMEO:", max_tokens=400, ignore_eos=True, on_logits=look)
+
+    def forget(held: list[aleator.Engine]) -> None:
+        with owner._lock:
+            held.clear()
+            gc.collect()
+        waits.set()
+
+    forgets = threading.Thread(target=forget, args=([engine],), daemon=True)
+    del engine
+    forgets.start()
+    assert waits.wait(10)
+    gone.set()
+    assert made.wait(10)
+    assert made.stop_reason == "interrupted"
+    owner._thread.join(10)
+    del owner, forget, forgets
+    gc.collect()
+    assert context() is None
+
+
+def test_an_engine_is_closed_before_the_interpreter_ends() -> None:
+    code = """
+import aleator
+engine = aleator.Engine(aleator.load(n_threads=1), n_seq_max=1, n_ctx=512)
+made = engine.submit("ROMEO:", max_tokens=400, ignore_eos=True)
+next(made)
+import atexit
+from aleator.engine import owner
+atexit.unregister(owner._close_all)
+atexit.register(lambda: print(made.stop_reason, engine._owner._thread.is_alive()))
+atexit.register(owner._close_all)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("interrupted False\n", "")
 
 
 def test_prompts_that_begin_alike_are_computed_once(engine: aleator.Engine) -> None:

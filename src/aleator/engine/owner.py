@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -43,6 +44,9 @@ COUNTED = (
 )
 """Of the statistics of requests those that the engine adds up."""
 
+_owners: WeakSet[Owner] = WeakSet()
+"""Those to close before the interpreter ends."""
+
 
 class Owner:
     """Everything that only one thread may touch, and the ways in for the others.
@@ -80,8 +84,9 @@ class Owner:
         self._failed: WeakSet[Completion] = WeakSet()
         self._now = 0, 0  # running requests, and the positions reserved for them
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="aleator-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="aleator-engine", daemon=True)
         self._thread.start()
+        _owners.add(self)
 
     def _new_scheduler(self) -> Scheduler:
         options = self._options
@@ -124,12 +129,17 @@ class Owner:
     def close(self) -> None:
         """End every request, and the thread; may be called again."""
         with self._lock:
-            self._closed = True
-        self._mail.put(None)
+            self.shut()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-            for failed in self._failed:
-                clear_frames(failed.error)
+
+    def shut(self) -> None:
+        """Have the thread end every request, and itself, without waiting for it.
+
+        For the garbage collector, which calls in any thread, in the middle of anything: nothing is locked here.
+        """
+        self._closed = True
+        self._mail.put(None)
 
     @property
     def closed(self) -> bool:
@@ -156,6 +166,11 @@ class Owner:
         )
 
     # In the thread
+
+    def _run(self) -> None:
+        self._work()
+        for failed in self._failed:
+            clear_frames(failed.error)
 
     def _work(self) -> None:
         while not self._closed:
@@ -343,6 +358,13 @@ class Owner:
     def held(self) -> int | None:
         """See :class:`aleator.engine.scheduler.Cells`."""
         return cells_held(self._context.cache, self._scheduler.running)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Native code must not run while the interpreter is taken down."""
+    for owner in list(_owners):
+        owner.close()
 
 
 def cells_held(cache: Cache, seqs: Iterable[int]) -> int | None:
