@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,8 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator.core.errors import ParameterError
+from aleator.generate import Batch, Context
+from aleator.generate.speculation.draft_model import DraftModel
 from aleator.generate.speculation.ngrams import REMEMBERED, PromptLookup, Texts
 from aleator.generate.speculation.speculation import LONGEST_RETRY, RETRY, Costs, Speculation
 from aleator.language_model import bundled_model
@@ -112,6 +116,63 @@ def test_a_context_shift_starts_the_guesses_anew(target: aleator.LanguageModel) 
         ]
         assert made[0].tokens == made[1].tokens == made[2].tokens
         assert made[0].stats.context_shifts > 1
+
+
+def test_a_draft_model_sees_a_text_that_is_another_at_any_length(
+    target: aleator.LanguageModel,
+) -> None:
+    chain = target.generate("ROMEO:", max_tokens=1, seed=1).chain
+
+    def drafter() -> DraftModel:
+        return DraftModel(lambda n: target.context(n), chain, 128, len(target.vocab))
+
+    text = list(range(60, 90))
+    moved = [*text[10:], *text[:10]]
+    for other in (moved, [*moved, 5], moved[:20], text):
+        made = drafter()
+        assert len(made.draft(text, 2)) == 2
+        assert made.draft(other, 2) == drafter().draft(other, 2)
+        assert made._held[: len(other)] == other
+
+
+def test_an_ended_request_does_not_keep_the_context_of_its_draft_model(
+    target: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"max_tokens": 20, "seed": 1, "spec_type": "draft"}
+    contexts: list[weakref.ref[Context]] = []
+    make = DraftModel.__init__
+
+    def noted(self: DraftModel, context: Any, *given: Any) -> None:
+        def made(n: int) -> Context:
+            new: Context = context(n)
+            contexts.append(weakref.ref(new))
+            return new
+
+        make(self, made, *given)
+
+    monkeypatch.setattr(DraftModel, "__init__", noted)
+    alone = target.generate(REPEATING, **options)
+    assert alone.wait()
+    with aleator.Engine(target, n_seq_max=1) as engine:
+        served = engine.submit(REPEATING, **options)
+        assert served.wait()
+        broken = engine.submit(REPEATING, **options | {"max_tokens": 500, "ignore_eos": True})
+        while not broken.stats.draft_n:
+            next(broken)
+        owner = engine._owner
+        assert owner is not None
+        decode = owner._context.decode
+
+        def fails(batch: Batch) -> Any:
+            monkeypatch.setattr(owner._context, "decode", decode)
+            raise RuntimeError("not today")
+
+        monkeypatch.setattr(owner._context, "decode", fails)
+        with pytest.raises(RuntimeError, match="not today"):
+            broken.wait()
+    assert alone.tokens == served.tokens
+    gc.collect()
+    assert [each() for each in contexts] == [None] * 3
 
 
 def test_models_with_states_speculate_where_they_can_be_rewound(tmp_path: Path) -> None:

@@ -323,7 +323,7 @@ class Owner:
                 self._by_slot = {}
                 for ticket in list(self._tickets.values()):
                     if ticket.job.seq >= 0:
-                        ticket.job.seq = -1
+                        ticket.job.seq, ticket.slot.speculation = -1, None
                         self._end(ticket)
                     else:
                         self._look_at(ticket)

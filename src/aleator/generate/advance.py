@@ -281,6 +281,7 @@ class Advance:
     def release(self, slot: Slot) -> None:
         """Give up the sequence of an ended completion; the prompt cache keeps what it held."""
         slot.released = True
+        slot.speculation = None  # or who holds the generation would hold the draft model's context
         if slot.completion.namespace:  # for a session; the beginning is of more use
             self._prefixes.keep(slot.seq, slot.tokens, slot.completion.namespace)
         exact = slot.tokens[: slot.exact]
