@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from make_models import SPECS, write_model
 import aleator
 from aleator.core.errors import ParameterError
 from aleator.generate import Batch, Context
+from aleator.generate.speculation import ngrams
 from aleator.generate.speculation.draft_model import DraftModel
 from aleator.generate.speculation.ngrams import REMEMBERED, PromptLookup, Texts
 from aleator.generate.speculation.speculation import LONGEST_RETRY, RETRY, Costs, Speculation
@@ -235,6 +237,31 @@ def test_earlier_texts_are_found_in_their_namespace_until_they_are_forgotten() -
     texts.add([7] * REMEMBERED, "a")
     assert list(PromptLookup(texts, "a").draft([9, 2, 3], 9)) == []
     assert list(PromptLookup(texts, "a").draft([9, 7, 7], 2)) == [7]
+
+
+def test_forgetting_a_text_leaves_the_index_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ngrams, "REMEMBERED", 60)
+    draw, texts = random.Random(1), Texts()
+    learned: list[Sequence[int]] = []
+    learn = texts._learn
+    monkeypatch.setattr(texts, "_learn", lambda name, text: (learned.append(text), learn(name, text)))
+    held: list[tuple[str, list[int]]] = []
+    for n in range(1, 80):
+        text = [draw.randrange(3) for _ in range(draw.randrange(20))]
+        name = draw.choice("ab")
+        texts.add(text, name)
+        held.append((name, text))
+        while sum(len(each) for _, each in held) > 60:
+            del held[0]
+        anew = Texts()
+        for name, each in held:
+            anew.add(each, name)
+        assert texts._after == anew._after
+        assert len(learned) == n  # no other text was looked at
+    same = tuple(range(25))
+    for _ in range(3):
+        texts.add(same, "c")
+    assert list(texts.follow((3, 4, 5), 2, "c")) == [6, 7]
 
 
 def test_guesses_grow_where_they_are_right_and_end_where_they_do_not_pay() -> None:
