@@ -253,13 +253,16 @@ def test_closing_ends_all_and_frees_the_context(model: aleator.LanguageModel) ->
     engine = model.engine(n_seq_max=2, n_ctx=512)
     context = weakref.ref(owner_of(engine)._context)
     made = [engine.submit("ROMEO:", max_tokens=200, ignore_eos=True) for _ in range(4)]
+    assert next(made[0])
     engine.close()
     engine.close()
     assert threading.active_count() == before
     assert all(each.done for each in made)
     assert made[3].stop_reason == "interrupted"
     assert engine.closed
-    assert engine.stats.cancelled == 4
+    stats = engine.stats
+    assert stats.cancelled == 4
+    assert (stats.running, stats.waiting, stats.cells_reserved) == (0, 0, 0)
     assert "closed" in repr(engine)
     with pytest.raises(EngineClosed, match="make another one"):
         engine.submit("ROMEO:")

@@ -159,7 +159,7 @@ class Owner:
             step_seconds=self._step_seconds,
             longest_step=self._longest_step,
             scheduling_seconds=self._scheduling_seconds,
-            waiting=len(under_way) - running,
+            waiting=max(0, len(under_way) - running),  # counted at other moments
             running=running,
             cells=self._cells,
             cells_reserved=reserved,
@@ -169,6 +169,7 @@ class Owner:
 
     def _run(self) -> None:
         self._work()
+        self._now = 0, 0
         for failed in self._failed:
             clear_frames(failed.error)
 
