@@ -214,6 +214,43 @@ def test_an_error_at_the_beginning_of_a_request_is_its_own(
     assert cells_held(owner._context.cache, range(3)) == 0
 
 
+def test_a_callback_that_wants_to_exit_ends_its_own_request(
+    model: aleator.LanguageModel, engine: aleator.Engine
+) -> None:
+    def leaves(chain: Any, logits: Any) -> None:
+        raise SystemExit
+
+    other = engine.submit("ROMEO:", max_tokens=40, seed=1)
+    assert next(other)
+    with pytest.raises(SystemExit):
+        engine.submit("JULIET:", max_tokens=40, on_logits=leaves).wait()
+    assert other.tokens == model.generate("ROMEO:", max_tokens=40, seed=1).tokens
+    assert other.error is None
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+def test_a_constraint_that_fails_at_the_end_is_one_requests_own(
+    model: aleator.LanguageModel, engine: aleator.Engine, how: str
+) -> None:
+    class Broken:
+        @property
+        def constraints(self) -> list[Any]:
+            raise RuntimeError("not today")
+
+    options: dict[str, Any] = {"ignore_eos": True, "on_logits": _wait}
+    if how == "deadline":
+        options["deadline"] = 0.1
+    other = engine.submit("ROMEO:", max_tokens=40, seed=1)
+    made = engine.submit("JULIET:", max_tokens=400, **options)
+    made._completion.chain = Broken()  # type: ignore[assignment]
+    if how == "cancel":
+        made.cancel()
+    assert made.wait(10)
+    assert made.error is None
+    assert made.stop_reason == ("interrupted" if how == "cancel" else how)
+    assert other.tokens == model.generate("ROMEO:", max_tokens=40, seed=1).tokens
+
+
 def test_an_interrupt_anywhere_in_the_thread_leaves_the_engine_at_work(
     model: aleator.LanguageModel, engine: aleator.Engine
 ) -> None:

@@ -28,7 +28,7 @@ MOST_GUESSED = 64
 
 _shifts = count(1)
 
-Failed = Callable[[Slot, Exception], None]
+Failed = Callable[[Slot, BaseException], None]
 """Told of an error that one completion alone has; ends it."""
 
 
@@ -208,11 +208,14 @@ class Advance:
             self.alone(turn.slot, self._draw, [turn], logits)
 
     def alone(self, slot: Slot, action: Callable[..., object], *given: object) -> None:
-        """Do something for one slot; an error is that slot's alone, where somebody is told of it."""
+        """Do something for one slot; an error is that slot's alone, where somebody is told of it.
+
+        So is a SystemExit of its callback; KeyboardInterrupt is nobody's own, and is raised.
+        """
         try:
             action(*given)
-        except Exception as error:
-            if self._failed is None:
+        except BaseException as error:
+            if self._failed is None or isinstance(error, KeyboardInterrupt):
                 raise
             self._failed(slot, error)
 
