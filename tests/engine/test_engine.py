@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -270,6 +271,26 @@ def test_an_interrupt_anywhere_in_the_thread_leaves_the_engine_at_work(
     assert engine.submit("ROMEO:", max_tokens=30, seed=1).text == expected
     wait_until_idle(engine)
     owner_of(engine)._context.cache.check()
+
+
+def test_an_interrupt_of_who_submits_leaves_no_request_behind(engine: aleator.Engine) -> None:
+    class Mail(SimpleQueue[Any]):
+        broken = True
+
+        def put(self, *given: Any, **options: Any) -> None:
+            if self.broken:
+                self.broken = False
+                raise KeyboardInterrupt
+            super().put(*given, **options)
+
+    owner = owner_of(engine)
+    before, owner._mail = owner._mail, Mail()
+    before.put(None)
+    with pytest.raises(KeyboardInterrupt):
+        engine.submit("ROMEO:", max_tokens=400, ignore_eos=True)
+    wait_until_idle(engine)
+    assert engine.stats.cancelled == 1
+    assert engine.submit("ROMEO:", max_tokens=3).wait(10)
 
 
 def test_too_many_requests_are_refused(model: aleator.LanguageModel) -> None:

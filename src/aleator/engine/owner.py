@@ -122,8 +122,13 @@ class Owner:
             ticket = Ticket(job, slot, end, self._mail.put)
             ticket.owner = self._thread.ident or 0
             self._counts["submitted"] += 1
-            self._tickets[job.number] = ticket
-        self._mail.put(ticket)
+            try:
+                self._tickets[job.number] = ticket
+                self._mail.put(ticket)
+            except BaseException:  # an interrupt: nobody will read it, and it must not stay for ever
+                ticket.completion.cancelled = True
+                self._mail.put(ticket)
+                raise
         return ticket
 
     def close(self) -> None:
