@@ -18,6 +18,7 @@ import pytest
 import aleator
 from aleator.core.errors import AleatorError, ContextFull, EngineClosed, ParameterError, QueueFull
 from aleator.engine.owner import Owner, cells_held
+from aleator.engine.scheduler import Scheduler
 
 PROMPTS = ("ROMEO:", "JULIET:\nWhat", "First Citizen:\n" * 8, "KING RICHARD:", "ROMEO:")
 
@@ -250,6 +251,42 @@ def test_a_constraint_that_fails_at_the_end_is_one_requests_own(
     assert made.error is None
     assert made.stop_reason == ("interrupted" if how == "cancel" else how)
     assert other.tokens == model.generate("ROMEO:", max_tokens=40, seed=1).tokens
+
+
+@pytest.mark.parametrize("what", ["seq_rm", "admit"])
+def test_an_error_that_stays_closes_the_engine(
+    model: aleator.LanguageModel,
+    engine: aleator.Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    def broken(*given: Any) -> Any:
+        raise RuntimeError("the device is gone")
+
+    owner, go = owner_of(engine), threading.Event()
+
+    def look(chain: Any, logits: Any) -> None:
+        go.wait(20)
+
+    made = [engine.submit("ROMEO:", max_tokens=200, on_logits=look) for _ in range(5)]
+    if what == "seq_rm":
+        monkeypatch.setattr(owner._context, "decode", broken)
+        monkeypatch.setattr(owner._context.cache, "seq_rm", broken)
+    else:
+        monkeypatch.setattr(Scheduler, "admit", broken)
+    go.set()
+    for each in made:
+        with pytest.raises(RuntimeError, match="the device is gone"):
+            each.wait(10)
+        assert each.done
+    owner._thread.join(10)
+    assert not owner._thread.is_alive()
+    assert engine.closed
+    with pytest.raises(EngineClosed):
+        engine.submit("ROMEO:")
+    engine.close()
+    stats = engine.stats
+    assert (stats.failed, stats.running, stats.waiting) == (5, 0, 0)
 
 
 def test_an_interrupt_anywhere_in_the_thread_leaves_the_engine_at_work(

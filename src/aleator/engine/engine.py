@@ -142,7 +142,8 @@ class Engine:
     @property
     def closed(self) -> bool:
         """Whether it takes no more requests."""
-        return self._owner is None
+        owner = self._owner
+        return owner is None or owner.closed
 
     @property
     def stats(self) -> EngineStats:

@@ -44,6 +44,9 @@ COUNTED = (
 )
 """Of the statistics of requests those that the engine adds up."""
 
+TRIES = 8
+"""Errors that are no request's own and that end nothing, one after another, after which an engine gives up."""
+
 _owners: WeakSet[Owner] = WeakSet()
 """Those to close before the interpreter ends."""
 
@@ -81,6 +84,7 @@ class Owner:
         self._counts: Counter[str] = Counter()
         self._step_seconds = self._longest_step = self._scheduling_seconds = 0.0
         self._ending: Ticket | None = None
+        self._failures = 0  # errors since a step was made, or a request ended
         self._failed: WeakSet[Completion] = WeakSet()
         self._now = 0, 0  # running requests, and the positions reserved for them
         self._closed = False
@@ -207,6 +211,7 @@ class Owner:
         self._now = len(self._scheduler.running), self._scheduler.reserved
         self._step(started)
         self._now = len(self._scheduler.running), self._scheduler.reserved
+        self._failures = 0
 
     def _take_in(self, wait: bool) -> None:
         """Look at what other threads have sent."""
@@ -314,12 +319,19 @@ class Owner:
                 self._counts[how] += 1
                 self._counts.update(_counted(ticket))
         ticket.settle()
-        self._ending = None
+        self._ending, self._failures = None, 0
 
     def _recover(self, error: BaseException) -> None:
-        """After an error that is nobody's own: end what was being made, and go on with those that wait."""
+        """After an error that is nobody's own: end what was being made, and go on with those that wait.
+
+        Where that fails too, again and again, everybody gets the error, and the engine is closed.
+        """
         while True:
             try:
+                self._failures += 1
+                if self._failures > TRIES:
+                    self._give_up(error)
+                    return
                 for ticket in list(self._tickets.values()):
                     if ticket.job.seq >= 0:
                         self._fail(ticket.slot, error)
@@ -339,6 +351,19 @@ class Owner:
                 return
             except BaseException as again:
                 error = again
+
+    def _give_up(self, error: BaseException) -> None:
+        """End every request with an error, without touching the context, and take no more."""
+        with self._lock:
+            self._closed = True
+        for number, ticket in list(self._tickets.items()):
+            self._fail(ticket.slot, error)
+            ticket.slot.speculation = None
+            ticket.settle()
+            with self._lock:
+                if self._tickets.pop(number, None) is not None:
+                    self._counts["failed"] += 1
+                    self._counts.update(_counted(ticket))
 
     # For the scheduler
 
