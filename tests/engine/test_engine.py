@@ -389,13 +389,13 @@ def test_the_garbage_collector_closes_an_engine_without_waiting(
 
     made = engine.submit("ROMEO:", max_tokens=400, ignore_eos=True, on_logits=look)
 
-    def forget(held: list[aleator.Engine]) -> None:
-        with owner._lock:
+    def forget(held: list[aleator.Engine], lock: threading.Lock) -> None:
+        with lock:
             held.clear()
             gc.collect()
         waits.set()
 
-    forgets = threading.Thread(target=forget, args=([engine],), daemon=True)
+    forgets = threading.Thread(target=forget, args=([engine], owner._lock), daemon=True)
     del engine
     forgets.start()
     assert waits.wait(10)
@@ -403,7 +403,7 @@ def test_the_garbage_collector_closes_an_engine_without_waiting(
     assert made.wait(10)
     assert made.stop_reason == "interrupted"
     owner._thread.join(10)
-    del owner, forget, forgets
+    del owner
     gc.collect()
     assert context() is None
 

@@ -244,7 +244,12 @@ def test_forgetting_a_text_leaves_the_index_of_the_others(monkeypatch: pytest.Mo
     draw, texts = random.Random(1), Texts()
     learned: list[Sequence[int]] = []
     learn = texts._learn
-    monkeypatch.setattr(texts, "_learn", lambda name, text: (learned.append(text), learn(name, text)))
+
+    def noted(name: str, text: tuple[int, ...]) -> None:
+        learned.append(text)
+        learn(name, text)
+
+    monkeypatch.setattr(texts, "_learn", noted)
     held: list[tuple[str, list[int]]] = []
     for n in range(1, 80):
         text = [draw.randrange(3) for _ in range(draw.randrange(20))]

@@ -131,7 +131,7 @@ def test_a_reader_that_gave_up_waiting_can_read_on(model: LanguageModel) -> None
         while not generation.done:
             try:
                 await asyncio.wait_for(generation.__anext__(), 0.001)
-            except (asyncio.TimeoutError, StopAsyncIteration):
+            except (TimeoutError, StopAsyncIteration):
                 continue
         return generation
 

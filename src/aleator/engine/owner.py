@@ -129,7 +129,9 @@ class Owner:
             try:
                 self._tickets[job.number] = ticket
                 self._mail.put(ticket)
-            except BaseException:  # an interrupt: nobody will read it, and it must not stay for ever
+            except (
+                BaseException
+            ):  # an interrupt: nobody will read it, and it must not stay for ever
                 ticket.completion.cancelled = True
                 self._mail.put(ticket)
                 raise

@@ -27,7 +27,7 @@ class Texts:
             tokens: the text; of a longer one than :data:`REMEMBERED` its end.
             namespace: other texts of this namespace may be guessed from it.
         """
-        text = tuple([*tokens[-REMEMBERED:]])  # an object of its own, by which _forget knows it
+        text = (*tokens[-REMEMBERED:],)  # an object of its own, by which _forget knows it
         self._texts.append((namespace, text))
         self._size += len(text)
         self._learn(namespace, text)
