@@ -158,6 +158,7 @@ def test_wrong_values(model: LanguageModel) -> None:
         (lambda: model.embed("a", normalize=1), "normalize=1"),  # type: ignore[arg-type]
         (lambda: model.embed([]), "prompts is empty"),
         (lambda: model.score(["a", "b"], ["c"]), "continuation has 1 texts for 2 prompts"),
+        (lambda: model.score("a", []), "continuation is empty"),
         (lambda: model.score("a", 3), "prompt=3"),  # type: ignore[arg-type]
         (lambda: model.prompt_logprobs("a", top=-1), "top=-1: give 0 to 2048"),
     ):

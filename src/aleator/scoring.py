@@ -68,14 +68,16 @@ class Scoring(Protocol):
             A :class:`~aleator.generate.scores.Score`, or a list of them where a list was given.
 
         Raises:
-            ParameterError: Lists of different lengths, or an empty prompt where the tokenizer puts no token
-                before a text.
+            ParameterError: Lists of different lengths or empty ones, or an empty prompt where the tokenizer
+                puts no token before a text.
             TokenizerError: Token ids outside the vocabulary.
             ContextFull: A text longer than ``n_ctx``.
         """
         several = _is_list(prompt) or _is_list(continuation)
         prompts = checked_prompts(prompt if _is_list(prompt) else [prompt], 1)
         ends = list(continuation) if _is_list(continuation) else [continuation]
+        if not ends:
+            raise ParameterError("continuation", "continuation is empty: give at least one text")
         if len(prompts) == 1:
             prompts *= len(ends)
         if len(prompts) != len(ends):

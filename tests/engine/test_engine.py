@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ import pytest
 import aleator
 from aleator.core.errors import AleatorError, ContextFull, EngineClosed, ParameterError, QueueFull
 from aleator.engine.owner import Owner, cells_held
+from aleator.engine.scheduler import Scheduler
 
 PROMPTS = ("ROMEO:", "JULIET:\nWhat", "First Citizen:\n" * 8, "KING RICHARD:", "ROMEO:")
 
@@ -186,6 +190,105 @@ def test_an_error_of_the_context_ends_what_runs_and_no_more(
     assert cells_held(context.cache, range(3)) == 0
 
 
+def test_an_error_at_the_beginning_of_a_request_is_its_own(
+    model: aleator.LanguageModel, engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = owner_of(engine)
+    enter = owner._advance.enter
+
+    def broken(slot: Any, reuse: bool = True) -> int:
+        held = enter(slot, reuse)
+        if slot.request.params.seed == 2:
+            raise RuntimeError("not today")
+        return held
+
+    monkeypatch.setattr(owner._advance, "enter", broken)
+    prompt = PROMPTS[2]
+    assert engine.submit(prompt, max_tokens=1, seed=1).wait()  # something to reuse
+    other = engine.submit("ROMEO:", max_tokens=40, seed=1)
+    assert next(other)
+    with pytest.raises(RuntimeError, match="not today"):
+        engine.submit(prompt, max_tokens=40, seed=2).wait()
+    assert other.tokens == model.generate("ROMEO:", max_tokens=40, seed=1).tokens
+    assert engine.stats.failed == 1
+    wait_until_idle(engine)
+    owner._context.cache.check()
+    assert cells_held(owner._context.cache, range(3)) == 0
+
+
+def test_a_callback_that_wants_to_exit_ends_its_own_request(
+    model: aleator.LanguageModel, engine: aleator.Engine
+) -> None:
+    def leaves(chain: Any, logits: Any) -> None:
+        raise SystemExit
+
+    other = engine.submit("ROMEO:", max_tokens=40, seed=1)
+    assert next(other)
+    with pytest.raises(SystemExit):
+        engine.submit("JULIET:", max_tokens=40, on_logits=leaves).wait()
+    assert other.tokens == model.generate("ROMEO:", max_tokens=40, seed=1).tokens
+    assert other.error is None
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+def test_a_constraint_that_fails_at_the_end_is_one_requests_own(
+    model: aleator.LanguageModel, engine: aleator.Engine, how: str
+) -> None:
+    class Broken:
+        @property
+        def constraints(self) -> list[Any]:
+            raise RuntimeError("not today")
+
+    options: dict[str, Any] = {"ignore_eos": True, "on_logits": _wait}
+    if how == "deadline":
+        options["deadline"] = 0.1
+    other = engine.submit("ROMEO:", max_tokens=40, seed=1)
+    made = engine.submit("JULIET:", max_tokens=400, **options)
+    made._completion.chain = Broken()  # type: ignore[assignment]
+    if how == "cancel":
+        made.cancel()
+    assert made.wait(10)
+    assert made.error is None
+    assert made.stop_reason == ("interrupted" if how == "cancel" else how)
+    assert other.tokens == model.generate("ROMEO:", max_tokens=40, seed=1).tokens
+
+
+@pytest.mark.parametrize("what", ["seq_rm", "admit"])
+def test_an_error_that_stays_closes_the_engine(
+    model: aleator.LanguageModel,
+    engine: aleator.Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    def broken(*given: Any) -> Any:
+        raise RuntimeError("the device is gone")
+
+    owner, go = owner_of(engine), threading.Event()
+
+    def look(chain: Any, logits: Any) -> None:
+        go.wait(20)
+
+    made = [engine.submit("ROMEO:", max_tokens=200, on_logits=look) for _ in range(5)]
+    if what == "seq_rm":
+        monkeypatch.setattr(owner._context, "decode", broken)
+        monkeypatch.setattr(owner._context.cache, "seq_rm", broken)
+    else:
+        monkeypatch.setattr(Scheduler, "admit", broken)
+    go.set()
+    for each in made:
+        with pytest.raises(RuntimeError, match="the device is gone"):
+            each.wait(10)
+        assert each.done
+    owner._thread.join(10)
+    assert not owner._thread.is_alive()
+    assert engine.closed
+    with pytest.raises(EngineClosed):
+        engine.submit("ROMEO:")
+    engine.close()
+    stats = engine.stats
+    assert (stats.failed, stats.running, stats.waiting) == (5, 0, 0)
+
+
 def test_an_interrupt_anywhere_in_the_thread_leaves_the_engine_at_work(
     model: aleator.LanguageModel, engine: aleator.Engine
 ) -> None:
@@ -207,6 +310,26 @@ def test_an_interrupt_anywhere_in_the_thread_leaves_the_engine_at_work(
     owner_of(engine)._context.cache.check()
 
 
+def test_an_interrupt_of_who_submits_leaves_no_request_behind(engine: aleator.Engine) -> None:
+    class Mail(SimpleQueue[Any]):
+        broken = True
+
+        def put(self, *given: Any, **options: Any) -> None:
+            if self.broken:
+                self.broken = False
+                raise KeyboardInterrupt
+            super().put(*given, **options)
+
+    owner = owner_of(engine)
+    before, owner._mail = owner._mail, Mail()
+    before.put(None)
+    with pytest.raises(KeyboardInterrupt):
+        engine.submit("ROMEO:", max_tokens=400, ignore_eos=True)
+    wait_until_idle(engine)
+    assert engine.stats.cancelled == 1
+    assert engine.submit("ROMEO:", max_tokens=3).wait(10)
+
+
 def test_too_many_requests_are_refused(model: aleator.LanguageModel) -> None:
     with aleator.Engine(model, n_seq_max=1, n_ctx=512, max_queue=2) as engine:
         made = [engine.submit("ROMEO:", max_tokens=300, on_logits=_wait) for _ in range(3)]
@@ -225,13 +348,16 @@ def test_closing_ends_all_and_frees_the_context(model: aleator.LanguageModel) ->
     engine = model.engine(n_seq_max=2, n_ctx=512)
     context = weakref.ref(owner_of(engine)._context)
     made = [engine.submit("ROMEO:", max_tokens=200, ignore_eos=True) for _ in range(4)]
+    assert next(made[0])
     engine.close()
     engine.close()
     assert threading.active_count() == before
     assert all(each.done for each in made)
     assert made[3].stop_reason == "interrupted"
     assert engine.closed
-    assert engine.stats.cancelled == 4
+    stats = engine.stats
+    assert stats.cancelled == 4
+    assert (stats.running, stats.waiting, stats.cells_reserved) == (0, 0, 0)
     assert "closed" in repr(engine)
     with pytest.raises(EngineClosed, match="make another one"):
         engine.submit("ROMEO:")
@@ -243,9 +369,61 @@ def test_a_forgotten_engine_closes_itself(model: aleator.LanguageModel) -> None:
     before = threading.active_count()
     engine = aleator.Engine(model, n_seq_max=1, n_ctx=256)
     assert engine.submit("ROMEO:", max_tokens=3).text
+    thread = owner_of(engine)._thread
     del engine
     gc.collect()
+    thread.join(20)
     assert threading.active_count() == before
+
+
+def test_the_garbage_collector_closes_an_engine_without_waiting(
+    model: aleator.LanguageModel,
+) -> None:
+    """It may run in any thread, also in one that holds what closing would wait for."""
+    engine = aleator.Engine(model, n_seq_max=1, n_ctx=512)
+    owner, gone, waits = owner_of(engine), threading.Event(), threading.Event()
+    context = weakref.ref(owner._context)
+
+    def look(chain: Any, logits: Any) -> None:
+        gone.wait(20)
+
+    made = engine.submit("ROMEO:", max_tokens=400, ignore_eos=True, on_logits=look)
+
+    def forget(held: list[aleator.Engine], lock: threading.Lock) -> None:
+        with lock:
+            held.clear()
+            gc.collect()
+        waits.set()
+
+    forgets = threading.Thread(target=forget, args=([engine], owner._lock), daemon=True)
+    del engine
+    forgets.start()
+    assert waits.wait(10)
+    gone.set()
+    assert made.wait(10)
+    assert made.stop_reason == "interrupted"
+    owner._thread.join(10)
+    del owner
+    gc.collect()
+    assert context() is None
+
+
+def test_an_engine_is_closed_before_the_interpreter_ends() -> None:
+    code = """
+import aleator
+engine = aleator.Engine(aleator.load(n_threads=1), n_seq_max=1, n_ctx=512)
+made = engine.submit("ROMEO:", max_tokens=400, ignore_eos=True)
+next(made)
+import atexit
+from aleator.engine import owner
+atexit.unregister(owner._close_all)
+atexit.register(lambda: print(made.stop_reason, engine._owner._thread.is_alive()))
+atexit.register(owner._close_all)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("interrupted False\n", "")
 
 
 def test_prompts_that_begin_alike_are_computed_once(engine: aleator.Engine) -> None:
@@ -359,3 +537,20 @@ def test_the_engines_thread_does_not_wait_for_itself(engine: aleator.Engine) -> 
     held.append(engine.submit("ROMEO:", max_tokens=100, on_logits=reads))
     with pytest.raises(AleatorError, match="own thread"):
         held[0].wait()
+
+
+def test_the_engines_thread_reads_what_has_just_ended(engine: aleator.Engine) -> None:
+    """Between the last token of a request and the moment in which its place is free."""
+    found: list[str] = []
+    go = threading.Event()
+
+    def reads(chain: Any, logits: Any) -> None:
+        go.wait(20)
+        if not found and ended[0].done:
+            found.append(ended[0].text)
+
+    ended = [engine.submit("ROMEO:", max_tokens=8, seed=1, ignore_eos=True)]
+    other = engine.submit("JULIET:", max_tokens=20, seed=1, ignore_eos=True, on_logits=reads)
+    go.set()
+    assert other.wait(timeout=20)
+    assert found == [ended[0].text]

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from make_models import SPECS, write_model
 
-from aleator import LanguageModel, LogitsError, ParameterError
+from aleator import LanguageModel, LogitsError, ParameterError, load
 from aleator.generate.banned_strings import BannedStrings
+from aleator.language_model import bundled_model
 
 OPTIONS: dict[str, Any] = {"max_tokens": 40, "seed": 3, "temperature": 0.9}
 
@@ -84,6 +88,23 @@ def test_what_does_not_go_together(model: LanguageModel) -> None:
             model.generate("a", banned_strings=wrong)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="sampling_device='device' cannot be here"):
         model.generate("a", banned_strings="b", sampling_device="device")
+
+
+def test_what_cannot_be_taken_back_is_refused_in_the_callers_thread(tmp_path: Path) -> None:
+    spec = replace(SPECS["mamba"], n_vocab=2048)
+    model = load(
+        write_model(tmp_path / "m.gguf", spec, tokenizer_from=bundled_model()), n_threads=1
+    )
+    long = "a string that is longer than the states of this model can be taken back by"
+    with pytest.raises(ParameterError, match="larger n_rollback"):
+        model.generate("ROMEO:", banned_strings=long, max_tokens=3)
+    with model.engine(n_seq_max=2, n_ctx=256) as engine:
+        other = engine.submit("ROMEO:", max_tokens=20, seed=1, ignore_eos=True)
+        with pytest.raises(ParameterError, match="larger n_rollback") as caught:
+            engine.submit("JULIET:", banned_strings=long, max_tokens=3)
+        assert caught.value.parameter == "banned_strings"
+        assert len(other.tokens) == 20
+        assert engine.stats.submitted == 1
 
 
 def test_tokens_are_held_until_no_string_can_begin_in_them() -> None:

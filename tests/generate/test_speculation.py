@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import random
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +15,9 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator.core.errors import ParameterError
+from aleator.generate import Batch, Context
+from aleator.generate.speculation import ngrams
+from aleator.generate.speculation.draft_model import DraftModel
 from aleator.generate.speculation.ngrams import REMEMBERED, PromptLookup, Texts
 from aleator.generate.speculation.speculation import LONGEST_RETRY, RETRY, Costs, Speculation
 from aleator.language_model import bundled_model
@@ -114,6 +120,63 @@ def test_a_context_shift_starts_the_guesses_anew(target: aleator.LanguageModel) 
         assert made[0].stats.context_shifts > 1
 
 
+def test_a_draft_model_sees_a_text_that_is_another_at_any_length(
+    target: aleator.LanguageModel,
+) -> None:
+    chain = target.generate("ROMEO:", max_tokens=1, seed=1).chain
+
+    def drafter() -> DraftModel:
+        return DraftModel(lambda n: target.context(n), chain, 128, len(target.vocab))
+
+    text = list(range(60, 90))
+    moved = [*text[10:], *text[:10]]
+    for other in (moved, [*moved, 5], moved[:20], text):
+        made = drafter()
+        assert len(made.draft(text, 2)) == 2
+        assert made.draft(other, 2) == drafter().draft(other, 2)
+        assert made._held[: len(other)] == other
+
+
+def test_an_ended_request_does_not_keep_the_context_of_its_draft_model(
+    target: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"max_tokens": 20, "seed": 1, "spec_type": "draft"}
+    contexts: list[weakref.ref[Context]] = []
+    make = DraftModel.__init__
+
+    def noted(self: DraftModel, context: Any, *given: Any) -> None:
+        def made(n: int) -> Context:
+            new: Context = context(n)
+            contexts.append(weakref.ref(new))
+            return new
+
+        make(self, made, *given)
+
+    monkeypatch.setattr(DraftModel, "__init__", noted)
+    alone = target.generate(REPEATING, **options)
+    assert alone.wait()
+    with aleator.Engine(target, n_seq_max=1) as engine:
+        served = engine.submit(REPEATING, **options)
+        assert served.wait()
+        broken = engine.submit(REPEATING, **options | {"max_tokens": 500, "ignore_eos": True})
+        while not broken.stats.draft_n:
+            next(broken)
+        owner = engine._owner
+        assert owner is not None
+        decode = owner._context.decode
+
+        def fails(batch: Batch) -> Any:
+            monkeypatch.setattr(owner._context, "decode", decode)
+            raise RuntimeError("not today")
+
+        monkeypatch.setattr(owner._context, "decode", fails)
+        with pytest.raises(RuntimeError, match="not today"):
+            broken.wait()
+    assert alone.tokens == served.tokens
+    gc.collect()
+    assert [each() for each in contexts] == [None] * 3
+
+
 def test_models_with_states_speculate_where_they_can_be_rewound(tmp_path: Path) -> None:
     path = small(tmp_path, "mamba", 17)
     model = aleator.load(path, n_threads=1)
@@ -174,6 +237,36 @@ def test_earlier_texts_are_found_in_their_namespace_until_they_are_forgotten() -
     texts.add([7] * REMEMBERED, "a")
     assert list(PromptLookup(texts, "a").draft([9, 2, 3], 9)) == []
     assert list(PromptLookup(texts, "a").draft([9, 7, 7], 2)) == [7]
+
+
+def test_forgetting_a_text_leaves_the_index_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ngrams, "REMEMBERED", 60)
+    draw, texts = random.Random(1), Texts()
+    learned: list[Sequence[int]] = []
+    learn = texts._learn
+
+    def noted(name: str, text: tuple[int, ...]) -> None:
+        learned.append(text)
+        learn(name, text)
+
+    monkeypatch.setattr(texts, "_learn", noted)
+    held: list[tuple[str, list[int]]] = []
+    for n in range(1, 80):
+        text = [draw.randrange(3) for _ in range(draw.randrange(20))]
+        name = draw.choice("ab")
+        texts.add(text, name)
+        held.append((name, text))
+        while sum(len(each) for _, each in held) > 60:
+            del held[0]
+        anew = Texts()
+        for name, each in held:
+            anew.add(each, name)
+        assert texts._after == anew._after
+        assert len(learned) == n  # no other text was looked at
+    same = tuple(range(25))
+    for _ in range(3):
+        texts.add(same, "c")
+    assert list(texts.follow((3, 4, 5), 2, "c")) == [6, 7]
 
 
 def test_guesses_grow_where_they_are_right_and_end_where_they_do_not_pay() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from make_models import SPECS, write_model
 
+from aleator import Generation, LanguageModel
 from aleator.core.errors import CacheBusy
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
@@ -88,3 +91,48 @@ def test_a_second_thread_is_told_after_the_timeout() -> None:
     assert (ctx.cache.seq_pos_max(0), ctx.cache.seq_pos_max(1)) == (3, -1)
     assert ctx.cache.journal.current is None
     ctx.decode(Batch.one([5], seq=1))
+
+
+def test_generations_of_one_batch_can_be_read_at_the_same_time(model: LanguageModel) -> None:
+    inside = threading.Lock()
+    overlaps = []
+
+    def look(chain: Any, logits: Any) -> None:
+        if not inside.acquire(blocking=False):
+            overlaps.append(1)
+            return
+        time.sleep(0.001)
+        inside.release()
+
+    def made() -> list[Generation]:
+        options: dict[str, Any] = {"max_tokens": 25, "seed": 1, "on_logits": look}
+        return model.generate_batch(["ROMEO:", "JULIET:"], **options)
+
+    async def read(generation: Generation) -> str:
+        return "".join([piece async for piece in generation])
+
+    async def all_of_them() -> list[str]:
+        return await asyncio.gather(*map(read, made()))
+
+    expected = [each.text for each in made()]
+    assert asyncio.run(all_of_them()) == expected
+    found = made()
+    assert together([functools.partial(each.wait) for each in found]) == []
+    assert [each.text for each in found] == expected
+    assert overlaps == []
+
+
+def test_a_reader_that_gave_up_waiting_can_read_on(model: LanguageModel) -> None:
+    def slow(chain: Any, logits: Any) -> None:
+        time.sleep(0.003)
+
+    async def read() -> Generation:
+        generation = model.generate("ROMEO:", max_tokens=20, seed=1, on_logits=slow)
+        while not generation.done:
+            try:
+                await asyncio.wait_for(generation.__anext__(), 0.001)
+            except (TimeoutError, StopAsyncIteration):
+                continue
+        return generation
+
+    assert asyncio.run(read()).tokens == model.generate("ROMEO:", max_tokens=20, seed=1).tokens

@@ -111,8 +111,9 @@ class Engine:
         self._owner: Owner | None = owner
         self._final = EngineStats()
         self._making = threading.Lock()
-        # An engine that is forgotten, or still there when the interpreter ends, is closed too.
-        self._close = weakref.finalize(self, owner.close)
+        # An engine that is forgotten is closed too.
+        self._close = weakref.finalize(self, owner.shut)
+        self._close.atexit = False
 
     def __repr__(self) -> str:
         stats = self.stats
@@ -134,14 +135,15 @@ class Engine:
         """End every request (stop reason "interrupted"), the thread, and the context; may be called again."""
         owner = self._owner
         if owner is not None:
-            self._close()
             owner.close()
+            self._close.detach()
             self._final, self._owner = owner.stats, None
 
     @property
     def closed(self) -> bool:
         """Whether it takes no more requests."""
-        return self._owner is None
+        owner = self._owner
+        return owner is None or owner.closed
 
     @property
     def stats(self) -> EngineStats:

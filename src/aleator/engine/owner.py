@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -43,6 +44,12 @@ COUNTED = (
 )
 """Of the statistics of requests those that the engine adds up."""
 
+TRIES = 8
+"""Errors that are no request's own and that end nothing, one after another, after which an engine gives up."""
+
+_owners: WeakSet[Owner] = WeakSet()
+"""Those to close before the interpreter ends."""
+
 
 class Owner:
     """Everything that only one thread may touch, and the ways in for the others.
@@ -77,11 +84,13 @@ class Owner:
         self._counts: Counter[str] = Counter()
         self._step_seconds = self._longest_step = self._scheduling_seconds = 0.0
         self._ending: Ticket | None = None
+        self._failures = 0  # errors since a step was made, or a request ended
         self._failed: WeakSet[Completion] = WeakSet()
         self._now = 0, 0  # running requests, and the positions reserved for them
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="aleator-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="aleator-engine", daemon=True)
         self._thread.start()
+        _owners.add(self)
 
     def _new_scheduler(self) -> Scheduler:
         options = self._options
@@ -117,19 +126,31 @@ class Owner:
             ticket = Ticket(job, slot, end, self._mail.put)
             ticket.owner = self._thread.ident or 0
             self._counts["submitted"] += 1
-            self._tickets[job.number] = ticket
-        self._mail.put(ticket)
+            try:
+                self._tickets[job.number] = ticket
+                self._mail.put(ticket)
+            except (
+                BaseException
+            ):  # an interrupt: nobody will read it, and it must not stay for ever
+                ticket.completion.cancelled = True
+                self._mail.put(ticket)
+                raise
         return ticket
 
     def close(self) -> None:
         """End every request, and the thread; may be called again."""
         with self._lock:
-            self._closed = True
-        self._mail.put(None)
+            self.shut()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-            for failed in self._failed:
-                clear_frames(failed.error)
+
+    def shut(self) -> None:
+        """Have the thread end every request, and itself, without waiting for it.
+
+        For the garbage collector, which calls in any thread, in the middle of anything: nothing is locked here.
+        """
+        self._closed = True
+        self._mail.put(None)
 
     @property
     def closed(self) -> bool:
@@ -149,13 +170,19 @@ class Owner:
             step_seconds=self._step_seconds,
             longest_step=self._longest_step,
             scheduling_seconds=self._scheduling_seconds,
-            waiting=len(under_way) - running,
+            waiting=max(0, len(under_way) - running),  # counted at other moments
             running=running,
             cells=self._cells,
             cells_reserved=reserved,
         )
 
     # In the thread
+
+    def _run(self) -> None:
+        self._work()
+        self._now = 0, 0
+        for failed in self._failed:
+            clear_frames(failed.error)
 
     def _work(self) -> None:
         while not self._closed:
@@ -186,6 +213,7 @@ class Owner:
         self._now = len(self._scheduler.running), self._scheduler.reserved
         self._step(started)
         self._now = len(self._scheduler.running), self._scheduler.reserved
+        self._failures = 0
 
     def _take_in(self, wait: bool) -> None:
         """Look at what other threads have sent."""
@@ -293,12 +321,19 @@ class Owner:
                 self._counts[how] += 1
                 self._counts.update(_counted(ticket))
         ticket.settle()
-        self._ending = None
+        self._ending, self._failures = None, 0
 
     def _recover(self, error: BaseException) -> None:
-        """After an error that is nobody's own: end what was being made, and go on with those that wait."""
+        """After an error that is nobody's own: end what was being made, and go on with those that wait.
+
+        Where that fails too, again and again, everybody gets the error, and the engine is closed.
+        """
         while True:
             try:
+                self._failures += 1
+                if self._failures > TRIES:
+                    self._give_up(error)
+                    return
                 for ticket in list(self._tickets.values()):
                     if ticket.job.seq >= 0:
                         self._fail(ticket.slot, error)
@@ -308,7 +343,7 @@ class Owner:
                 self._by_slot = {}
                 for ticket in list(self._tickets.values()):
                     if ticket.job.seq >= 0:
-                        ticket.job.seq = -1
+                        ticket.job.seq, ticket.slot.speculation = -1, None
                         self._end(ticket)
                     else:
                         self._look_at(ticket)
@@ -319,13 +354,34 @@ class Owner:
             except BaseException as again:
                 error = again
 
+    def _give_up(self, error: BaseException) -> None:
+        """End every request with an error, without touching the context, and take no more."""
+        with self._lock:
+            self._closed = True
+        for number, ticket in list(self._tickets.items()):
+            self._fail(ticket.slot, error)
+            ticket.slot.speculation = None
+            ticket.settle()
+            with self._lock:
+                if self._tickets.pop(number, None) is not None:
+                    self._counts["failed"] += 1
+                    self._counts.update(_counted(ticket))
+
     # For the scheduler
 
     def adopt(self, job: Job) -> int:
         """See :class:`aleator.engine.scheduler.Cells`."""
-        slot = self._tickets[job.number].slot
+        ticket = self._tickets[job.number]
+        slot = ticket.slot
         slot.seq = job.seq
-        return self._advance.enter(slot, self._prompt_cache and job.shares)
+        try:
+            return self._advance.enter(slot, self._prompt_cache and job.shares)
+        except Exception as error:
+            self._fail(slot, error)
+            self._mail.put(ticket)  # to end it, as soon as the scheduler has decided
+            self._context.cache.seq_rm(job.seq, -1, -1)
+            slot.tokens = []
+            return 0
 
     def drop(self, job: Job) -> None:
         """See :class:`aleator.engine.scheduler.Cells`."""
@@ -335,6 +391,13 @@ class Owner:
     def held(self) -> int | None:
         """See :class:`aleator.engine.scheduler.Cells`."""
         return cells_held(self._context.cache, self._scheduler.running)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Native code must not run while the interpreter is taken down."""
+    for owner in list(_owners):
+        owner.close()
 
 
 def cells_held(cache: Cache, seqs: Iterable[int]) -> int | None:

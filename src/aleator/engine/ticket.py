@@ -61,7 +61,9 @@ class Ticket:
         Raises:
             AleatorError: called in the engine's own thread, which would wait for itself.
         """
-        if threading.get_ident() == self.owner and not until():
+        if threading.get_ident() == self.owner:
+            if until():  # what is left, freeing its place, this thread does afterwards
+                return
             raise AleatorError(
                 "the engine's own thread waits for a request that it makes: read it in another thread"
             )

@@ -28,7 +28,7 @@ MOST_GUESSED = 64
 
 _shifts = count(1)
 
-Failed = Callable[[Slot, Exception], None]
+Failed = Callable[[Slot, BaseException], None]
 """Told of an error that one completion alone has; ends it."""
 
 
@@ -67,12 +67,6 @@ class Advance:
             Tokens of the prompt that need not be computed.
         """
         prompt = slot.request.remaining
-        if slot.banned is not None and slot.banned.longest > self._context.rewindable(1) + 1:
-            raise ParameterError(
-                "banned_strings",
-                f"banned_strings: one has {slot.banned.longest} bytes, and this model's states can be taken "
-                f"back by {self._context.rewindable(1)} tokens: load the model with a larger n_rollback",
-            )
         held = self._prefixes.reuse(slot.seq, prompt, slot.request.where) if reuse else 0
         slot.tokens = list(prompt[:held])
         slot.stats.reused_tokens += held
@@ -214,11 +208,14 @@ class Advance:
             self.alone(turn.slot, self._draw, [turn], logits)
 
     def alone(self, slot: Slot, action: Callable[..., object], *given: object) -> None:
-        """Do something for one slot; an error is that slot's alone, where somebody is told of it."""
+        """Do something for one slot; an error is that slot's alone, where somebody is told of it.
+
+        So is a SystemExit of its callback; KeyboardInterrupt is nobody's own, and is raised.
+        """
         try:
             action(*given)
-        except Exception as error:
-            if self._failed is None:
+        except BaseException as error:
+            if self._failed is None or isinstance(error, KeyboardInterrupt):
                 raise
             self._failed(slot, error)
 
@@ -287,6 +284,7 @@ class Advance:
     def release(self, slot: Slot) -> None:
         """Give up the sequence of an ended completion; the prompt cache keeps what it held."""
         slot.released = True
+        slot.speculation = None  # or who holds the generation would hold the draft model's context
         if slot.completion.namespace:  # for a session; the beginning is of more use
             self._prefixes.keep(slot.seq, slot.tokens, slot.completion.namespace)
         exact = slot.tokens[: slot.exact]
@@ -295,14 +293,21 @@ class Advance:
 
 
 def check_rewinds(slot: Slot, context: Context) -> None:
-    """Refuse guesses that could not be taken back.
+    """Refuse guesses and banned strings that could not be taken back.
 
     Raises:
-        ParameterError: a slot with speculation, and a model whose states cannot be rewound.
+        ParameterError: a slot with speculation, and a model whose states cannot be rewound; a banned string
+            with more tokens than they can be rewound by.
     """
     if slot.speculation is not None and context.rewindable(1) < 1:
         raise ParameterError(
             "n_rollback",
             f"speculation takes guesses back, which {context.decoder.config.architecture} cannot without "
             "states to go back to: load the model with n_rollback=8, or leave spec_type and drafter out",
+        )
+    if slot.banned is not None and slot.banned.longest > context.rewindable(1) + 1:
+        raise ParameterError(
+            "banned_strings",
+            f"banned_strings: one has {slot.banned.longest} bytes, and this model's states can be taken "
+            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback",
         )

@@ -189,22 +189,29 @@ class Completion:
         self.namespace = namespace
 
     def out_of_time(self) -> None:
-        """Its deadline has come."""
-        self._end("deadline")
+        """Its deadline has come; one that has ended before stays as it is."""
+        self._break_off("deadline")
 
     def fail(self, error: BaseException) -> None:
         """An error has ended it; one that has ended before stays as it is."""
         if not self.done:
             self.error = error
-            try:
-                self._end("interrupted")
-            except Exception:  # what failed may be what is asked here, such as a constraint
-                self.stop_reason = "interrupted"
+            self._break_off("interrupted")
 
     def interrupt(self) -> None:
         """No more tokens will be drawn."""
-        if not self.done:
-            self._end("interrupted")
+        self._break_off("interrupted")
+
+    def _break_off(self, reason: StopReason) -> None:
+        """End it whatever its constraints do."""
+        if self.done:
+            return
+        try:
+            self._end(reason)
+        except BaseException as error:  # what failed before may be what is asked here
+            self.stop_reason = reason
+            if isinstance(error, KeyboardInterrupt):
+                raise
 
     def _show(self, piece: str) -> None:
         if piece:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -60,6 +61,7 @@ class Run:
         prefixes: Prefixes | None = None,
     ) -> None:
         self.stats = Stats()
+        self._lock = threading.RLock()  # several threads may read the generations
         for seq, slot in enumerate(slots):
             check_rewinds(slot, context)
             slot.take_place(seq, n_ctx, self.stats)
@@ -109,12 +111,18 @@ class Run:
         """See :class:`aleator.generate.generation.Stepper`."""
         end = math.inf if timeout is None else perf_counter() + timeout
         while not until() and perf_counter() < end:
-            self.step()
+            self._step_unless(until)
 
     async def make_async(self, until: Until) -> None:
         """See :class:`aleator.generate.generation.Stepper`: each step is made in a thread."""
         while not until():
-            await asyncio.to_thread(self.step)
+            await asyncio.to_thread(self._step_unless, until)
+
+    def _step_unless(self, until: Until) -> None:
+        """Make a step, unless another thread has just made what is waited for."""
+        with self._lock:
+            if not until():
+                self.step()
 
     def wake(self) -> None:
         """Nothing: who reads makes the next step, which looks."""
@@ -125,8 +133,13 @@ class Run:
     def step(self) -> None:
         """Prefill all prompts and draw the first tokens, or draw one more token for each completion.
 
-        Whatever it raises has ended all completions, with stop reason "interrupted".
+        One thread at a time makes a step.  Whatever it raises has ended all completions, with stop reason
+        "interrupted".
         """
+        with self._lock:
+            self._step()
+
+    def _step(self) -> None:
         started = perf_counter()
         try:
             self._end_cancelled()

@@ -35,8 +35,9 @@ class DraftModel:
         if self._context is None:
             self._context = self._make(self._n_ctx)
         context = self._context
-        if len(tokens) < self._sure:  # a context shift has moved everything
-            self._sure = 0
+        sure = self._sure
+        if len(tokens) <= sure or list(tokens[:sure]) != self._held[:sure]:
+            self._sure = 0  # a context shift has moved everything
         same = self._sure
         while same < min(len(self._held), len(tokens) - 1) and self._held[same] == tokens[same]:
             same += 1

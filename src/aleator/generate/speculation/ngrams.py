@@ -27,24 +27,26 @@ class Texts:
             tokens: the text; of a longer one than :data:`REMEMBERED` its end.
             namespace: other texts of this namespace may be guessed from it.
         """
-        text = tuple(tokens[-REMEMBERED:])
+        text = (*tokens[-REMEMBERED:],)  # an object of its own, by which _forget knows it
         self._texts.append((namespace, text))
         self._size += len(text)
-        forgot = False
+        self._learn(namespace, text)
         while self._size > REMEMBERED:
-            self._size -= len(self._texts.popleft()[1])
-            forgot = True
-        if forgot:
-            self._after = {}
-            for each in self._texts:
-                self._learn(*each)
-        else:
-            self._learn(namespace, text)
+            self._forget(*self._texts.popleft())
 
     def _learn(self, namespace: str, text: tuple[int, ...]) -> None:
         for size in SIZES:
             for end in range(size, len(text)):
                 self._after[namespace, text[end - size : end]] = text, end
+
+    def _forget(self, namespace: str, text: tuple[int, ...]) -> None:
+        """The oldest text goes: a run of tokens that was found in it last is in no other."""
+        self._size -= len(text)
+        for size in SIZES:
+            for end in range(size, len(text)):
+                key = namespace, text[end - size : end]
+                if key in self._after and self._after[key][0] is text:
+                    del self._after[key]
 
     def follow(self, last: tuple[int, ...], n: int, namespace: str) -> Sequence[int]:
         """Up to ``n`` tokens that came after some others; none if these never occurred."""
