@@ -19,6 +19,7 @@ import aleator
 from aleator.core.errors import AleatorError, ContextFull, EngineClosed, ParameterError, QueueFull
 from aleator.engine.owner import Owner, cells_held
 from aleator.engine.scheduler import Scheduler
+from aleator.engine.ticket import Ticket
 
 PROMPTS = ("ROMEO:", "JULIET:\nWhat", "First Citizen:\n" * 8, "KING RICHARD:", "ROMEO:")
 
@@ -554,3 +555,25 @@ def test_the_engines_thread_reads_what_has_just_ended(engine: aleator.Engine) ->
     go.set()
     assert other.wait(timeout=20)
     assert found == [ended[0].text]
+
+
+def test_an_interrupt_of_an_ending_request_is_made_up_for_though_others_end_too(
+    engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle, interrupted = Ticket.settle, threading.Event()
+
+    def interrupt_once(ticket: Ticket) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+        settle(ticket)
+
+    monkeypatch.setattr(Ticket, "settle", interrupt_once)
+    long = engine.submit("JULIET:", max_tokens=200)
+    next(long)
+    short = engine.submit("ROMEO:", max_tokens=2)
+    assert short.wait(timeout=30)
+    assert len(short.tokens) == 2
+    with pytest.raises(KeyboardInterrupt):
+        long.wait(timeout=30)
+    assert interrupted.is_set()

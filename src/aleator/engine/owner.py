@@ -334,6 +334,10 @@ class Owner:
                 if self._failures > TRIES:
                     self._give_up(error)
                     return
+                # First, and before another request ends: it may be no longer among them.
+                if self._ending is not None and self._ending.job.number not in self._tickets:
+                    self._ending.settle()
+                    self._ending = None
                 for ticket in list(self._tickets.values()):
                     if ticket.job.seq >= 0:
                         self._fail(ticket.slot, error)
@@ -347,8 +351,6 @@ class Owner:
                         self._end(ticket)
                     else:
                         self._look_at(ticket)
-                if self._ending is not None:  # no longer among them
-                    self._ending.settle()
                 self._now = 0, 0
                 return
             except BaseException as again:
@@ -358,6 +360,8 @@ class Owner:
         """End every request with an error, without touching the context, and take no more."""
         with self._lock:
             self._closed = True
+        if self._ending is not None:
+            self._ending.settle()
         for number, ticket in list(self._tickets.items()):
             self._fail(ticket.slot, error)
             ticket.slot.speculation = None
