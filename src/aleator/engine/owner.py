@@ -143,6 +143,8 @@ class Owner:
             self.shut()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+            for failed in self._failed:
+                clear_frames(failed.error)
 
     def shut(self) -> None:
         """Have the thread end every request, and itself, without waiting for it.
@@ -181,8 +183,10 @@ class Owner:
     def _run(self) -> None:
         self._work()
         self._now = 0, 0
-        for failed in self._failed:
-            clear_frames(failed.error)
+        errors = [failed.error for failed in self._failed]
+        del self  # this frame is among the errors' own, and cannot be cleared while it runs
+        for error in errors:
+            clear_frames(error)
 
     def _work(self) -> None:
         while not self._closed:
