@@ -295,6 +295,8 @@ def test_an_interrupt_anywhere_in_the_thread_leaves_the_engine_at_work(
 ) -> None:
     import ctypes
 
+    if sys.gettrace() is not None:
+        pytest.skip("an interrupt thrown into a thread that is traced can stop the others")
     thread = owner_of(engine)._thread.ident
     raised = ctypes.pythonapi.PyThreadState_SetAsyncExc
     expected = model.generate("ROMEO:", max_tokens=30, seed=1).text
