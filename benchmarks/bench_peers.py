@@ -249,16 +249,8 @@ def write_random(folder: Path, kind: str) -> None:
     from make_models import SPECS, write_model
 
     spec = replace(
-        SPECS["llama"],
-        n_vocab=32000,
-        n_layers=12,
-        n_embd=768,
-        n_heads=12,
-        n_kv_heads=12,
-        head_dim=64,
-        n_ff=2048,
+        SPECS["llama-134m"],
         context=2048,
-        seed=125,
         type=RANDOM_TYPES[kind],
     )
     write_model(folder / "model.gguf", spec)

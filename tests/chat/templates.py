@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -77,7 +79,7 @@ GUARDED = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 HARMONY_PARTS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>")
 """User-defined tokens of these."""
 
-WEATHER = {
+WEATHER: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "get_weather",
@@ -93,7 +95,7 @@ WEATHER = {
         },
     },
 }
-CLOCK = {
+CLOCK: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "clock",

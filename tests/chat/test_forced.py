@@ -16,7 +16,7 @@ from tests.chat import templates
 from tests.chat.test_format import IDS, TOKENIZER
 
 HI = [{"role": "user", "content": "Hi"}]
-CITY = templates.WEATHER["function"]["parameters"]  # type: ignore[index]
+CITY = templates.WEATHER["function"]["parameters"]
 
 
 def drawn(asked: Asked, seed: int) -> tuple[str, list[int]]:

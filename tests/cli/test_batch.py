@@ -36,7 +36,7 @@ def results(path: Path) -> dict[str, Any]:
 
 def test_requests_of_all_kinds(aleator: Command, model: LanguageModel, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    schema = templates.WEATHER["function"]["parameters"]  # type: ignore[index]
+    schema = templates.WEATHER["function"]["parameters"]
     asked = write(
         tmp_path / "in.jsonl",
         chat("chat", model="mine", temperature=0, logprobs=True, top_logprobs=2),

@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from aleator.core.errors import FileFormatError, ParameterError
@@ -34,7 +33,7 @@ class ResultFile:
     """
 
     def __init__(self, path: str) -> None:
-        self._file = open(path, "a+b")  # noqa: SIM115
+        self._file = open(path, "a+b")  # noqa: SIM115  __exit__ closes it
         try:
             self._lock(path)
             self.done: set[str] = set()
@@ -47,12 +46,7 @@ class ResultFile:
     def __enter__(self) -> ResultFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()

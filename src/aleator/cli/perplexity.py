@@ -55,15 +55,13 @@ def run(arguments: argparse.Namespace) -> int:
     show = Progress()
     complete = True
     try:
-        model.perplexity(text, n_ctx=n_ctx, chunks=arguments.chunks, progress=show)
+        found = model.perplexity(text, n_ctx=n_ctx, chunks=arguments.chunks, progress=show)
     except KeyboardInterrupt:
         if show.last is None:
             raise
-        complete = False
+        found, complete = show.last, False
     finally:
         show.clear()
-    found = show.last
-    assert found is not None  # noqa: S101
     write(report(model, found, show.seconds, complete, arguments.json))
     if not complete:
         note("aleator: error: interrupted: the result is that of the chunks read so far")

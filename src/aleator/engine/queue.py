@@ -21,9 +21,8 @@ class Queue:
     """
 
     def __init__(self) -> None:
-        self._jobs: list[
-            Job
-        ] = []  # ascending from the end: the next is the last, which is cheap to take
+        # Ascending from the end: the next is the last, which is cheap to take.
+        self._jobs: list[Job] = []
 
     def __len__(self) -> int:
         return len(self._jobs)

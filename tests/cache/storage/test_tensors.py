@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from aleator.cache.devices import CPU  # noqa: E402
-from aleator.cache.storage import TYPES, make_storage  # noqa: E402
-from aleator.cache.storage.host import HostLayer, HostStates  # noqa: E402
-from aleator.cache.storage.layer import LayerStorage, StateArrays  # noqa: E402
-from aleator.cache.storage.tensors import (  # noqa: E402
+from aleator.cache.devices import CPU
+from aleator.cache.storage import TYPES, make_storage
+from aleator.cache.storage.host import HostLayer, HostStates
+from aleator.cache.storage.layer import LayerFormat, LayerStorage, StateArrays
+from aleator.cache.storage.tensors import (
     TensorLayer,
     TensorSide,
     TensorStates,
@@ -27,8 +26,8 @@ HEADS, DIM, CELLS = 2, 64, 10
 
 def pair(kind: str, by_channel: bool) -> tuple[HostLayer, TensorLayer]:
     rotation = 64 if TYPES[kind].block > 1 else 0
-    shape = (TYPES[kind], HEADS, DIM, CELLS, by_channel, rotation)
-    return HostLayer(*shape), TensorLayer.on(torch_device(CPU), *shape)
+    format = LayerFormat(TYPES[kind], HEADS, DIM, CELLS, by_channel, rotation)
+    return HostLayer(format), TensorLayer.on(torch_device(CPU), format)
 
 
 @pytest.mark.parametrize(("kind", "by_channel"), KINDS)

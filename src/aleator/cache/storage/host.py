@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator import _native
-from aleator.cache.storage.layer import Bytes, Cells, LayerStorage, StateArrays
+from aleator.cache.storage.layer import Bytes, Cells, LayerFormat, LayerStorage, StateArrays
 from aleator.cache.storage.types import StorageType
 from aleator.core.threads import pool
 
@@ -48,19 +48,11 @@ def encoded_rows(type_: StorageType, rotation: int, x: npt.NDArray[np.float32]) 
 class HostLayer(LayerStorage[Array]):
     """Keys or values of one layer on the CPU."""
 
-    def __init__(
-        self,
-        type_: StorageType,
-        heads: int,
-        dim: int,
-        n_cells: int,
-        by_channel: bool = False,
-        rotation: int = 0,
-    ) -> None:
-        super().__init__(type_, heads, dim, n_cells, by_channel, rotation)
-        self.bytes = zeros(self.nbytes)
-        flat = self.bytes if type_.element is None else self.bytes.view(type_.element)
-        self.data: Array = flat.reshape(self.taken_shape(n_cells))
+    def __init__(self, format: LayerFormat) -> None:
+        super().__init__(format)
+        self.bytes, element = zeros(self.nbytes), format.type.element
+        flat = self.bytes if element is None else self.bytes.view(element)
+        self.data: Array = flat.reshape(self.taken_shape(format.n_cells))
 
     @property
     def address(self) -> int:

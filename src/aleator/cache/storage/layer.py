@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -18,16 +19,32 @@ Cells = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 
-class LayerStorage(ABC, Generic[A]):
-    """Keys or values of one layer, allocated once, zeroed, never moved.
+@dataclass(frozen=True)
+class LayerFormat:
+    """How one layer stores its keys, or its values.
 
-    Args:
-        type_: how elements are stored.
+    Attributes:
+        type: how elements are stored.
         heads: heads of a cell.
         dim: elements per head.
         n_cells: how many cells.
         by_channel: a channel's cells lie side by side, instead of a cell's channels.
         rotation: heads are stored turned by a Hadamard matrix in blocks of so many; 0: as they are.
+    """
+
+    type: StorageType
+    heads: int
+    dim: int
+    n_cells: int
+    by_channel: bool = False
+    rotation: int = 0
+
+
+class LayerStorage(ABC, Generic[A]):
+    """Keys or values of one layer, allocated once, zeroed, never moved.
+
+    Args:
+        format: how; its fields are attributes here too.
 
     Attributes:
         data: [n_cells, heads, dim] of the stored elements, by channel [heads, dim, n_cells], of blocks
@@ -37,17 +54,14 @@ class LayerStorage(ABC, Generic[A]):
 
     data: A
 
-    def __init__(
-        self,
-        type_: StorageType,
-        heads: int,
-        dim: int,
-        n_cells: int,
-        by_channel: bool = False,
-        rotation: int = 0,
-    ) -> None:
-        self.type, self.heads, self.dim, self.n_cells = type_, heads, dim, n_cells
-        self.by_channel, self.rotation = by_channel, rotation
+    def __init__(self, format: LayerFormat) -> None:
+        self.format = format
+        self.type, self.heads, self.dim = format.type, format.heads, format.dim
+        self.n_cells, self.by_channel, self.rotation = (
+            format.n_cells,
+            format.by_channel,
+            format.rotation,
+        )
 
     @property
     def row_bytes(self) -> int:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from aleator.cache.devices import Device
 from aleator.cache.storage.host import HostLayer
-from aleator.cache.storage.layer import Bytes, Cells, LayerStorage
+from aleator.cache.storage.layer import Bytes, Cells, LayerFormat, LayerStorage
 from aleator.cache.storage.types import StorageType
 from aleator.core.errors import ParameterError
 
@@ -43,7 +43,7 @@ class Storage:
         self.type, self.shapes, self.n_cells = type_, list(shapes), n_cells
         self.by_channel, self.rotation = by_channel, rotation
         self.parts: list[LayerStorage[Any]] = [
-            _layer(device, type_, heads, dim, n_cells, by_channel, rotation)
+            _layer(device, LayerFormat(type_, heads, dim, n_cells, by_channel, rotation))
             for (heads, dim), device in zip(shapes, devices, strict=True)
         ]
 
@@ -102,13 +102,13 @@ class Storage:
             part.zero(cells)
 
 
-def _layer(device: Device, *of: Any) -> LayerStorage[Any]:
+def _layer(device: Device, format: LayerFormat) -> LayerStorage[Any]:
     """A layer's storage; that on devices needs PyTorch."""
     if device.type == "cpu":
-        return HostLayer(*of)
+        return HostLayer(format)
     from aleator.cache.storage.tensors import TensorLayer, torch_device
 
-    return TensorLayer.on(torch_device(device), *of)
+    return TensorLayer.on(torch_device(device), format)
 
 
 def bytes_for(

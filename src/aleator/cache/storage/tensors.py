@@ -11,10 +11,9 @@ import torch
 
 from aleator.cache.devices import Device
 from aleator.cache.storage.host import HostLayer, encoded_rows
-from aleator.cache.storage.layer import Bytes, Cells, LayerStorage, StateArrays
+from aleator.cache.storage.layer import Bytes, Cells, LayerFormat, LayerStorage, StateArrays
 from aleator.cache.storage.storage import Storage
 from aleator.cache.storage.tensor_blocks import dequantised, hadamard, quantised
-from aleator.cache.storage.types import StorageType
 
 Index = slice | torch.Tensor
 """Cells: a slice, or int64 indices on the layer's device."""
@@ -35,50 +34,29 @@ class TensorLayer(LayerStorage[torch.Tensor]):
 
     def __init__(
         self,
-        data: torch.Tensor,
-        type_: StorageType,
-        heads: int,
-        dim: int,
-        n_cells: int,
-        by_channel: bool = False,
-        rotation: int = 0,
+        flat: torch.Tensor,
+        format: LayerFormat,
+        host: HostLayer | None = None,
     ) -> None:
-        super().__init__(type_, heads, dim, n_cells, by_channel, rotation)
-        self.data = data
-        self._host: HostLayer | None = None
+        """Take memory as a layer.
+
+        Args:
+            flat: all its bytes, uint8.
+            format: how they are used.
+            host: the layer whose memory it is; None: it is the tensor's own.
+        """
+        super().__init__(format)
+        element = _ELEMENTS.get(format.type.name)
+        data = flat if element is None else flat.view(element)
+        self.data = data.view(self.taken_shape(format.n_cells))
+        self._host = host
 
     @classmethod
-    def on(
-        cls,
-        device: torch.device,
-        type_: StorageType,
-        heads: int,
-        dim: int,
-        n_cells: int,
-        by_channel: bool = False,
-        rotation: int = 0,
-    ) -> TensorLayer:
+    def on(cls, device: torch.device, format: LayerFormat) -> TensorLayer:
         """A new layer on a device."""
         with torch.inference_mode(False):  # it is written in and outside of that mode
-            flat = torch.zeros(type_.bytes(heads * dim) * n_cells, dtype=torch.uint8, device=device)
-            return cls._over(flat, type_, heads, dim, n_cells, by_channel, rotation)
-
-    @classmethod
-    def _over(
-        cls,
-        flat: torch.Tensor,
-        type_: StorageType,
-        heads: int,
-        dim: int,
-        n_cells: int,
-        by_channel: bool,
-        rotation: int,
-    ) -> TensorLayer:
-        made = cls(flat, type_, heads, dim, n_cells, by_channel, rotation)
-        element = _ELEMENTS.get(type_.name)
-        data = flat if element is None else flat.view(element)
-        made.data = data.view(made.taken_shape(n_cells))
-        return made
+            n_bytes = format.type.bytes(format.heads * format.dim) * format.n_cells
+            return cls(torch.zeros(n_bytes, dtype=torch.uint8, device=device), format)
 
     @classmethod
     def of(cls, layer: LayerStorage[Any]) -> TensorLayer:
@@ -88,17 +66,7 @@ class TensorLayer(LayerStorage[torch.Tensor]):
         if not isinstance(layer, HostLayer):
             raise TypeError(f"no tensors over {layer!r}")
         with torch.inference_mode(False):
-            made = cls._over(
-                torch.from_numpy(layer.bytes),
-                layer.type,
-                layer.heads,
-                layer.dim,
-                layer.n_cells,
-                layer.by_channel,
-                layer.rotation,
-            )
-        made._host = layer
-        return made
+            return cls(torch.from_numpy(layer.bytes), layer.format, layer)
 
     @property
     def address(self) -> int:

@@ -64,7 +64,10 @@ def stored_weight(weights: Weights, name: str, n_out: int, n_in: int, bias: bool
 
 
 def identity(n: int) -> StoredWeight:
-    """A matrix that gives its input, bit for bit: products with 0 and sums with them change nothing."""
+    """A matrix that gives finite numbers as they are, but for -0, which becomes +0.
+
+    A row with an infinity or a NaN becomes NaN in all other places: 0 times either is NaN.
+    """
     data = np.eye(n, dtype=np.float32).reshape(-1).view(np.uint8)
     return StoredWeight(data, "F32", n, n)
 
