@@ -51,8 +51,7 @@ std::string GbnfText::found() const {
 }
 
 void GbnfText::expect(char c, const char* where) {
-  if (peek() != c)
-    fail(pos_, std::string("expected '") + c + "' " + where + ", found " + found());
+  if (peek() != c) fail(pos_, std::string("expected '") + c + "' " + where + ", found " + found());
   ++pos_;
 }
 

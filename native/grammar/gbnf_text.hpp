@@ -1,4 +1,5 @@
-// The text of a grammar as its parser reads it: names, numbers, characters, and errors that show their place.
+// The text of a grammar as its parser reads it: names, numbers, characters, and errors that show
+// their place.
 #pragma once
 #include <cstddef>
 #include <cstdint>
