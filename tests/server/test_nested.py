@@ -114,7 +114,10 @@ def test_text_parts() -> None:
 
 
 def test_results_answer_a_call() -> None:
-    messages = [{"role": "assistant", "tool_calls": [{"id": "c1"}]}, {"role": "user"}]
+    messages: list[dict[str, Any]] = [
+        {"role": "assistant", "tool_calls": [{"id": "c1"}]},
+        {"role": "user"},
+    ]
     assert answered(nested(id="c1"), "id", messages) == "c1"
     with pytest.raises(ParameterError, match="no call before it has this id"):
         answered(nested(id="c2"), "id", messages)
