@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 import numpy as np
 
+from aleator import _native
 from aleator.core.errors import FileFormatError, TokenizerError
 from aleator.text.pretokenizers import expressions
 from aleator.text.special_tokens import TokenAttribute
@@ -148,6 +149,7 @@ class _MetadataEncoder:
             if made is None:
                 spm = self.vocab.kind == "spm"
                 made = _sentencepiece(self.vocab) if spm else _byte_level(self.vocab)
+                _native.give_back_memory()  # half of what making it took
             return cast("tokenizers.Tokenizer", made)
 
     def encode(self, text: str, parse_special: bool, unread: frozenset[str]) -> list[int]:
