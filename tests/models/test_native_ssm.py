@@ -16,6 +16,7 @@ from aleator import _native
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 from aleator.models import decoder_numerics as reference
+from aleator.models.block_numerics import fused
 from aleator.models.decoder import Decoder
 from aleator.models.layers import native_ssm
 
@@ -107,7 +108,7 @@ def by_the_rules(decoder: Any, ids: list[int]) -> tuple[npt.NDArray[np.float32],
         dt = reference.softplus(reference.products(matrix(at + "ssm_dt"), dt, bias))
         nothing = np.zeros((ssm.d_inner, ssm.d_state), np.float32)
         y, state = reference.scan(u, dt, layer.a, b, c, nothing)
-        y = reference.fused(np.broadcast_to(layer.d, u.shape), u, y) * reference.silu(gate)
+        y = fused(np.broadcast_to(layer.d, u.shape), u, y) * reference.silu(gate)
         x = x + reference.products(matrix(at + "ssm_out"), y)
         states += [latest.T, state]
     head = "output" if "output.weight" in decoder.weights.gguf.tensors else "token_embd"
