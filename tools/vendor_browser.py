@@ -1,7 +1,7 @@
 """Fetch the ES modules of the playground's page from npm, unchanged, with their licences and hashes.
 
-``python tools/vendor_browser.py`` fetches the pinned versions with ``npm pack`` and rewrites page/vendor and its
-manifest.  ``--check`` looks, without a network, whether the files are those of the manifest.
+``python tools/vendor_browser.py`` fetches the pinned versions with ``npm pack``, and rewrites page/vendor and
+its manifest.  ``--check`` looks, without a network, whether the files are those of the manifest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def fetched(module: Module, folder: Path) -> dict[str, bytes]:
         made = {}
         for wanted, here in ((module.file, name), ("LICENSE", f"{name}.LICENSE")):
             member = archive.extractfile(f"package/{wanted}")
-            assert member is not None, f"{module.package} has no {wanted}"
+            if member is None:
+                raise SystemExit(f"{module.package} has no {wanted}")
             made[here] = member.read()
     return made
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from aleator.core.errors import AleatorError
-from aleator.server.dialects import DIALECTS, Dialect, openai_errors
+from aleator.server.dialects import DIALECTS, Dialect, openai_errors, playground
 from aleator.server.errors import ApiError, api_error
 from aleator.server.service import Service
 
@@ -23,6 +23,8 @@ def create_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Star
         service: Makes the texts; handlers find it as ``request.app.state.service``.
         dialects: What is spoken.
     """
+    if not service.options.playground:
+        dialects = [each for each in dialects if each is not playground]
     speaks = {route.endpoint: dialect for dialect in dialects for route in dialect.ROUTES}
 
     async def failed(request: Request, error: Exception) -> Response:

@@ -13,6 +13,7 @@ from aleator.server.dialects import (  # noqa: F401
     openai_models,
 )
 from aleator.server.errors import ApiError
+from aleator.server.playground import routes as playground
 
 
 class Dialect(Protocol):
@@ -26,5 +27,5 @@ class Dialect(Protocol):
         """The body of a response that is an error."""
 
 
-DIALECTS: tuple[Dialect, ...] = (openai_models, openai_completions, openai_chat)
+DIALECTS: tuple[Dialect, ...] = (openai_models, openai_completions, openai_chat, playground)
 """All that the server speaks, in the order in which routes are looked at."""

@@ -1,1 +1,1 @@
-"""The playground: a page that shows, changes and compares every draw, and its endpoints (docs/playground.md)."""
+"""The playground: a page that shows and changes every draw, and its endpoints (docs/playground.md)."""

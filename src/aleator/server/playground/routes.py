@@ -14,9 +14,10 @@ from aleator.core.errors import AleatorError, GrammarError, ParameterError
 from aleator.prompts import SAMPLING
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import body_of, in_thread
-from aleator.server.errors import api_error
-from aleator.server.fields import OPTIONS, Body, Field, Fields, listing, text, whole
+from aleator.server.errors import ApiError, api_error
+from aleator.server.fields import OPTIONS, Field, Fields, listing, text, whole
 from aleator.server.playground.declared import everything
+from aleator.server.playground.pages import ROUTES as PAGES
 from aleator.server.playground.recording import Recording, Recordings
 from aleator.server.playground.replay import chain_at, draws, resample
 from aleator.server.playground.spelled import spellings
@@ -177,16 +178,18 @@ async def histogram(request: Request) -> Response:
         found = replay.chain.explain(logits, top=100)
         exact = {trace.token.id: trace.after for trace in found.traces}
         counts = draws(replay.chain, logits, body.own["n"])
-        tokens = sorted({*counts, *(t for t, p in exact.items() if p > 0)})
+        order = sorted(
+            {*counts, *(t for t, p in exact.items() if p > 0)},
+            key=lambda token: (-exact.get(token, 0.0), -counts[token], token),
+        )
         told = [
             {
                 "token": playground.writer.telling.token(token),
                 "count": counts[token],
                 "exact": exact.get(token),
             }
-            for token in tokens
+            for token in order
         ]
-        told.sort(key=lambda each: (-(each["exact"] or 0), -each["count"], each["token"]["id"]))
         return {"n": body.own["n"], "tokens": told}
 
     return JSONResponse(await in_thread(work))
@@ -240,6 +243,11 @@ def told_error(error: BaseException) -> dict[str, Any]:
     return {"error": made}
 
 
+def render_error(error: ApiError) -> dict[str, Any]:
+    """The body of a response that is an error which no endpoint foresaw."""
+    return told_error(error)
+
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -264,6 +272,7 @@ def route(path: str, handler: Handler, method: str) -> Route:
 
 ROOT = "/api/playground"
 ROUTES = [
+    *PAGES,
     route("", declarations, "GET"),
     route("/texts", write, "POST"),
     route("/texts/{id}", forget, "DELETE"),

@@ -36,7 +36,9 @@ def spellings(sampling: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _quoted(word: str) -> str:
-    return word if word.startswith("-") and word[1:].replace(".", "").isdigit() else shlex.quote(word)
+    return (
+        word if word.startswith("-") and word[1:].replace(".", "").isdigit() else shlex.quote(word)
+    )
 
 
 def _flags(declared: Parameter, value: Any) -> list[str]:

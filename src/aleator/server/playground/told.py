@@ -90,7 +90,7 @@ class Telling:
             "numerics": found.numerics,
             "n_vocab": found.n_vocab,
             "history": found.history,
-            "before": _shape(found.before),
+            "logits": _shape(found.before),
             "stages": [self._stage(s) for s in found.stages],
             "traces": [
                 {
@@ -126,7 +126,8 @@ class Telling:
         told: dict[str, Any] = {
             "step": step,
             "token": None if written is None else self.token(written),
-            "picked": written is not None and (found.draw is None or found.draw.token.id != written),
+            "picked": written is not None
+            and (found.draw is None or found.draw.token.id != written),
         }
         if written is None:
             return told

@@ -83,7 +83,8 @@ class Writer:
         most = len(drawn) if pick is None else len(drawn) - 1
         if not 0 <= at <= most:
             raise ParameterError(
-                "at", f"at={at} is out of range: the text has drawn {len(drawn)} tokens, give 0 to {most}"
+                "at",
+                f"at={at} is out of range: the text has drawn {len(drawn)} tokens, give 0 to {most}",
             )
         if pick is not None and not 0 <= pick < len(self._service.model.vocab):
             raise ParameterError("token", f"token={pick} is not in the vocabulary")
@@ -162,7 +163,5 @@ class Writer:
         told = []
         for step in range(begin, end):
             found = replay.explain(step, max(top, 1))
-            told.append(
-                line({"event": "step", **self.telling.step(recording, step, found, top)})
-            )
+            told.append(line({"event": "step", **self.telling.step(recording, step, found, top)}))
         return told

@@ -50,7 +50,7 @@ class Handle extends Component {
   }
 }
 
-const Card = watched(function Card(/** @type {{settings: Settings, name: string, place: number, neutral: boolean, error: any}} */ { settings, name, place, neutral, error }) {
+const Card = watched(function (/** @type {{settings: Settings, name: string, place: number, neutral: boolean, error: any}} */ { settings, name, place, neutral, error }) {
   const sampler = known().samplers.find((s) => s.name === name);
   if (!sampler) return null;
   const names = sampler.parameters.filter((p) => p !== "seed" && p !== "draw");
@@ -60,9 +60,24 @@ const Card = watched(function Card(/** @type {{settings: Settings, name: string,
       <button type="button" class="small" aria-label=${`Take ${name} out`} title="take it out of the chain" onClick=${() => settings.reorder(settings.order.filter((n) => n !== name))}>✕</button>
     </header>
     <p class="quiet">${sampler.summary}</p>
-    ${names.map((p) => html`<${Control} key=${p} settings=${settings} name=${p} error=${error} />`)}
+    <${Folded} open=${!neutral || names.some((p) => p === error?.param)} label=${names.join(", ")}>
+      ${names.map((p) => html`<${Control} key=${p} settings=${settings} name=${p} error=${error} />`)}
+    <//>
   </li>`;
 });
+
+/** What a sampler that does nothing hides; opened once it does something, and never closed by itself. */
+class Folded extends Component {
+  /** @param {any} props @param {any} state */
+  static getDerivedStateFromProps({ open }, { open: was }) {
+    return { open: was || open };
+  }
+
+  /** @param {any} props @param {any} state */
+  render({ label, children }, { open }) {
+    return html`<details open=${open} onToggle=${(/** @type {any} */ e) => this.setState({ open: e.currentTarget.open })}><summary>${label}</summary>${children}</details>`;
+  }
+}
 
 /** Parameters of the end of the chain, and of the whole of it. */
 const LAST = ["mirostat", "draw", "ignore_eos", "numerics"];
@@ -72,9 +87,9 @@ const FIRST = ["logit_bias", "bad_words", "no_repeat_ngram_size", "min_tokens", 
 
 /**
  * All cards.
- * @param {{settings: Settings, neutral: Set<string>, error: any}} props
+ * @param {{settings: Settings, active: Set<string>, error: any}} props
  */
-export const Cards = watched(function Cards({ settings, neutral, error }) {
+export const Cards = watched(function ({ settings, active, error }) {
   const order = settings.order;
   const { samplers, parameters } = known();
   const absent = samplers.filter((s) => s.ordered && !order.includes(s.name));
@@ -85,7 +100,7 @@ export const Cards = watched(function Cards({ settings, neutral, error }) {
   const mirostat = settings.value("mirostat") ? ["mirostat_tau", "mirostat_eta"] : [];
   const there = (/** @type {string} */ name) => name in parameters;
   return html`<ol class="cards" aria-label="Samplers in order">
-    ${order.map((name, place) => html`<${Card} key=${name} settings=${settings} name=${name} place=${place} neutral=${neutral.has(name)} error=${error} />`)}
+    ${order.map((name, place) => html`<${Card} key=${name} settings=${settings} name=${name} place=${place} neutral=${!active.has(name)} error=${error} />`)}
     <li class="card end"><header><h3>then the draw</h3></header>
       ${[...LAST, ...mirostat].filter(there).map((p) => html`<${Control} key=${p} settings=${settings} name=${p} error=${error} />`)}
     </li>

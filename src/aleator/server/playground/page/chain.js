@@ -57,7 +57,7 @@ effect(() => {
   });
 });
 
-const Copying = watched(function Copying() {
+const Copying = watched(function () {
   if (!checked.value) return null;
   const kind = spelling.value;
   return html`<section class="copying" aria-label="The same chain elsewhere"><h2>The same chain elsewhere</h2>
@@ -69,7 +69,7 @@ const Copying = watched(function Copying() {
   </section>`;
 });
 
-const Effects = watched(function Effects() {
+const Effects = watched(function () {
   const text = current.value;
   if (!text) return html`<p class="empty">Write a text first: then every change of the chain shows here at once what it does to it. Logits are kept, so nothing is computed again.</p>`;
   text.version.value;
@@ -98,8 +98,8 @@ function markers(changed) {
 }
 
 /** The view. */
-export const Chain = watched(function Chain() {
-  const neutral = new Set((checked.value?.samplers ?? []).filter((s) => s.neutral).map((s) => s.name));
+export const Chain = watched(function () {
+  const active = new Set((checked.value?.samplers ?? []).filter((s) => !s.neutral).map((s) => s.name));
   const error = wrong.value;
   const elsewhere = error && !(error.param in known().parameters) ? error : null;
   return html`<div class="view chain columns">
@@ -107,7 +107,7 @@ export const Chain = watched(function Chain() {
       <div class="bar-row"><${Choice} label="Preset" value=${main.preset.value} options=${Object.keys(known().presets)} onChange=${(/** @type {string} */ v) => main.choose(v)} />
         <button type="button" disabled=${!Object.keys(main.changes.value).length} onClick=${() => (main.changes.value = {})}>Undo all changes</button></div>
       ${error && html`<${Problem} error=${elsewhere ?? error} />`}
-      <${Cards} settings=${main} neutral=${neutral} error=${error} />
+      <${Cards} settings=${main} active=${active} error=${error} />
     </div>
     <div class="main"><${Effects} /><${Copying} /></div>
   </div>`;

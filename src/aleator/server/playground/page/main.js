@@ -4,6 +4,9 @@ import { render } from "./vendor/preact.mjs";
 import { effect, signal } from "./vendor/signals-core.mjs";
 import { locked, online } from "./api.js";
 import { Chain, watching } from "./chain.js";
+import { Compare } from "./compare.js";
+import { Constrain } from "./constrain.js";
+import { Reproduce, openAddress } from "./reproduce.js";
 import { declared, known, load } from "./settings.js";
 import { Problem, count, html, watched } from "./ui.js";
 import { Write } from "./write.js";
@@ -12,6 +15,9 @@ import { Write } from "./write.js";
 const VIEWS = {
   write: { name: "Write", View: Write },
   chain: { name: "Chain", View: Chain },
+  compare: { name: "Compare", View: Compare },
+  constrain: { name: "Constrain", View: Constrain },
+  reproduce: { name: "Reproduce", View: Reproduce },
 };
 
 const view = signal("write");
@@ -29,7 +35,9 @@ effect(() => {
 async function start() {
   failed.value = null;
   try {
+    const first = !declared.value;
     await load();
+    if (first) failed.value = await openAddress();
   } catch (error) {
     failed.value = /** @type {Error} */ (error);
   }
@@ -45,7 +53,7 @@ function onTabKey(e) {
   requestAnimationFrame(() => document.getElementById(`tab-${view.value}`)?.focus());
 }
 
-const Head = watched(function Head() {
+const Head = watched(function () {
   const { model } = known();
   return html`<header class="head">
     <h1>Aleator <span>playground</span></h1>
@@ -75,7 +83,7 @@ function Key() {
   </form>`;
 }
 
-const Page = watched(function Page() {
+const Page = watched(function () {
   if (!declared.value) {
     if (locked.value) return html`<${Key} />`;
     return failed.value ? html`<div class="empty"><${Problem} error=${failed.value} /><button type="button" onClick=${start}>Try again</button></div>` : html`<p class="loading">Loading the playground…</p>`;
@@ -83,6 +91,7 @@ const Page = watched(function Page() {
   const { View, name } = VIEWS[view.value];
   return html`<${Head} />
     ${!online.value && html`<p class="problem offline" role="alert">The server does not answer. What is shown stays; <button type="button" class="link" onClick=${start}>try again</button></p>`}
+    <${Problem} error=${failed.value} />
     <main id="view" role="tabpanel" aria-label=${name}><${View} /></main>`;
 });
 

@@ -24,7 +24,7 @@ function read(text) {
 /**
  * A slider and a number: the slider covers what is worth trying, the number takes the whole declared range.
  */
-const Numeric = watched(function Numeric(/** @type {{settings: Settings, of: Parameter}} */ { settings, of }) {
+const Numeric = watched(function (/** @type {{settings: Settings, of: Parameter}} */ { settings, of }) {
   const value = settings.value(of.name);
   const { low, high, step } = of.slider ?? { low: 0, high: 100, step: 1 };
   const set = (/** @type {any} */ e) => e.currentTarget.value !== "" && settings.set(of.name, Number(e.currentTarget.value));
@@ -36,7 +36,7 @@ const Numeric = watched(function Numeric(/** @type {{settings: Settings, of: Par
  * The control of a parameter.
  * @param {{settings: Settings, name: string, error?: any}} props
  */
-export const Control = watched(function Control({ settings, name, error }) {
+export const Control = watched(function ({ settings, name, error }) {
   const of = known().parameters[name];
   const value = settings.value(name);
   const changed = name in settings.changes.value;

@@ -22,7 +22,7 @@ import { count, html, percent } from "./ui.js";
  * @property {import("./token.js").Token | null} token
  * @property {boolean} picked
  * @property {number} n_vocab
- * @property {Shape} before
+ * @property {Shape} logits
  * @property {Stage[]} stages
  * @property {{token: import("./token.js").Token, probabilities: number[], removed_by: number | null}[]} traces
  * @property {{token: import("./token.js").Token, before: number, after: number, seed: number, position: number} | null} draw
@@ -55,7 +55,8 @@ function Bar({ p, was, gone, scale }) {
  * @param {{step: FullStep, rows?: number, onPick?: ((token: import("./token.js").Token) => void) | null, written?: number | null}} props
  */
 export function StepView({ step, rows = 12, onPick, written }) {
-  const active = step.stages.map((s, i) => ({ s, i })).filter(({ s }) => !s.neutral);
+  // The draw itself changes nothing: the tag "drawn" shows it.
+  const active = step.stages.map((s, i) => ({ s, i })).filter(({ s, i }) => !s.neutral && (i + 1 < step.stages.length || s.removed > 0 || s.moved > 0));
   const neutral = step.stages.filter((s) => s.neutral).map((s) => s.name);
   const drawn = step.draw?.token.id;
   const marked = written ?? step.token?.id;
@@ -70,7 +71,7 @@ export function StepView({ step, rows = 12, onPick, written }) {
       <thead>
         <tr>
           <th scope="col">token</th>
-          <th scope="col"><b>logits</b><small>${count(step.before.candidates)} tokens</small><small>${step.before.entropy.toFixed(2)} bits</small></th>
+          <th scope="col"><b>logits</b><small>${count(step.logits.candidates)} tokens</small><small>${step.logits.entropy.toFixed(2)} bits</small></th>
           ${active.map(
             ({ s }) => html`<th scope="col" title=${told(s)}>
               <b>${s.label}</b>

@@ -41,9 +41,12 @@ class Chunk extends Component {
       const level = Math.round(16 * Math.max(0, Math.min(1, SHADES[shade].shade(step))));
       const name = `t s${level}${step.picked ? " picked" : ""}${i === open ? " open" : ""}${i === active ? " active" : ""}${mark}${joins(step.token) ? " joins" : ""}${step.token.special ? " special" : ""}`;
       const text = inText(step.token);
+      const body = text.replace(/\n+$/, "");
+      const breaks = text.length - body.length;
+      const arrows = breaks > 0 && html`<i class="mark" aria-hidden="true">${"↵".repeat(breaks)}</i>`;
       shown.push(html`<span key=${i} id=${`${id}-${i}`} class=${name} data-i=${i} role="option" aria-selected=${i === open} dir="auto"
-        >${text.includes("\n") ? [html`<i class="mark" aria-hidden="true">${"↵".repeat(text.split("\n").length - 1)}</i>`, text] : text === "" ? html`<i class="mark">∅</i>` : text}</span
-      >`);
+        >${body}${arrows}${text === "" && html`<i class="mark">∅</i>`}</span
+      >${"\n".repeat(breaks)}`);
     }
     return html`<span class="chunk">${shown}</span>`;
   }
@@ -53,7 +56,7 @@ class Chunk extends Component {
  * The prompt, and the tokens after it.
  * @param {{id: string, label: string, prompt: import("./token.js").Token[], steps: Step[], length: number, open: number, onOpen: (step: number) => void, marks?: (step: Step, i: number) => string, shade?: string, writing?: boolean}} props
  */
-export const TextView = watched(function TextView({ id, label, prompt, steps, length, open, onOpen, marks, shade, writing }) {
+export const TextView = watched(function ({ id, label, prompt, steps, length, open, onOpen, marks, shade, writing }) {
   const chosen = shade ?? shading.value;
   const chunks = [];
   for (let begin = 0; begin < length; begin += CHUNK) {
@@ -92,7 +95,7 @@ export const TextView = watched(function TextView({ id, label, prompt, steps, le
 });
 
 /** The likely tokens of the step under the pointer. */
-export const Hover = watched(function Hover() {
+export const Hover = watched(function () {
   const at = hovered.value;
   if (!at) return null;
   const { step } = at;
@@ -117,7 +120,7 @@ export const Hover = watched(function Hover() {
 });
 
 /** What shades mean. */
-export const Legend = watched(function Legend() {
+export const Legend = watched(function () {
   const { low, high } = SHADES[shading.value];
   if (!low) return null;
   return html`<span class="legend shade-${shading.value}" aria-hidden="true">${low} ${[0, 4, 8, 12, 16].map((level) => html`<i class="t s${level}"> </i>`)} ${high}</span>`;

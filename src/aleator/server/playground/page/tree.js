@@ -12,7 +12,7 @@ function show(text) {
   opened.value = -1;
 }
 
-const Node = watched(function Node(/** @type {{text: Text, level: number}} */ { text, level }) {
+const Node = watched(function (/** @type {{text: Text, level: number}} */ { text, level }) {
   const children = texts.value.filter((each) => each.parent === text);
   text.version.value; // the number of tokens grows with it
   const mine = text === current.value;
@@ -30,7 +30,7 @@ const Node = watched(function Node(/** @type {{text: Text, level: number}} */ { 
 });
 
 /** All of them. */
-export const Tree = watched(function Tree() {
+export const Tree = watched(function () {
   const roots = texts.value.filter((each) => !each.parent);
   if (!roots.length) return null;
   return html`<ul class="tree" role="tree" aria-label="Texts and branches">${roots.map((each) => html`<${Node} key=${each.id} text=${each} level=${1} />`)}</ul>`;

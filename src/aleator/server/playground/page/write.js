@@ -40,7 +40,7 @@ function goOn(tokens) {
   return attempt(() => write({ ...asked(), max_tokens: tokens }, { parent: text, at: text.steps.length }));
 }
 
-const Controls = watched(function Controls() {
+const Controls = watched(function () {
   const text = current.value;
   text?.reason.value;
   const writing = Boolean(text?.writing);
@@ -65,7 +65,7 @@ const Controls = watched(function Controls() {
   </form>`;
 });
 
-const Written = watched(function Written() {
+const Written = watched(function () {
   const text = current.value;
   if (!text) return html`<div class="empty"><p>Write a text, then look at any token of it: hover for its rivals, click for every stage of the chain, and pick another token to go on from there.</p></div>`;
   text.version.value;
@@ -86,7 +86,7 @@ const Written = watched(function Written() {
   </section>`;
 });
 
-const Opened = watched(function Opened() {
+const Opened = watched(function () {
   const text = current.value;
   const at = opened.value;
   text?.version.value;
@@ -104,7 +104,7 @@ const Opened = watched(function Opened() {
 });
 
 /** The view. */
-export const Write = watched(function Write() {
+export const Write = watched(function () {
   return html`<div class="view write">
     <${Controls} />
     <div class="columns">
