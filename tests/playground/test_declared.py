@@ -72,7 +72,9 @@ def test_the_three_spellings_mean_the_same_chain(client: Client, sampling: dict[
     parser.group("other").option("--no-escape", action="store_true")
     words = shlex.split(told["cli"])
     assert words[:2] == ["aleator", "generate"]
-    read = sampling_arguments(parser.parse(words[2:]))
+    parsed = parser.parse(words[2:])
+    assert parsed is not None
+    read = sampling_arguments(parsed)
     assert aleator.SamplingParams.preset(read.pop("preset"), **read) == wanted
     assert told["chain"].startswith("logits -> ")
 

@@ -11,8 +11,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from aleator.core.errors import AleatorError
-from aleator.server.dialects import DIALECTS, Dialect, openai_errors, playground
+from aleator.server.dialects import DIALECTS, Dialect, openai_errors
 from aleator.server.errors import ApiError, api_error
+from aleator.server.playground import routes as playground
 from aleator.server.service import Service
 
 

@@ -32,7 +32,7 @@ export class Text {
     this.id = "";
     this.at = 0;
     /** @type {Token[]} */
-    this.prompt = parent?.prompt ?? [];
+    this.prompt = [];
     /** @type {Step[]} */
     this.steps = [];
     this.inherited = 0;
