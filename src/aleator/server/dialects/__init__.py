@@ -7,10 +7,14 @@ from typing import Any, Protocol
 from starlette.routing import Route
 
 from aleator.server.dialects import (  # noqa: F401
+    anthropic,
+    ollama,
     openai_chat,
     openai_completions,
+    openai_embeddings,
     openai_errors,
     openai_models,
+    openai_responses,
 )
 from aleator.server.errors import ApiError
 from aleator.server.playground import routes as playground
@@ -27,5 +31,14 @@ class Dialect(Protocol):
         """The body of a response that is an error."""
 
 
-DIALECTS: tuple[Dialect, ...] = (openai_models, openai_completions, openai_chat, playground)
+DIALECTS: tuple[Dialect, ...] = (
+    openai_models,
+    openai_completions,
+    openai_chat,
+    openai_responses,
+    openai_embeddings,
+    anthropic,
+    ollama,
+    playground,
+)
 """All that the server speaks, in the order in which routes are looked at."""
