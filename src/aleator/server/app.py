@@ -14,6 +14,7 @@ from aleator.core.errors import AleatorError
 from aleator.server.dialects import DIALECTS, Dialect, openai_errors
 from aleator.server.errors import ApiError, api_error
 from aleator.server.service import Service
+from aleator.server.slots import Slots
 
 
 def create_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starlette:
@@ -36,7 +37,7 @@ def create_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Star
         routes=[route for dialect in dialects for route in dialect.ROUTES],
         exception_handlers={AleatorError: failed, HTTPException: failed, Exception: failed},
     )
-    app.state.service = service
+    app.state.service, app.state.slots = service, Slots(service)
     return app
 
 

@@ -16,8 +16,11 @@ from aleator.engine.engine import Engine
 from aleator.engine.options import SubmitOptions
 from aleator.generate.generation import Generation
 from aleator.generate.logprobs import Logprobs
+from aleator.generate.options import GenerateOptions
+from aleator.generate.slot import OnLogits
 from aleator.language_model import LanguageModel
-from aleator.prompts import GENERATION, checked_prompt, options_of
+from aleator.prompts import GENERATION, checked_prompt, divided, options_of
+from aleator.samplers import SamplingParams
 from aleator.server.bodies import in_thread
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
@@ -89,6 +92,12 @@ class Service:
             "model_not_found",
         )
 
+    def effective(self) -> tuple[SamplingParams, GenerateOptions]:
+        """What is in effect where a request says nothing; the seed is None: each request draws one."""
+        given, params = divided(self._defaults)
+        chosen = self.model.sampling_params(self._defaults.get("preset"), **params)
+        return (chosen if params.get("seed") is not None else chosen.replace(seed=None)), given
+
     async def submit(
         self,
         prompt: str | Sequence[int],
@@ -97,6 +106,7 @@ class Service:
         n: int = 1,
         deadline: float | None = None,
         namespace: str = "",
+        on_logits: OnLogits | None = None,
     ) -> list[Generation]:
         """Have a prompt continued; every text that the server makes without messages begins here.
 
@@ -106,6 +116,7 @@ class Service:
             n: Completions; each draws with a random stream of its own.
             deadline: Seconds from now on after which they end.
             namespace: Of the prompt cache.
+            on_logits: Called before each draw of any of them, in the engine's thread.
 
         Returns:
             ``n`` generations, which have begun.
@@ -114,7 +125,7 @@ class Service:
             ParameterError, TokenizerError, ContextFull, QueueFull, EngineClosed: As ``Engine.submit``.  Then
                 none has begun.
         """
-        return await in_thread(self._submit, prompt, given, n, deadline, namespace)
+        return await in_thread(self._submit, prompt, given, n, deadline, namespace, on_logits)
 
     async def chat(self, request: ChatRequest) -> ChatAnswer:
         """Answer messages; every answer of every dialect begins here.
@@ -144,11 +155,12 @@ class Service:
         n: int,
         deadline: float | None,
         namespace: str,
+        on_logits: OnLogits | None,
     ) -> list[Generation]:
         with self._making:
             options = self._completed(given, namespace)
             try:
-                return self._start(prompt, options, n, deadline)
+                return self._start(prompt, options, n, deadline, on_logits)
             except AleatorError:
                 raise
             except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -186,6 +198,7 @@ class Service:
         options: Mapping[str, Any],
         n: int,
         deadline: float | None,
+        on_logits: OnLogits | None = None,
     ) -> list[Generation]:
         given = options_of({"preset": None, "params": None, **options})
         requests = self.model.asking.requests([checked_prompt(prompt)], [given], n)
@@ -193,7 +206,7 @@ class Service:
         made: list[Generation] = []
         try:
             for request in requests:
-                made.append(self.engine.start(request, own))
+                made.append(self.engine.start(request, own, on_logits))
         except BaseException:
             for each in made:
                 each.cancel()

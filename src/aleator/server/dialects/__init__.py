@@ -7,6 +7,11 @@ from typing import Any, Protocol
 from starlette.routing import Route
 
 from aleator.server.dialects import (  # noqa: F401
+    llama,
+    llama_infill,
+    llama_props,
+    llama_slots,
+    llama_tokens,
     openai_chat,
     openai_completions,
     openai_errors,
@@ -26,5 +31,14 @@ class Dialect(Protocol):
         """The body of a response that is an error."""
 
 
-DIALECTS: tuple[Dialect, ...] = (openai_models, openai_completions, openai_chat)
+DIALECTS: tuple[Dialect, ...] = (
+    openai_models,
+    openai_completions,
+    openai_chat,
+    llama,
+    llama_infill,
+    llama_props,
+    llama_slots,
+    llama_tokens,
+)
 """All that the server speaks, in the order in which routes are looked at."""

@@ -15,7 +15,7 @@ KINDS = {
     501: "not_supported_error",
     503: "unavailable_error",
 }
-"""llama-server's kinds by status; any other is its "server_error".  It has no limit of requests: 429 is ours."""
+"""llama-server's kinds by status; 429 is ours, since it has no limit of requests."""
 
 
 class TooLong(ApiError):
@@ -43,8 +43,10 @@ def not_built(what: str, instead: str = "") -> ApiError:
 
 
 def render_error(error: ApiError) -> dict[str, Any]:
-    """The body of a response that is an error: llama-server's fields, and the name of the field that is wrong."""
-    kind = KINDS.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
+    """The body of a response that is an error: llama-server's fields, and the field that is wrong."""
+    kind = KINDS.get(
+        error.status, "invalid_request_error" if error.status < 500 else "server_error"
+    )
     made: dict[str, Any] = {"code": error.status, "message": error.message, "type": kind}
     if error.code == "context_length_exceeded":
         made["type"] = "exceed_context_size_error"

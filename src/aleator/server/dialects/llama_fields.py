@@ -50,7 +50,9 @@ LLAMA_ACCEPTED: Mapping[str, Accepted] = {
     "penalize_nl": Accepted("give logit_bias to line breaks", (True,)),
     "return_progress": Accepted("the progress of a prompt is not reported", (False,)),
     "n_discard": Accepted("a context shift forgets the older half", (0,)),
-    "n_cache_reuse": Accepted("rows are not moved: their bits would differ from those computed anew", (0,)),
+    "n_cache_reuse": Accepted(
+        "rows are not moved: their bits would differ from those computed anew", (0,)
+    ),
     "image_data": Accepted("pictures are not supported", ([],)),
     "grammar_lazy": Accepted("the grammar holds from the first token", (False,)),
     "grammar_triggers": Accepted("the grammar holds from the first token", ([],)),
@@ -62,42 +64,6 @@ LLAMA_ACCEPTED: Mapping[str, Accepted] = {
 
 LLAMA_SPELLINGS: Mapping[str, str] = {**SPELLINGS, "reasoning_budget_tokens": "reasoning_budget"}
 
-
-def own_fields() -> tuple[Field, ...]:
-    """The fields of a completion that are no options of a generation, or are written in another way."""
-    return (
-        Field("model", text),
-        Field("stream", switch, False),
-        Field("parse_special", switch, True),
-        Field("cache_prompt", switch, True),
-        Field("return_tokens", switch, False),
-        Field("timings_per_token", switch, False),
-        Field("n_probs", whole(0, MOST), 0, aliases=("logprobs",)),
-        Field("post_sampling_probs", switch, False),
-        Field("response_fields", texts, ()),
-        Field("id_slot", whole(-1, MOST), -1),
-        Field("t_max_predict_ms", number(-1, 1e12), 0.0),
-        Field("n_indent", whole(0, MOST), 0),
-        Field("n_keep", whole(-1, MOST)),
-        Field("n_cmpl", whole(1, MOST_COMPLETIONS), 1, aliases=("n",)),
-        Field("deadline", number(1e-3, 1e6)),
-        Field("temperature", number(0, 1e30), aliases=("temp",)),
-        Field("seed", seed),
-        Field("samplers", samplers),
-        Field("logit_bias", logit_bias),
-        Field("grammar", text),
-        Field("json_schema", schema),
-    )
-
-
-FIELDS = Fields(
-    Field("prompt", lambda name, value: prompts_of(name, value), required=True),
-    *own_fields(),
-    without=("shown_tokens", "logprobs"),
-    accepted=LLAMA_ACCEPTED,
-    spellings=LLAMA_SPELLINGS,
-)
-"""The fields of ``/completion``."""
 
 AS_OPTIONS = ("temperature", "seed", "samplers", "logit_bias", "grammar", "json_schema")
 """Own fields that are options of a generation once they are read."""
@@ -136,24 +102,28 @@ def seed(name: str, value: Any) -> int:
     if made is None or not -1 <= made < 2**64:
         raise ParameterError(
             name,
-            f"{name}={value!r:.80}: give an integer, 0 to 18446744073709551615, or -1 for a random one",
+            f"{name}={value!r:.80}: give an integer, 0 to 18446744073709551615, or -1 for any",
         )
     return -1 if made == RANDOM_SEED else made
 
 
 def samplers(name: str, value: Any) -> tuple[str, ...]:
-    """Names of samplers in a list, or in a text with semicolons; or a text of letters, as llama-server has it."""
+    """Names of samplers in a list, or in a text with semicolons; or a text of letters, as in llama-server."""
     if isinstance(value, str):
         names = ";" in value or value.strip().lower() in BY_NAME
-        return parse_names(value) if names else parse_letters(value)
+        if names:
+            return parse_names(value)
+        try:
+            return parse_letters(value)
+        except ParameterError as error:
+            raise ParameterError(name, f"{name}={value!r:.80}: {error}") from None
     return parse_names(texts(name, value))
 
 
 def logit_bias(name: str, value: Any) -> list[tuple[int | str, float]]:
     """Biases: pairs of a token and a number, or an object; false for a number means never.
 
-    A token is an id, or a text, all of whose tokens are meant.  In an object, whose names are texts, a number is
-    an id.
+    A token is an id, or a text, all of whose tokens are meant.  A number as a name in an object is an id.
     """
     if isinstance(value, Mapping):
         pairs: list[Any] = [[_token(key), bias] for key, bias in value.items()]
@@ -165,11 +135,15 @@ def logit_bias(name: str, value: Any) -> list[tuple[int | str, float]]:
             raise ParameterError(name, f"{name}[{i}]={pair!r:.80}: give [token, bias]")
         token, bias = pair
         if not isinstance(token, str) and (isinstance(token, bool | float) or exact(token) is None):
-            raise ParameterError(name, f"{name}[{i}]: token {token!r:.80} is neither an id nor a text")
+            raise ParameterError(
+                name, f"{name}[{i}]: token {token!r:.80} is neither an id nor a text"
+            )
         if bias is False:
             bias = -math.inf
         if isinstance(bias, bool) or not isinstance(bias, int | float):
-            raise ParameterError(name, f"{name}[{i}]: bias {bias!r:.80} is neither a number nor false")
+            raise ParameterError(
+                name, f"{name}[{i}]: bias {bias!r:.80} is neither a number nor false"
+            )
         made.append((token, float(bias)))
     return made
 
@@ -198,9 +172,7 @@ def prompts_of(name: str, value: Any) -> tuple[bool, list[Prompt]]:
     items = value if several else [value]
     if not 1 <= len(items) <= MOST_PROMPTS:
         raise ParameterError(name, f"{name} has {len(items)} items: give 1 to {MOST_PROMPTS}")
-    made = [
-        prompt_of(f"{name}[{i}]" if several else name, each) for i, each in enumerate(items)
-    ]
+    made = [prompt_of(f"{name}[{i}]" if several else name, each) for i, each in enumerate(items)]
     return several, made
 
 
@@ -209,7 +181,9 @@ def prompt_of(where: str, value: Any) -> Prompt:
     if isinstance(value, Mapping) and "prompt_string" in value:
         known_keys(where, value, ("prompt_string", "multimodal_data"))
         if value.get("multimodal_data"):
-            raise ParameterError(where, f"{where}.multimodal_data: pictures and audio are not supported")
+            raise ParameterError(
+                where, f"{where}.multimodal_data: pictures and audio are not supported"
+            )
         value = value["prompt_string"]
     if isinstance(value, str):
         return value
@@ -256,3 +230,40 @@ def tokens_of(
         if special and to_continue and tokenizer.vocab.add_eos:
             del made[-1]
     return made
+
+
+def own_fields() -> tuple[Field, ...]:
+    """The fields of a completion that are no options of a generation, or are written in another way."""
+    return (
+        Field("model", text),
+        Field("stream", switch, False),
+        Field("parse_special", switch, True),
+        Field("cache_prompt", switch, True),
+        Field("return_tokens", switch, False),
+        Field("timings_per_token", switch, False),
+        Field("n_probs", whole(0, MOST), 0, aliases=("logprobs",)),
+        Field("post_sampling_probs", switch, False),
+        Field("response_fields", texts, ()),
+        Field("id_slot", whole(-1, MOST), -1),
+        Field("t_max_predict_ms", number(-1, 1e12), 0.0),
+        Field("n_indent", whole(0, MOST), 0),
+        Field("n_keep", whole(-1, MOST)),
+        Field("n_cmpl", whole(1, MOST_COMPLETIONS), 1, aliases=("n",)),
+        Field("deadline", number(1e-3, 1e6)),
+        Field("temperature", number(0, 1e30), aliases=("temp",)),
+        Field("seed", seed),
+        Field("samplers", samplers),
+        Field("logit_bias", logit_bias),
+        Field("grammar", text),
+        Field("json_schema", schema),
+    )
+
+
+FIELDS = Fields(
+    Field("prompt", lambda name, value: prompts_of(name, value), required=True),
+    *own_fields(),
+    without=("shown_tokens", "logprobs"),
+    accepted=LLAMA_ACCEPTED,
+    spellings=LLAMA_SPELLINGS,
+)
+"""The fields of ``/completion``."""

@@ -52,7 +52,15 @@ _NAMES = {
 }
 """Sampling parameters by llama-server's names."""
 
-_OURS = ("numerics", "draw", "penalty_scope", "min_tokens", "no_repeat_ngram_size", "top_a", "tfs_z")
+_OURS = (
+    "numerics",
+    "draw",
+    "penalty_scope",
+    "min_tokens",
+    "no_repeat_ngram_size",
+    "top_a",
+    "tfs_z",
+)
 """Parameters that llama-server lacks, which are told too."""
 
 
@@ -80,7 +88,9 @@ def settings(
     constraint = params.constraint
     return made | {
         "seed": RANDOM_SEED if params.seed is None else params.seed,
-        "dry_sequence_breakers": [list(x) if not isinstance(x, str) else x for x in values["dry_sequence_breakers"]],
+        "dry_sequence_breakers": [
+            list(x) if not isinstance(x, str) else x for x in values["dry_sequence_breakers"]
+        ],
         "stop": list(options.stop),
         "max_tokens": n_predict,
         "n_predict": n_predict,
@@ -105,8 +115,15 @@ def settings(
     }
 
 
-OF_TEXT = ("stop", "logit_bias", "grammar", "grammar_triggers", "preserved_tokens", "dry_sequence_breakers")
-"""Settings that may have somebody's text in them: ``/slots`` and ``/props`` leave them out, as llama-server does."""
+OF_TEXT = (
+    "stop",
+    "logit_bias",
+    "grammar",
+    "grammar_triggers",
+    "preserved_tokens",
+    "dry_sequence_breakers",
+)
+"""Settings that may hold somebody's text: ``/slots`` and ``/props`` leave them out, as llama-server does."""
 
 
 def without_text(made: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,9 +174,10 @@ def _ratio(a: float, b: float) -> float:
 
 
 def probabilities(entries: Sequence[Logprobs]) -> list[dict[str, Any]]:
-    """``completion_probabilities``: of each token its log-probability before sampling, and the most probable ones."""
+    """``completion_probabilities`` before sampling: of each token, and of the most probable ones."""
     return [
-        _entry(each.chosen) | {"top_logprobs": [_entry(top) for top in each.top]} for each in entries
+        _entry(each.chosen) | {"top_logprobs": [_entry(top) for top in each.top]}
+        for each in entries
     ]
 
 
