@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 
@@ -100,8 +102,21 @@ def serve(service: Service, listening: socket.socket, listens: Callable[[], None
         ssl_certfile=options.ssl_certfile,
     )
     try:
-        Server(config, listens).run(sockets=[listening])
+        with _ends_in_order():
+            Server(config, listens).run(sockets=[listening])
     finally:
         listening.close()
         if options.uds is not None:
             os.unlink(options.uds)
+
+
+@contextmanager
+def _ends_in_order() -> Iterator[None]:
+    """Go on after the server's end: uvicorn raises the signal that ended it once more, which would end all."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(each, lambda number, frame: None) for each in signals]
+    try:
+        yield
+    finally:
+        for each, handler in zip(signals, before, strict=True):
+            signal.signal(each, handler)

@@ -19,6 +19,7 @@ from aleator.generate.logprobs import Logprobs
 from aleator.generate.options import GenerateOptions
 from aleator.generate.slot import OnLogits
 from aleator.language_model import LanguageModel
+from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.prompts import GENERATION, checked_prompt, divided, options_of
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import in_thread
@@ -45,8 +46,9 @@ class Service:
         name: What responses call the model: the first alias, or the name of its file.
         names: What requests may call it.
         started: When it was made, in seconds since 1970.
-        fingerprint: OpenAI's ``system_fingerprint``: model, version of the numerics, version of the package.
-            Requests with one fingerprint, equal bodies and equal seeds have equal texts and log-probabilities.
+        fingerprint: OpenAI's ``system_fingerprint``: model, versions of the numerics (of draws, and of the
+            decoder), version of the package.  Requests with one fingerprint, equal bodies and equal seeds
+            have equal texts and log-probabilities.
     """
 
     def __init__(
@@ -63,9 +65,8 @@ class Service:
         self.names = tuple(dict.fromkeys(name for name in known if name))
         self.name = self.names[0]
         self.started = int(time.time())
-        self.fingerprint = (
-            f"{model.fingerprint[:16]}-numerics{NUMERICS_VERSION}-aleator{__version__}"
-        )
+        numerics = f"{NUMERICS_VERSION}.{ARITHMETIC_VERSION}"
+        self.fingerprint = f"{model.fingerprint[:16]}-numerics{numerics}-aleator{__version__}"
         self._defaults = options_of(defaults or {})
         model.check_options(**self._defaults)
         if self.options.chat_template is not None:
