@@ -141,7 +141,7 @@ def test_probabilities_after_sampling_are_what_is_drawn_from(
 def test_probabilities_after_sampling_are_refused_where_there_are_several_draws(
     plain: Client,
 ) -> None:
-    body = {"prompt": PROMPT, "n_probs": 2, "post_sampling_probs": True}
+    body: dict[str, Any] = {"prompt": PROMPT, "n_probs": 2, "post_sampling_probs": True}
     assert (
         plain.refused("/completion", banned_strings=["x"], **body)["param"] == "post_sampling_probs"
     )

@@ -204,7 +204,7 @@ def _is_number(value: object) -> bool:
 
 def tokens_of(
     tokenizer: Tokenizer,
-    prompt: Prompt,
+    prompt: str | Sequence[int | str],
     parse_special: bool,
     *,
     add_special: bool = True,

@@ -17,7 +17,6 @@ from aleator.server.dialects.llama_errors import render_error as render_error
 from aleator.server.dialects.llama_fields import (
     LLAMA_ACCEPTED,
     LLAMA_SPELLINGS,
-    Prompt,
     own_fields,
     prompt_of,
     tokens_of,
@@ -96,8 +95,8 @@ def _check(service: Service) -> None:
 
 def infill_tokens(
     tokenizer: Tokenizer,
-    before: Prompt,
-    after: Prompt,
+    before: str | Sequence[int | str],
+    after: str | Sequence[int | str],
     middle: str,
     others: Sequence[tuple[str, str]],
     room: int,
@@ -117,7 +116,7 @@ def infill_tokens(
     if pre is None or suf is None or mid is None:
         raise ParameterError("input_prefix", "this model's vocabulary has no tokens for infilling")
 
-    def plain(words: Prompt) -> list[int]:
+    def plain(words: str | Sequence[int | str]) -> list[int]:
         return tokens_of(tokenizer, words, False, add_special=False)
 
     head, tail = plain(before), plain(after)
