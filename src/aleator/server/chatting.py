@@ -278,9 +278,19 @@ class ChatAnswer:
 
     async def finished(self) -> Sequence[ChatChoice]:
         """Wait for the end of all answers; errors are those of :meth:`events`."""
+        await self.collected()
+        return self.choices
+
+    async def collected(self) -> list[ChatEvent]:
+        """Wait for the end of all answers; all their events, those of the first answer first.
+
+        Raises:
+            Exception: What ended a generation, if that was an error.
+        """
+        made: list[ChatEvent] = []
         for choice in self.choices:
             if not choice._one_call:
                 await choice.generation.wait_async()
-            async for _ in choice.events():
-                pass
-        return self.choices
+            async for events in choice.events():
+                made += events
+        return made

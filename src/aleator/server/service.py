@@ -5,11 +5,15 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from aleator import __version__
-from aleator.chat.asking import Chat, prepared
+from aleator.chat.asking import Asked, Chat, prepared
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.engine.engine import Engine
@@ -137,6 +141,29 @@ class Service:
         """
         return await in_thread(self._chat, request)
 
+    async def chat_tokens(self, request: ChatRequest) -> list[int]:
+        """The prompt that messages become; makes nothing.
+
+        Raises:
+            ParameterError, TemplateError: As :meth:`chat`.
+        """
+        return await in_thread(self._chat_tokens, request)
+
+    async def embed(
+        self, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
+    ) -> tuple[npt.NDArray[np.float32], int]:
+        """Vectors of texts, and how many tokens these have together.
+
+        Args:
+            texts: Texts or lists of token ids.
+            pooling: As for ``LanguageModel.embed``.
+            normalize: As there.
+
+        Raises:
+            ParameterError, TokenizerError, ContextFull: As ``LanguageModel.embed``.
+        """
+        return await in_thread(self._embed, texts, pooling, normalize)
+
     async def prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
         """What the model thinks of every token of a prompt; of the first one None.
 
@@ -158,16 +185,26 @@ class Service:
         namespace: str,
         on_logits: OnLogits | None,
     ) -> list[Generation]:
-        with self._making:
-            options = self._completed(given, namespace)
-            try:
-                return self._start(prompt, options, n, deadline, on_logits)
-            except AleatorError:
-                raise
-            except (TypeError, ValueError, OverflowError, RecursionError) as error:
-                raise _unreadable(error) from error
+        with self._making, readable():
+            return self._start(prompt, self._completed(given, namespace), n, deadline, on_logits)
 
     def _chat(self, request: ChatRequest) -> ChatAnswer:
+        with self._making, readable():
+            asked = self._asked(request)
+            made = self._start(asked.tokens, asked.options, request.n, request.deadline)
+        return ChatAnswer(
+            [
+                ChatChoice(i, each, asked.reply_of(i), not request.parallel_tool_calls)
+                for i, each in enumerate(made)
+            ]
+        )
+
+    def _chat_tokens(self, request: ChatRequest) -> list[int]:
+        with self._making, readable():
+            return self._asked(request).tokens
+
+    def _asked(self, request: ChatRequest) -> Asked:
+        """A chat ready to be generated; the lock is held."""
         chat = Chat(
             request.messages,
             request.tools,
@@ -175,23 +212,9 @@ class Service:
             request.enable_thinking,
             request.template_arguments,
         )
-        with self._making:
-            options = self._completed(request.options, request.namespace, bool(request.tools))
-            model = self.model
-            try:
-                chat_format = model.chat_format(self.options.chat_template)
-                asked = prepared(chat, chat_format, model.tokenizer, options)
-                made = self._start(asked.tokens, asked.options, request.n, request.deadline)
-            except AleatorError:
-                raise
-            except (TypeError, ValueError, OverflowError, RecursionError) as error:
-                raise _unreadable(error) from error
-        return ChatAnswer(
-            [
-                ChatChoice(i, each, asked.reply_of(i), not request.parallel_tool_calls)
-                for i, each in enumerate(made)
-            ]
-        )
+        options = self._completed(request.options, request.namespace, bool(request.tools))
+        chat_format = self.model.chat_format(self.options.chat_template)
+        return prepared(chat, chat_format, self.model.tokenizer, options)
 
     def _start(
         self,
@@ -213,6 +236,13 @@ class Service:
                 each.cancel()
             raise
         return made
+
+    def _embed(
+        self, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
+    ) -> tuple[npt.NDArray[np.float32], int]:
+        with self._scoring:
+            tokens = [self.model.prompt_tokens(each) for each in texts]
+            return self.model.embed(tokens, pooling, normalize), sum(map(len, tokens))
 
     def _prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
         with self._scoring:
@@ -236,6 +266,13 @@ class Service:
         return made
 
 
-def _unreadable(error: Exception) -> ParameterError:
-    """Values that no check knows; what is asked for can be the only cause before anything is made."""
-    return ParameterError("", f"the request cannot be read: {type(error).__name__}: {error}")
+@contextmanager
+def readable() -> Iterator[None]:
+    """Let values that no check knows be errors of the request: nothing else can be their cause here."""
+    try:
+        yield
+    except AleatorError:
+        raise
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        message = f"the request cannot be read: {type(error).__name__}: {error}"
+        raise ParameterError("", message) from error

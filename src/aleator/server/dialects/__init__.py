@@ -7,15 +7,19 @@ from typing import Any, Protocol
 from starlette.routing import Route
 
 from aleator.server.dialects import (  # noqa: F401
+    anthropic,
     llama,
     llama_infill,
     llama_props,
     llama_slots,
     llama_tokens,
+    ollama,
     openai_chat,
     openai_completions,
+    openai_embeddings,
     openai_errors,
     openai_models,
+    openai_responses,
 )
 from aleator.server.errors import ApiError
 
@@ -35,6 +39,10 @@ DIALECTS: tuple[Dialect, ...] = (
     openai_models,
     openai_completions,
     openai_chat,
+    openai_responses,
+    openai_embeddings,
+    anthropic,
+    ollama,
     llama,
     llama_infill,
     llama_props,
