@@ -9,6 +9,7 @@ from starlette.routing import Route
 from aleator.server.dialects import (  # noqa: F401
     anthropic,
     llama,
+    llama_embeddings,
     llama_infill,
     llama_props,
     llama_slots,
@@ -44,6 +45,7 @@ DIALECTS: tuple[Dialect, ...] = (
     anthropic,
     ollama,
     llama,
+    llama_embeddings,
     llama_infill,
     llama_props,
     llama_slots,
