@@ -142,7 +142,7 @@ class LanguageModel(Chatting, Scoring, Saving):
         options: what it was loaded with.
         draft: the smaller model that guesses; None: there is none.
         asking: makes requests of prompts and options.
-        slots: makes what lives while a request is made.
+        slots: makes the state that requests have while they are made.
     """
 
     def __init__(
