@@ -66,7 +66,8 @@ def normalized(vectors: npt.NDArray[np.float32], power: int) -> npt.NDArray[np.f
     else:  # of numbers up to 1, so that no power is too large
         norm = largest * ((size / largest) ** power).sum(1, keepdims=True) ** (1 / power)
         norm[norm == 0] = 1
-    return (vectors / norm).astype(np.float32)
+    made: npt.NDArray[np.float32] = (vectors / norm).astype(np.float32)
+    return made
 
 
 ROUTES = [
