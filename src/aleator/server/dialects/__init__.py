@@ -8,6 +8,12 @@ from starlette.routing import Route
 
 from aleator.server.dialects import (  # noqa: F401
     anthropic,
+    llama,
+    llama_embeddings,
+    llama_infill,
+    llama_props,
+    llama_slots,
+    llama_tokens,
     ollama,
     openai_chat,
     openai_completions,
@@ -17,7 +23,6 @@ from aleator.server.dialects import (  # noqa: F401
     openai_responses,
 )
 from aleator.server.errors import ApiError
-from aleator.server.playground import routes as playground
 
 
 class Dialect(Protocol):
@@ -39,6 +44,11 @@ DIALECTS: tuple[Dialect, ...] = (
     openai_embeddings,
     anthropic,
     ollama,
-    playground,
+    llama,
+    llama_embeddings,
+    llama_infill,
+    llama_props,
+    llama_slots,
+    llama_tokens,
 )
 """All that the server speaks, in the order in which routes are looked at."""
