@@ -6,6 +6,7 @@ import atexit
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
@@ -26,6 +27,7 @@ from aleator.engine.pace import Pace
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats
 from aleator.engine.ticket import Ticket
+from aleator.engine.visits import Action, T, Visits
 from aleator.generate.advance import Advance, check_rewinds
 from aleator.generate.completion import Completion
 from aleator.generate.context import Context
@@ -88,6 +90,7 @@ class Owner:
         self._lock = threading.Lock()
         self._numbers = count()
         self._mail: SimpleQueue[Ticket | None] = SimpleQueue()
+        self._visits = Visits(context)
         self._deadlines: list[tuple[float, int]] = []
         self._counts: Counter[str] = Counter()
         self._step_seconds = self._longest_step = self._scheduling_seconds = 0.0
@@ -144,6 +147,15 @@ class Owner:
                 self._mail.put(ticket)
                 raise
         return ticket
+
+    def visit(self, action: Action[T]) -> Future[T]:
+        """See :meth:`aleator.engine.engine.Engine.visit`."""
+        with self._lock:
+            if self._closed:
+                raise EngineClosed("the engine is closed: make another one")
+            future = self._visits.ask(action)
+            self._mail.put(None)
+        return future
 
     def close(self) -> None:
         """End every request, and the thread; may be called again."""
@@ -202,6 +214,7 @@ class Owner:
                 self.turn(wait=True)
             except BaseException as error:
                 self._recover(error)
+        self._visits.refuse(EngineClosed("the engine was closed"))
         while self._tickets:
             try:
                 for ticket in list(self._tickets.values()):
@@ -216,8 +229,9 @@ class Owner:
         Args:
             wait: where there is nothing to make, wait until something comes.
         """
-        self._take_in(wait and not self._scheduler.running)
+        self._take_in(wait and not (self._scheduler.running or self._visits))
         self._end_expired()
+        self._visits.make(self._scheduler.free)
         started = perf_counter()
         for job in self._scheduler.admit(self):
             ticket = self._tickets[job.number]
@@ -239,7 +253,7 @@ class Owner:
 
     def _look_at(self, ticket: Ticket | None) -> None:
         if ticket is None or ticket.job.number not in self._tickets:
-            return  # to be closed, or it has ended
+            return  # to be closed, somebody visits, or it has ended
         if ticket.completion.cancelled:
             ticket.completion.interrupt()
         if ticket.completion.done:  # also one that asks for no tokens

@@ -1,0 +1,227 @@
+"""What all dialects share: the model, its engine, and the one way in which texts come to be made."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aleator import __version__
+from aleator.chat.asking import Chat, prepared
+from aleator.core.contract import NUMERICS_VERSION
+from aleator.core.errors import AleatorError, ParameterError
+from aleator.engine.engine import Engine
+from aleator.engine.options import SubmitOptions
+from aleator.generate.generation import Generation
+from aleator.generate.logprobs import Logprobs
+from aleator.language_model import LanguageModel
+from aleator.prompts import GENERATION, checked_prompt, options_of
+from aleator.server.bodies import in_thread
+from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
+from aleator.server.errors import ApiError
+from aleator.server.options import ServerOptions
+
+CONSTRAINTS = ("grammar", "json_schema", "regex")
+
+
+class Service:
+    """A model that serves requests of all dialects.
+
+    Args:
+        model: Answers.
+        engine: Of the model, for the service alone.
+        options: Of the server.
+        defaults: Options of requests that do not give them, by our names.
+
+    Attributes:
+        model: Answers.
+        engine: Makes the texts.
+        options: Of the server.
+        name: What responses call the model: the first alias, or the name of its file.
+        names: What requests may call it.
+        started: When it was made, in seconds since 1970.
+        fingerprint: OpenAI's ``system_fingerprint``: model, version of the numerics, version of the package.
+            Requests with one fingerprint, equal bodies and equal seeds have equal texts and log-probabilities.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        engine: Engine,
+        options: ServerOptions | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model, self.engine = model, engine
+        self.options = options or ServerOptions()
+        path, title = model.weights.path, model.weights.config.name
+        known = (*self.options.alias, path.name, path.stem, title)
+        self.names = tuple(dict.fromkeys(name for name in known if name))
+        self.name = self.names[0]
+        self.started = int(time.time())
+        self.fingerprint = (
+            f"{model.fingerprint[:16]}-numerics{NUMERICS_VERSION}-aleator{__version__}"
+        )
+        self._defaults = options_of(defaults or {})
+        model.check_options(**self._defaults)
+        if self.options.chat_template is not None:
+            model.chat_format(self.options.chat_template)  # so that a wrong one is refused now
+        self._making = threading.Lock()
+        self._scoring = threading.Lock()
+
+    def check_model(self, name: str | None) -> str:
+        """What a response calls the model.
+
+        Args:
+            name: The request's ``model``; None: none was given.
+
+        Raises:
+            ApiError: 404, there is no such model here.
+        """
+        if name is None or name in self.names or self.options.any_model:
+            return name or self.name
+        raise ApiError(
+            404,
+            f"model={name!r:.80}: this server has {' or '.join(map(repr, self.names))}; other names are taken "
+            "with --alias NAME or --any-model",
+            "model",
+            "model_not_found",
+        )
+
+    async def submit(
+        self,
+        prompt: str | Sequence[int],
+        given: Mapping[str, Any],
+        *,
+        n: int = 1,
+        deadline: float | None = None,
+        namespace: str = "",
+    ) -> list[Generation]:
+        """Have a prompt continued; every text that the server makes without messages begins here.
+
+        Args:
+            prompt: Text or token ids.
+            given: Options of ``generate`` and sampling parameters by our names.
+            n: Completions; each draws with a random stream of its own.
+            deadline: Seconds from now on after which they end.
+            namespace: Of the prompt cache.
+
+        Returns:
+            ``n`` generations, which have begun.
+
+        Raises:
+            ParameterError, TokenizerError, ContextFull, QueueFull, EngineClosed: As ``Engine.submit``.  Then
+                none has begun.
+        """
+        return await in_thread(self._submit, prompt, given, n, deadline, namespace)
+
+    async def chat(self, request: ChatRequest) -> ChatAnswer:
+        """Answer messages; every answer of every dialect begins here.
+
+        Raises:
+            ParameterError, TemplateError, ContextFull, QueueFull, EngineClosed: As ``LanguageModel.chat``.
+                Then none has begun.
+        """
+        return await in_thread(self._chat, request)
+
+    async def prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
+        """What the model thinks of every token of a prompt; of the first one None.
+
+        Args:
+            tokens: The prompt.
+            top: How many of the most probable tokens to list at each place.
+
+        Raises:
+            ParameterError, TokenizerError, ContextFull: As ``LanguageModel.prompt_logprobs``.
+        """
+        return await in_thread(self._prompt_logprobs, tokens, top)
+
+    def _submit(
+        self,
+        prompt: str | Sequence[int],
+        given: Mapping[str, Any],
+        n: int,
+        deadline: float | None,
+        namespace: str,
+    ) -> list[Generation]:
+        with self._making:
+            options = self._completed(given, namespace)
+            try:
+                return self._start(prompt, options, n, deadline)
+            except AleatorError:
+                raise
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:
+                raise _unreadable(error) from error
+
+    def _chat(self, request: ChatRequest) -> ChatAnswer:
+        chat = Chat(
+            request.messages,
+            request.tools,
+            request.tool_choice,
+            request.enable_thinking,
+            request.template_arguments,
+        )
+        with self._making:
+            options = self._completed(request.options, request.namespace, bool(request.tools))
+            model = self.model
+            try:
+                chat_format = model.chat_format(self.options.chat_template)
+                asked = prepared(chat, chat_format, model.tokenizer, options)
+                made = self._start(asked.tokens, asked.options, request.n, request.deadline)
+            except AleatorError:
+                raise
+            except (TypeError, ValueError, OverflowError, RecursionError) as error:
+                raise _unreadable(error) from error
+        return ChatAnswer(
+            [
+                ChatChoice(i, each, asked.reply_of(i), not request.parallel_tool_calls)
+                for i, each in enumerate(made)
+            ]
+        )
+
+    def _start(
+        self,
+        prompt: str | Sequence[int],
+        options: Mapping[str, Any],
+        n: int,
+        deadline: float | None,
+    ) -> list[Generation]:
+        given = options_of({"preset": None, "params": None, **options})
+        requests = self.model.asking.requests([checked_prompt(prompt)], [given], n)
+        own = SubmitOptions(deadline=deadline)
+        made: list[Generation] = []
+        try:
+            for request in requests:
+                made.append(self.engine.start(request, own))
+        except BaseException:
+            for each in made:
+                each.cancel()
+            raise
+        return made
+
+    def _prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
+        with self._scoring:
+            thought = self.model.prompt_logprobs(tokens, top)
+            return [each for each in thought if not isinstance(each, list)]
+
+    def _completed(
+        self, given: Mapping[str, Any], namespace: str, tools: bool = False
+    ) -> dict[str, Any]:
+        """Options of a request with the defaults of the server, and a seed."""
+        defaults = dict(self._defaults)
+        if tools or any(given.get(name) is not None for name in CONSTRAINTS):
+            defaults = {k: v for k, v in defaults.items() if k not in CONSTRAINTS}
+        if "preset" in given:  # it says what all sampling parameters are
+            defaults = {k: v for k, v in defaults.items() if k in GENERATION}
+        made = {**defaults, **given}
+        if made.get("seed") in (None, -1):
+            made["seed"] = secrets.randbelow(2**32 - 1)  # 32 bits are easy to write
+        if namespace:
+            made["namespace"] = namespace
+        return made
+
+
+def _unreadable(error: Exception) -> ParameterError:
+    """Values that no check knows; what is asked for can be the only cause before anything is made."""
+    return ParameterError("", f"the request cannot be read: {type(error).__name__}: {error}")
