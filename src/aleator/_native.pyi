@@ -14,7 +14,7 @@ class CacheMemory:
 
     def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], type: str, n_cells: int, heads: int, dim: int, by_channel: bool = False, rotation: int = 0) -> None:
         """
-        data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type 'F32', 'F16', 'BF16', or one in blocks of 32 (dim then a multiple of 32, not by_channel); rotation: heads are stored turned by a Hadamard matrix in blocks of so many. ValueError when sizes disagree.
+        data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type 'F32', 'F16', 'BF16', or one in blocks of 32 (dim then a multiple of 32, not by_channel); rotation: heads are stored rotated by a Hadamard matrix in blocks of so many. ValueError when sizes disagree.
         """
 
 def attend(pool: ThreadPool, keys: CacheMemory, values: CacheMemory, scale: float, q: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], seen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], list_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_list: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_count: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_deltas: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, seen_first: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, seen_sinks: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], interleaved: bool, raw: bool, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
@@ -133,7 +133,7 @@ class Cells:
     @property
     def shifts(self) -> NDArray[numpy.int32]:
         """
-        int32 [size], a new array: how far each stored key must still be turned.
+        int32 [size], a new array: how far each stored key must still be rotated.
         """
 
     @property
@@ -223,7 +223,7 @@ class Cells:
 
     def pending(self) -> tuple:
         """
-        The shifted cells, int64 [n], and how far each key must be turned, int32 [n].
+        The shifted cells, int64 [n], and how far each key must be rotated, int32 [n].
         """
 
     def defrag_plan(self, max_moves: int = -1) -> list[tuple[int, int, int]]:
@@ -714,12 +714,12 @@ class ThreadPool:
 
 def store_rows(pool: ThreadPool, type: str, rotation: int, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
     """
-    data[cells[i]] = row i of x float32 [n, width], first turned by a Hadamard matrix in blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1' or 'IQ4_NL'; data uint8 [n_cells, row bytes], cells int64 [n].  ValueError, with nothing changed, when sizes disagree or a cell is out of range.
+    data[cells[i]] = row i of x float32 [n, width], first rotated by a Hadamard matrix in blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1' or 'IQ4_NL'; data uint8 [n_cells, row bytes], cells int64 [n].  ValueError, with nothing changed, when sizes disagree or a cell is out of range.
     """
 
 def load_rows(pool: ThreadPool, type: str, rotation: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """
-    The other way: y[i] float32 [n, width] = row cells[i] of data, turned back.
+    The other way: y[i] float32 [n, width] = row cells[i] of data, rotated back.
     """
 
 def philox4x32(counter: Sequence[int], key: int) -> list[int]:

@@ -362,7 +362,7 @@ def test_a_tail_runs_on_the_host() -> None:
         "device (cpu): temperature -> top_k",
         "host: dry -> tail_free -> dist, because dry has a device form for windows of at most 512 tokens, "
         "not for dry_penalty_last_n=-1",
-        "crossing: the 30 candidates that top_k leaves",
+        "transferred: the 30 candidates that top_k leaves",
     ]
     chains = [SamplerChain(samplers, seed=row) for row in range(3)]
     for row, chain in enumerate(chains):
