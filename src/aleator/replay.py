@@ -47,6 +47,12 @@ CONSTRAINTS: Mapping[str, type[ConstraintSampler]] = {
 }
 """Constraints that a record can hold."""
 
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    cls.name: tuple(each.name for each in dataclasses.fields(cls))
+    for cls in (Grammar, JSONSchema, Regex, Lark)
+}
+"""What these are made of."""
+
 CUT_OFF = ("deadline", "interrupted")
 """Reasons of ends that no text has of itself: only its beginning can be compared."""
 
@@ -284,7 +290,7 @@ class Record:
         return Request(
             tokens=tokens,
             params=params_from_json(self.params, self.seed),
-            options=GenerateOptions(**self.options),
+            options=GenerateOptions.of(self.options),
             completion=self.completion,
             drawn=self.position,
             chain_state=self.chain_state,
@@ -352,7 +358,7 @@ def _as_json(value: Any) -> object:
                 "grammar",
                 f"a {type(value).__name__} cannot be written into a record: give the grammar as text",
             )
-        fields = (f.name for f in dataclasses.fields(value) if f.name != "vocabulary")
+        fields = (name for name in FIELDS[value.name] if name != "vocabulary")
         return {
             "constraint": value.name,
             **{name: _as_json(getattr(value, name)) for name in fields},

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakSet
 
 from aleator import __version__
 from aleator.chat.asking import Chat, prepared
@@ -19,6 +20,7 @@ from aleator.generate.logprobs import Logprobs
 from aleator.language_model import LanguageModel
 from aleator.prompts import GENERATION, checked_prompt, options_of
 from aleator.server.bodies import in_thread
+from aleator.server.caller import current_caller, namespace_of
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
 from aleator.server.options import ServerOptions
@@ -69,6 +71,7 @@ class Service:
             model.chat_format(self.options.chat_template)  # so that a wrong one is refused now
         self._making = threading.Lock()
         self._scoring = threading.Lock()
+        self._under_way: WeakSet[Generation] = WeakSet()
 
     def check_model(self, name: str | None) -> str:
         """What a response calls the model.
@@ -105,7 +108,7 @@ class Service:
             given: Options of ``generate`` and sampling parameters by our names.
             n: Completions; each draws with a random stream of its own.
             deadline: Seconds from now on after which they end.
-            namespace: Of the prompt cache.
+            namespace: Of the prompt cache, beside what the caller's key says.
 
         Returns:
             ``n`` generations, which have begun.
@@ -189,7 +192,10 @@ class Service:
     ) -> list[Generation]:
         given = options_of({"preset": None, "params": None, **options})
         requests = self.model.asking.requests([checked_prompt(prompt)], [given], n)
-        own = SubmitOptions(deadline=deadline)
+        most = self.options.request_timeout
+        own = SubmitOptions(
+            deadline=min((s for s in (deadline, most) if s is not None), default=None)
+        )
         made: list[Generation] = []
         try:
             for request in requests:
@@ -198,7 +204,14 @@ class Service:
             for each in made:
                 each.cancel()
             raise
+        current_caller().begun.extend(made)
+        self._under_way.update(made)
         return made
+
+    def cut(self) -> None:
+        """End all texts that are still made."""
+        for each in list(self._under_way):
+            each.cancel()
 
     def _prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
         with self._scoring:
@@ -217,8 +230,7 @@ class Service:
         made = {**defaults, **given}
         if made.get("seed") in (None, -1):
             made["seed"] = secrets.randbelow(2**32 - 1)  # 32 bits are easy to write
-        if namespace:
-            made["namespace"] = namespace
+        made["namespace"] = namespace_of(current_caller().tenant, namespace)
         return made
 
 

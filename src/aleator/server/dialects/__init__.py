@@ -11,6 +11,7 @@ from aleator.server.dialects import (  # noqa: F401
     openai_completions,
     openai_errors,
     openai_models,
+    operation,
 )
 from aleator.server.errors import ApiError
 
@@ -26,5 +27,5 @@ class Dialect(Protocol):
         """The body of a response that is an error."""
 
 
-DIALECTS: tuple[Dialect, ...] = (openai_models, openai_completions, openai_chat)
+DIALECTS: tuple[Dialect, ...] = (operation, openai_models, openai_completions, openai_chat)
 """All that the server speaks, in the order in which routes are looked at."""
