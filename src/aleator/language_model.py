@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import logging
 import os
 import weakref
@@ -15,7 +14,6 @@ from aleator.cache.recurrent import RecurrentCache
 from aleator.chat.chatting import Chatting
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, resolved, takes
-from aleator.engine import Engine
 from aleator.engine.options import EngineOptions
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
@@ -48,6 +46,7 @@ from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from aleator.engine import Engine
     from aleator.keywords import (
         BatchKeywords,
         ContextKeywords,
@@ -70,7 +69,7 @@ together; fewer where their states would take more memory than that."""
 
 def bundled_model() -> Path:
     """Path of the model that comes with the package."""
-    return Path(str(importlib.resources.files("aleator") / "data" / "shakespeare.gguf"))
+    return Path(__file__).parent / "data" / "shakespeare.gguf"
 
 
 @takes(declarations(ModelOptions).values(), LOADED)
@@ -145,7 +144,7 @@ class LanguageModel(Chatting, Scoring, Saving):
         options: what it was loaded with.
         draft: the smaller model that guesses; None: there is none.
         asking: makes requests of prompts and options.
-        slots: makes what lives while a request is made.
+        slots: makes the state that requests have while they are made.
     """
 
     def __init__(
@@ -281,6 +280,8 @@ class LanguageModel(Chatting, Scoring, Saving):
         Args:
             options: docs/options.md.
         """
+        from aleator.engine.engine import Engine  # what it imports waits until there is one
+
         return Engine(self, **options)
 
     def _start(

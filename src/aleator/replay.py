@@ -27,6 +27,7 @@ from aleator.engine.options import SubmitOptions
 from aleator.generate.generation import Generation
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request import Request
+from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.models.fingerprint import ModelIdentity
 from aleator.samplers import SamplingParams
 from aleator.samplers.constrained import ConstraintSampler
@@ -124,7 +125,8 @@ class Record:
         chain_state: Of the chain that drew ``position`` tokens; b"": it is made of these.
         made: What came of it; None: that is not known.
         package: Version of the package.
-        numerics: Version of the contract of docs/numerics.md.
+        numerics: Version of the rules of draws (docs/numerics.md, part 1).
+        arithmetic: Version of the rules of logits on CPUs (docs/numerics.md, part 2).
     """
 
     model: str
@@ -145,6 +147,7 @@ class Record:
     made: Made | None = None
     package: str = ""
     numerics: int = NUMERICS_VERSION
+    arithmetic: int = ARITHMETIC_VERSION
 
     @classmethod
     def of(
@@ -202,7 +205,7 @@ class Record:
         made: dict[str, Any] = {KEY: VERSION}
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
-            if value != each.default:
+            if value != each.default or each.name in ("numerics", "arithmetic"):
                 made[each.name] = value
         if self.chain_state:
             made["chain_state"] = base64.b64encode(self.chain_state).decode()
@@ -318,7 +321,7 @@ def _read(name: str, value: Any) -> Any:
     }  # fmt: skip
     if name in kinds and not isinstance(value, kinds[name]):
         raise TypeError(f"{name} is {value!r:.40}")
-    if name in ("seed", "n_ctx", "completion", "position", "n_keep", "numerics"):
+    if name in ("seed", "n_ctx", "completion", "position", "n_keep", "numerics", "arithmetic"):
         return int(value)
     return value
 

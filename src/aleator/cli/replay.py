@@ -16,6 +16,7 @@ from aleator.cli.terminal import ProgressBar, complain, note, write
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
 from aleator.generate.options import LOADED
+from aleator.models.decoder import ARITHMETIC_VERSION
 
 if TYPE_CHECKING:
     from aleator.language_model import LanguageModel
@@ -158,10 +159,11 @@ def check_model(record: Record, model: LanguageModel, any_model: bool) -> None:
         if not any_model:
             raise ParameterError("model", f"{message}: give -m PATH, or --any-model to go on")
         complain(message)
-    if record.numerics != NUMERICS_VERSION:
+    then, now = (record.numerics, record.arithmetic), (NUMERICS_VERSION, ARITHMETIC_VERSION)
+    if then != now:
         note(
-            f"the record was made under version {record.numerics} of the numerics, and this is version "
-            f"{NUMERICS_VERSION}: another text is no wonder"
+            f"the record was made under version {then[0]} of draws and {then[1]} of the decoder's arithmetic; "
+            f"these are {now[0]} and {now[1]}: another text is no wonder"
         )
 
 

@@ -45,7 +45,7 @@ class Served(Protocol):
 
     @property
     def slots(self) -> SlotMaker:
-        """Makes what lives while a request is made."""
+        """Makes the state that requests have while they are made."""
 
     @property
     def vocab(self) -> Vocabulary:

@@ -1,4 +1,4 @@
-"""What comes of a request: tokens, text, and why it ended."""
+"""What has been made of a request: tokens, text, and why it ended."""
 
 from __future__ import annotations
 

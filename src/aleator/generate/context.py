@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 
+import numpy as np
+
 from aleator.cache.arguments import Uncopyable
 from aleator.cache.builder import build_cache
 from aleator.cache.devices import checked_device
@@ -116,6 +118,8 @@ class Context(Uncopyable):
             CacheFull: not enough free cells.
             Aborted: ``abort_callback`` said so.
             CacheBusy: another thread has used the cache for longer than ``lock_timeout``.
+            FileFormatError: a matrix of a large file, whose bytes are looked at while the first tokens are
+                made, holds NaN or an infinity.
 
         """
         if not isinstance(batch, Batch):
@@ -123,7 +127,8 @@ class Context(Uncopyable):
         return self.cache.journal.run(self._decode, batch)
 
     def _decode(self, batch: Batch) -> Any:
-        pool, config = self.cache.pool, self.decoder.config
+        pool, config, check = self.cache.pool, self.decoder.config, self.decoder.weights.check
+        check.raise_found()
         pool.defrag_if_asked()
         plan = pool.plan(
             batch,
@@ -145,6 +150,8 @@ class Context(Uncopyable):
             given = inputs[part.tokens]
             rows.append(self._step.run(given, part.positions, part, part.wanted, threads))
         out = self._step.joined(rows, plan.rows, self.device)
+        if isinstance(out, np.ndarray):
+            check.raise_found(out)
         pool.journal.set(self, "_last", (out, batch.wanted()))
         return out
 

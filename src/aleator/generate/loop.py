@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -115,6 +114,8 @@ class Run:
 
     async def make_async(self, until: Until) -> None:
         """See :class:`aleator.generate.generation.Stepper`: each step is made in a thread."""
+        import asyncio  # an event loop is running, so it has been imported
+
         while not until():
             await asyncio.to_thread(self._step_unless, until)
 

@@ -129,6 +129,7 @@ class ChatChoice:
         self.stop: ChatStop | None = None
         self._reply, self._one_call = reply, one_call
         self._told = 0  # tokens whose log-probabilities were given
+        self._counted = 0  # tokens that are known to be reasoning, or not
 
     @property
     def message(self) -> Message:
@@ -173,8 +174,10 @@ class ChatChoice:
 
     def _read(self, piece: Piece) -> list[ChatEvent]:
         deltas = self._reply.push(piece.text)
-        if any(delta.kind == "reasoning" for delta in deltas):
-            self.reasoning_tokens += piece.end - self.completion_tokens
+        if deltas:  # tokens of which nothing was read yet belong to what is read next
+            if deltas[0].kind == "reasoning":
+                self.reasoning_tokens += piece.end - self._counted
+            self._counted = piece.end
         self.completion_tokens = piece.end
         return self._told_with(self._kept(deltas))
 
@@ -206,18 +209,13 @@ class ChatChoice:
     def _end(self) -> list[ChatEvent]:
         self.completion_tokens = len(self.generation.drawn_between(0))
         deltas = self._kept(self._reply.finish())
-        if all(delta.kind == "reasoning" for delta in deltas) and self._only_reasons:
+        message = self.message
+        if message.reasoning_content and not (message.content or message.tool_calls):
             self.reasoning_tokens = self.completion_tokens
         made = self._told_with(deltas)
         self.stop = self._why()
         made.append(ChatEvent("end", self.index, logprobs=self._new_logprobs(), stop=self.stop))
         return made
-
-    @property
-    def _only_reasons(self) -> bool:
-        """Whether the answer is reasoning and nothing else so far."""
-        message = self.message
-        return bool(message.reasoning_content) and not (message.content or message.tool_calls)
 
     def _why(self) -> ChatStop:
         calls, reason = self.message.tool_calls, self.generation.stop_reason
@@ -280,9 +278,19 @@ class ChatAnswer:
 
     async def finished(self) -> Sequence[ChatChoice]:
         """Wait for the end of all answers; errors are those of :meth:`events`."""
+        await self.collected()
+        return self.choices
+
+    async def collected(self) -> list[ChatEvent]:
+        """Wait for the end of all answers; all their events, those of the first answer first.
+
+        Raises:
+            Exception: What ended a generation, if that was an error.
+        """
+        made: list[ChatEvent] = []
         for choice in self.choices:
             if not choice._one_call:
                 await choice.generation.wait_async()
-            async for _ in choice.events():
-                pass
-        return self.choices
+            async for events in choice.events():
+                made += events
+        return made

@@ -90,6 +90,30 @@ class Body:
     options: dict[str, Any] = field(default_factory=dict)
     spelled: dict[str, str] = field(default_factory=dict)
 
+    def force(self, name: str, made: Mapping[str, Any]) -> None:
+        """Add options that a field of the endpoint's own asks for.
+
+        Args:
+            name: The field.
+            made: Options.
+
+        Raises:
+            ParameterError: One of them is given too.
+        """
+        for each in made:
+            if each in self.options:
+                raise ParameterError(
+                    name, f"{name} and {self.spelled[each]} are both given: give one"
+                )
+            self.spelled[each] = name
+        self.options |= made
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The client's spelling of every parameter that an error may name."""
+        forced = [self.spelled[name] for name in ("json_schema", "regex") if name in self.spelled]
+        return {**({"grammar": forced[0]} if forced else {}), **self.spelled}
+
 
 class Fields:
     """The fields that an endpoint takes.

@@ -165,17 +165,16 @@ class Requests:
             status = status or 499  # nothing was sent: the client had gone
             if self._observe is not None:
                 self._observe(method, route, status, took)
-            if not self._log_all and status < 500:
-                return
-            event(
-                "request",
-                id=name,
-                method=method,
-                route=route,
-                status=status,
-                seconds=round(took, 6),
-                bytes=sent,
-            )
+            if self._log_all or status >= 500:
+                event(
+                    "request",
+                    id=name,
+                    method=method,
+                    route=route,
+                    status=status,
+                    seconds=round(took, 6),
+                    bytes=sent,
+                )
 
 
 def request_id(scope: Scope) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
+import numpy.typing as npt
+
 from aleator import __version__
-from aleator.chat.asking import Chat, prepared
+from aleator.chat.asking import Asked, Chat, prepared
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.engine.engine import Engine
@@ -18,6 +22,7 @@ from aleator.engine.options import SubmitOptions
 from aleator.generate.generation import Generation
 from aleator.generate.logprobs import Logprobs
 from aleator.language_model import LanguageModel
+from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.prompts import GENERATION, checked_prompt, options_of
 from aleator.server.bodies import in_thread
 from aleator.server.caller import current_caller, namespace_of
@@ -44,8 +49,9 @@ class Service:
         name: What responses call the model: the first alias, or the name of its file.
         names: What requests may call it.
         started: When it was made, in seconds since 1970.
-        fingerprint: OpenAI's ``system_fingerprint``: model, version of the numerics, version of the package.
-            Requests with one fingerprint, equal bodies and equal seeds have equal texts and log-probabilities.
+        fingerprint: OpenAI's ``system_fingerprint``: model, versions of the numerics (of draws, and of the
+            decoder), version of the package.  Requests with one fingerprint, equal bodies and equal seeds
+            have equal texts and log-probabilities.
     """
 
     def __init__(
@@ -62,9 +68,8 @@ class Service:
         self.names = tuple(dict.fromkeys(name for name in known if name))
         self.name = self.names[0]
         self.started = int(time.time())
-        self.fingerprint = (
-            f"{model.fingerprint[:16]}-numerics{NUMERICS_VERSION}-aleator{__version__}"
-        )
+        numerics = f"{NUMERICS_VERSION}.{ARITHMETIC_VERSION}"
+        self.fingerprint = f"{model.fingerprint[:16]}-numerics{numerics}-aleator{__version__}"
         self._defaults = options_of(defaults or {})
         model.check_options(**self._defaults)
         if self.options.chat_template is not None:
@@ -128,6 +133,29 @@ class Service:
         """
         return await in_thread(self._chat, request)
 
+    async def chat_tokens(self, request: ChatRequest) -> list[int]:
+        """The prompt that messages become; makes nothing.
+
+        Raises:
+            ParameterError, TemplateError: As :meth:`chat`.
+        """
+        return await in_thread(self._chat_tokens, request)
+
+    async def embed(
+        self, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
+    ) -> tuple[npt.NDArray[np.float32], int]:
+        """Vectors of texts, and how many tokens these have together.
+
+        Args:
+            texts: Texts or lists of token ids.
+            pooling: As for ``LanguageModel.embed``.
+            normalize: As there.
+
+        Raises:
+            ParameterError, TokenizerError, ContextFull: As ``LanguageModel.embed``.
+        """
+        return await in_thread(self._embed, texts, pooling, normalize)
+
     async def prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
         """What the model thinks of every token of a prompt; of the first one None.
 
@@ -148,16 +176,26 @@ class Service:
         deadline: float | None,
         namespace: str,
     ) -> list[Generation]:
-        with self._making:
-            options = self._completed(given, namespace)
-            try:
-                return self._start(prompt, options, n, deadline)
-            except AleatorError:
-                raise
-            except (TypeError, ValueError, OverflowError, RecursionError) as error:
-                raise _unreadable(error) from error
+        with self._making, readable():
+            return self._start(prompt, self._completed(given, namespace), n, deadline)
 
     def _chat(self, request: ChatRequest) -> ChatAnswer:
+        with self._making, readable():
+            asked = self._asked(request)
+            made = self._start(asked.tokens, asked.options, request.n, request.deadline)
+        return ChatAnswer(
+            [
+                ChatChoice(i, each, asked.reply_of(i), not request.parallel_tool_calls)
+                for i, each in enumerate(made)
+            ]
+        )
+
+    def _chat_tokens(self, request: ChatRequest) -> list[int]:
+        with self._making, readable():
+            return self._asked(request).tokens
+
+    def _asked(self, request: ChatRequest) -> Asked:
+        """A chat ready to be generated; the lock is held."""
         chat = Chat(
             request.messages,
             request.tools,
@@ -165,23 +203,9 @@ class Service:
             request.enable_thinking,
             request.template_arguments,
         )
-        with self._making:
-            options = self._completed(request.options, request.namespace, bool(request.tools))
-            model = self.model
-            try:
-                chat_format = model.chat_format(self.options.chat_template)
-                asked = prepared(chat, chat_format, model.tokenizer, options)
-                made = self._start(asked.tokens, asked.options, request.n, request.deadline)
-            except AleatorError:
-                raise
-            except (TypeError, ValueError, OverflowError, RecursionError) as error:
-                raise _unreadable(error) from error
-        return ChatAnswer(
-            [
-                ChatChoice(i, each, asked.reply_of(i), not request.parallel_tool_calls)
-                for i, each in enumerate(made)
-            ]
-        )
+        options = self._completed(request.options, request.namespace, bool(request.tools))
+        chat_format = self.model.chat_format(self.options.chat_template)
+        return prepared(chat, chat_format, self.model.tokenizer, options)
 
     def _start(
         self,
@@ -213,6 +237,13 @@ class Service:
         for each in list(self._under_way):
             each.cancel()
 
+    def _embed(
+        self, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
+    ) -> tuple[npt.NDArray[np.float32], int]:
+        with self._scoring:
+            tokens = [self.model.prompt_tokens(each) for each in texts]
+            return self.model.embed(tokens, pooling, normalize), sum(map(len, tokens))
+
     def _prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
         with self._scoring:
             thought = self.model.prompt_logprobs(tokens, top)
@@ -234,6 +265,13 @@ class Service:
         return made
 
 
-def _unreadable(error: Exception) -> ParameterError:
-    """Values that no check knows; what is asked for can be the only cause before anything is made."""
-    return ParameterError("", f"the request cannot be read: {type(error).__name__}: {error}")
+@contextmanager
+def readable() -> Iterator[None]:
+    """Let values that no check knows be errors of the request: nothing else can be their cause here."""
+    try:
+        yield
+    except AleatorError:
+        raise
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        message = f"the request cannot be read: {type(error).__name__}: {error}"
+        raise ParameterError("", message) from error

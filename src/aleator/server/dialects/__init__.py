@@ -7,10 +7,14 @@ from typing import Any, Protocol
 from starlette.routing import Route
 
 from aleator.server.dialects import (  # noqa: F401
+    anthropic,
+    ollama,
     openai_chat,
     openai_completions,
+    openai_embeddings,
     openai_errors,
     openai_models,
+    openai_responses,
     operation,
 )
 from aleator.server.errors import ApiError
@@ -27,5 +31,14 @@ class Dialect(Protocol):
         """The body of a response that is an error."""
 
 
-DIALECTS: tuple[Dialect, ...] = (operation, openai_models, openai_completions, openai_chat)
+DIALECTS: tuple[Dialect, ...] = (
+    operation,
+    openai_models,
+    openai_completions,
+    openai_chat,
+    openai_responses,
+    openai_embeddings,
+    anthropic,
+    ollama,
+)
 """All that the server speaks, in the order in which routes are looked at."""

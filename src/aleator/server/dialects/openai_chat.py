@@ -65,8 +65,9 @@ async def chat_completions(request: Request) -> Response:
     own = body.own
     head = Head(service, "chat.completion", "chatcmpl", service.check_model(own["model"]))
     include_usage = check_stream_options(own)
-    with spelled_as(body.spelled):
-        answer = await service.chat(chat_request(body))
+    asked = chat_request(body)
+    with spelled_as(body.names):
+        answer = await service.chat(asked)
     headers = {"x-aleator-seed": str(answer.seed)}
     if own["stream"]:
         head = head.of("chat.completion.chunk")
@@ -94,15 +95,13 @@ def chat_request(body: Body) -> ChatRequest:
     Raises:
         ParameterError: A field that cannot be honoured; names it.
     """
-    own, options = body.own, dict(body.options)
+    own = body.own
+    body.force("response_format", format_options(own["response_format"]))
     top = own["top_logprobs"]
     if top and not own["logprobs"]:
         raise ParameterError("top_logprobs", "top_logprobs needs logprobs=true")
     if own["logprobs"]:
-        options["logprobs"] = top or 0
-    made = format_options(own["response_format"])
-    for name in made.keys() & options.keys():
-        raise ParameterError(name, f"{body.spelled[name]} and response_format are both given")
+        body.options["logprobs"] = top or 0
     arguments = own["chat_template_kwargs"]
     if own["reasoning_effort"] is not None:
         arguments = {**(arguments or {}), "reasoning_effort": own["reasoning_effort"]}
@@ -113,7 +112,7 @@ def chat_request(body: Body) -> ChatRequest:
         parallel_tool_calls=own["parallel_tool_calls"],
         enable_thinking=own["enable_thinking"],
         template_arguments=arguments,
-        options=options | made,
+        options=body.options,
         n=own["n"],
         deadline=own["deadline"],
         namespace=own["cache_salt"],

@@ -91,7 +91,8 @@ async def completions(request: Request) -> Response:
         raise ParameterError(
             "best_of", f"best_of={best_of}: a stream cannot be chosen from: leave it out"
         )
-    with spelled_as(body.spelled):
+    body.force("response_format", format_options(own["response_format"]))
+    with spelled_as(body.names):
         choices = await _begin(service, body, best_of)
 
     def gone() -> None:
@@ -147,10 +148,6 @@ def prompts_of(name: str, value: Any) -> list[str] | list[list[int]]:
 async def _begin(service: Service, body: Body, best_of: int) -> list[Choice]:
     """Begin all completions of all prompts; where one cannot be, none is."""
     own, options = body.own, dict(body.options)
-    made = format_options(own["response_format"])
-    for name in made.keys() & options.keys():
-        raise ParameterError(name, f"{body.spelled[name]} and response_format are both given")
-    options |= made
     prompts, suffix, echo = own["prompt"], own["suffix"], own["echo"]
     parse_special = own["parse_special"]
     if suffix and echo:
