@@ -20,6 +20,7 @@ from aleator.server.guards import Guarded, guarded
 from aleator.server.metrics import Metrics
 from aleator.server.records import replay_header
 from aleator.server.service import Service
+from aleator.server.slots import Slots
 
 
 def create_app(
@@ -45,7 +46,7 @@ def create_app(
         routes=[route for dialect in dialects for route in dialect.ROUTES],
         exception_handlers={AleatorError: failed, HTTPException: failed, Exception: failed},
     )
-    app.state.service = service
+    app.state.service, app.state.slots = service, Slots(service)
     app.state.metrics = metrics or Metrics(__version__, service.fingerprint)
     app.state.metrics.watch(lambda: service.engine.stats)
     return app

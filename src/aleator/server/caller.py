@@ -35,6 +35,11 @@ def current_caller() -> Caller:
     return _caller.get() or Caller()
 
 
+def own_namespace(salt: str = "") -> str:
+    """The namespace of the prompt cache for what the caller asks now; see :func:`namespace_of`."""
+    return namespace_of(current_caller().tenant, salt)
+
+
 def namespace_of(tenant: str, salt: str = "") -> str:
     """The namespace of the prompt cache for a request.
 
@@ -46,7 +51,9 @@ def namespace_of(tenant: str, salt: str = "") -> str:
         salt: Field ``cache_salt`` of the request.
 
     Returns:
-        A name that no other tenant and salt have, whatever the salt is.
+        A name that no other tenant and salt have, whatever the salt is; "" without either.
     """
+    if not tenant and not salt:
+        return ""
     salted = hashlib.blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return f"{tenant or 'anybody'}/{salted if salt else ''}"
+    return f"{tenant}/{salted if salt else ''}"

@@ -77,6 +77,21 @@ class ServerOptions(Options):
         metavar="TEMPLATE",
         portable=False,
     )
+    slots: bool = option(
+        "tell at /slots what is under way: lengths and sampling parameters, no text",
+        True,
+        off_flags=("--no-slots",),
+        off_help="do not tell at /slots what is under way",
+        portable=False,
+    )
+    slot_save_path: str | None = option(
+        "directory in which requests may save slots, and from which they may restore them; it must exist",
+        None,
+        flags=("--slot-save-path",),
+        metavar="DIRECTORY",
+        shown="slots cannot be saved",
+        portable=False,
+    )
     n_cells: int | None = option(
         "cells of the KV cache, for all requests and cached prefixes together: the memory that the server has",
         None,

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from aleator.core.errors import ParameterError
 from aleator.replay import KEY
 from aleator.server.bodies import body_of
+from aleator.server.caller import own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, ChatStop
 from aleator.server.dialects.openai_errors import render_error as render_error
 from aleator.server.dialects.openai_forms import (
@@ -115,7 +116,7 @@ def chat_request(body: Body) -> ChatRequest:
         options=body.options,
         n=own["n"],
         deadline=own["deadline"],
-        namespace=own["cache_salt"],
+        namespace=own_namespace(own["cache_salt"]),
     )
 
 

@@ -18,6 +18,7 @@ from aleator.generate.generation import Generation
 from aleator.generate.logprobs import Logprobs
 from aleator.replay import KEY
 from aleator.server.bodies import body_of, in_thread
+from aleator.server.caller import own_namespace
 from aleator.server.dialects.legacy_logprobs import LegacyLogprobs, joined
 from aleator.server.dialects.openai_errors import render_error as render_error
 from aleator.server.dialects.openai_forms import (
@@ -169,7 +170,7 @@ async def _begin(service: Service, body: Body, best_of: int) -> list[Choice]:
                 options,
                 n=best_of,
                 deadline=own["deadline"],
-                namespace=own["cache_salt"],
+                namespace=own_namespace(own["cache_salt"]),
             )
             for each in begun:
                 legacy = None
