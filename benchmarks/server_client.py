@@ -2,9 +2,8 @@
 
     python benchmarks/server_client.py < order.json > found.json
 
-An order names the port, the number of clients, how many requests each sends one after the other, and the bodies
-of all of them.  What is found: seconds, tokens, times to the first token and between tokens, and the seconds of a
-processor that this program took itself.
+An order names the port, the number of clients and the bodies of all requests.  What is found: seconds, tokens,
+times to the first token and between tokens, and the seconds of a processor that this program took itself.
 """
 
 from __future__ import annotations

@@ -18,9 +18,15 @@ from aleator.server.dialects import DIALECTS, Dialect, openai_errors
 from aleator.server.errors import ApiError, api_error
 from aleator.server.guards import Guarded, guarded
 from aleator.server.metrics import Metrics
+from aleator.server.playground import routes as playground
 from aleator.server.records import replay_header
 from aleator.server.service import Service
 from aleator.server.slots import Slots
+
+
+def spoken(service: Service, dialects: Sequence[Dialect]) -> Sequence[Dialect]:
+    """The dialects of a service, and the playground where it has one."""
+    return [*dialects, playground] if service.options.playground else dialects
 
 
 def create_app(
@@ -30,9 +36,10 @@ def create_app(
 
     Args:
         service: Makes the texts; handlers find it as ``request.app.state.service``.
-        dialects: What is spoken.
+        dialects: What is spoken, beside the playground.
         metrics: What ``/metrics`` shows; None: made here.
     """
+    dialects = spoken(service, dialects)
     speaks = {route.endpoint: dialect for dialect in dialects for route in dialect.ROUTES}
 
     async def failed(request: Request, error: Exception) -> Response:
@@ -67,7 +74,7 @@ def create_guarded(
     """
     shown = metrics or Metrics(__version__, service.fingerprint)
     app = create_app(service, dialects, shown)
-    routes = [(route, dialect) for dialect in dialects for route in dialect.ROUTES]
+    routes = [(route, each) for each in spoken(service, dialects) for route in each.ROUTES]
     paths = {route.endpoint: route.path for route, _ in reversed(routes)}
 
     def answer(scope: Scope, error: ApiError) -> Response:

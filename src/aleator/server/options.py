@@ -199,5 +199,19 @@ class ServerOptions(Options):
         True,
         off_flags=("--no-log-requests",),
         off_help="log no line for each request, only what went wrong",
+    playground: bool = option(
+        "the page at / that shows and changes every draw, and its endpoints (docs/playground.md)",
+        True,
+        off_flags=("--no-playground",),
+        off_help="do not serve the playground",
+        portable=False,
+    )
+    playground_memory: int = option(
+        "MiB of logits that the playground keeps, so that steps can be drawn again; the oldest are forgotten",
+        256,
+        low=0,
+        high=2**20,
+        flags=("--playground-memory",),
+        metavar="MIB",
         portable=False,
     )
