@@ -350,7 +350,8 @@ def report(result: dict[str, Any]) -> str:
         f"# Servers, {result['date']}",
         "",
         f"{result['model']}, {result['threads']} threads, {result['cores']} cores; `{result['command']}`. "
-        "Medians of rounds in turns; times over all requests. Cores: what server, client and others took of the machine.",
+        "Medians of rounds in turns; times over all requests. Cores: what server, client and others took of "
+        "the machine.",
         "",
         "| order | server | tok/s | req/s | ratio | first token ms, p50 / p99 | between tokens ms, p50 / p99 "
         "| cores: server / client / others |",
@@ -371,8 +372,8 @@ def report(result: dict[str, Any]) -> str:
     lines += [
         "",
         f"Overhead of HTTP at one client: {result['http_us']:,.0f} us a token "
-        f"({result['served_us']:,.0f} us served, {result['plain_us']:,.0f} us by the engine alone, in processes "
-        "of their own). Ratios of schemas are of requests.",
+        f"({result['served_us']:,.0f} us served, {result['plain_us']:,.0f} us by the engine alone, in "
+        "processes of their own). Ratios of schemas are of requests.",
         "",
         "Peak memory: "
         + ", ".join(f"{name} {mib:,.0f} MiB" for name, mib in result["peak_mib"].items())

@@ -199,6 +199,8 @@ class ServerOptions(Options):
         True,
         off_flags=("--no-log-requests",),
         off_help="log no line for each request, only what went wrong",
+        portable=False,
+    )
     playground: bool = option(
         "the page at / that shows and changes every draw, and its endpoints (docs/playground.md)",
         True,
