@@ -12,7 +12,8 @@ from aleator.samplers import Grammar
 from aleator.server.grammars import KEPT, Grammars, Trials
 from tests.server.live import in_thread, request_of, until
 
-SLOW = {"type": "integer", "multipleOf": 1000003}
+FACTOR = 1000003
+SLOW = {"type": "integer", "multipleOf": FACTOR}
 """Takes more than half a minute of native code."""
 
 
@@ -71,7 +72,7 @@ def test_others_are_served_while_a_grammar_takes_its_time(model: LanguageModel) 
         slow = [live.connect() for _ in range(6)]
 
         for i, each in enumerate(slow):
-            schema = {**SLOW, "multipleOf": SLOW["multipleOf"] + i}
+            schema = {**SLOW, "multipleOf": FACTOR + i}
             each.sendall(request_of({"prompt": "x", "json_schema": schema}))
         took = until(
             lambda: live.post("/v1/completions", {"prompt": "x", "max_tokens": 2})[0] == 200

@@ -1,8 +1,8 @@
 """Grammars of requests: compiled once, and never for longer than the server allows.
 
-What compiles a grammar is native code that no signal ends.  So a new one is first compiled in a process of its
-own (grammar_trial.py), up to its first mask, which is killed when the time is over; only what passes is compiled
-here.
+What compiles a grammar is native code that no signal ends.  So a new one is first compiled in a process of
+its own (grammar_trial.py), up to its first mask, which is killed when the time is over; only what passes is
+compiled here.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Trials:
             self.close()
             raise ParameterError(
                 name,
-                f"{name} takes longer than {self.seconds:g} s to compile: simplify it, or start the server with "
-                "a larger --grammar-timeout",
+                f"{name} takes longer than {self.seconds:g} s to compile: simplify it, or start the server "
+                "with a larger --grammar-timeout",
             )
         told = json.loads(answer)
         if "error" in told:
