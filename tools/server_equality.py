@@ -291,8 +291,9 @@ def report(found: dict[str, dict[str, dict[str, int]]], seeds: int, tokens: int)
     lines = [
         f"# One text for each request, {time.strftime('%Y-%m-%d', time.gmtime())}",
         "",
-        f"`python tools/server_equality.py`: {seeds} seeds, {tokens} tokens, `aleator serve --parallel 8`. How "
-        "many of the seeds had another text, or other log-probabilities, than alone and uncached; compared to the bit.",
+        f"`python tools/server_equality.py`: {seeds} seeds, {tokens} tokens, `aleator serve --parallel 8`.",
+        "How many of the seeds had another text, or other log-probabilities, than alone and uncached; compared",
+        "to the bit.",
         "",
         f"| model | chain | {' | '.join(first)} |",
         "|---|---|" + "---:|" * len(first),
