@@ -80,7 +80,7 @@ def environment(name: str) -> Path:
     if not made.exists():
         print(f"making {folder.relative_to(ROOT)}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
         subprocess.run([*pip, *PACKAGES[name]], check=True, stderr=subprocess.DEVNULL)
         made.touch()
     return python
@@ -118,7 +118,8 @@ def score_of(
     model: aleator.LanguageModel, prompt: str | list[int], end: str | list[int]
 ) -> tuple[list[float], bool]:
     """The log-probabilities of a continuation, and whether it is greedy."""
-    (score,) = model.score([prompt], [end])
+    found = model.score([prompt], [end])
+    score = found[0] if isinstance(found, list) else found
     return list(score.logprobs), score.greedy
 
 
@@ -135,6 +136,9 @@ class Recorder(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Passing)
         self.port, self.requests = port, dict[Any, dict[str, Any]]()
         self.lock = threading.Lock()
+
+    def handle_error(self, *args: object) -> None:
+        """Clients may leave as they like; what they miss they say themselves."""
 
     def note(self, method: str, path: str, body: bytes, status: int) -> None:
         """Note a request, unless one of its shape was noted."""
@@ -269,8 +273,9 @@ def report(outputs: Sequence[str], model: aleator.LanguageModel) -> str:
         "",
     ]
     for output in outputs:
-        head, *checks = output.splitlines()
-        lines += [f"## {head}", "", *(f"- {check.strip()}" for check in checks), ""]
+        head, *rest = output.splitlines()
+        checks = [f"- {line.strip()}" for line in rest if line.startswith("  ")]
+        lines += [f"## {head}", "", *checks, ""]
     return "\n".join(lines)
 
 

@@ -33,7 +33,7 @@ metric_list:
 """
 
 
-def evaluated(server: Server, model: str, **arguments: Any) -> list[list[tuple[float, bool]]]:
+def evaluated(server: Server, kind: str, **arguments: Any) -> list[list[tuple[float, bool]]]:
     """What the harness thinks of each choice of each question."""
     folder = Path(server.folder) / "lm-eval"
     folder.mkdir(exist_ok=True)
@@ -42,7 +42,7 @@ def evaluated(server: Server, model: str, **arguments: Any) -> list[list[tuple[f
     (folder / "several_choices.yaml").write_text(TASK.format(data=data))
     os.environ["HF_HOME"] = str(folder / "cache")
     found = lm_eval.simple_evaluate(
-        model=model,
+        model=kind,
         model_args=arguments,
         tasks=["several_choices"],
         task_manager=TaskManager(include_path=str(folder), include_defaults=False),

@@ -108,6 +108,27 @@ def chat_tools(server: Server) -> str | None:
     return None
 
 
+def example_of_its_readme(server: Server) -> None:
+    """Word for word, but for the client's and the model's names."""
+    made = client(server).responses.create(
+        model=server.model,
+        instructions="You are a coding assistant that talks like a pirate.",
+        input="How do I check if a Python object is an instance of a class?",
+    )
+    assert made.output_text
+    completion = client(server).chat.completions.create(
+        model=server.model,
+        messages=[
+            {"role": "developer", "content": "Talk like a pirate."},
+            {
+                "role": "user",
+                "content": "How do I check if a Python object is an instance of a class?",
+            },
+        ],
+    )
+    assert completion.choices[0].message.content
+
+
 def responses(server: Server) -> None:
     made = client(server).responses.create(**response_of(server))
     equal(made.output_text, server.chat)
@@ -198,6 +219,7 @@ def many_at_once(server: Server) -> None:
 if __name__ == "__main__":
     main(
         "openai",
+        example_of_its_readme,
         models,
         completions,
         echo,
