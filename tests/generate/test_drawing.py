@@ -19,7 +19,7 @@ from aleator.generate.drawing import HostDrawing, Turn, make_drawing
 from aleator.generate.generation import Generation
 from aleator.generate.slot import Slot
 from tests.generate.test_grammar import DIALOGUE, PERSON
-from tests.generate.test_loop import slot
+from tests.engine.test_run import slot
 
 PROMPTS = ["ROMEO:", "JULIET:\nWhat", "ROMEO:"]
 CHAINS: dict[str, dict[str, Any]] = {
