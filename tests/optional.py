@@ -9,7 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = (ROOT / "src", ROOT, ROOT / "tools", ROOT / "benchmarks")
-PACKAGES = ("torch", "transformers", "triton", "safetensors", "gguf", "llguidance", "matplotlib")
+PACKAGES = (
+    "torch", "transformers", "triton", "safetensors", "gguf", "llguidance", "matplotlib",
+    "starlette", "uvicorn", "httpx",
+)  # fmt: skip
 
 
 @cache

@@ -21,6 +21,7 @@ EXECUTED = (
     "kv-cache",
     "reproducibility",
     "scores",
+    "server",
     "tutorial",
 )
 BLOCKS = [

@@ -16,7 +16,7 @@ REPLACED = {
     r"\b(keys?|quer(y|ies)|heads?) (is|are|were) turned|turned (keys|back by)|\bturns? (keys|heads)": "rotated",
     r"texts (may )?(part|differ from)\b|\btext parts\b|\bparts? from (llama|it|one|there)\b": "diverge",
     r"\bwhat crosses|\bcross to the (host|device)|\b(not|tokens) cross\b": "transfer",
-    r"to be turned\b|cannot be turned": "rotated",
+    r"(to|cannot|must|still) be turned\b|\bturned by a Hadamard|elements turned": "rotated",
 }
 # What refuses an old spelling has to say it.
 REFUSES = r"\bformer=|\brenamed\("

@@ -9,6 +9,7 @@ declaration that tests compare with, tests/golden/declared.txt.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tomllib
@@ -22,6 +23,9 @@ from aleator.core.options import Option, declarations
 from aleator.core.parameter import Parameter
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.generate.options import LOADED, ContextOptions, GenerateOptions, ModelOptions
+from aleator.server.accepted import ACCEPTED
+from aleator.server.fields import SPELLINGS
+from aleator.server.options import ServerOptions
 
 ROOT = Path(__file__).parent.parent
 FILES = (
@@ -29,6 +33,7 @@ FILES = (
     "docs/samplers.md",
     "docs/options.md",
     "docs/engine.md",
+    "docs/server.md",
     "docs/from-other-engines.md",
 )
 ENGINES = ROOT / "tools" / "from_other_engines.toml"
@@ -104,6 +109,24 @@ def options(parameters: Iterable[Option]) -> str:
     return "\n".join(lines)
 
 
+def accepted() -> str:
+    """One line per field that is accepted and not used."""
+    lines = ["| field | values | why |", "|---|---|---|"]
+    for name, each in ACCEPTED.items():
+        values = (
+            "any" if each.values is None else ", ".join(f"`{json.dumps(v)}`" for v in each.values)
+        )
+        lines.append(f"| `{name}` | {values or 'none'} | {each.why} |")
+    return "\n".join(lines)
+
+
+def spellings() -> str:
+    """One line per spelling of other servers."""
+    lines = ["| spelling | ours |", "|---|---|"]
+    lines += [f"| `{theirs}` | `{ours}` |" for theirs, ours in SPELLINGS.items()]
+    return "\n".join(lines)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "samplers": samplers,
     "parameters": parameters,
@@ -115,6 +138,9 @@ PARTS: dict[str, Callable[[], str]] = {
     ),
     "engine_options": lambda: options(declarations(EngineOptions).values()),
     "submit_options": lambda: options(declarations(SubmitOptions).values()),
+    "server_options": lambda: options(declarations(ServerOptions).values()),
+    "accepted_fields": accepted,
+    "spellings": spellings,
     "generate_options": lambda: options(declarations(GenerateOptions).values()),
 }
 

@@ -173,7 +173,7 @@ ALEATOR_BIND(cells) {
                 per_cell<int32_t>(c, 1, [&](int64_t i, int32_t* x) { *x = c.shift(i); }));
           },
           nb::rv_policy::move,
-          "int32 [size], a new array: how far each stored key must still be turned.")
+          "int32 [size], a new array: how far each stored key must still be rotated.")
       .def_prop_ro("owners", &owner_rows, nb::rv_policy::move,
                    "uint64 [size, words], a new array; bit s of a row is sequence s. For one cell "
                    "owners_of costs less.")
@@ -280,7 +280,7 @@ ALEATOR_BIND(cells) {
             for (const int64_t i : cells) deltas.push_back(c.shift(i));
             return nb::make_tuple(owned_array(std::move(cells)), owned_array(std::move(deltas)));
           },
-          "The shifted cells, int64 [n], and how far each key must be turned, int32 [n].")
+          "The shifted cells, int64 [n], and how far each key must be rotated, int32 [n].")
       .def(
           "defrag_plan",
           [](const Cells& c, int64_t max_moves) {

@@ -64,11 +64,11 @@ static void store_rows(Pool& pool, const std::string& name, int64_t rotation,
   const int64_t *cell = cells.data(), n = int64_t(cells.size());
   uint8_t* to = data.data();
   nb::gil_scoped_release nogil;
-  std::vector<std::vector<float>> turned(size_t(pool.size()));
+  std::vector<std::vector<float>> rotated(size_t(pool.size()));
   each_row(pool, n, [&](int thread, int64_t i) {
     const float* row = from + i * width;
     if (rotation) {
-      std::vector<float>& copy = turned[size_t(thread)];
+      std::vector<float>& copy = rotated[size_t(thread)];
       copy.assign(row, row + width);
       hadamard_(copy.data(), width, rotation);
       row = copy.data();
@@ -100,12 +100,12 @@ ALEATOR_BIND(quantise) {
   using namespace aleator;
   m.def("store_rows", &store_rows, nb::arg("pool"), nb::arg("type"), nb::arg("rotation"),
         nb::arg("x"), nb::arg("data").noconvert(), nb::arg("cells"),
-        "data[cells[i]] = row i of x float32 [n, width], first turned by a Hadamard matrix in "
+        "data[cells[i]] = row i of x float32 [n, width], first rotated by a Hadamard matrix in "
         "blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0', "
         "'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1' or 'IQ4_NL'; data uint8 [n_cells, row bytes], cells int64 "
         "[n].  ValueError, with nothing "
         "changed, when sizes disagree or a cell is out of range.");
   m.def("load_rows", &load_rows, nb::arg("pool"), nb::arg("type"), nb::arg("rotation"),
         nb::arg("data"), nb::arg("cells"), nb::arg("y").noconvert(),
-        "The other way: y[i] float32 [n, width] = row cells[i] of data, turned back.");
+        "The other way: y[i] float32 [n, width] = row cells[i] of data, rotated back.");
 }

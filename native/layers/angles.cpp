@@ -14,4 +14,25 @@ void rotary_angles(const Rotation& r, const int32_t* positions, int64_t n, doubl
     }
 }
 
+void PositionAngles::begin(const Rotation& rotation) {
+  rotation_ = rotation;
+  if (starts_.size() > 8 * (used_ + 1)) starts_.clear(), angles_.clear();
+  for (auto& [page, start] : starts_) start.used = false;
+  used_ = 0, last_page_ = -1;
+}
+
+void PositionAngles::find(int32_t page) {
+  auto at = starts_.find(page);
+  if (at == starts_.end()) {
+    int32_t positions[page_size];
+    for (int32_t i = 0; i < page_size; i++) positions[i] = page * page_size + i;
+    const std::size_t first = rows(), row = std::size_t(rotation_.pairs) * 2;
+    angles_.resize((first + page_size) * row);
+    rotary_angles(rotation_, positions, page_size, 1, 1, angles_.data() + first * row);
+    at = starts_.emplace(page, Start{int32_t(first), false}).first;
+  }
+  if (!at->second.used) at->second.used = true, used_++;
+  last_page_ = page, last_row_ = at->second.row;
+}
+
 }  // namespace aleator

@@ -1,7 +1,10 @@
 // The angles of rotary position embeddings, with equal bits on every machine.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <unordered_map>
+#include <vector>
 
 namespace aleator {
 
@@ -17,5 +20,36 @@ struct Rotation {
 // and then rounded.
 void rotary_angles(const Rotation& r, const int32_t* positions, int64_t n, double sign,
                    double magnitude, float* out);
+
+// Angles of the positions that are asked for, kept from step to step.  They come in pages of
+// neighbours: a sequence's positions follow each other, wherever it begins.
+class PositionAngles {
+ public:
+  // A step of the same rotation begins: pages of positions that the last one did not need are
+  // forgotten once they are most.
+  void begin(const Rotation& rotation);
+  // The row of a position, at least 0; valid until begin, and data after the last call.
+  int32_t row(int32_t position) {
+    const int32_t page = position / page_size;
+    if (page != last_page_) find(page);
+    return last_row_ + position % page_size;
+  }
+  const float* data() const { return angles_.data(); }
+  std::size_t rows() const { return starts_.size() * page_size; }
+
+ private:
+  static constexpr int32_t page_size = 256;
+  struct Start {
+    int32_t row = 0;
+    bool used = false;
+  };
+  void find(int32_t page);
+
+  Rotation rotation_;
+  std::vector<float> angles_;
+  std::unordered_map<int32_t, Start> starts_;  // of pages
+  std::size_t used_ = 0;
+  int32_t last_page_ = -1, last_row_ = 0;
+};
 
 }  // namespace aleator

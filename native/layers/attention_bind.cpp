@@ -48,7 +48,7 @@ ALEATOR_BIND(attention) {
            "data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type "
            "'F32', 'F16', 'BF16', or one in blocks of 32 (dim then a multiple of 32, not "
            "by_channel); "
-           "rotation: heads are stored turned by a Hadamard matrix in blocks of so many. "
+           "rotation: heads are stored rotated by a Hadamard matrix in blocks of so many. "
            "ValueError when sizes disagree.");
   m.def("attend", &attend, nb::arg("pool"), nb::arg("keys"), nb::arg("values"), nb::arg("scale"),
         nb::arg("q"), nb::arg("seen"), nb::arg("list_start"), nb::arg("seen_list"),

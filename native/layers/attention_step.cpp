@@ -32,7 +32,9 @@ int64_t AttentionStep::first(int64_t t) const {
 void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& rotation, bool raw,
                             int threads, int64_t kv_heads, int64_t group) {
   seen_ = seen, rotation_ = rotation, raw_ = raw, tokens_ = tokens, longest_ = widest_ = 0;
-  tiles_.clear(), joined_.clear(), parts_.clear();
+  tiles_.clear(), joined_.clear(), parts_.clear(), key_rows_.clear();
+  listed_ = -1;
+  if (raw) key_angles_.begin(rotation);
   deltas_.assign(1, 0);
   tile_of_.resize(size_t(tokens));
   scratch_.resize(size_t(threads));
@@ -40,7 +42,9 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
   for (int64_t t = 0; t < tokens;) {
     const int64_t list = seen.seen_list[t], start = seen.list_start[list];
     const int32_t* cells = seen.seen + start;
-    const int32_t* deltas = seen.seen_deltas ? seen.seen_deltas + start : nullptr;
+    const int32_t* deltas = raw                ? rows_of(list)
+                            : seen.seen_deltas ? seen.seen_deltas + start
+                                               : nullptr;
     if (sunk(t)) {
       const int64_t low = seen.seen_first[t], high = std::max(low, seen.seen_count[t]);
       const auto join = [&](const int32_t* from) -> const int32_t* {
@@ -69,23 +73,22 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
   rotary_angles(rotation, deltas_.data(), int64_t(deltas_.size()), -1, 1, angles_.data());
 }
 
+// The rows of key_angles_ by which a list's keys are rotated.
+const int32_t* AttentionStep::rows_of(int64_t list) {
+  if (list != listed_) {
+    const int64_t start = seen_.list_start[list], n = seen_.list_start[list + 1] - start;
+    auto& rows = key_rows_.emplace_back(size_t(n));
+    for (int64_t j = 0; j < n; j++)
+      rows[size_t(j)] = key_angles_.row(seen_.seen_deltas ? seen_.seen_deltas[start + j] : 0);
+    listed_ = list;
+  }
+  return key_rows_.back().data();
+}
+
 void AttentionStep::add_tile(Tile tile) {
   std::fill_n(tile_of_.begin() + tile.token, tile.tokens, int64_t(tiles_.size()));
   tile.part = int64_t(parts_.size());
   longest_ = std::max(longest_, tile.n), widest_ = std::max(widest_, tile.tokens);
-  if (raw_ && tile.n > 0) {
-    const int32_t most = tile.deltas ? *std::max_element(tile.deltas, tile.deltas + tile.n) : 0;
-    const size_t row = size_t(rotation_.pairs) * 2;
-    if (key_angles_.size() < (size_t(most) + 1) * row) {
-      const int64_t known = row ? int64_t(key_angles_.size() / row) : 0,
-                    rows = 2 * int64_t(most) + 64;
-      std::vector<int32_t> positions;
-      for (int64_t p = known; p < rows; p++) positions.push_back(int32_t(p));
-      key_angles_.resize(size_t(rows) * row);
-      rotary_angles(rotation_, positions.data(), rows - known, 1, 1,
-                    &key_angles_[size_t(known) * row]);
-    }
-  }
   if (raw_ || !tile.deltas) {
     parts_.push_back({tile.n, 0});
   } else {

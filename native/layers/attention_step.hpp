@@ -51,7 +51,7 @@ class AttentionStep {
  private:
   struct Tile {  // tokens that follow each other and read one list
     int64_t token, tokens;
-    const int32_t *cells, *deltas;  // [n]: its columns; deltas may be none
+    const int32_t *cells, *deltas;  // [n]: its columns; deltas, or rows of key_angles_, may be none
     int64_t n, base;                // column 0 is the list's cell `base`
     int64_t part;                   // where its parts begin
   };
@@ -60,6 +60,7 @@ class AttentionStep {
     std::vector<int64_t> first, end;
     std::vector<Attended> seen;  // of key-value heads
   };
+  const int32_t* rows_of(int64_t list);
   bool sunk(int64_t token) const;  // whether it sees first cells apart from the others
   int64_t first(int64_t token) const;
   void add_tile(Tile tile);
@@ -78,9 +79,11 @@ class AttentionStep {
   std::vector<int64_t> tile_of_;  // [T]
   std::deque<std::vector<int32_t>> joined_;
   std::vector<Attended::Part> parts_;
-  std::vector<int32_t> deltas_;    // the distinct ones, 0 first; a part's variant is an index
-  std::vector<float> angles_;      // of deltas_
-  std::vector<float> key_angles_;  // of raw keys, by position
+  std::vector<int32_t> deltas_;  // the distinct ones, 0 first; a part's variant is an index
+  std::vector<float> angles_;    // of deltas_
+  PositionAngles key_angles_;    // of raw keys
+  std::deque<std::vector<int32_t>> key_rows_;  // of listed cells; a list's when it is first met
+  int64_t listed_ = -1;                        // the list whose rows are the last ones
   std::vector<Scratch> scratch_;
   std::vector<float> scores_, mixed_, factors_;  // where a token's cells are shared out
 };

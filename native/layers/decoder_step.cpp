@@ -16,15 +16,18 @@ static const auto geglu_rounded_ = ALEATOR_PICK(geglu_rounded);
 static const auto store_head_ = ALEATOR_PICK(store_head);
 static const auto hadamard_ = ALEATOR_PICK(hadamard);
 
-void DecoderStep::run(Pool& pool, const MicroBatch& batch) {
+void DecoderStep::run(Pool& pool, const MicroBatch& batch, Watch* watch) {
+  Pool::refuse_while_looking();
   std::lock_guard lock(turn_);
   const FloatRules rules;
   prepare(pool, batch);
-  pool.run([&](int thread) {
-    for (const DecoderLayer& l : layers_) layer(thread, l, batch);
-    products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
-                     batch.n_out, batch.logits);
-  });
+  pool.run(
+      [&](int thread) {
+        for (const DecoderLayer& l : layers_) layer(thread, l, batch);
+        products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
+                         batch.n_out, batch.logits);
+      },
+      watch);
 }
 
 // Buffers, embeddings, angles and plans of attention: little enough for one thread.

@@ -34,14 +34,14 @@ enum class Gate : int { silu, gelu, gelu_rounded };
 constexpr int64_t most_groups = 2;
 
 struct DecoderShape {
-  Weights embedding, output;           // [n_vocab, n_embd]
+  Weights embedding, output;           // [n_vocab, n_embd]; no output: hidden states are given
   const float* output_norm = nullptr;  // [n_embd]
   Rotation rotation[most_groups];
   float eps = 0, attention_scale = 0;
   float embedding_scale = 1;
   Gate gate = Gate::silu;
   bool raw_keys = false;  // keys are stored unrotated
-  int64_t n_embd() const { return output.in; }
+  int64_t n_embd() const { return embedding.in; }
 };
 
 // T tokens.  All pointers are to arrays that outlive the call.
@@ -69,7 +69,7 @@ class DecoderStep {
     layers_.push_back(layer);
   }
   // The caller has checked every index.  Calls from several threads take turns.
-  void run(Pool& pool, const MicroBatch& batch);
+  void run(Pool& pool, const MicroBatch& batch, Watch* watch = nullptr);
 
  private:
   void prepare(Pool& pool, const MicroBatch& batch);

@@ -12,6 +12,7 @@
 #include "bind.hpp"
 #include "layers/cache_memory.hpp"
 #include "layers/decoder_step.hpp"
+#include "layers/interruptible.hpp"
 #include "layers/ssm_memory.hpp"
 #include "layers/stored_matrix.hpp"
 
@@ -19,19 +20,19 @@ namespace aleator {
 
 class BoundDecoderStep {
  public:
-  BoundDecoderStep(const StoredMatrix& embedding, const StoredMatrix& output, Floats output_norm,
-                   float eps, float attention_scale, Array<const double, 1> frequencies,
-                   double magnitude, bool interleaved, float embedding_scale,
-                   const std::string& gate,
+  BoundDecoderStep(const StoredMatrix& embedding, std::optional<StoredMatrix> output,
+                   Floats output_norm, float eps, float attention_scale,
+                   Array<const double, 1> frequencies, double magnitude, bool interleaved,
+                   float embedding_scale, const std::string& gate,
                    std::optional<Array<const double, 1>> window_frequencies,
                    double window_magnitude, bool raw_keys)
       : embedding_(embedding),
-        output_(output),
+        output_(std::move(output)),
         output_norm_(std::move(output_norm)),
         frequencies_(std::move(frequencies)),
         window_frequencies_(std::move(window_frequencies)),
         shape_{embedding_.weights,
-               output_.weights,
+               output_ ? output_->weights : Weights{},
                output_norm_.data(),
                {{frequencies_.data(), int64_t(frequencies_.size()), magnitude, interleaved},
                 {window_frequencies_ ? window_frequencies_->data() : nullptr,
@@ -43,7 +44,8 @@ class BoundDecoderStep {
                gate_named(gate),
                raw_keys},
         step_(shape_) {
-    require(embedding_.weights.in == output_.weights.in, "token_embd and output differ in width");
+    require(!output_ || embedding_.weights.in == output_->weights.in,
+            "token_embd and output differ in width");
     norm(output_norm_, shape_.n_embd(), "output_norm");
   }
 
@@ -144,9 +146,9 @@ class BoundDecoderStep {
                       int64_t(embeddings->shape(1)) == shape_.n_embd(),
             "tokens or embeddings do not match the positions");
     b.n_out = int64_t(out_rows.size());
-    require(int64_t(logits.shape(0)) == b.n_out &&
-                int64_t(logits.shape(1)) == output_.weights.out && b.n_out <= b.tokens,
-            "logits must be [out_rows, n_vocab]");
+    require(int64_t(logits.shape(0)) == b.n_out && int64_t(logits.shape(1)) == n_out() &&
+                b.n_out <= b.tokens,
+            "logits must be [out_rows, n_vocab], hidden states [out_rows, n_embd]");
     Pooled pools[most_groups] = {
         {cells, seen, list_start, seen_list, seen_count, seen_deltas, std::nullopt, std::nullopt}};
     require(bool(window) == (n_cells_[1] > 0), "window is for a decoder with window layers");
@@ -181,8 +183,7 @@ class BoundDecoderStep {
     b.positions = positions.data();
     b.out_rows = out_rows.data();
     b.logits = logits.data();
-    nb::gil_scoped_release nogil;
-    step_.run(pool, b);
+    interruptibly([&](Watch& watch) { step_.run(pool, b, &watch); });
   }
 
  private:
@@ -215,7 +216,10 @@ class BoundDecoderStep {
                                              " elements, not " + std::to_string(n));
   }
 
-  StoredMatrix embedding_, output_;
+  int64_t n_out() const { return output_ ? output_->weights.out : shape_.n_embd(); }
+
+  StoredMatrix embedding_;
+  std::optional<StoredMatrix> output_;
   Floats output_norm_;
   Array<const double, 1> frequencies_;
   std::optional<Array<const double, 1>> window_frequencies_;
@@ -234,15 +238,16 @@ ALEATOR_BIND(decoder_step) {
       m, "DecoderStep",
       "A decoder of the llama, qwen2, qwen3, gemma3 or jamba kind, run for a "
       "micro-batch at a time on the processor.")
-      .def(nb::init<const StoredMatrix&, const StoredMatrix&, Floats, float, float,
+      .def(nb::init<const StoredMatrix&, std::optional<StoredMatrix>, Floats, float, float,
                     Array<const double, 1>, double, bool, float, const std::string&,
                     std::optional<Array<const double, 1>>, double, bool>(),
-           nb::arg("embedding"), nb::arg("output"), nb::arg("output_norm"), nb::arg("eps"),
+           nb::arg("embedding"), nb::arg("output").none(), nb::arg("output_norm"), nb::arg("eps"),
            nb::arg("attention_scale"), nb::arg("frequencies"), nb::arg("magnitude"),
            nb::arg("interleaved"), nb::arg("embedding_scale") = 1.0f, nb::arg("gate") = "silu",
            nb::arg("window_frequencies").none() = nb::none(), nb::arg("window_magnitude") = 1.0,
            nb::arg("raw_keys") = false,
-           "frequencies: float64, radians per position of each rotated pair of channels, in window "
+           "output: None: hidden states after the last norm in place of logits; frequencies: "
+           "float64, radians per position of each rotated pair of channels, in window "
            "layers window_frequencies; gate: 'silu', 'gelu', or 'gelu_rounded' as llama.cpp does; "
            "raw_keys: the cache "
            "holds keys as if at position 0.")

@@ -103,6 +103,10 @@ void Products::add_normed(int thread, const Weights& w, const Input& input, cons
 void Products::logits(int thread, const Weights& w, const float* norm, float eps,
                       const int64_t* rows, int64_t n, float* out) {
   if (n == 0) return;
+  if (!w.data)
+    return pool_->split(thread, n, [&](int64_t i) {
+      rms_norm_(x(rows[i]), norm, n_embd_, eps, out + i * n_embd_);
+    });
   float* y = own_[n <= few_rounded ? thread : 0].normed.data();
   const int64_t stride = apart(n_embd_);
   const Input in = forms(thread, n_embd_, n, forms_of({&w}), y, stride, [&](int64_t i) {

@@ -51,7 +51,7 @@ class Products {
   // The running sum += W input, or += rms_norm(W input).
   void add(int thread, const Weights& w, const Input& input);
   void add_normed(int thread, const Weights& w, const Input& input, const float* norm, float eps);
-  // Rows `rows` of the running sum, normalised, times W: out [n, W.out].
+  // Rows `rows` of the running sum, normalised, times W: out [n, W.out]; without W [n, n_embd].
   void logits(int thread, const Weights& w, const float* norm, float eps, const int64_t* rows,
               int64_t n, float* out);
   // Rows [begin, end) of W times x: into columns begin to end of out [tokens, W.out].

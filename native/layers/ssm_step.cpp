@@ -9,19 +9,22 @@ namespace aleator {
 
 static const auto read_row_ = ALEATOR_PICK(read_row);
 
-void SSMStep::run(Pool& pool, const SSMBatch& batch) {
+void SSMStep::run(Pool& pool, const SSMBatch& batch, Watch* watch) {
+  Pool::refuse_while_looking();
   std::lock_guard lock(turn_);
   const FloatRules rules;
   prepare(pool, batch);
-  pool.run([&](int thread) {
-    for (const SSMLayer& l : layers_) work_.run(thread, products_, l, batch.runs, shape_.eps);
-    products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
-                     batch.n_out, batch.logits);
-  });
+  pool.run(
+      [&](int thread) {
+        for (const SSMLayer& l : layers_) work_.run(thread, products_, l, batch.runs, shape_.eps);
+        products_.logits(thread, shape_.output, shape_.output_norm, shape_.eps, batch.out_rows,
+                         batch.n_out, batch.logits);
+      },
+      watch);
 }
 
 void SSMStep::prepare(Pool& pool, const SSMBatch& batch) {
-  const int64_t t = batch.tokens, e = shape_.output.in;
+  const int64_t t = batch.tokens, e = shape_.embedding.in;
   products_.prepare(pool, t, e);
   work_.prepare(t, layers_);
   for (int64_t i = 0; i < t; i++)

@@ -12,7 +12,7 @@
 namespace aleator {
 
 struct SSMShape {
-  Weights embedding, output;           // [n_vocab, n_embd]
+  Weights embedding, output;           // [n_vocab, n_embd]; no output: hidden states are given
   const float* output_norm = nullptr;  // [n_embd]
   float eps = 0;
 };
@@ -33,7 +33,7 @@ class SSMStep {
   explicit SSMStep(const SSMShape& shape) : shape_(shape) {}
   void add_layer(const SSMLayer& layer) { layers_.push_back(layer); }
   // The caller has checked every index.  Calls from several threads take turns.
-  void run(Pool& pool, const SSMBatch& batch);
+  void run(Pool& pool, const SSMBatch& batch, Watch* watch = nullptr);
 
  private:
   void prepare(Pool& pool, const SSMBatch& batch);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "bind.hpp"
+#include "layers/interruptible.hpp"
 #include "layers/ssm_memory.hpp"
 #include "layers/ssm_step.hpp"
 
@@ -16,16 +17,19 @@ namespace aleator {
 
 class BoundSSMStep {
  public:
-  BoundSSMStep(const StoredMatrix& embedding, const StoredMatrix& output, Floats output_norm,
-               float eps, std::optional<float> norm_eps)
+  BoundSSMStep(const StoredMatrix& embedding, std::optional<StoredMatrix> output,
+               Floats output_norm, float eps, std::optional<float> norm_eps)
       : embedding_(embedding),
-        output_(output),
+        output_(std::move(output)),
         output_norm_(std::move(output_norm)),
         norm_eps_(norm_eps),
-        shape_{embedding_.weights, output_.weights, output_norm_.data(), eps},
+        shape_{embedding_.weights, output_ ? output_->weights : Weights{}, output_norm_.data(),
+               eps},
         step_(shape_) {
-    require(embedding_.weights.in == output_.weights.in, "token_embd and output differ in width");
-    require(int64_t(output_norm_.size()) == output_.weights.in, "output_norm.weight: wrong size");
+    require(!output_ || embedding_.weights.in == output_->weights.in,
+            "token_embd and output differ in width");
+    require(int64_t(output_norm_.size()) == embedding_.weights.in,
+            "output_norm.weight: wrong size");
   }
 
   void add_layer(const StoredMatrix& in, const StoredMatrix& select, const StoredMatrix& time_step,
@@ -46,7 +50,7 @@ class BoundSSMStep {
                      {}});
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     try {
-      step_.add_layer(kept_.back().checked(at, output_.weights.in, n_rows_));
+      step_.add_layer(kept_.back().checked(at, embedding_.weights.in, n_rows_));
     } catch (...) {
       kept_.pop_back();
       throw;
@@ -64,13 +68,15 @@ class BoundSSMStep {
     require(n_layers_ > 0 && b.tokens > 0, "no layers or no tokens");
     require(ids ? int64_t(ids->size()) == b.tokens
                 : int64_t(embeddings->shape(0)) == b.tokens &&
-                      int64_t(embeddings->shape(1)) == output_.weights.in,
+                      int64_t(embeddings->shape(1)) == embedding_.weights.in,
             "tokens or embeddings do not match the runs");
     b.runs = checked_runs(starts, sources, order, stores, b.tokens, n_rows_);
     b.n_out = int64_t(out_rows.size());
-    require(int64_t(logits.shape(0)) == b.n_out &&
-                int64_t(logits.shape(1)) == output_.weights.out && b.n_out <= b.tokens,
-            "logits must be [out_rows, n_vocab]");
+    require(
+        int64_t(logits.shape(0)) == b.n_out &&
+            int64_t(logits.shape(1)) == (output_ ? output_->weights.out : embedding_.weights.in) &&
+            b.n_out <= b.tokens,
+        "logits must be [out_rows, n_vocab], hidden states [out_rows, n_embd]");
     for (int64_t i = 0; i < b.tokens; i++)
       require(!ids || ((*ids)(i) >= 0 && (*ids)(i) < embedding_.weights.out),
               "token " + std::to_string(ids ? (*ids)(i) : 0) + " is outside the vocabulary");
@@ -80,12 +86,12 @@ class BoundSSMStep {
     b.embeddings = embeddings ? embeddings->data() : nullptr;
     b.out_rows = out_rows.data();
     b.logits = logits.data();
-    nb::gil_scoped_release nogil;
-    step_.run(pool, b);
+    interruptibly([&](Watch& watch) { step_.run(pool, b, &watch); });
   }
 
  private:
-  StoredMatrix embedding_, output_;
+  StoredMatrix embedding_;
+  std::optional<StoredMatrix> output_;
   Floats output_norm_;
   std::optional<float> norm_eps_;
   SSMShape shape_;
@@ -101,10 +107,12 @@ ALEATOR_BIND(ssm_step) {
   nb::class_<BoundSSMStep>(m, "SSMStep",
                            "A decoder of the mamba kind, run for a micro-batch at a time on the "
                            "processor.")
-      .def(
-          nb::init<const StoredMatrix&, const StoredMatrix&, Floats, float, std::optional<float>>(),
-          nb::arg("embedding"), nb::arg("output"), nb::arg("output_norm"), nb::arg("eps"),
-          nb::arg("norm_eps").none(), "norm_eps: time step, B and C are RMS-normalised with it.")
+      .def(nb::init<const StoredMatrix&, std::optional<StoredMatrix>, Floats, float,
+                    std::optional<float>>(),
+           nb::arg("embedding"), nb::arg("output").none(), nb::arg("output_norm"), nb::arg("eps"),
+           nb::arg("norm_eps").none(),
+           "output: None: hidden states after the last norm in place of logits; norm_eps: time "
+           "step, B and C are RMS-normalised with it.")
       .def(
           "add_layer", &BoundSSMStep::add_layer, nb::arg("projection"), nb::arg("select"),
           nb::arg("time_step"), nb::arg("output"), nb::arg("norm"), nb::arg("conv"),

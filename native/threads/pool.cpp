@@ -101,7 +101,13 @@ void Pool::start(Team* team) {
   }
 }
 
-void Pool::run_job(void (*body)(void*, int), void* data) {
+void Pool::refuse_while_looking() {
+  if (Watch::looking())
+    throw std::runtime_error("a signal handler cannot compute while the thread it stopped does");
+}
+
+void Pool::run_job(void (*body)(void*, int), void* data, Watch* watch) {
+  refuse_while_looking();
   Team* team = team_;
   if (team->owner != getpid()) {
     auto* fresh = new Team;
@@ -113,6 +119,7 @@ void Pool::run_job(void (*body)(void*, int), void* data) {
   std::lock_guard lock(team->turn);
   if (!team->begun) reset_cursors();
   team->begun = true;
+  watch_ = watch;
   if (size_ > 1) {
     if (team->threads.empty()) start(team);
     team->body = body;

@@ -10,12 +10,38 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
 
 namespace aleator {
+
+// What the calling thread looks at about ten times a second while a job runs, between two units of
+// work; it may throw, which ends the job.  Meanwhile the pool takes no other job of this thread.
+class Watch {
+ public:
+  explicit Watch(void (*check)()) : check_(check) {}
+  void look() {
+    if (++looks_ % 8) return;  // the clock costs more than a little unit
+    const auto now = Clock::now();
+    if (now - last_ < std::chrono::milliseconds(100)) return;
+    last_ = now, looking_ = true;
+    struct Done {
+      ~Done() { looking_ = false; }
+    } done;
+    check_();
+  }
+  static bool looking() { return looking_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void (*check_)();
+  Clock::time_point last_ = Clock::now();
+  unsigned looks_ = 0;
+  static inline thread_local bool looking_ = false;
+};
 
 class Pool {
  public:
@@ -34,11 +60,13 @@ class Pool {
   // barrier, and the first exception is thrown here; the pool is as before.  Threads round to
   // nearest and keep subnormal numbers, whatever the caller has set.
   template <class F>
-  void run(F&& f) {
+  void run(F&& f, Watch* watch = nullptr) {
     using Body = std::remove_reference_t<F>;
     run_job([](void* data, int thread) { (*static_cast<Body*>(data))(thread); },
-            const_cast<void*>(static_cast<const void*>(&f)));
+            const_cast<void*>(static_cast<const void*>(&f)), watch);
   }
+  // std::runtime_error where this thread is in the check of a watch, and would wait for itself.
+  static void refuse_while_looking();
 
   // Calls f(unit) for each unit in [0, units), shared among the threads, which must all call it.  A
   // thread starts in its own contiguous part, so that memory is read in order, and then takes what
@@ -50,8 +78,10 @@ class Pool {
       const int64_t begin = units * owner / size_, end = units * (owner + 1) / size_;
       std::atomic<int64_t>& taken = cursors_[owner].taken;
       if (begin + taken.load(std::memory_order_relaxed) >= end) continue;
-      for (int64_t unit; (unit = begin + taken.fetch_add(1, std::memory_order_relaxed)) < end;)
+      for (int64_t unit; (unit = begin + taken.fetch_add(1, std::memory_order_relaxed)) < end;) {
+        if (thread == 0 && watch_) watch_->look();
         f(unit);
+      }
     }
   }
 
@@ -62,13 +92,14 @@ class Pool {
   struct alignas(64) Cursor {
     std::atomic<int64_t> taken{0};
   };
-  void run_job(void (*body)(void*, int), void* data);
+  void run_job(void (*body)(void*, int), void* data, Watch* watch);
   void perform(Team& team, void (*body)(void*, int), void* data, int thread);
   void start(Team* team);
   void reset_cursors();
 
   const int size_;
   std::unique_ptr<Cursor[]> cursors_;
+  Watch* watch_ = nullptr;  // of the job that runs; thread 0 reads it
   std::atomic<Team*> team_;
 };
 

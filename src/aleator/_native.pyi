@@ -14,7 +14,7 @@ class CacheMemory:
 
     def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], type: str, n_cells: int, heads: int, dim: int, by_channel: bool = False, rotation: int = 0) -> None:
         """
-        data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type 'F32', 'F16', 'BF16', or one in blocks of 32 (dim then a multiple of 32, not by_channel); rotation: heads are stored turned by a Hadamard matrix in blocks of so many. ValueError when sizes disagree.
+        data: uint8, [n_cells, heads, dim], or by_channel [heads, dim, n_cells], of type 'F32', 'F16', 'BF16', or one in blocks of 32 (dim then a multiple of 32, not by_channel); rotation: heads are stored rotated by a Hadamard matrix in blocks of so many. ValueError when sizes disagree.
         """
 
 def attend(pool: ThreadPool, keys: CacheMemory, values: CacheMemory, scale: float, q: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu', writable=False)], seen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], list_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_list: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_count: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_deltas: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, seen_first: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, seen_sinks: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], interleaved: bool, raw: bool, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
@@ -133,7 +133,7 @@ class Cells:
     @property
     def shifts(self) -> NDArray[numpy.int32]:
         """
-        int32 [size], a new array: how far each stored key must still be turned.
+        int32 [size], a new array: how far each stored key must still be rotated.
         """
 
     @property
@@ -223,7 +223,7 @@ class Cells:
 
     def pending(self) -> tuple:
         """
-        The shifted cells, int64 [n], and how far each key must be turned, int32 [n].
+        The shifted cells, int64 [n], and how far each key must be rotated, int32 [n].
         """
 
     def defrag_plan(self, max_moves: int = -1) -> list[tuple[int, int, int]]:
@@ -382,9 +382,9 @@ class DecoderStep:
     A decoder of the llama, qwen2, qwen3, gemma3 or jamba kind, run for a micro-batch at a time on the processor.
     """
 
-    def __init__(self, embedding: StoredMatrix, output: StoredMatrix, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, attention_scale: float, frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float, interleaved: bool, embedding_scale: float = 1.0, gate: str = 'silu', window_frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window_magnitude: float = 1.0, raw_keys: bool = False) -> None:
+    def __init__(self, embedding: StoredMatrix, output: StoredMatrix | None, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, attention_scale: float, frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float, interleaved: bool, embedding_scale: float = 1.0, gate: str = 'silu', window_frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window_magnitude: float = 1.0, raw_keys: bool = False) -> None:
         """
-        frequencies: float64, radians per position of each rotated pair of channels, in window layers window_frequencies; gate: 'silu', 'gelu', or 'gelu_rounded' as llama.cpp does; raw_keys: the cache holds keys as if at position 0.
+        output: None: hidden states after the last norm in place of logits; frequencies: float64, radians per position of each rotated pair of channels, in window layers window_frequencies; gate: 'silu', 'gelu', or 'gelu_rounded' as llama.cpp does; raw_keys: the cache holds keys as if at position 0.
         """
 
     def add_layer(self, q: StoredMatrix, k: StoredMatrix, v: StoredMatrix, o: StoredMatrix, gate: StoredMatrix, up: StoredMatrix, down: StoredMatrix, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], q_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, keys: CacheMemory, values: CacheMemory, attention_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, ffn_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window: bool = False) -> None:
@@ -410,6 +410,11 @@ def find_nonfinite(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), ord
     Index of the first block of `stride` bytes in `data` (uint8 [n]) whose word of `width` (2 or 4) bytes at `offset` has all bits of `mask`, an exponent field, set; -1 if none has.
     """
 
+def give_back_memory() -> None:
+    """
+    Give memory that the C library has free back to the system, where it can.
+    """
+
 class TokenTrie:
     """A vocabulary as grammars read it: built once, then shared."""
 
@@ -429,6 +434,38 @@ def gguf_read_strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), 
     """
     Decode `count` GGUF strings at `offset` of `data` (uint8 [n]); (list of str, offset after).
     """
+
+class StringArray:
+    """
+    GGUF strings where their file has them; ends before the first that does not fit or is not UTF-8.
+    """
+
+    def __init__(self, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offset: int, count: int) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> str: ...
+
+    @property
+    def broken(self) -> int:
+        """Offset of the string that was looked at last."""
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether one of them is empty."""
+
+    def find(self, text: str) -> int:
+        """Number of the last string that is `text`; -1 if none is."""
+
+    def first_twice(self) -> tuple[int, int] | None:
+        """
+        Numbers of the first string that occurs again, and of its last occurrence; None: all differ.
+        """
+
+    def first_bad_merge(self, merges: StringArray) -> int:
+        """
+        Number of the first of `merges` that is not two of these strings with a space between whose join is one too; -1: all are.
+        """
 
 class Journal:
     """
@@ -714,12 +751,12 @@ class ThreadPool:
 
 def store_rows(pool: ThreadPool, type: str, rotation: int, x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
     """
-    data[cells[i]] = row i of x float32 [n, width], first turned by a Hadamard matrix in blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1' or 'IQ4_NL'; data uint8 [n_cells, row bytes], cells int64 [n].  ValueError, with nothing changed, when sizes disagree or a cell is out of range.
+    data[cells[i]] = row i of x float32 [n, width], first rotated by a Hadamard matrix in blocks of `rotation` elements (0: not), rounded to type 'F32', 'F16', 'BF16', 'Q8_0', 'Q4_0', 'Q4_1', 'Q5_0', 'Q5_1' or 'IQ4_NL'; data uint8 [n_cells, row bytes], cells int64 [n].  ValueError, with nothing changed, when sizes disagree or a cell is out of range.
     """
 
 def load_rows(pool: ThreadPool, type: str, rotation: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], y: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
     """
-    The other way: y[i] float32 [n, width] = row cells[i] of data, turned back.
+    The other way: y[i] float32 [n, width] = row cells[i] of data, rotated back.
     """
 
 def philox4x32(counter: Sequence[int], key: int) -> list[int]:
@@ -923,8 +960,10 @@ class SSMStep:
     A decoder of the mamba kind, run for a micro-batch at a time on the processor.
     """
 
-    def __init__(self, embedding: StoredMatrix, output: StoredMatrix, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, norm_eps: float | None) -> None:
-        """norm_eps: time step, B and C are RMS-normalised with it."""
+    def __init__(self, embedding: StoredMatrix, output: StoredMatrix | None, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, norm_eps: float | None) -> None:
+        """
+        output: None: hidden states after the last norm in place of logits; norm_eps: time step, B and C are RMS-normalised with it.
+        """
 
     def add_layer(self, projection: StoredMatrix, select: StoredMatrix, time_step: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
         """

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import logging
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,7 +14,6 @@ from aleator.cache.recurrent import RecurrentCache
 from aleator.chat.chatting import Chatting
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, resolved, takes
-from aleator.engine import Engine
 from aleator.engine.options import EngineOptions
 from aleator.engine.room import cells_needed, sequences_needed
 from aleator.engine.run import Run
@@ -26,13 +22,11 @@ from aleator.generate.generation import Generation
 from aleator.generate.options import LOADED, ContextOptions, ModelOptions
 from aleator.generate.prefixes import SPARE, LentPrefixes
 from aleator.generate.request import Request
-from aleator.generate.session import Session, load_session, save_session, state_of
-from aleator.generate.session_file import SessionFile
+from aleator.generate.session import Session
 from aleator.generate.slot import OnLogits
 from aleator.generate.speculation.drafter import Drafter
 from aleator.models.build import build_decoder
 from aleator.models.decoder import Decoder
-from aleator.models.fingerprint import ModelIdentity
 from aleator.models.placement import placement
 from aleator.models.weights import Weights, open_weights
 from aleator.prompts import (
@@ -45,12 +39,14 @@ from aleator.prompts import (
     options_of_each,
 )
 from aleator.samplers import SamplingParams
+from aleator.saving import Saving
 from aleator.scoring import Scoring
 from aleator.slots import SlotMaker
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from aleator.engine import Engine
     from aleator.keywords import (
         BatchKeywords,
         ContextKeywords,
@@ -71,7 +67,7 @@ together; fewer where their states would take more memory than that."""
 
 def bundled_model() -> Path:
     """Path of the model that comes with the package."""
-    return Path(str(importlib.resources.files("aleator") / "data" / "shakespeare.gguf"))
+    return Path(__file__).parent / "data" / "shakespeare.gguf"
 
 
 @takes(declarations(ModelOptions).values(), LOADED)
@@ -132,7 +128,7 @@ def load_vocabulary(weights: Weights) -> Vocabulary:
     return Vocabulary.from_directory(weights.path)
 
 
-class LanguageModel(Chatting, Scoring):
+class LanguageModel(Chatting, Scoring, Saving):
     """A loaded model; made by :func:`load`.
 
     It serves one thread at a time.  Several generations may be under way at once.
@@ -146,7 +142,7 @@ class LanguageModel(Chatting, Scoring):
         options: what it was loaded with.
         draft: the smaller model that guesses; None: there is none.
         asking: makes requests of prompts and options.
-        slots: makes what lives while a request is made.
+        slots: makes the state that requests have while they are made.
     """
 
     def __init__(
@@ -283,6 +279,8 @@ class LanguageModel(Chatting, Scoring):
         Args:
             options: docs/options.md.
         """
+        from aleator.engine.engine import Engine  # what it imports waits until there is one
+
         return Engine(self, **options)
 
     def _start(
@@ -298,7 +296,7 @@ class LanguageModel(Chatting, Scoring):
         own = n_seq_max == 1 and not self._busy
         prefixes: LentPrefixes | None = None
         if own:
-            context = self._own_context()
+            context = self.own_context()
         else:
             cells = cells_needed(slots, self.n_ctx)
             context = self.context(n_ctx=cells, n_seq_max=n_seq_max, device=None)
@@ -315,83 +313,7 @@ class LanguageModel(Chatting, Scoring):
         run = self._user() if self._user is not None else None
         return run is not None and not run.done
 
-    def save_session(
-        self,
-        path: str | os.PathLike[str] | SessionFile,
-        generation: Generation,
-        extra: Mapping[str, Any] | None = None,
-        *,
-        new: bool = False,
-    ) -> int:
-        """Write a generation's text to a file, with its keys and values as far as the cache still has them.
-
-        ``generate(model.load_session(path))`` goes on with it; with the same sampling parameters the tokens
-        are those that would have followed.
-
-        Args:
-            path: the file, or the open :class:`~aleator.generate.session_file.SessionFile`; one that exists is
-                replaced once the new one is complete.
-            generation: made until it ends, if it has not.
-            extra: more to write, JSON-ready.
-            new: replace what is there even if it is another text, or no session.
-
-        Returns:
-            Tokens whose keys and values were written.
-
-        Raises:
-            SessionInUse: somebody else has opened the file.
-            OtherSession: the file holds a text that does not begin this one, made from another prompt.
-            ParameterError: the file cannot be written, a generation is under way, or a device drew the text
-                with a sampler that adapts.
-        """
-        if not isinstance(path, SessionFile):
-            with SessionFile(path, new=new) as file:
-                return self.save_session(file, generation, extra)
-        request, made = generation.request, generation.tokens
-        if generation.stop_reason in ("eog", "stop_token"):
-            made = made[:-1]
-        session = Session(
-            tokens=(*request.tokens, *made),
-            n_prompt=len(request.tokens) - request.drawn,
-            seed=generation.seed,
-            extra=dict(extra or {}),
-            forgotten=generation.forgotten,
-            namespace=generation.namespace,
-        )
-        if not new:
-            path.require(session.tokens, session.n_prompt)
-        state = state_of(generation.chain, session.tokens, len(made))
-        session = replace(session, chain=state)
-        held = save_session(path, self._own_context(), session, self.identity)
-        path.holds(session.tokens, session.n_prompt)
-        return held
-
-    def load_session(self, path: str | os.PathLike[str] | SessionFile) -> Session:
-        """Read what :meth:`save_session` wrote; :meth:`generate` need not compute its text again.
-
-        Args:
-            path: the file, or the open :class:`~aleator.generate.session_file.SessionFile`.
-
-        Raises:
-            FileFormatError: not a session, one of an older format, or a damaged file.
-            Incompatible: it was made with another model; says which.
-        """
-        session = load_session(path, self._own_context(), self.identity)
-        if isinstance(path, SessionFile):
-            path.holds(session.tokens, session.n_prompt)
-        return session
-
-    @cached_property
-    def identity(self) -> ModelIdentity:
-        """Name, path and fingerprint; the fingerprint reads the file once, when a session is used."""
-        return self.weights.identity()
-
-    @property
-    def fingerprint(self) -> str:
-        """Tells models apart whose states do not fit each other; see :attr:`identity`."""
-        return self.identity.fingerprint
-
-    def _own_context(self) -> Context:
+    def own_context(self) -> Context:
         """The model's own context, in which nothing must be under way."""
         if self._busy:
             raise ParameterError(

@@ -100,6 +100,30 @@ def test_the_host_knows_the_path_of_a_row(samplers: Any, expected: Any) -> None:
     assert path(TEMPLATE, *samplers) == expected
 
 
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ([S.DRY(dry_multiplier=0.8, dry_sequence_breakers=(), dry_penalty_last_n=64), DIST],
+         "dry has no Triton kernel"),
+        ([S.TopK(top_k=9), S.Mirostat()], "mirostat has no Triton kernel"),
+        ([S.TopK(top_k=9), S.AdaptiveP(adaptive_target=0.5)], "adaptive_p has no Triton kernel"),
+        ([S.TypicalP(typical_p=0.5), DIST], "typical_p needs a top_k of at most 1024 before it"),
+        ([S.MinP(min_p=0.1), S.XTC(xtc_probability=0.5), DIST],
+         "xtc needs a top_k of at most 1024 before it"),
+        ([S.Temperature(temperature=0.5), S.LogitBias(logit_bias={1: 1.0}), DIST],
+         "logit_bias comes after a temperature"),
+        ([S.Penalties(repetition_penalty=2.0, repetition_per="occurrence"), DIST],
+         "penalties per occurrence have no Triton kernel"),
+        ([S.Softmax(), S.Temperature(temperature=0.5), DIST],
+         "the mass of the whole row is needed at two temperatures"),
+        ([S.TopK(top_k=9)], "none of the samplers chooses a token"),
+        ([S.TopK(top_k=9), DIST], ""),
+    ],
+)  # fmt: skip
+def test_a_row_that_is_pytorch_s_says_why(template: list[Any], why: str) -> None:
+    assert path(template, *template).why == why
+
+
 def test_what_comes_late_works_on_the_list() -> None:
     samplers: tuple[Any, ...] = (S.TopK(top_k=9), S.TokenMask(allowed=[1]), S.Dist(draw="gumbel"))
     assert path(GUMBEL, *samplers) == RowPath(LIST, 0, 9, late=frozenset({3}))

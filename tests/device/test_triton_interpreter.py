@@ -40,7 +40,8 @@ from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
 from tests.device.inside import inside
-from tests.device.test_chain import TEMPLATE, edit_and_compare, random_chain
+from tests.device.templates import TEMPLATE
+from tests.device.test_chain import edit_and_compare, random_chain
 
 # What is slow under the interpreter runs on some families, unless ALEATOR_ALL is set.
 SOME = FAMILIES if os.environ.get("ALEATOR_ALL") else ("normal", "flat", "ties", "special")
@@ -219,6 +220,27 @@ def test_a_tail_runs_on_the_host() -> None:
     for family in FAMILIES:
         z = rows_of(family, 2, 120)
         assert device.sample(torch.from_numpy(z)).tolist() == expected(chains, z)
+
+
+def test_the_plan_says_what_computes_a_row() -> None:
+    device = DeviceChain([S.TopK(top_k=9), S.Dist()], 1, 60, kernels="triton")
+    assert str(device.plan()).splitlines()[:2] == [
+        "device (cpu): top_k -> dist",
+        "kernels: Triton",
+    ]
+    chain = SamplerChain(
+        [
+            S.DRY(dry_multiplier=0.8, dry_sequence_breakers=(), dry_penalty_last_n=64),
+            S.TopK(top_k=9),
+            S.Dist(),
+        ],
+        seed=0,
+    )
+    assert device.plan(chain).kernels == "PyTorch operations, because dry has no Triton kernel"
+    chain = SamplerChain([S.TopK(top_k=9), S.TailFree(tfs_z=0.5), S.Dist()], seed=0)
+    assert device.plan(chain).kernels == "PyTorch operations, because samplers on the host follow"
+    reporting = DeviceChain([S.TopP(top_p=0.9), S.Dist()], 1, 60, kernels="triton", logprobs=0)
+    assert "a report needs all candidates" in reporting.plan().kernels
 
 
 def test_a_replay_needs_the_kernels_that_were_captured() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -399,6 +401,26 @@ def test_raw_keys_in_native_code_agree_with_torch(tmp_path: Any, type_k: str) ->
         ctx.cache.seq_add(0, 12, -1, -9)
     got, expected = (ctx.decode(Batch.one([7, 8], 32)) for ctx in (native, layers))
     assert np.abs(got - expected).max() < 1e-3 * (expected.max() - expected.min())
+
+
+def test_raw_keys_far_from_the_first_position_take_no_more_than_near(tmp_path: Any) -> None:
+    spec = replace(SPECS["llama"], type="F32", context=2**20 + 64)
+    decoder = build_decoder(open_weights(write_model(tmp_path / "m.gguf", spec)))
+    make = partial(Context, decoder, n_ctx=32, type_k="f32", type_v="f32")
+    far, plain = make(k_storage="raw"), make()
+    before = resident()
+    for start in (2**20, 12):
+        for pos in range(start, start + 8):
+            got, expected = (c.decode(Batch.one([pos % 7], pos)) for c in (far, plain))
+            assert np.abs(got - expected).max() < 1e-3 * (expected.max() - expected.min())
+        for context in (far, plain):
+            context.cache.seq_rm(0, -1, -1)
+    assert resident() - before < 2**24  # a table of all positions before them: 64 MiB of angles
+
+
+def resident() -> int:
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * 4096 if pages.exists() else 0
 
 
 def test_weights_elsewhere_or_in_other_types_go_through_torch(tmp_path: Any) -> None:

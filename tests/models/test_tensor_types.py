@@ -92,7 +92,7 @@ def test_finds_what_is_not_finite(name: str) -> None:
     else:
         raw = random_blocks(name, 50).reshape(-1)
     n = raw.size // kind.size * kind.block
-    assert StoredTensor(name, (n,), raw).first_nonfinite() is None
+    assert StoredTensor(name, (n,), raw).first_nonfinite() == (None, raw.size)
     for place, sign in ((0, 0), (raw.size // kind.size - 1, 1), (123 % (raw.size // kind.size), 0)):
         for offset in kind.exponents:
             for mantissa in (0, 1):  # infinity, NaN
@@ -103,7 +103,7 @@ def test_finds_what_is_not_finite(name: str) -> None:
                     bits.to_bytes(kind.width, "little"), np.uint8
                 )
                 stored = StoredTensor(name, (n,), bad)
-                assert stored.first_nonfinite() == place * kind.block
+                assert stored.first_nonfinite()[0] == place * kind.block
                 with np.errstate(all="ignore"):
                     assert not np.isfinite(stored.floats()).all()
 
@@ -117,7 +117,7 @@ def test_finite_scales_make_finite_weights(name: str) -> None:
     stored = StoredTensor(name, (64, COLUMNS), raw.reshape(-1))
     with np.errstate(all="ignore"):
         finite = np.isfinite(dequantised(name, raw)).reshape(-1)
-    first = stored.first_nonfinite()
+    first, _ = stored.first_nonfinite()
     expected = None if finite.all() else int(np.argmin(finite)) // kind.block * kind.block
     assert first == expected
 

@@ -34,7 +34,7 @@ def test_says_what_runs_where() -> None:
     assert str(plan(S.TopK(top_k=9), S.TopK(top_k=7), OnHost(), S.Dist())).splitlines() == [
         "device (cuda): top_k -> top_k",
         "host: OnHost -> dist, because OnHost has no device form",
-        "crossing: the 7 candidates that top_k leaves",
+        "transferred: the 7 candidates that top_k leaves",
     ]
     found = plan(S.TopK(top_k=0), S.TopP(top_p=0.5), S.TailFree(tfs_z=0.5), S.Mirostat())
     assert (found.device, found.host, found.bound) == (("top_p",), ("tail_free", "mirostat"), 0)

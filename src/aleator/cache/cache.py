@@ -236,3 +236,14 @@ class Cache(StateVerbs, Uncopyable):
         if self.prefix is None or len(text) == 0 or not self.pool.holds(seq, len(text)):
             return False
         return self.prefix.keep(seq, text, namespace)
+
+    @atomic
+    def give_up(self, namespace: str) -> int:
+        """Forget what is kept in a namespace; what is pinned, and what sequences hold, stays.
+
+        Returns:
+            How many cached prefixes there were.
+
+        """
+        checked_text((), namespace)
+        return 0 if self.prefix is None else self.prefix.give_up(namespace)

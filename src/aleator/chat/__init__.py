@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from aleator.chat.conversation import Conversation
-from aleator.chat.generation import ChatGeneration
-from aleator.chat.message import Message, ToolCall
+from typing import TYPE_CHECKING
+
+from aleator.core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from aleator.chat.conversation import Conversation
+    from aleator.chat.generation import ChatGeneration
+    from aleator.chat.message import Message, ToolCall
 
 __all__ = ["ChatGeneration", "Conversation", "Message", "ToolCall"]
+
+__getattr__ = on_demand(
+    __name__,
+    {
+        "ChatGeneration": "generation",
+        "Conversation": "conversation",
+        "Message": "message",
+        "ToolCall": "message",
+    },
+)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
-from aleator.chat.families.family import Function
+from aleator.chat.families.family import Family, Function, Thinking
 from aleator.chat.forced import reply_grammar, schema_of
 from aleator.chat.format import ChatFormat
 from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
@@ -46,12 +47,30 @@ class Asked:
     Attributes:
         tokens: The prompt.
         options: Keyword arguments of ``generate``.
-        reply: Reads what comes.
+        family: How calls are written; None: all is content.
+        thinking: How reasoning is written; None: it is not, or the family reads it.
+        opened: Whether the prompt ends within reasoning.
+        names: Of the tools that the model knows of.
     """
 
     tokens: list[int]
     options: dict[str, Any]
-    reply: Reply
+    family: Family | None
+    thinking: Thinking | None
+    opened: bool
+    names: list[str]
+
+    @cached_property
+    def reply(self) -> Reply:
+        """Reads what comes."""
+        return self.reply_of(0)
+
+    def reply_of(self, completion: int) -> Reply:
+        """Reads what comes of one of several completions."""
+        key = np.asarray(self.tokens, "<i4").tobytes() + repr(self.options.get("seed")).encode()
+        if completion:
+            key += completion.to_bytes(4, "little")
+        return Reply(self.family, self.thinking, self.opened, self.names, sha256(key).digest())
 
 
 def prepared(
@@ -135,14 +154,9 @@ def prepared(
                 made.setdefault("complete_grammar", False)
     names = [function.name for _, function in tools] if shown else []
     reads = family if names or family.thinking is not None else None
-    reply = Reply(
-        reads,
-        None if family.thinking is not None else thinking,
-        opened,
-        names,
-        sha256(np.asarray(tokens, "<i4").tobytes() + repr(made.get("seed")).encode()).digest(),
+    return Asked(
+        tokens, made, reads, None if family.thinking is not None else thinking, opened, names
     )
-    return Asked(tokens, made, reply)
 
 
 def _refuse_two(options: Mapping[str, Any], forced: bool, shown: bool) -> None:

@@ -6,10 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
-from aleator.chat.asking import Chat, prepared
-from aleator.chat.format import ChatFormat
-from aleator.chat.generation import ChatGeneration
-from aleator.chat.message import Message
 from aleator.core.errors import ParameterError
 from aleator.core.options import takes
 from aleator.generate.generation import Generation
@@ -20,6 +16,9 @@ from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    from aleator.chat.format import ChatFormat
+    from aleator.chat.generation import ChatGeneration
+    from aleator.chat.message import Message
     from aleator.engine import Engine
     from aleator.keywords import GenerateKeywords
 
@@ -101,6 +100,10 @@ class Chatting(Protocol):
             TemplateError: the model has no template, or it refuses the messages.
             ContextFull: a conversation longer than ``n_ctx``.
         """
+        # Templates, grammars and readers of replies, when there is something to answer: a start goes without.
+        from aleator.chat.asking import Chat, prepared
+        from aleator.chat.generation import ChatGeneration
+
         asked = prepared(
             Chat(messages, tools, tool_choice, enable_thinking, chat_template_kwargs),
             self.chat_format(chat_template),
@@ -132,5 +135,7 @@ class Chatting(Protocol):
         """
         source = self.vocab.chat_template if chat_template is None else chat_template
         if source not in self._chat_formats:
+            from aleator.chat.format import ChatFormat
+
             self._chat_formats[source] = ChatFormat(self.tokenizer, source)
         return self._chat_formats[source]

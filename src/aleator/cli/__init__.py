@@ -26,6 +26,8 @@ COMMANDS = {
     "generate": "write text that continues a prompt",
     "chat": "talk with a model; the conversation stays in the cache",
     "batch": "answer the requests of a file, many together; goes on where it stopped",
+    "playground": "see, change and compare every draw of a model in the browser",
+    "serve": "answer requests over HTTP, in OpenAI's dialect and others",
     "explain": "show what every sampler does to the next token's probabilities",
     "cache-view": "show which cells of the KV cache hold what while sequences come and go",
     "samplers": "all samplers, their parameters and ranges",
@@ -53,6 +55,7 @@ examples:
   aleator generate -m model.gguf -p "Once upon a time" --temp 0.7 --top-k 40
   echo "Write a haiku." | aleator generate -m model.gguf
   aleator chat -m model.gguf
+  aleator serve -m model.gguf
   aleator explain -p "To be" --seed 7
   aleator model-info model.gguf
 

@@ -1,9 +1,9 @@
-"""The teams of threads that native kernels share: one per size, kept for the life of the process."""
+"""The teams of threads that native kernels share: one per size, the last few sizes kept."""
 
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from aleator.core import host
@@ -11,9 +11,11 @@ from aleator.core.errors import ParameterError
 
 MAX_THREADS = 256
 """Threads of the largest team."""
+KEPT = 4
+"""Sizes whose teams are kept; the threads of one that has not been used for longest end with its last user."""
 
 
-@cache
+@lru_cache(maxsize=KEPT)
 def _pool(n_threads: int) -> host.ThreadPool:
     return host.ThreadPool(n_threads)
 

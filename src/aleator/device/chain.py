@@ -242,10 +242,6 @@ class DeviceChain:
         self._options.check_row(row)
         self._backend.reset(row)
 
-    def clear_row(self, row: int) -> None:
-        """Give a row back the template's chain, without tokens."""
-        self.set_row(row)
-
     def permute(self, rows: Sequence[int]) -> None:
         """Let row i be what row ``rows[i]`` was, with all its state; :attr:`report` stays as it is.
 

@@ -38,7 +38,7 @@ class Report:
     def __init__(
         self, max_batch: int, n_vocab: int, device: torch.device, logprobs: int | None, kept: bool
     ) -> None:
-        self._asked, self._n_vocab = logprobs is not None, n_vocab
+        self._asked = logprobs is not None
         top = min(logprobs or 0, n_vocab)
         rows = max_batch if self._asked else 0
         words = -(-n_vocab // 32) if kept else 0

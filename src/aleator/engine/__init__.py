@@ -1,6 +1,15 @@
-"""One context for many requests: who joins when, what a step computes, and the streams that come of it."""
+"""Many requests over one context: who joins when, what a step computes, and the streams of their texts."""
 
-from aleator.engine.engine import Engine
-from aleator.engine.stats import EngineStats
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aleator.core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from aleator.engine.engine import Engine
+    from aleator.engine.stats import EngineStats
 
 __all__ = ["Engine", "EngineStats"]
+
+__getattr__ = on_demand(__name__, {"Engine": "engine", "EngineStats": "stats"})

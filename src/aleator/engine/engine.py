@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from aleator.core.errors import ContextFull, EngineClosed, ParameterError
@@ -14,6 +15,7 @@ from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.engine.owner import Owner
 from aleator.engine.room import job_of, most_positions, positions
 from aleator.engine.stats import EngineStats
+from aleator.engine.visits import Action, T
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
 from aleator.generate.options import ModelOptions
@@ -41,7 +43,7 @@ class Served(Protocol):
 
     @property
     def slots(self) -> SlotMaker:
-        """Makes what lives while a request is made."""
+        """Makes the state that requests have while they are made."""
 
     @property
     def vocab(self) -> Vocabulary:
@@ -223,6 +225,27 @@ class Engine:
         generation = Generation(ticket, slot.completion)
         ticket.watch(generation)
         return generation
+
+    def visit(self, action: Action[T]) -> Future[T]:
+        """Have something done with the context between two steps, in the engine's thread.
+
+        It is done before requests that wait begin, once one of the sequences is free.
+
+        Args:
+            action: called with the context, and the number of a sequence that is empty, and is emptied again
+                afterwards.  It may read and change what the cache keeps (docs/kv-cache.md), and returns soon:
+                all requests wait for it.
+
+        Returns:
+            What comes of it.  An error of the action is its exception, and nobody else's.
+
+        Raises:
+            EngineClosed: the engine was closed; as the future's exception, if that happens before it is done.
+        """
+        owner = self._owner
+        if owner is None:
+            raise EngineClosed("the engine is closed: make another one")
+        return owner.visit(action)
 
     def _longest(self, request: Request) -> int:
         """Positions that a request may come to use; ContextFull if its prompt is longer."""

@@ -17,6 +17,7 @@ class EngineOptions(Options):
         8,
         low=1,
         high=1024,
+        flags=("-np", "--parallel"),
         portable=False,
     )
     n_ctx: int | None = option(
@@ -32,6 +33,7 @@ class EngineOptions(Options):
         512,
         low=1,
         high=MOST,
+        flags=("--token-budget",),
         portable=False,
     )
     max_pause: float = option(
@@ -40,6 +42,7 @@ class EngineOptions(Options):
         2.0,
         low=1,
         high=1e6,
+        flags=("--max-pause",),
         portable=False,
     )
     max_queue: int = option(
@@ -47,6 +50,7 @@ class EngineOptions(Options):
         1024,
         low=0,
         high=MOST,
+        flags=("--max-queue",),
         portable=False,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections import Counter
+from concurrent.futures import Future
 from heapq import heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -20,6 +21,7 @@ from aleator.engine.pace import Pace
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats
 from aleator.engine.ticket import Ticket
+from aleator.engine.visits import Action, T, Visits
 from aleator.generate.advance import Advance, check_rewinds
 from aleator.generate.completion import Completion
 from aleator.generate.context import Context
@@ -78,6 +80,7 @@ class Owner:
         self._lock = threading.Lock()
         self._numbers = count()
         self._mail: SimpleQueue[Ticket | None] = SimpleQueue()
+        self._visits = Visits(context)
         self._deadlines: list[tuple[float, int]] = []
         self._counts: Counter[str] = Counter()
         self._ending: Ticket | None = None
@@ -140,6 +143,15 @@ class Owner:
                 raise
         return ticket
 
+    def visit(self, action: Action[T]) -> Future[T]:
+        """See :meth:`aleator.engine.engine.Engine.visit`."""
+        with self._lock:
+            if self._closed:
+                raise EngineClosed("the engine is closed: make another one")
+            future = self._visits.ask(action)
+            self._mail.put(None)
+        return future
+
     def close(self) -> None:
         """End every request, and the thread; may be called again."""
         with self._lock:
@@ -199,6 +211,7 @@ class Owner:
                 self.turn(wait=True)
             except BaseException as error:
                 self._recover(error)
+        self._visits.refuse(EngineClosed("the engine was closed"))
         while self._tickets:
             try:
                 for ticket in list(self._tickets.values()):
@@ -213,9 +226,11 @@ class Owner:
         Args:
             wait: where there is nothing to make, wait until something comes.
         """
-        self._take_in(wait and not self._core.scheduler.running)
+        core = self._core
+        self._take_in(wait and not (core.scheduler.running or self._visits))
         self._end_expired()
-        core, started = self._core, perf_counter()
+        self._visits.make(core.scheduler.free)
+        started = perf_counter()
         begun = core.begin()
         for job in begun:
             self._tickets[job.number].began = started
@@ -249,7 +264,7 @@ class Owner:
 
     def _look_at(self, ticket: Ticket | None) -> None:
         if ticket is None or ticket.job.number not in self._tickets:
-            return  # to be closed, or it has ended
+            return  # to be closed, somebody visits, or it has ended
         if ticket.completion.cancelled:
             ticket.completion.interrupt()
         if ticket.completion.done:  # also one that asks for no tokens

@@ -84,6 +84,11 @@ class Scheduler:
         # Jobs whose prompts others wait for, and how far these must have come.
         self._awaited: dict[Job, int] = {}
 
+    @property
+    def free(self) -> int | None:
+        """A sequence that no running job has; None: there is none."""
+        return self._free[0] if self._free else None
+
     def add(self, job: Job) -> None:
         """Let a job wait for its turn."""
         self.waiting.add(job)

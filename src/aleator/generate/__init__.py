@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from aleator.core.on_demand import on_demand
 
 if TYPE_CHECKING:
     from aleator.generate.batch import Batch
@@ -11,11 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Context"]
 
-# Imported when first used: options of the command line need no torch.
-_MODULES = {"Batch": "batch", "Context": "context"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"aleator.generate.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_demand(__name__, {"Batch": "batch", "Context": "context"})

@@ -1,4 +1,4 @@
-"""What comes of a request: tokens, text, and why it ended."""
+"""What has been made of a request: tokens, text, and why it ended."""
 
 from __future__ import annotations
 
@@ -113,6 +113,7 @@ class Completion:
         self.tokens: list[int] = []
         self.logprobs: list[Logprobs] = []
         self.pieces: list[str] = []
+        self.piece_ends: list[int] = []  # tokens drawn when each piece was given out
         self.stop_reason: StopReason | None = None
         self.complete: bool | None = None
         self.cancelled = False
@@ -215,6 +216,9 @@ class Completion:
 
     def _show(self, piece: str) -> None:
         if piece:
+            self.piece_ends.append(
+                len(self.tokens)
+            )  # first: other threads read as many as there are pieces
             self.pieces.append(piece)
 
     def _end(self, reason: StopReason) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
+
+import numpy as np
 
 from aleator.cache.arguments import Uncopyable
 from aleator.cache.builder import build_cache
@@ -24,12 +26,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@runtime_checkable
+class HasDecoder(Protocol):
+    """What a context can be made of besides a decoder, such as :class:`aleator.LanguageModel`."""
+
+    @property
+    def decoder(self) -> Decoder:
+        """The network."""
+        ...
+
+
 @takes(declarations(ContextOptions).values())
 class Context(Uncopyable):
     """A decoder, a KV cache of ``n_ctx`` cells, and how to run batches through them.
 
     Args:
-        model: a Decoder, or anything with an attribute ``decoder``.
+        model: a Decoder, or what has one as its attribute ``decoder``.
         prefix: cache prefixes, so that others which begin like them need not compute the beginning again
             (``cache.keep``, ``cache.reuse``); None: do not.
         abort_callback: called before each micro-batch; if it returns True the decode raises Aborted.
@@ -47,7 +59,7 @@ class Context(Uncopyable):
 
     def __init__(
         self,
-        model: Any,
+        model: Decoder | HasDecoder,
         *,
         prefix: PrefixConfig | None = None,
         abort_callback: Callable[[], bool] | None = None,
@@ -56,7 +68,7 @@ class Context(Uncopyable):
         chosen = ContextOptions.of(options)
         n_ctx, n_seq_max, flash_attn = chosen.n_ctx, chosen.n_seq_max, chosen.flash_attn
         policy, causal_attn = chosen.policy, chosen.causal_attn
-        decoder = model if isinstance(model, Decoder) else getattr(model, "decoder", None)
+        decoder = model.decoder if isinstance(model, HasDecoder) else model
         if not isinstance(decoder, Decoder):
             raise ParameterError("model", f"model must be a Decoder or have one, not {model!r}")
         self.decoder = decoder
@@ -106,6 +118,8 @@ class Context(Uncopyable):
             CacheFull: not enough free cells.
             Aborted: ``abort_callback`` said so.
             CacheBusy: another thread has used the cache for longer than ``lock_timeout``.
+            FileFormatError: a matrix of a large file, whose bytes are looked at while the first tokens are
+                made, holds NaN or an infinity.
 
         """
         if not isinstance(batch, Batch):
@@ -113,7 +127,8 @@ class Context(Uncopyable):
         return self.cache.journal.run(self._decode, batch)
 
     def _decode(self, batch: Batch) -> Any:
-        pool, config = self.cache.pool, self.decoder.config
+        pool, config, check = self.cache.pool, self.decoder.config, self.decoder.weights.check
+        check.raise_found()
         pool.defrag_if_asked()
         plan = pool.plan(
             batch,
@@ -135,6 +150,8 @@ class Context(Uncopyable):
             given = inputs[part.tokens]
             rows.append(self._step.run(given, part.positions, part, part.wanted, threads))
         out = self._step.joined(rows, plan.rows, self.device)
+        if isinstance(out, np.ndarray):
+            check.raise_found(out)
         pool.journal.set(self, "_last", (out, batch.wanted()))
         return out
 

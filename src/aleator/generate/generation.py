@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aleator.generate.completion import Completion, Stats, StopReason
@@ -31,6 +32,19 @@ class Stepper(Protocol):
 
     def check(self, completion: Completion) -> None:
         """Raise the error that ended a completion, if nobody was told of it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a text under way.
+
+    Attributes:
+        text: What it adds.
+        end: How many tokens had been drawn when it was given out.
+    """
+
+    text: str
+    end: int
 
 
 class Generation(Iterator[str]):
@@ -68,6 +82,35 @@ class Generation(Iterator[str]):
         if piece is None:
             raise StopAsyncIteration
         return piece
+
+    async def next_pieces(self) -> list[Piece]:
+        """Wait for text that was not given yet, and give all of it that there is.
+
+        Returns:
+            One or more pieces; [] at the end.  How many come at once depends on time; the pieces do not.
+        """
+        self._completion.require_text("iterating over a generation")
+        if not self._has_more():
+            await self._run.make_async(self._has_more_or_done)
+        first, made = self._given, self._completion
+        self._given = len(made.pieces)
+        if first == self._given:
+            self._run.check()
+            return []
+        return [Piece(made.pieces[i], made.piece_ends[i]) for i in range(first, self._given)]
+
+    async def wait_async(self) -> None:
+        """Let other tasks run until it has ended; raises the error that ended it."""
+        await self._run.make_async(lambda: self._completion.done)
+        self._run.check()
+
+    def logprobs_between(self, first: int, end: int) -> list[Logprobs]:
+        """Log-probabilities of tokens drawn already, from ``first`` to ``end``; [] when not asked for."""
+        return self._completion.logprobs[first:end]
+
+    def drawn_between(self, first: int, end: int | None = None) -> list[int]:
+        """Tokens drawn already, from ``first`` to ``end`` or the last one so far."""
+        return self._completion.tokens[first:end]
 
     def _has_more(self) -> bool:
         return self._given < len(self._completion.pieces)

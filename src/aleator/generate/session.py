@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import count, pairwise
+from itertools import count
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from aleator.cache.cache import Cache
-from aleator.cache.formats import llama
 from aleator.cache.formats.state_file import StateFile, read_state_file, write_state_file
-from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.recurrent import RecurrentPool
-from aleator.cache.prefix.states import ENDS, KeptStates
 from aleator.core.errors import (
     CacheError,
     FileFormatError,
@@ -27,6 +20,7 @@ from aleator.core.errors import (
 )
 from aleator.generate.context import Context
 from aleator.generate.request import Forgotten, remaining
+from aleator.generate.session_rows import Rows, put_rows, rows_of
 from aleator.models.fingerprint import ModelIdentity
 from aleator.samplers.chain import SamplerChain
 
@@ -68,14 +62,45 @@ class Session:
         return remaining(self.tokens, self.forgotten)
 
 
+def write_session(
+    path: str | os.PathLike[str], session: Session, contents: Rows, model: ModelIdentity
+) -> None:
+    """Write a session; a file that exists is replaced once the new one is complete.
+
+    Args:
+        path: the file.  The caller has looked whether it may be replaced
+            (:class:`~aleator.generate.session_file.SessionFile`).
+        session: the text.
+        contents: its keys and values.
+        model: what it was made with.
+    """
+    header = {
+        "kind": "session",
+        "format": FORMAT,
+        "model": asdict(model),
+        "held": contents.held,
+        "n_prompt": session.n_prompt,
+        "seed": session.seed,
+        "extra": session.extra,
+        "forgotten": session.forgotten,
+    }
+    sections = {
+        "tokens": np.asarray(session.tokens, "<i4").tobytes(),
+        "rows": contents.rows,
+        "turned": contents.turned,
+        "states": contents.states,
+        "chain": session.chain,
+    }
+    write_state_file(path, header, sections)
+
+
 def save_session(
     path: str | os.PathLike[str], context: Context, session: Session, model: ModelIdentity
 ) -> int:
     """Write a session; the keys and values are those that the context's cache keeps of its text.
 
     Args:
-        path: the file; one that exists is replaced once the new one is complete.  The caller has looked
-            whether it may be (:class:`~aleator.generate.session_file.SessionFile`).
+        path: as for :func:`write_session`.
         context: its sequence 0 must be empty.
         session: what to write.
         model: what it was made with.
@@ -84,24 +109,9 @@ def save_session(
         How many tokens' keys and values were written.
 
     """
-    cache = context.cache
-    # Nothing of it stays in the cache, whatever comes in between.
-    contents: tuple[int, bytes, bytes, bytes] = cache.journal.attempt(_contents, cache, session)
-    held, rows, turned, states = contents
-    header = {
-        "kind": "session",
-        "format": FORMAT,
-        "model": asdict(model),
-        "held": held,
-        "n_prompt": session.n_prompt,
-        "seed": session.seed,
-        "extra": session.extra,
-        "forgotten": session.forgotten,
-    }
-    tokens = np.asarray(session.tokens, "<i4").tobytes()
-    sections = {"tokens": tokens, "rows": rows, "turned": turned, "states": states}
-    write_state_file(path, header, sections | {"chain": session.chain})
-    return held
+    contents = rows_of(context.cache, session.remaining, session.namespace)
+    write_session(path, session, contents, model)
+    return contents.held
 
 
 def state_of(chain: SamplerChain, tokens: Sequence[int], drawn_here: int) -> bytes:
@@ -163,6 +173,59 @@ def go_on(chain: SamplerChain, tokens: Sequence[int], drawn: int, state: bytes =
     chain.accept_many(tokens[start:], generated=True)
 
 
+def open_session(
+    path: str | os.PathLike[str], n_vocab: int, model: ModelIdentity
+) -> tuple[StateFile, Session]:
+    """Read a session, and see that it is sound and of this model.
+
+    Args:
+        path: the file.
+        n_vocab: tokens of the vocabulary.
+        model: what is loaded.
+
+    Returns:
+        The file, for :func:`restore_session`, and the session, of which nothing is restored yet.
+
+    Raises:
+        FileFormatError: not a session, one of an older format, or a damaged one.
+        Incompatible: it was made with another model; says which.
+    """
+    state = read_state_file(path)
+    session = _session(state, n_vocab)
+    _check_model(state, model)
+    return state, session
+
+
+def restore_session(
+    context: Context, state: StateFile, session: Session, seq: int = 0, namespace: str = ""
+) -> Session:
+    """Keep a session's text in the context's cache as far as it fits.
+
+    Args:
+        context: caches prefixes.
+        state: what :func:`open_session` gave.
+        session: and this.
+        seq: a sequence that is empty, and is so again afterwards.
+        namespace: where a text is kept that no context shift has changed.
+
+    Returns:
+        The session, which says how much of it is restored.
+    """
+    held, why_not, cache = state.header["held"], "", context.cache
+    if held:
+        try:
+            put_rows(cache, seq, state, held)
+            if session.forgotten:
+                namespace = f"session {next(_loaded)}"
+            cache.keep(seq, session.remaining[:held], namespace)
+            session = replace(session, namespace=namespace)
+        except CacheError as error:
+            held, why_not = 0, str(error)
+        finally:
+            cache.seq_rm(seq, -1, -1)
+    return replace(session, restored=held, why_not=why_not)
+
+
 def load_session(path: str | os.PathLike[str], context: Context, model: ModelIdentity) -> Session:
     """Read a session, and keep its text in the context's cache as far as it fits.
 
@@ -174,27 +237,9 @@ def load_session(path: str | os.PathLike[str], context: Context, model: ModelIde
     Raises:
         FileFormatError: not a session, one of an older format, or a damaged one; nothing has changed.
         Incompatible: it was made with another model; says which.
-
     """
-    state = read_state_file(path)
-    session = _session(state, context.n_vocab)
-    _check_model(state, model)
-    held, why_not = state.header["held"], ""
-    if held:
-        try:
-            context.cache.state_read(state.sections["rows"], 0, format="llama")
-            if not context.cache.stands_for(0, held):
-                raise CacheError(f"its rows are not those of positions 0 to {held - 1}")
-            _turn(context.cache, state.sections.get("turned", b""))
-            _put_states(context.cache, state.sections.get("states", b""), held)
-            namespace = f"session {next(_loaded)}" if session.forgotten else ""
-            context.cache.keep(0, session.remaining[:held], namespace)
-            session = replace(session, namespace=namespace)
-        except CacheError as error:
-            held, why_not = 0, str(error)
-        finally:
-            context.cache.seq_rm(0, -1, -1)
-    return replace(session, restored=held, why_not=why_not)
+    state, session = open_session(path, context.n_vocab, model)
+    return restore_session(context, state, session)
 
 
 def read_session(path: str | os.PathLike[str], n_vocab: int) -> Session:
@@ -268,101 +313,3 @@ def _session(state: StateFile, n_vocab: int) -> Session:
         tuple((at, n) for at, n in forgotten),
         chain=bytes(state.sections.get("chain", b"")),
     )
-
-
-def _contents(cache: Cache, session: Session) -> tuple[int, bytes, bytes, bytes]:
-    """What the cache keeps of a session's text: its tokens, rows, rotations and earlier states.
-
-    Changes the cache; called by ``journal.attempt``, which takes that back.
-    """
-    # What is asked for is one token longer: a match leaves the last one to be computed.
-    held = cache.reuse(0, [*session.remaining, 0], session.namespace)
-    if not held:
-        return 0, b"", b"", b""
-    turned = _without_shift(cache)
-    rows = llama.write(cache.pool, 0, windows_only=False)
-    return held, rows, turned, _earlier_states(cache, held)
-
-
-def _without_shift(cache: Cache) -> bytes:
-    """Make as if no shift of sequence 0 were pending; gives what its keys are rotated to, "" if none is.
-
-    So they are stored as they are: rotated and rounded they would be others than those of the first run.
-    """
-    pools = [(pool, cells) for pool, cells in _cells(cache) if pool.rows.k_storage != "raw"]
-    rotations = [pool.rows.key_positions[cells] for pool, cells in pools]
-    moved = False
-    for (pool, cells), at in zip(pools, rotations, strict=True):
-        own = pool.cells.positions[cells]
-        moved = moved or bool((own != at).any())
-        pool.journal.undo(pool.rows.key_positions.__setitem__, cells, at)
-        pool.rows.key_positions[cells] = own
-    return b"".join(at.astype("<i4").tobytes() for at in rotations) if moved else b""
-
-
-def _turn(cache: Cache, turned: bytes | memoryview) -> None:
-    """Say what the keys of sequence 0 are turned to, as :func:`_without_shift` gave it."""
-    if len(turned) == 0:
-        return
-    pools = _cells(cache)
-    n = sum(len(cells) for _, cells in pools)
-    positions = np.frombuffer(turned, "<i4") if len(turned) == 4 * n else np.empty(0, "<i4")
-    if n == 0 or len(positions) != n or positions.min() < 0:
-        raise CacheError("what its keys are rotated to does not fit its rows")
-    if any(pool.rows.k_storage == "raw" for pool, _ in pools):
-        raise CacheError("its keys are rotated, and k_storage='raw' has those of position 0")
-    for pool, cells in pools:
-        pool.rows.key_positions[cells], positions = positions[: len(cells)], positions[len(cells) :]
-
-
-def _cells(cache: Cache) -> list[tuple[AttentionPool, npt.NDArray[np.int64]]]:
-    """The pools of cells, each with those that sequence 0's state has, by position."""
-    found = []
-    for pool in cache.pools:
-        if isinstance(pool, AttentionPool):
-            found.append((pool, pool.cells.seq_cell_list(0)))
-    return found
-
-
-def _earlier_states(cache: Cache, held: int) -> bytes:
-    """The latest recurrent states kept of sequence 0's text before its end: positions, and rows by layer."""
-    found = _recurrent(cache)
-    if found is None:
-        return b""
-    states, keeper = found
-    kept = [each for each in keeper.of(0) if each[1] < held - 1][-ENDS:]
-    rows = [row for row, _ in kept]
-    parts = [np.asarray([position for _, position in kept], "<i4").tobytes()]
-    parts += [
-        states.rows.arrays.host(t, rows).astype("<f4").tobytes() for t in states.conv + states.ssm
-    ]
-    return b"".join(parts)
-
-
-def _put_states(cache: Cache, data: bytes | memoryview, held: int) -> None:
-    """Give sequence 0 the states that :func:`_earlier_states` gave, as far as there is room."""
-    found = _recurrent(cache)
-    if len(data) == 0 or found is None:
-        return
-    states, keeper = found
-    sizes = [math.prod(t.shape[1:]) for t in states.conv + states.ssm]
-    n, rest = divmod(len(data), 4 * (1 + sum(sizes)))
-    at = np.frombuffer(data, "<i4")[:n].tolist() if rest == 0 else []
-    values = np.frombuffer(data, "<f4")[n:] if rest == 0 else np.empty(0, "<f4")
-    ascending = all(a < b for a, b in pairwise([-1, *at, held - 1]))
-    if rest or not ascending or not np.isfinite(values).all():
-        raise CacheError("its earlier states are none of its text")
-    rows = states.free_rows(min(n, max(0, keeper.limit - keeper.held())))
-    for t, size in zip(states.conv + states.ssm, sizes, strict=True):
-        latest = values[: n * size].reshape(n, *t.shape[1:])[n - len(rows) :]
-        t[rows] = states.rows.arrays.of_host(latest.astype(np.float32))
-        values = values[n * size :]
-    states.states.change({keeper.number(0): tuple(zip(rows, at[n - len(rows) :], strict=True))})
-
-
-def _recurrent(cache: Cache) -> tuple[RecurrentPool, KeptStates] | None:
-    """The pool of recurrent states and those of cached prefixes, if the cache has them."""
-    for pool in cache.pools:
-        if isinstance(pool, RecurrentPool) and isinstance(pool.keeper, KeptStates):
-            return pool, pool.keeper
-    return None

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with (layers done, layers)."""
 
+ARITHMETIC_VERSION = 2
+"""Of docs/numerics.md, part 2: with another one, equal weights and tokens may have other logits."""
+
 
 class Decoder(ABC):
     """Weights and what to compute with them; holds no state between calls.

@@ -16,7 +16,6 @@ from aleator.models.layers.stored import (
     StoredLayer,
     StoredWeight,
     floats,
-    identity,
     stored_weight,
 )
 from aleator.models.step import Step
@@ -30,7 +29,7 @@ class NativeDecoder(Decoder):
 
     Attributes:
         embedding: of tokens, [n_vocab, n_embd].
-        head: the output matrix.
+        head: the output matrix; None: hidden states are given in place of logits.
         output_norm: weight of the last normalisation.
         blocks: the layers with attention.
         recurrent: the layers that keep a state.
@@ -55,15 +54,16 @@ class NativeDecoder(Decoder):
             index = sum(block.windowed == windowed for block in self.blocks)
             self.blocks.append(Attention(source, windowed, index))
         self.output_norm = floats(weights, "output_norm.weight", shape[1:])
-        self.head = self.embedding
+        self.head: StoredWeight | None = self.embedding
         if not config.tied:
             self.head = stored_weight(weights, "output", *shape, bias=False)
+        weights.check.start()
         if progress is not None:
             progress(config.n_layers, config.n_layers)
 
     def drop_head(self) -> None:
-        """See :meth:`Decoder.drop_head`; native code needs to know nothing of it."""
-        self.head = identity(self.config.n_embd)
+        """See :meth:`Decoder.drop_head`."""
+        self.head = None
 
     def over(self, pool: AnyPool, fused: bool = True) -> Step:
         """See :meth:`Decoder.over`."""

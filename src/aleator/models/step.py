@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -56,8 +57,28 @@ class Step(ABC):
         """
 
 
+_inherited: list[object] = []
+# Native steps of a forked process's parent.  Another thread may have been in the middle of one, so its lock
+# may be held and its buffers half made: it is neither used nor freed.
+
+
 class HostStep(Step):
     """A step in native code."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    def _inherits(self, step: object) -> bool:
+        """Whether this is a fork's child and ``step`` its parent's, which is put aside.
+
+        Args:
+            step: the native step; it must be made again if the answer is yes.
+        """
+        if self._process == os.getpid():
+            return False
+        _inherited.append(step)
+        self._process = os.getpid()
+        return True
 
     def joined(
         self, parts: Sequence[Any], order: npt.NDArray[np.int64] | None, device: Device

@@ -80,6 +80,7 @@ class TorchDecoder(Decoder):
             self.where,
             self.type,
         )
+        weights.check.start()
         if progress is not None:
             progress(config.n_layers, config.n_layers)
 

@@ -20,6 +20,7 @@ from aleator.models.files.json_object import read_json
 from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.fingerprint import ModelIdentity, fingerprint, remembered
+from aleator.models.finite_check import FiniteCheck
 from aleator.models.index import read_gguf
 from aleator.models.index import read_json as read_config
 
@@ -41,6 +42,7 @@ class Weights:
         kind: "gguf" or "safetensors".
         size_bytes: bytes of all tensors as they are stored.
         n_parameters: numbers in them.
+        check: looks for NaN and infinities in matrices.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Weights:
         self.path, self.architecture, self.config, self.gguf = path, architecture, config, gguf
         self.kind = "safetensors" if gguf is None else "gguf"
         self._tensors = tensors
+        self.check = FiniteCheck(self)
         self.size_bytes = sum(tensor.data.size for tensor in tensors.values())
         self.n_parameters = sum(
             tensor.n_elements for name, tensor in tensors.items() if name not in _NOT_PARAMETERS
@@ -131,9 +134,22 @@ class Weights:
         self.check_finite(name)
         return self.stored(name).floats()
 
-    def check_finite(self, name: str) -> None:
-        """Raise FileFormatError if the tensor holds NaN or an infinity; reads it once."""
-        index = self.stored(name).first_nonfinite()
+    def check_finite(self, name: str, first: int = 0, most: int | None = None) -> int | None:
+        """Look for NaN and infinities in a tensor, or in a piece of it; reads it once.
+
+        Args:
+            name: of the tensor.
+            first: the byte where the piece begins, as this function returned it.
+            most: bytes of the piece, about; None: to the end.
+
+        Returns:
+            The byte where the next piece begins; None at the end.
+
+        Raises:
+            FileFormatError: there is none of that name, or it holds NaN or an infinity.
+        """
+        stored = self.stored(name)
+        index, end = stored.first_nonfinite(first, most)
         if index is not None:
             raise FileFormatError(
                 self.path,
@@ -141,6 +157,7 @@ class Weights:
                 "damaged, or its training diverged",
                 field=name,
             )
+        return end if end < stored.data.size else None
 
     def expect(self, name: str, shape: tuple[int, ...]) -> None:
         """Raise FileFormatError unless the tensor is there and of this shape."""

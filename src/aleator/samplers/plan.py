@@ -22,6 +22,7 @@ class Plan:
         split: how many of the chain's samplers come before the host's.
         bound: candidates that are transferred to the host at most; 0: all.
         grammar: the host makes a mask of a row's grammar before every step.
+        kernels: what computes the device's part, and why, where there is more than one form; "" where not.
 
     """
 
@@ -32,20 +33,23 @@ class Plan:
     split: int = 0
     bound: int = 0
     grammar: bool = False
+    kernels: str = ""
 
     def __str__(self) -> str:
         lines = [f"device ({self.where}): {' -> '.join(self.device) or 'nothing'}"]
+        if self.kernels:
+            lines.append(f"kernels: {self.kernels}")
         if self.grammar:
             lines.append("before: the grammar's mask from the host, a bit per token")
         if not self.host:
             return "\n".join([*lines, "host: nothing; only the tokens are transferred"])
         lines.append(f"host: {' -> '.join(self.host)}, because {self.why}")
-        crossing = (
+        transferred = (
             f"the {self.bound} candidates that top_k leaves"
             if self.bound
             else "all logits, since no top_k comes before: put one there"
         )
-        return "\n".join([*lines, f"crossing: {crossing}"])
+        return "\n".join([*lines, f"transferred: {transferred}"])
 
 
 def make_plan(

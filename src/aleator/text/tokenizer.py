@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 import numpy as np
 
+from aleator import _native
 from aleator.core.errors import FileFormatError, TokenizerError
 from aleator.text.pretokenizers import expressions
 from aleator.text.special_tokens import TokenAttribute
 from aleator.text.stream import StreamDecoder
+from aleator.text.texts import StoredTexts
 from aleator.text.vocabulary import BYTE_CHARACTERS, LLAMA3_NAMES, SPACE, Vocabulary
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ class Tokenizer:
 
         Raises:
             UnsupportedModel: a pre-tokenizer that is not supported.
+            FileFormatError: a merge that is not two tokens which make a third one.
         """
         self.vocab = vocab
         self._encode_body: Callable[[str, bool, frozenset[str]], list[int]]
@@ -130,9 +134,23 @@ class _MetadataEncoder:
         order = sorted(parsed.tolist(), key=lambda i: -len(vocab.tokens[i].encode()))
         self.parsed = [(vocab.tokens[i], i) for i in order]
         self.always_parsed = [(text, i) for text, i in self.parsed if not special[i]]
-        self.backend = _sentencepiece(vocab) if vocab.kind == "spm" else _byte_level(vocab)
+        if vocab.kind == "bpe":
+            expressions(vocab.pre)  # refuses what is not supported
+            _check_merges(vocab)
+        self.lock = threading.Lock()
         names = BYTE_CHARACTERS if vocab.kind == "bpe" else _BYTE_TOKENS
         self.missing_bytes = {byte for byte, text in names.items() if text not in vocab.ids}
+
+    @cached_property
+    def backend(self) -> tokenizers.Tokenizer:
+        """What encodes; its tables take a tenth of a second and many MiB, so the first text makes it."""
+        with self.lock:
+            made = vars(self).get("backend")
+            if made is None:
+                spm = self.vocab.kind == "spm"
+                made = _sentencepiece(self.vocab) if spm else _byte_level(self.vocab)
+                _native.give_back_memory()  # half of what making it took
+            return cast("tokenizers.Tokenizer", made)
 
     def encode(self, text: str, parse_special: bool, unread: frozenset[str]) -> list[int]:
         ids: list[int] = []
@@ -235,31 +253,41 @@ def _byte_level(vocab: Vocabulary) -> tokenizers.Tokenizer:
         pre_tokenizers.Split(tokenizers.Regex(expression), "isolated")
         for expression in expressions(vocab.pre)
     ]
-    try:
-        # llama.cpp takes the first of merges that occur twice, tokenizers the last.
-        merges: Any = [tuple(merge.split(" ", 1)) for merge in dict.fromkeys(vocab.merges)]
-        model = models.BPE(vocab.ids, merges, ignore_merges=vocab.pre in LLAMA3_NAMES)
-    except Exception as error:  # the package raises nothing more specific
-        raise _bad_merges(vocab, error) from None
+    # llama.cpp takes the first of merges that occur twice, tokenizers the last.
+    merges: Any = [tuple(merge.split(" ", 1)) for merge in dict.fromkeys(vocab.merges)]
+    ids = {text: i for i, text in enumerate(vocab.tokens)}
+    model = models.BPE(ids, merges, ignore_merges=vocab.pre in LLAMA3_NAMES)
     backend = tokenizers.Tokenizer(model)
     bytes_to_characters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.pre_tokenizer = pre_tokenizers.Sequence([*cuts, bytes_to_characters])
     return backend
 
 
-def _bad_merges(vocab: Vocabulary, error: Exception) -> FileFormatError:
-    message = str(error)
-    for i, merge in enumerate(vocab.merges):
+def _check_merges(vocab: Vocabulary) -> None:
+    """Refuse a merge that is not two tokens which make a third one."""
+    bad = _first_bad_merge(vocab)
+    if bad is None:
+        return
+    merge = vocab.merges[bad]
+    left, space, right = merge.partition(" ")
+    if space:
+        unknown = next(text for text in (left, right, left + right) if text not in vocab.ids)
+        message = f"merge {bad}, {merge!r}, needs the token {unknown!r}, which is missing"
+    else:
+        message = f"merge {bad}, {merge!r}, is not two tokens with a space between"
+    raise FileFormatError(vocab.source, message, field="tokenizer.ggml.merges")
+
+
+def _first_bad_merge(vocab: Vocabulary) -> int | None:
+    tokens, merges, ids = vocab.tokens, vocab.merges, vocab.ids
+    if isinstance(tokens, StoredTexts) and isinstance(merges, StoredTexts):
+        bad = tokens.stored.first_bad_merge(merges.stored)
+        return None if bad < 0 else bad
+    for i, merge in enumerate(merges):
         left, space, right = merge.partition(" ")
-        unknown = [text for text in (left, right, left + right) if text not in vocab.ids]
-        if not space:
-            message = f"merge {i}, {merge!r}, is not two tokens with a space between"
-        elif unknown:
-            message = f"merge {i}, {merge!r}, needs the token {unknown[0]!r}, which is missing"
-        else:
-            continue
-        break
-    return FileFormatError(vocab.source, message, field="tokenizer.ggml.merges")
+        if not space or any(text not in ids for text in (left, right, left + right)):
+            return i
+    return None
 
 
 def _sentencepiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
@@ -271,7 +299,8 @@ def _sentencepiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
     import tokenizers
     from tokenizers import models, pre_tokenizers
 
-    ids, scores, tokens = vocab.ids, vocab.scores, vocab.tokens
+    scores, tokens = vocab.scores, list(vocab.tokens)
+    ids = {text: i for i, text in enumerate(tokens)}
     if scores is None:
         raise TokenizerError("a SentencePiece vocabulary needs scores")
     merges = [

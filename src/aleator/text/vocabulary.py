@@ -16,6 +16,7 @@ from aleator.core.errors import TokenizerError, UnsupportedModel
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute, resolve
+from aleator.text.texts import StoredTexts, TextNumbers
 
 SPACE = "▁"  # U+2581 stands for a space in SentencePiece's tokens
 
@@ -96,7 +97,7 @@ class Vocabulary:
 
     kind: Literal["spm", "bpe", "none"]
     tokens: Sequence[str]
-    ids: dict[str, int]
+    ids: Mapping[str, int]
     attributes: NDArray[np.uint8]
     special: SpecialTokens
     eog: frozenset[int]
@@ -126,7 +127,7 @@ class Vocabulary:
             file = GGUFFile(file)
         if file.get("tokenizer.ggml.model", "") in _NO_VOCABULARY:
             return cls.without_text(_n_ids(file), file.path)
-        return cls.from_metadata(file.metadata, path=file.path)
+        return cls._read(_File(file.path, file.metadata, file))
 
     @classmethod
     def without_text(cls, size: int, path: str | os.PathLike[str]) -> Vocabulary:
@@ -178,7 +179,11 @@ class Vocabulary:
             FileFormatError: it is unsound; names the field.
             UnsupportedModel: a tokenizer that is not SentencePiece's or byte-level BPE.
         """
-        fields = Fields(path, metadata)
+        return cls._read(Fields(path, metadata))
+
+    @classmethod
+    def _read(cls, fields: Fields) -> Vocabulary:
+        path = fields.path
         model = fields.require("tokenizer.ggml.model", str)
         if model not in _MODELS:
             raise UnsupportedModel(
@@ -189,7 +194,8 @@ class Vocabulary:
         tokens = _strings(fields, "tokenizer.ggml.tokens")
         if not tokens:
             raise fields.error("tokenizer.ggml.tokens", "the vocabulary has no tokens")
-        tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
+        if not isinstance(tokens, StoredTexts) or tokens.stored.has_empty:
+            tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
         ids = index_tokens(tokens, fields, "tokenizer.ggml.tokens")
         attributes = _attributes(fields, len(tokens))
         if kind == "spm":
@@ -224,7 +230,7 @@ class Vocabulary:
             merges=_strings(fields, "tokenizer.ggml.merges") if kind == "bpe" else (),
             chat_template=fields.get("tokenizer.chat_template", None, str),
             chat_stop=tuple(text for text in chat_stop if text),
-            source=Path(path),
+            source=Path(str(path)),
         )
 
     def __len__(self) -> int:
@@ -341,16 +347,32 @@ def _n_ids(file: GGUFFile) -> int:
     return file.fields.integer(f"{file.get('general.architecture', '')}.vocab_size", 1, 2**31 - 1)
 
 
-def index_tokens(tokens: Sequence[str], fields: Fields, key: str) -> dict[str, int]:
+def index_tokens(tokens: Sequence[str], fields: Fields, key: str) -> Mapping[str, int]:
     """Text -> id; raises FileFormatError where a text occurs twice."""
-    ids = {text: i for i, text in enumerate(tokens)}
-    if len(ids) < len(tokens):
-        first, second = next((i, ids[text]) for i, text in enumerate(tokens) if ids[text] != i)
-        raise fields.error(key, f"tokens {first} and {second} are both {tokens[first]!r}")
+    twice: tuple[int, int] | None = None
+    ids: Mapping[str, int]
+    if isinstance(tokens, StoredTexts):
+        ids, twice = TextNumbers(tokens), tokens.stored.first_twice()
+    else:
+        ids = {text: i for i, text in enumerate(tokens)}
+        if len(ids) < len(tokens):
+            twice = next((i, ids[text]) for i, text in enumerate(tokens) if ids[text] != i)
+    if twice is not None:
+        raise fields.error(key, f"tokens {twice[0]} and {twice[1]} are both {tokens[twice[0]]!r}")
     return ids
 
 
-def _strings(fields: Fields, key: str) -> list[str]:
+class _File(Fields):
+    """The fields of a GGUF file, whose arrays of strings and numbers stay where they are."""
+
+    def __init__(self, path: object, values: Mapping[str, Any], file: GGUFFile) -> None:
+        super().__init__(path, values)
+        self.file = file
+
+
+def _strings(fields: Fields, key: str) -> Sequence[str]:
+    if isinstance(fields, _File) and (stored := fields.file.strings(key)) is not None:
+        return StoredTexts(stored)
     values: list[Any] = fields.require(key, list)
     if not set(map(type, values)) <= {str}:
         raise fields.error(key, f"{key} must be an array of strings")
@@ -358,8 +380,9 @@ def _strings(fields: Fields, key: str) -> list[str]:
 
 
 def _numbers(fields: Fields, key: str, n_tokens: int) -> NDArray[Any]:
-    values: list[Any] = fields.require(key, list)
-    if not set(map(type, values)) <= {int, float}:
+    stored = fields.file.numbers(key) if isinstance(fields, _File) else None
+    values: Any = fields.require(key, list) if stored is None else stored
+    if stored is None and not set(map(type, values)) <= {int, float}:
         raise fields.error(key, f"{key} must be an array of numbers")
     if len(values) != n_tokens:
         raise fields.error(key, f"{key} has {len(values)} values for {n_tokens} tokens")
@@ -388,8 +411,10 @@ def _attributes(fields: Fields, n_tokens: int) -> NDArray[np.uint8]:
     return types.astype(np.uint8)
 
 
-def _check_byte_tokens(fields: Fields, tokens: list[str], attributes: NDArray[np.uint8]) -> None:
-    for token in np.flatnonzero(attributes == TokenAttribute.BYTE):
+def _check_byte_tokens(
+    fields: Fields, tokens: Sequence[str], attributes: NDArray[np.uint8]
+) -> None:
+    for token in np.flatnonzero(attributes == TokenAttribute.BYTE).tolist():
         if not is_byte_token(tokens[token]):
             raise fields.error(
                 "tokenizer.ggml.tokens",

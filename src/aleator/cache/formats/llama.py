@@ -148,8 +148,8 @@ def _data(pool: AttentionPool, cells: npt.NDArray[np.int64]) -> list[bytes]:
     for layer in range(len(pool.rows.shapes)):
         rows = keys.bytes_of(layer, cells)
         if behind.any():
-            turned = read_keys(pool.cells, pool.rows, layer, cells[behind])
-            rows[behind] = keys.encoded(layer, turned)
+            rotated = read_keys(pool.cells, pool.rows, layer, cells[behind])
+            rows[behind] = keys.encoded(layer, rotated)
         parts += [struct.pack("<iQ", keys.type.ggml, keys.row_bytes(layer)), rows.tobytes()]
     for layer, (heads, dim) in enumerate(values.shapes):
         rows = values.bytes_of(layer, cells)

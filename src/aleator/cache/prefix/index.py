@@ -266,6 +266,14 @@ class PrefixIndex:
             self._forget(text, length)
 
     @atomic
+    def give_up(self, namespace: str) -> int:
+        """Forget every text of a namespace, but for those that are pinned; returns how many there were."""
+        texts = [t for t in self._texts.values() if t.namespace == namespace and not t.pins]
+        for text in texts:
+            self._forget(text, 0)
+        return len(texts)
+
+    @atomic
     def clear(self) -> None:
         """Forget every text, pinned ones too."""
         for text in list(self._texts.values()):

@@ -3,7 +3,7 @@
 Rotations compose: the key at position p + d is the key at p rotated by d more.  A shift only moves the
 cell's position; :attr:`Rows.key_positions` says what the stored key is rotated to.  Attention makes up
 for the difference d: the native step rotates the query back by d, once per distinct d; the torch layers
-turn the keys they read.  So a shift writes nothing, +3 and -3 cancel exactly, and however many shifts
+rotate the keys they read.  So a shift writes nothing, +3 and -3 cancel exactly, and however many shifts
 follow each other, the stored bytes stay those that were first rounded.
 
 Only where the d are many (``seq_div``, or a window that moves at every token) are the rows rewritten:

@@ -53,7 +53,7 @@ def make_storage(
         devices: of each layer.
         keys: it is the keys' side.
         layout: "token" or "channel".
-        hadamard: whether heads may be turned before they are rounded to blocks.
+        hadamard: whether heads may be rotated before they are rounded to blocks.
 
     """
     chosen = storage_type(parameter, type_name)

@@ -1,8 +1,8 @@
 """Keys, values and states in the host's memory, as NumPy arrays that native code reads and writes in place.
 
-Blocks may be turned by a Hadamard matrix first: a block's scale follows from its largest element, and where one
-channel is much larger than the others, as keys have it, these lose most of their bits; the matrix spreads it
-over its block.  It is its own inverse, so reading turns back, and native attention turns the query instead.
+Blocks may be rotated by a Hadamard matrix first.  A block's scale follows from its largest element.  Where one
+channel is much larger than the others, as in keys, these lose most of their bits; the matrix spreads it over
+its block.  The matrix is its own inverse, so reading rotates back; native attention rotates the query instead.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class LayerFormat:
         dim: elements per head.
         n_cells: how many cells.
         by_channel: a channel's cells lie side by side, instead of a cell's channels.
-        rotation: heads are stored turned by a Hadamard matrix in blocks of so many; 0: as they are.
+        rotation: heads are stored rotated by a Hadamard matrix in blocks of so many; 0: as they are.
     """
 
     type: StorageType

@@ -24,7 +24,7 @@ class Storage:
         n_cells: cells of every layer.
         devices: of each layer.
         by_channel: a channel's cells lie side by side, instead of a cell's channels.
-        rotation: heads are stored turned by a Hadamard matrix in blocks of so many; 0: as they are.
+        rotation: heads are stored rotated by a Hadamard matrix in blocks of so many; 0: as they are.
 
     Attributes:
         parts: the layers.
@@ -131,9 +131,9 @@ def bytes_for(
 
 
 def hadamard_block(shapes: Sequence[tuple[int, int]], keys: bool) -> int:
-    """Elements turned together, by llama.cpp 0.5's rule; 0: nothing is turned.
+    """Elements rotated together, by llama.cpp 0.5's rule; 0: nothing is rotated.
 
-    All layers' heads must be of one size, a multiple of 64: then values are turned in blocks of 64 and
+    All layers' heads must be of one size, a multiple of 64: then values are rotated in blocks of 64 and
     keys in blocks of the largest power of two that divides the size.
     """
     sizes = {dim for _, dim in shapes}

@@ -15,7 +15,7 @@ def hadamard(x: torch.Tensor, block: int) -> torch.Tensor:
 
     Args:
         x: float32 [n, width].
-        block: elements turned together, a power of two; 0: none.
+        block: elements rotated together, a power of two; 0: none.
 
     Returns:
         float32 [n, width].

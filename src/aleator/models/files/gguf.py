@@ -141,16 +141,37 @@ class _Metadata(Mapping[str, Any]):
         entry = self._entries.get(key)
         return entry.count if entry and entry.is_array else None
 
+    def strings(self, key: str) -> _native.StringArray | None:
+        entry = self._entries.get(key)
+        if entry is None or not entry.is_array or entry.kind != _STRING:
+            return None
+        stored = _native.StringArray(self._cursor.data, entry.offset, entry.count)
+        if len(stored) < entry.count:
+            raise self._not_utf8(key, len(stored), stored.broken)
+        return stored
+
+    def numbers(self, key: str) -> NDArray[Any] | None:
+        entry = self._entries.get(key)
+        if entry is None or not entry.is_array or entry.kind in (_STRING, _BOOL):
+            return None
+        return self._numbers(entry)
+
+    def _not_utf8(self, key: str, index: int, offset: int) -> FileFormatError:
+        return self._cursor.error(key, f"string {index} is not UTF-8", offset)
+
+    def _numbers(self, entry: _Entry) -> NDArray[Any]:
+        dtype = np.dtype(_SCALARS[entry.kind]).newbyteorder("<")
+        end = entry.offset + entry.count * dtype.itemsize
+        return self._cursor.data[entry.offset : end].view(dtype)
+
     def _decode(self, key: str, entry: _Entry) -> list[Any]:
         cursor = self._cursor
         if entry.kind == _STRING:
             strings, offset = _native.gguf_read_strings(cursor.data, entry.offset, entry.count)
             if len(strings) < entry.count:
-                raise cursor.error(key, f"string {len(strings)} is not UTF-8", offset)
+                raise self._not_utf8(key, len(strings), offset)
             return list(strings)
-        dtype = np.dtype(_SCALARS[entry.kind]).newbyteorder("<")
-        end = entry.offset + entry.count * dtype.itemsize
-        values = cursor.data[entry.offset : end].view(dtype)
+        values = self._numbers(entry)
         if entry.kind == _BOOL:
             if (values > 1).any():
                 raise cursor.error(key, "a boolean is neither 0 nor 1", entry.offset)
@@ -207,6 +228,18 @@ class GGUFFile:
     def array_length(self, key: str) -> int | None:
         """Length of the array ``key`` without decoding it; None where the file has none."""
         return self._metadata.array_length(key)
+
+    def strings(self, key: str) -> _native.StringArray | None:
+        """The strings of the array ``key`` where they are; None where it is not an array of strings.
+
+        Raises:
+            FileFormatError: one is not UTF-8.
+        """
+        return self._metadata.strings(key)
+
+    def numbers(self, key: str) -> NDArray[Any] | None:
+        """The numbers of the array ``key`` where they are; None where it is not an array of numbers."""
+        return self._metadata.numbers(key)
 
     def stored(self, name: str) -> StoredTensor:
         """The tensor ``name`` as the file stores it.

@@ -98,18 +98,30 @@ class StoredTensor:
         """How many numbers the tensor holds."""
         return int(np.prod(self.shape, dtype=np.int64))
 
-    def first_nonfinite(self) -> int | None:
-        """Index (in elements, row-major) of the first block with a NaN or an infinity in it.
+    def first_nonfinite(self, first: int = 0, most: int | None = None) -> tuple[int | None, int]:
+        """Find the first block with a NaN or an infinity in it.
 
         Reads the stored bytes once, at about the speed of memory.
+
+        Args:
+            first: the byte where to begin, the first of a block.
+            most: bytes to look at, about; None: to the end.
+
+        Returns:
+            Index of the block's first element, row-major, or None; and the byte where what was looked at ends.
         """
         kind = TENSOR_TYPES[self.type]
+        end = self.data.size
+        if most is not None:
+            end = min(end, first + -(-most // kind.size) * kind.size)
+        part = self.data[first:end]
         hits = [
-            _native.find_nonfinite(self.data, offset, kind.size, kind.width, kind.mask)
+            _native.find_nonfinite(part, offset, kind.size, kind.width, kind.mask)
             for offset in kind.exponents
         ]
         blocks = [hit for hit in hits if hit >= 0]
-        return min(blocks) * kind.block if blocks else None
+        index = (first // kind.size + min(blocks)) * kind.block if blocks else None
+        return index, end
 
     def floats(self) -> NDArray[np.float32]:
         """The tensor's numbers as float32, a new array of this shape."""

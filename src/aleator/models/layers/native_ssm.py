@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 class NativeSSM(HostStep):
     """The decoder's native form over one pool, whose states it reads and writes in place.
 
-    A token's logits have the same bits for any number of threads, in any company, on every instruction set
-    (docs/numerics.md, part 2).
+    A token's logits have the same bits for any number of threads, beside any other tokens, and on every
+    instruction set (docs/numerics.md, part 2).
     """
 
     def __init__(self, decoder: NativeDecoder, pool: RecurrentPool) -> None:
+        super().__init__()
         self.n_vocab = decoder.config.n_vocab
         self._decoder = decoder
         self._build(pool.conv, pool.ssm)
@@ -37,7 +38,7 @@ class NativeSSM(HostStep):
         decoder = self._decoder
         step = _native.SSMStep(
             decoder.embedding.matrix,
-            decoder.head.matrix,
+            decoder.head.matrix if decoder.head is not None else None,
             decoder.output_norm,
             decoder.config.rms_eps,
             state_space(decoder.config).norm_eps,
@@ -58,7 +59,7 @@ class NativeSSM(HostStep):
     ) -> npt.NDArray[np.float32]:
         """See :class:`~aleator.models.step.Step`; positions are not used."""
         states = cells
-        if not same_rows(self._rows, states.conv, states.ssm):
+        if self._inherits(self._step) or not same_rows(self._rows, states.conv, states.ssm):
             self._build(states.conv, states.ssm)
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 class NativeStep(HostStep):
     """The decoder's native form over one pool, whose storage it reads and writes in place.
 
-    A token's logits have the same bits for any number of threads, in any company, on every instruction set
-    (docs/numerics.md, part 2).
+    A token's logits have the same bits for any number of threads, beside any other tokens, and on every
+    instruction set (docs/numerics.md, part 2).
     """
 
     def __init__(self, decoder: NativeDecoder, pool: AnyPool) -> None:
+        super().__init__()
         self.n_vocab, self._softcap = decoder.config.n_vocab, decoder.config.logit_softcap
         self._decoder, self._pool = decoder, pool
         self._build()
@@ -43,7 +44,7 @@ class NativeStep(HostStep):
         first = decoder.blocks[0]
         step = _native.DecoderStep(
             decoder.embedding.matrix,
-            decoder.head.matrix,
+            decoder.head.matrix if decoder.head is not None else None,
             decoder.output_norm,
             config.rms_eps,
             first.scale,
@@ -109,7 +110,8 @@ class NativeStep(HostStep):
         window = cells.window if isinstance(cells, HybridBatch) else None
         base = cells.base if isinstance(cells, HybridBatch) else cells
         states = cells.recurrent if isinstance(cells, HybridBatch) else None
-        if states is not None and not same_rows(self._rows, states.conv, states.ssm):
+        other = states is not None and not same_rows(self._rows, states.conv, states.ssm)
+        if self._inherits(self._step) or other:
             self._build()
         self._step.run(
             thread_pool(n_threads),

@@ -51,25 +51,17 @@ def stored_weight(weights: Weights, name: str, n_out: int, n_in: int, bias: bool
         bias: whether ``name.bias`` must exist; one that exists is used in any case.
 
     Raises:
-        FileFormatError: it is missing, of another shape, or not finite; names the tensor.
+        FileFormatError: it is missing, of another shape, or not finite; names the tensor.  What lies behind the
+            first bytes of a file is looked at later (:mod:`aleator.models.finite_check`).
     """
     tensor = f"{name}.weight"
     weights.expect(tensor, (n_out, n_in))
     stored = weights.stored(tensor)
-    weights.check_finite(tensor)
+    weights.check.add(tensor)
     own: Floats | None = None
     if bias or f"{name}.bias" in weights:
         own = floats(weights, f"{name}.bias", (n_out,))
     return StoredWeight(stored.data, stored.type, n_out, n_in, own)
-
-
-def identity(n: int) -> StoredWeight:
-    """A matrix that gives finite numbers as they are, but for -0, which becomes +0.
-
-    A row with an infinity or a NaN becomes NaN in all other places: 0 times either is NaN.
-    """
-    data = np.eye(n, dtype=np.float32).reshape(-1).view(np.uint8)
-    return StoredWeight(data, "F32", n, n)
 
 
 class StoredLayer(LayerSource[list[StoredWeight], Floats]):

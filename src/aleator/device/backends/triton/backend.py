@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,10 +12,12 @@ from aleator.device.arguments import ChainOptions
 from aleator.device.backends.backend import Launches
 from aleator.device.backends.torch.backend import TorchBackend, stale
 from aleator.device.backends.triton.chain import TritonChain
-from aleator.device.backends.triton.path import Plan
+from aleator.device.backends.triton.path import Plan, path_of
 from aleator.device.candidates import NOTHING
+from aleator.device.program import kind_of, split
 from aleator.device.report import Report
 from aleator.samplers.chain import SamplerChain
+from aleator.samplers.plan import Plan as ChainPlan
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,21 @@ class TritonBackend(TorchBackend):
     def nbytes(self) -> int:
         """Also what the kernels leave for each other."""
         return super().nbytes + self._fused.nbytes
+
+    def plan(self, chain: SamplerChain) -> ChainPlan:
+        """Also whether the kernels run the chain, or PyTorch, and why."""
+        found = super().plan(chain)
+        here = [s for s, _ in split(chain)[0] if not s.neutral]
+        forms = [(kind.form, s) for s in here if (kind := kind_of(s)) is not None]
+        path = path_of(
+            [form for form, _ in forms],
+            [sampler for _, sampler in forms],
+            self.options.max_tokens,
+            bool(found.host),
+            self.report.wanted,
+        )
+        how = f"PyTorch operations, because {path.why}" if path.why else "Triton"
+        return replace(found, kernels=how)
 
     def grown(self) -> None:
         """The kernels are given all places: they are made anew."""

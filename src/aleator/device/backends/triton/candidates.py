@@ -28,7 +28,8 @@ from aleator.device.backends.triton.tiles import STEP, TILE, WIDTH, choose_tiles
 LOGITS, PADDED, PROBABILITIES = (tl.constexpr(i) for i in range(3))
 """What a row holds: logits; logits of which masked ones stand last in the order; probabilities."""
 
-BISECTIONS = tl.constexpr(27)  # passes that find a key
+VALUE_STEPS = tl.constexpr(16)  # of a bisection: two bits of a key's value each
+KEY_STEPS = tl.constexpr(27)  # the same, then the bits of its token
 
 
 @triton.jit
@@ -151,7 +152,7 @@ def unit_of(i):
 def nth_key(keys, n):
     """The n-th largest key of a block; three counts in one sum."""
     found = tl.full([], NOTHING, tl.int64)
-    for i in range(BISECTIONS):
+    for i in range(KEY_STEPS):
         unit = unit_of(i)
         counts = (
             (keys >= found + unit).to(tl.int64)
@@ -169,9 +170,14 @@ def nth_key(keys, n):
 def _reached(
     source, n_selected, c, wanted, BY_MASS: tl.constexpr, KIND: tl.constexpr, H: tl.constexpr
 ):
-    """The key at which the order reaches ``wanted``, a count or a mass; before all keys if it never does."""
+    """The key at which the order reaches ``wanted``, a count or a mass; before all keys if it never does.
+
+    Bisection finds the value.  Tiles are in the order of tokens, so one more pass finds the token among those
+    of equal value; a table is not, so with one the bisection goes on.
+    """
     found = tl.full([], NOTHING, tl.int64)
-    for i in range(BISECTIONS):
+    above = tl.zeros([], tl.int64)  # of what stands before all keys of the value found
+    for i in range(VALUE_STEPS if H == 0 else KEY_STEPS):
         unit = unit_of(i)
         one = tl.zeros([WIDTH], tl.int64)
         two = tl.zeros([WIDTH], tl.int64)
@@ -179,17 +185,36 @@ def _reached(
         for first in range(0, steps_of(n_selected, H), STEP):
             z, token, there = block_of(source, first, n_selected, KIND, H)
             keys = order_key(z, token)
-            if BY_MASS:
-                w = measure(z, source.top, c, KIND)
-            else:
-                w = tl.full([WIDTH], 1, tl.int64)
-            w = tl.where(there, w, 0)
+            w = _counted(z, there, source.top, c, BY_MASS, KIND)
             one += tl.where(keys >= found + unit, w, 0)
             two += tl.where(keys >= found + unit + unit, w, 0)
             three += tl.where(keys >= found + unit + unit + unit, w, 0)
         one, two, three = tl.sum(one, axis=0), tl.sum(two, axis=0), tl.sum(three, axis=0)
         found = bisected(found, i, unit, one, two, three, wanted)
+        above = tl.where(three < wanted, three, above)
+        above = tl.where(two < wanted, two, above)
+        above = tl.where(one < wanted, one, above)
+    if H == 0:
+        value = (found >> 32).to(tl.int32)
+        best = tl.full([], 0x7FFFFFFF, tl.int32)
+        for first in range(0, steps_of(n_selected, H), STEP):
+            z, token, there = block_of(source, first, n_selected, KIND, H)
+            w = _counted(z, there & (ordered(z) == value), source.top, c, BY_MASS, KIND)
+            ends = (w > 0) & (above + tl.cumsum(w, axis=0) >= wanted)
+            best = tl.minimum(best, tl.min(tl.where(ends, token, 0x7FFFFFFF), axis=0))
+            above += tl.sum(w, axis=0)
+        key = (value.to(tl.int64) << 32) | (0xFFFFFFFF - best.to(tl.int64))
+        found = tl.where(value == -2147483648, NOTHING, key)
     return found
+
+
+@triton.jit
+def _counted(z, there, top, c, BY_MASS: tl.constexpr, KIND: tl.constexpr):
+    """What each candidate adds to a sum that is bisected: its weight, or 1."""
+    if BY_MASS:
+        return tl.where(there, measure(z, top, c, KIND), 0)
+    else:
+        return there.to(tl.int64)
 
 
 @triton.jit
@@ -251,7 +276,9 @@ def first_keys(
     if count > CAP:  # ties, or large logits side by side
         floor = keep_first(source, n_selected, n.to(tl.int64), LOGITS, H)
         count = gather(source, n_selected, floor, buffer, CAP, LOGITS, H)
-        tl.atomic_add(paths + tiles_read, n_selected * (BISECTIONS + 1))
+        tl.atomic_add(
+            paths + tiles_read, n_selected * (VALUE_STEPS + 2 if H == 0 else KEY_STEPS + 1)
+        )
     if count > SIZE:
         at = tl.arange(0, CAP)
         keys = tl.load(buffer + at, mask=at < count, other=NOTHING)

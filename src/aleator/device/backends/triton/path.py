@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aleator.core.contract import COLDEST
 from aleator.device.backends.torch.dist import DeviceDist, DeviceGumbel
@@ -69,6 +69,7 @@ class Path:
         written: tokens whose logits its chain may change, at most.
         sparse: whether it changes any before the list is made.
         late: places of biases, penalties and masks that work on the list.
+        why: why the row is PyTorch's; "" where it is not.
 
     """
 
@@ -79,6 +80,7 @@ class Path:
     written: int = 0
     sparse: bool = False
     late: frozenset[int] = frozenset()
+    why: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,10 @@ def path_of(
 
     ``report``: the list must hold all that is left.
     """
-    by_torch = Path(triton_rows.AT_TORCH.value)
-    if tail or not any(s is not None and s.selects for s in samplers):
-        return by_torch
+    if tail:
+        return by_torch("samplers on the host follow")
+    if not any(s is not None and s.selects for s in samplers):
+        return by_torch("none of the samplers chooses a token")
     heat, needs, written, sparse = 1.0, 0.0, 0, False
     found: Path | None = None
     late = set()
@@ -126,24 +129,22 @@ def path_of(
         if sampler is None:
             continue
         if kind not in KINDS or kind is DeviceUser:
-            return by_torch
+            return by_torch(f"{sampler.name} has no Triton kernel")
+        if isinstance(sampler, Penalties) and sampler.repetition_per != "token":
+            return by_torch("penalties per occurrence have no Triton kernel")
         if found is not None:
             dynamic = isinstance(sampler, Temperature) and sampler.dynatemp_range > 0
             if found.want != triton_rows.AT_LIST.value and (kind not in _IN_ORDER or dynamic):
-                return by_torch
+                return by_torch(_needs_a_list(sampler))
             if kind in WRITERS:
-                if isinstance(sampler, Penalties) and sampler.repetition_per != "token":
-                    return by_torch
                 late.add(i)
         elif kind in WRITERS:
-            if heat != 1:
-                return by_torch  # every logit would have to be divided
+            if heat != 1:  # every logit would have to be divided
+                return by_torch(f"{sampler.name} comes after a temperature")
             sparse = True
             if isinstance(sampler, LogitBias):
                 written += len(sampler.logit_bias)
             elif isinstance(sampler, Penalties):
-                if sampler.repetition_per != "token":
-                    return by_torch  # the kernels apply it once
                 last = sampler.penalty_last_n
                 written += max_tokens if last < 0 else min(last, max_tokens)
         elif isinstance(sampler, Temperature) and sampler.dynatemp_range <= 0:
@@ -157,18 +158,27 @@ def path_of(
         elif kind in _IN_ORDER and kind is not DeviceTemperature:
             if kind in (DeviceSoftmax, DeviceTopP, DeviceDist):
                 if needs not in (0.0, heat):
-                    return by_torch
+                    return by_torch("the mass of the whole row is needed at two temperatures")
                 needs = heat
             if kind is not DeviceSoftmax:
                 size = WINDOW if kind in (DeviceTopP, DeviceMinP) else 1
                 found = Path(triton_rows.AT_WINDOW.value, i, size)
         else:
-            return by_torch
-    if found is None or (
-        report and (found.want == triton_rows.AT_WINDOW.value or kinds[found.start] is DeviceGreedy)
-    ):
-        return by_torch
+            return by_torch(_needs_a_list(sampler))
+    if found is None:
+        return by_torch("none of the samplers chooses a token")
+    if report and (found.want == triton_rows.AT_WINDOW.value or kinds[found.start] is DeviceGreedy):
+        return by_torch(f"a report needs all candidates, so a top_k of at most {LONGEST}")
     return Path(found.want, found.start, found.size, needs, written, sparse, frozenset(late))
+
+
+def by_torch(why: str) -> Path:
+    """The path of a row that the kernels cannot run."""
+    return Path(triton_rows.AT_TORCH.value, why=why)
+
+
+def _needs_a_list(sampler: Sampler) -> str:
+    return f"{sampler.name} needs a top_k of at most {LONGEST} before it"
 
 
 def plan_of(paths: Sequence[Path], allowed: bool) -> Plan:

@@ -1,0 +1,123 @@
+"""``aleator serve``: answer requests over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from aleator.cli.arguments import Parser
+from aleator.cli.declared import add_declared, given
+from aleator.cli.options import add_model_options, generation_options, load_model, pick
+from aleator.cli.sampling import add_sampling_options, sampling_arguments
+from aleator.cli.terminal import note
+from aleator.core.options import declarations
+from aleator.engine.options import EngineOptions
+from aleator.server.options import ServerOptions
+
+if TYPE_CHECKING:
+    from aleator.server.service import Service
+
+EXAMPLES = """\
+Speaks OpenAI's dialect and others (docs/server.md).  Listens on this machine only,
+unless --host says otherwise.  A request's text and log-probabilities depend on
+nothing but the request: not on what else runs, nor on what is cached.  Sampling
+options given here hold where a request does not say otherwise.  Ctrl-C lets
+requests under way come to their end.
+
+examples:
+  aleator serve
+  aleator serve -m model.gguf --port 8000 --parallel 16
+  curl http://127.0.0.1:8080/v1/completions -H 'content-type: application/json' \\
+    -d '{"prompt": "ROMEO:", "max_tokens": 40, "seed": 1}'
+"""
+
+SERVER = tuple(declarations(ServerOptions).values())
+ENGINE = tuple(each for each in declarations(EngineOptions).values() if each.flags)
+TEXT = ("max_tokens", "reasoning_budget", "context_shift", "complete_grammar", "jump_forward")
+SPECULATION = ("spec_type", "spec_draft_n_max")
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    add_declared(parser.group("server"), SERVER)
+    add_declared(parser.group("requests that are made together"), ENGINE)
+    add_model_options(parser)
+    add_declared(parser.group("where a request does not say otherwise"), pick(TEXT))
+    add_declared(parser.group("guesses that are checked"), pick(SPECULATION))
+    parser.group("texts of options").option(
+        "--no-escape",
+        action="store_true",
+        help=r"take \n, \t and \r in --dry-sequence-breaker literally",
+    )
+    add_sampling_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until told to stop; returns the exit code."""
+    options = ServerOptions(**given(arguments, SERVER))
+    engine_options: dict[str, Any] = given(arguments, ENGINE)
+    defaults = {
+        **generation_options(arguments, (*TEXT, *SPECULATION)),
+        **sampling_arguments(arguments),
+    }
+    serve(arguments, options, engine_options, defaults, announce)
+    return 0
+
+
+def serve(
+    arguments: argparse.Namespace,
+    options: ServerOptions,
+    engine_options: dict[str, Any],
+    defaults: dict[str, Any],
+    announced: Callable[[Service, str], None],
+) -> None:
+    """Load the model and serve it until told to stop.
+
+    Args:
+        arguments: Those of the model.
+        options: Of the server.
+        engine_options: Of the engine.
+        defaults: Options of requests that do not give them.
+        announced: Called with the service and its address once requests are taken.
+    """
+    try:
+        running = import_module("aleator.server.run")
+        service_of = import_module("aleator.server.service").Service
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f'aleator serve needs {error.name}: pip install "aleator[server]"', name=error.name
+        ) from error
+    listening = running.bound(options)  # before the model is loaded: a port in use is told at once
+    with listening:
+        model = load_model(arguments)
+        with model.engine(n_ctx=options.n_cells, **engine_options) as engine:
+            service: Service = service_of(model, engine, options, defaults)
+            where = running.address(options, listening)
+            running.serve(service, listening, lambda: announced(service, where))
+
+
+def announce(service: Service, where: str) -> None:
+    """Print where the server listens, and how to ask it something."""
+    engine, chats = service.engine, service.model.vocab.chat_template is not None
+    note(
+        f"{service.name}: {engine.options.n_seq_max} requests at a time, {engine.n_ctx} cells\n"
+        f"listening on {where}\n{playground(service, where)}{curl(where, chats)}"
+    )
+
+
+def playground(service: Service, where: str) -> str:
+    """A line that says where a browser shows the draws, if it can."""
+    shown = service.options.playground and not where.startswith("unix:")
+    return f"playground: {where}/\n" if shown else ""
+
+
+def curl(where: str, chats: bool) -> str:
+    """One line for a shell that asks the server something."""
+    socket, _, path = where.partition("unix:")
+    url = f"--unix-socket {path} http://localhost" if not socket and path else where
+    prompt = '{"prompt": "Once upon a time", "max_tokens": 40}'
+    messages = '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 40}'
+    endpoint, body = ("chat/completions", messages) if chats else ("completions", prompt)
+    return f"curl {url}/v1/{endpoint} -H 'content-type: application/json' -d '{body}'"

@@ -1,0 +1,225 @@
+"""What a chain is made of: its samplers in their order, and their kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from aleator.core import host
+from aleator.core.contract import MAX_COMPLETION, MAX_ORDINAL
+from aleator.core.errors import ParameterError
+from aleator.samplers.base import Place, Sampler, check_selects
+from aleator.samplers.candidates import NUMERICS, Candidates
+from aleator.samplers.chain_arguments import effective_seed
+from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.full_mass import check_full_mass
+from aleator.samplers.plan import Plan, make_plan
+from aleator.samplers.user import UserSampler
+
+
+class ChainMembers(Sequence[Any]):
+    """A chain as a list of samplers; :class:`aleator.SamplerChain` says what its arguments are.
+
+    Attributes:
+        numerics: "portable" or "llama.cpp".
+        completion: index among completions of one prompt.
+    """
+
+    name = "chain"
+
+    def __init__(
+        self,
+        samplers: Iterable[Any],
+        numerics: str = "portable",
+        seed: int | None = None,
+        completion: int = 0,
+        grammar: ConstraintSampler | None = None,
+    ) -> None:
+        if numerics not in NUMERICS:
+            raise ParameterError(
+                "numerics", f"numerics={numerics!r} is not known: choose 'portable' or 'llama.cpp'"
+            )
+        if not 0 <= completion <= MAX_COMPLETION:
+            raise ParameterError(
+                "completion", f"completion={completion} is out of range: give 0 to {MAX_COMPLETION}"
+            )
+        if grammar is not None and not isinstance(grammar, ConstraintSampler):
+            raise ParameterError(
+                "grammar",
+                f"grammar={grammar!r:.60} is not a sampler with a constraint: give Grammar(text, "
+                "vocabulary=model.tokenizer), JSONSchema, Regex, Lark or MatcherGrammar",
+            )
+        self._grammar = grammar
+        self._samplers = _flatten(samplers)
+        _check_order(self._samplers, numerics)
+        self.numerics = numerics
+        self.completion = completion
+        self._chain_seed = effective_seed(seed, numerics)
+        self._native = self._compile()
+
+    def _compile(self) -> host.Chain | host.LlamaChain:
+        placed = self.placed
+        grammar, place = self._grammar, Place(self._chain_seed, 0, self.completion)
+        if self.numerics == "portable":
+            first = [] if grammar is None else [grammar.native(place)]
+            return host.Chain([*first, *(s.native(p) for s, p in placed)], self.completion)
+        return host.LlamaChain(
+            [s.native_llama(p) for s, p in placed if not s.neutral],
+            None if grammar is None else grammar.native_llama(place),
+        )
+
+    @property
+    def placed(self) -> tuple[tuple[Sampler, Place], ...]:
+        """The samplers in order, users' ones wrapped, each with what its random numbers are keyed by."""
+        return tuple(zip(self._samplers, self._places(), strict=True))
+
+    @property
+    def kernels(self) -> host.Chain:
+        """The native kernels of a portable chain, with their state; a grammar's stands first.
+
+        Raises:
+            ParameterError: the chain has llama.cpp's numerics.
+        """
+        if not isinstance(self._native, host.Chain):
+            raise ParameterError(
+                "numerics", "with numerics='llama.cpp' a chain has no portable kernels"
+            )
+        return self._native
+
+    def _places(self) -> list[Place]:
+        seen: Counter[str] = Counter()
+        places = []
+        for sampler in self._samplers:
+            if seen[sampler.name] > MAX_ORDINAL:
+                raise ParameterError(
+                    "samplers", f"a chain holds at most {MAX_ORDINAL + 1} samplers of one kind"
+                )
+            places.append(Place(self._chain_seed, seen[sampler.name], self.completion))
+            seen[sampler.name] += 1
+        return places
+
+    def __len__(self) -> int:
+        return len(self._samplers)
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = self._samplers[index]
+        return [_shown(s) for s in chosen] if isinstance(index, slice) else _shown(chosen)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(_shown, self._samplers)
+
+    def add(self, sampler: Any) -> None:
+        """Append a sampler, or a chain's samplers; see :meth:`insert`."""
+        self.insert(len(self), sampler)
+
+    def insert(self, index: int, sampler: Any) -> None:
+        """Put a sampler, or a chain's samplers, before the one at ``index``.
+
+        The others keep their state; the new one sees what was accepted so far.  With llama.cpp's numbers a
+        chain can only be changed before its first token.
+        """
+        index = range(len(self) + 1)[index]
+        made = _flatten([sampler])
+        self._edit([*self._samplers[:index], *made, *self._samplers[index:]], index, len(made), 0)
+
+    def remove(self, index: int) -> Any:
+        """Take out and return the sampler at ``index``; the others keep their state."""
+        index = range(len(self))[index]
+        gone = self._samplers[index]
+        self._edit([*self._samplers[:index], *self._samplers[index + 1 :]], index, 0, 1)
+        return _shown(gone)
+
+    def _edit(self, samplers: list[Sampler], index: int, added: int, removed: int) -> None:
+        _check_order(samplers, self.numerics)
+        if isinstance(self._native, host.LlamaChain) and self.history:
+            raise ParameterError(
+                "samplers",
+                "with numerics='llama.cpp' a chain can be changed before its first token only: reset it first",
+            )
+        previous, self._samplers = self._samplers, samplers
+        native, inserted = self._native, 0
+        first = int(self._grammar is not None)  # the grammar's kernel stands before the others
+        try:
+            placed = list(zip(samplers, self._places(), strict=True))
+            if isinstance(native, host.LlamaChain):
+                self._native = self._compile()
+                return
+            for sampler, place in placed[index : index + added]:
+                native.insert(first + index + inserted, sampler.native(place))
+                inserted += 1
+        except BaseException:
+            self._samplers = previous
+            while inserted and isinstance(native, host.Chain):
+                inserted -= 1
+                native.remove(first + index + inserted)
+            raise
+        for _ in range(removed):
+            native.remove(first + index)
+        native.set_ordinals([0] * first + [p.ordinal for _, p in placed])
+
+    @property
+    def seed(self) -> int:
+        """The seed in use: the last sampler's own, else the chain's."""
+        own = [s.seed for s in self._samplers if isinstance(getattr(s, "seed", None), int)]  # type: ignore[attr-defined]
+        return own[-1] if own else self._chain_seed
+
+    @property
+    def grammar(self) -> ConstraintSampler | None:
+        """What the chain was given as ``grammar``; not a member of the list."""
+        return self._grammar
+
+    @property
+    def history(self) -> list[int]:
+        """Tokens accepted since the last reset, prompt tokens among them."""
+        return self._native.history
+
+    @property
+    def adapts(self) -> str:
+        """Which sampler changes with what is drawn, so that the history does not tell its state; "" if none."""
+        return next((s.name for s in self._samplers if s.adapts), "")
+
+    def describe(self) -> str:
+        """The chain on one line; ``?`` marks samplers whose parameters make them do nothing."""
+        first = [] if self._grammar is None else [self._grammar]
+        names = [("?" if s.neutral else "") + s.name for s in [*first, *self._samplers]]
+        return " -> ".join(["logits", *names])
+
+    def plan(self, device: Any) -> Plan:
+        """Which samplers a :class:`~aleator.DeviceChain` would run on ``device``, and what it would transfer.
+
+        Print the plan to read it.  Neutral samplers are left out.
+
+        Args:
+            device: such as ``"cuda"`` or a ``torch.device``.
+        """
+        return make_plan(
+            [sampler for sampler in self._samplers if not sampler.neutral],
+            str(device),
+            portable=self.numerics == "portable",
+            grammar=self._grammar is not None,
+        )
+
+
+def _check_order(samplers: list[Sampler], numerics: str) -> None:
+    """Refuse an order that cannot be sampled from."""
+    check_selects(samplers)
+    if numerics == "portable":
+        check_full_mass(samplers)
+
+
+def _flatten(samplers: Iterable[Any]) -> list[Sampler]:
+    """The samplers one by one: chains opened, users' objects wrapped."""
+    flat: list[Sampler] = []
+    for sampler in samplers:
+        if isinstance(sampler, ChainMembers):
+            flat.extend(sampler._samplers)
+        elif isinstance(sampler, Sampler):
+            flat.append(sampler)
+        else:
+            flat.append(UserSampler(sampler, Candidates.of))
+    return flat
+
+
+def _shown(sampler: Sampler) -> Any:
+    return sampler.user if isinstance(sampler, UserSampler) else sampler

@@ -1,0 +1,76 @@
+"""Fields of other servers that are accepted although nothing is done with them, and why that is honest.
+
+A field stands here if no value of it can change the text, or for the values that ask for what is done anyway.
+Everything else is honoured or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A field that is accepted.
+
+    Attributes:
+        why: Why nothing need be done; where other values are refused, what to do instead.
+        values: Those that are accepted; None: any; (): none, the field is only known.
+    """
+
+    why: str
+    values: tuple[object, ...] | None = None
+
+
+LABEL = Accepted("it labels the request, and says nothing of the text")
+
+OPENAI: Mapping[str, Accepted] = {
+    "user": LABEL,
+    "safety_identifier": LABEL,
+    "metadata": LABEL,
+    "store": Accepted("nothing is stored on other machines, and nothing reads what would be"),
+    "service_tier": Accepted("there is one tier"),
+    "prompt_cache_key": Accepted("the prompt cache compares tokens, and needs no key"),
+    "prompt_cache_retention": Accepted("the prompt cache changes no text"),
+    "prediction": Accepted("it makes a text faster, not another one"),
+    "verbosity": Accepted("ask for it in a message", ("medium",)),
+    "modalities": Accepted("only text is made", (["text"],)),
+    "audio": Accepted("audio is not supported", ()),
+    "web_search_options": Accepted("the server does not search the web", ()),
+    "functions": Accepted("give tools instead", ([],)),
+    "function_call": Accepted("give tool_choice instead", ("none", "auto")),
+}
+"""Of OpenAI's completions and chats."""
+
+VLLM: Mapping[str, Accepted] = {
+    "use_beam_search": Accepted("beams are not searched", (False,)),
+    "length_penalty": Accepted("beams are not searched", (1, 1.0)),
+    "early_stopping": Accepted("beams are not searched", (False,)),
+    "skip_special_tokens": Accepted("give shown_tokens with the ids to show", (True,)),
+    "spaces_between_special_tokens": Accepted("nothing is put between tokens", (True, False)),
+    "include_stop_str_in_output": Accepted("the stop string is not part of the text", (False,)),
+    "add_special_tokens": Accepted("give token ids for a prompt without BOS", (True,)),
+    "add_generation_prompt": Accepted("a chat ends with the beginning of the answer", (True,)),
+    "continue_final_message": Accepted("give /v1/completions the rendered template", (False,)),
+    "priority": Accepted("requests go in their order", (0,)),
+    "request_id": LABEL,
+    "truncate_prompt_tokens": Accepted("a prompt is not cut: shorten it", ()),
+    "prompt_logprobs": Accepted("give echo and logprobs to /v1/completions", ()),
+    "documents": Accepted("give chat_template_kwargs what the template reads", ([],)),
+    "chat_template": Accepted(
+        "templates are chosen at the start: aleator serve --chat-template", ()
+    ),
+    "min_length": Accepted("give min_tokens", (0,)),
+}
+"""Of vLLM's extra fields, those that are not options of ours under another name."""
+
+LLAMA: Mapping[str, Accepted] = {
+    "cache_prompt": Accepted("cached prefixes change no text"),
+    "lora": Accepted("adapters are not supported", ([],)),
+    "n_indent": Accepted("give grammar", (0,)),
+    "add_generation_prompt": Accepted("a chat ends with the beginning of the answer", (True,)),
+}
+"""Of llama.cpp's extra fields, those that are not options of ours under another name."""
+
+ACCEPTED: Mapping[str, Accepted] = {**OPENAI, **VLLM, **LLAMA}

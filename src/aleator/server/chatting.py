@@ -1,0 +1,296 @@
+"""Chats as all dialects see them: what is asked for, and the events that come of it.
+
+A dialect turns its request into a :class:`ChatRequest`, gives it to :meth:`Service.chat`, and writes the events
+of the :class:`ChatAnswer` in its own form.  None makes a text by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from aleator.chat.message import Delta, Message
+from aleator.chat.reply import Reply
+from aleator.generate.completion import StopReason
+from aleator.generate.generation import Generation, Piece
+from aleator.generate.logprobs import Logprobs
+from aleator.server.sse import merged
+
+ChatStop = Literal["stop", "tool_calls", "length", "deadline", "interrupted"]
+"""Why an answer ended.
+
+"stop": the model ended it, a stop string was met, or it is all that its schema asks for; "tool_calls": it calls
+tools; "length": ``max_tokens``, or no room in the context; "deadline": its time was over; "interrupted": it was
+cancelled.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatRequest:
+    """What is asked of a chat, in OpenAI's terms.
+
+    Attributes:
+        messages: As OpenAI writes them; ``Service.chat`` checks them.
+        tools: Declarations of tools, as OpenAI writes them.
+        tool_choice: "auto", "none", "required", a tool's name, or OpenAI's mapping with one; None: "auto".
+        parallel_tool_calls: Whether the answer may call several tools; otherwise it ends with the first call.
+        enable_thinking: A variable of the template; None: as the template likes.
+        template_arguments: Its other variables.
+        options: Options of ``generate`` and sampling parameters by our names; ``json_schema`` forces the
+            content.
+        n: Answers; each draws with a random stream of its own.
+        deadline: Seconds from now on after which the answer ends; None: no limit.
+        namespace: Of the prompt cache.
+    """
+
+    messages: Any
+    tools: Any = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool = True
+    enable_thinking: bool | None = None
+    template_arguments: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    n: int = 1
+    deadline: float | None = None
+    namespace: str = ""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of a request.
+
+    Attributes:
+        prompt: Of the prompt, those in the cache included.
+        completion: Drawn, of all answers together.
+        cached: Of the prompt's those that were not computed, since they were cached.
+        reasoning: Of those drawn the ones of reasoning.
+        draft_n: Tokens that speculation guessed.
+        draft_n_accepted: Guesses that were drawn.
+    """
+
+    prompt: int
+    completion: int
+    cached: int = 0
+    reasoning: int = 0
+    draft_n: int = 0
+    draft_n_accepted: int = 0
+
+    @property
+    def total(self) -> int:
+        """Prompt and completion together."""
+        return self.prompt + self.completion
+
+
+@dataclass(frozen=True, slots=True)
+class ChatEvent:
+    """A piece of an answer under way.
+
+    Attributes:
+        kind: What it adds to: "content", "reasoning", or the arguments of a call; "call" begins a call,
+            "call_end" ends one, and "end" ends the answer.
+        choice: Which of the answers, from 0.
+        text: What it adds; of "call" the tool's name.
+        index: Of a call: its place among the calls of the answer.
+        id: Of "call": the call's id.
+        logprobs: Of the tokens since the event before, where they were asked for.
+        stop: Of "end": why it ended.
+    """
+
+    kind: Literal["content", "reasoning", "call", "arguments", "call_end", "end"]
+    choice: int = 0
+    text: str = ""
+    index: int = 0
+    id: str = ""
+    logprobs: Sequence[Logprobs] = ()
+    stop: ChatStop | None = None
+
+
+class ChatChoice:
+    """One answer of a chat.
+
+    Args:
+        index: Which of the answers.
+        generation: Makes its text.
+        reply: Reads it.
+        one_call: End it with its first call.
+
+    Attributes:
+        completion_tokens: Tokens drawn, so far as they were read.
+        reasoning_tokens: Those of them that are reasoning.
+        stop: Why it ended; None while it has not.
+    """
+
+    def __init__(
+        self, index: int, generation: Generation, reply: Reply, one_call: bool = False
+    ) -> None:
+        self.index, self.generation = index, generation
+        self.completion_tokens = self.reasoning_tokens = 0
+        self.stop: ChatStop | None = None
+        self._reply, self._one_call = reply, one_call
+        self._told = 0  # tokens whose log-probabilities were given
+        self._counted = 0  # tokens that are known to be reasoning, or not
+
+    @property
+    def message(self) -> Message:
+        """The answer so far as it was read."""
+        return self._reply.message
+
+    @property
+    def logprobs(self) -> list[Logprobs] | None:
+        """Of the tokens so far; None when not asked for."""
+        if self.generation.request.options.logprobs is None:
+            return None
+        return self.generation.logprobs_between(0, self.completion_tokens)
+
+    @property
+    def stop_detail(self) -> StopReason:
+        """Why it ended, in the words of :attr:`Generation.stop_reason`; it must have ended."""
+        return self.generation.stop_reason
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended it; it must have ended."""
+        return self.generation.stop_string if self.stop == "stop" else None
+
+    async def events(self) -> AsyncIterator[list[ChatEvent]]:
+        """Its events as they are made; each list holds those that are there together.
+
+        Raises:
+            Exception: What ended the generation, if that was an error.
+        """
+        while self.stop is None:
+            pieces = await self.generation.next_pieces()
+            made: list[ChatEvent] = []
+            for piece in pieces:
+                made += self._read(piece)
+                if self._one_call and made and made[-1].kind == "call_end":
+                    made.append(self._cut_off())
+                    break
+            if not pieces:
+                made = self._end()
+            if made:
+                yield made
+
+    def _read(self, piece: Piece) -> list[ChatEvent]:
+        deltas = self._reply.push(piece.text)
+        if deltas:  # tokens of which nothing was read yet belong to what is read next
+            if deltas[0].kind == "reasoning":
+                self.reasoning_tokens += piece.end - self._counted
+            self._counted = piece.end
+        self.completion_tokens = piece.end
+        return self._told_with(self._kept(deltas))
+
+    def _kept(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
+        """The deltas up to the end of the first call, where one is all that is wanted."""
+        ends = [i for i, delta in enumerate(deltas) if delta.kind == "call_end"]
+        return deltas[: ends[0] + 1] if self._one_call and ends else deltas
+
+    def _told_with(self, deltas: Sequence[Delta]) -> list[ChatEvent]:
+        """Events of deltas; the first has the log-probabilities of all tokens since the event before."""
+        made = [ChatEvent(d.kind, self.index, d.text, d.index, d.id) for d in deltas]
+        if made and self._told < self.completion_tokens:
+            first = deltas[0]
+            made[0] = ChatEvent(
+                first.kind, self.index, first.text, first.index, first.id, self._new_logprobs()
+            )
+        return made
+
+    def _new_logprobs(self) -> Sequence[Logprobs]:
+        since, self._told = self._told, self.completion_tokens
+        return self.generation.logprobs_between(since, self._told)
+
+    def _cut_off(self) -> ChatEvent:
+        """End the answer with the call that it has: what was drawn after it does not count."""
+        self.generation.cancel()
+        self.stop = "tool_calls"
+        return ChatEvent("end", self.index, logprobs=self._new_logprobs(), stop=self.stop)
+
+    def _end(self) -> list[ChatEvent]:
+        self.completion_tokens = len(self.generation.drawn_between(0))
+        deltas = self._kept(self._reply.finish())
+        message = self.message
+        if message.reasoning_content and not (message.content or message.tool_calls):
+            self.reasoning_tokens = self.completion_tokens
+        made = self._told_with(deltas)
+        self.stop = self._why()
+        made.append(ChatEvent("end", self.index, logprobs=self._new_logprobs(), stop=self.stop))
+        return made
+
+    def _why(self) -> ChatStop:
+        calls, reason = self.message.tool_calls, self.generation.stop_reason
+        if reason == "interrupted" or reason == "deadline":
+            return reason
+        if calls and all(call.complete for call in calls):
+            return "tool_calls"
+        return "length" if reason in ("length", "context") else "stop"
+
+
+class ChatAnswer:
+    """The answers to a chat, under way.
+
+    Args:
+        choices: The answers.
+
+    Attributes:
+        choices: The answers.
+    """
+
+    def __init__(self, choices: Sequence[ChatChoice]) -> None:
+        self.choices = choices
+
+    @property
+    def seed(self) -> int:
+        """The seed in effect, drawn from the system if none was given."""
+        return self.choices[0].generation.seed
+
+    @property
+    def prompt_tokens(self) -> tuple[int, ...]:
+        """The prompt's token ids."""
+        return self.choices[0].generation.request.tokens
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far as the answers were read."""
+        stats = [choice.generation.stats for choice in self.choices]
+        return Usage(
+            prompt=len(self.prompt_tokens),
+            completion=sum(choice.completion_tokens for choice in self.choices),
+            cached=stats[0].reused_tokens,
+            reasoning=sum(choice.reasoning_tokens for choice in self.choices),
+            draft_n=sum(each.draft_n for each in stats),
+            draft_n_accepted=sum(each.draft_n_accepted for each in stats),
+        )
+
+    def cancel(self) -> None:
+        """End all answers before their next token."""
+        for choice in self.choices:
+            choice.generation.cancel()
+
+    async def events(self) -> AsyncGenerator[list[ChatEvent], None]:
+        """Events of all answers as they are made; each list is of one answer.
+
+        Raises:
+            Exception: What ended a generation, if that was an error.
+        """
+        async for made in merged([choice.events() for choice in self.choices]):
+            yield made
+
+    async def finished(self) -> Sequence[ChatChoice]:
+        """Wait for the end of all answers; errors are those of :meth:`events`."""
+        await self.collected()
+        return self.choices
+
+    async def collected(self) -> list[ChatEvent]:
+        """Wait for the end of all answers; all their events, those of the first answer first.
+
+        Raises:
+            Exception: What ended a generation, if that was an error.
+        """
+        made: list[ChatEvent] = []
+        for choice in self.choices:
+            if not choice._one_call:
+                await choice.generation.wait_async()
+            async for events in choice.events():
+                made += events
+        return made

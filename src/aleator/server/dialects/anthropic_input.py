@@ -1,0 +1,279 @@
+"""The request of Anthropic's Messages as messages, tools and options of a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.server.accepted import LABEL, Accepted
+from aleator.server.chatting import ChatRequest
+from aleator.server.dialects.nested import (
+    Nested,
+    answered,
+    arguments_of,
+    listed,
+    text_part,
+    wrong,
+)
+from aleator.server.dialects.translated import OURS, template_arguments
+from aleator.server.fields import Body, Field, Fields, anything, switch, text, whole
+
+_NO_SERVER_TOOLS = "the server has no tools of its own"
+MESSAGES: Mapping[str, Accepted] = {
+    "metadata": LABEL,
+    "service_tier": Accepted("there is one tier"),
+    "inference_geo": Accepted("the answer is made on this machine"),
+    "cache_control": Accepted("the prompt cache compares tokens, and changes no text"),
+    "container": Accepted(_NO_SERVER_TOOLS, ()),
+    "mcp_servers": Accepted(_NO_SERVER_TOOLS, ([],)),
+    "context_management": Accepted("send the messages that are to be read", ()),
+    "diagnostics": LABEL,
+    "speed": Accepted("there is one speed", ("standard",)),
+    "user_profile_id": LABEL,
+    "workspace_id": LABEL,
+}
+"""Fields of the request that are accepted, or refused but for some values."""
+
+_THINKING: Mapping[str, Accepted] = {
+    "display": Accepted("reasoning is given as it is", ("summarized",))
+}
+_TOOL: Mapping[str, Accepted] = {
+    "cache_control": MESSAGES["cache_control"],
+    "eager_input_streaming": Accepted("arguments are streamed as they come"),
+    "defer_loading": Accepted("the model sees all tools", (False,)),
+    "allowed_callers": Accepted("only the model calls tools", (["direct"],)),
+    "input_examples": Accepted("write them into the description", ([],)),
+}
+ERROR = "Error: "
+"""Stands before the result of a tool with ``is_error``, for chat templates have no field for it."""
+
+
+def _texts_of(name: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise wrong(name, value, "give a list of texts")
+    return value
+
+
+_SHARED = (
+    Field("model", text, required=True),
+    Field("messages", anything, required=True),
+    Field("system", anything),
+    Field("tools", anything),
+    Field("tool_choice", anything),
+    Field("thinking", anything),
+    Field("output_config", anything),
+    Field("output_format", anything),
+)
+FIELDS = Fields(
+    *_SHARED,
+    Field("max_tokens", whole(1, 2**31 - 1), required=True),
+    Field("stop_sequences", _texts_of, (), aliases=("stop",)),
+    Field("stream", switch, False),
+    *OURS,
+    without=("stop", "logprobs", "echo", "json_schema", "parse_special", "reasoning_budget"),
+    accepted=MESSAGES,
+)
+COUNTED = Fields(*_SHARED, Field("max_tokens", whole(1, 2**31 - 1)), options={}, accepted=MESSAGES)
+"""Fields of ``/v1/messages/count_tokens``."""
+
+
+def request_of(body: Body, lenient: bool = False) -> ChatRequest:
+    """What a request asks of a chat.
+
+    Args:
+        body: As :data:`FIELDS` read it.
+        lenient: Log fields of objects within it that are unknown, instead of refusing them.
+
+    Raises:
+        ParameterError: A field that is unknown or cannot be honoured.
+    """
+    own, options = body.own, dict(body.options)
+    if own["max_tokens"] is not None:
+        options["max_tokens"] = own["max_tokens"]
+    if own.get("stop_sequences"):
+        options["stop"] = own["stop_sequences"]
+    thinking, budget = _thinking(own["thinking"], lenient)
+    if budget is not None:
+        options["reasoning_budget"] = budget
+    effort, schema = None, _schema(own["output_format"], "output_format", lenient)
+    if own["output_config"] is not None:
+        output = Nested("output_config", own["output_config"], "an object", lenient)
+        effort = output.text_or_none("effort")
+        schema = schema or _schema(output.value("format"), "output_config.format", lenient)
+        output.done()
+    if schema is not None:
+        options["json_schema"] = schema
+    choice, parallel = _tool_choice(own["tool_choice"], lenient)
+    return ChatRequest(
+        messages=messages_of(own["messages"], own["system"], lenient),
+        tools=[_tool(each) for each in listed("tools", own["tools"], "a list of tools", lenient)],
+        tool_choice=choice,
+        parallel_tool_calls=parallel,
+        enable_thinking=thinking,
+        template_arguments=template_arguments(own, effort),
+        options=options,
+        deadline=own.get("deadline"),
+    )
+
+
+def _thinking(given: object, lenient: bool) -> tuple[bool | None, int | None]:
+    """Whether the model reasons first, None: as its template likes; and tokens of it at most, None: any."""
+    if given is None:
+        return None, None
+    thinking = Nested("thinking", given, "an object with a type", lenient)
+    kind = thinking.choice("type", "adaptive", "enabled", "disabled")
+    budget = thinking.count("budget_tokens", 1)
+    thinking.take(_THINKING)
+    thinking.done()
+    if kind == "adaptive":
+        return None, None
+    if kind == "enabled" and budget is None:
+        raise wrong("thinking.budget_tokens", None, "give a whole number from 1")
+    return kind == "enabled", budget
+
+
+def _schema(given: object, where: str, lenient: bool) -> dict[str, Any] | None:
+    """What the content must be; None: any text."""
+    if given is None:
+        return None
+    wanted = Nested(where, given, "an object with a type and a schema", lenient)
+    wanted.choice("type", "json_schema")
+    schema = wanted.schema("schema")
+    wanted.done()
+    if schema is None:
+        raise wrong(wanted.path("schema"), None, "give a JSON schema")
+    return schema
+
+
+def _tool(tool: Nested) -> dict[str, Any]:
+    kind = tool.value("type")
+    if kind not in (None, "custom"):
+        raise wrong(
+            tool.path("type"),
+            kind,
+            "only tools of your own are supported: leave type out, or give 'custom'",
+        )
+    tool.take(_TOOL)
+    function: dict[str, Any] = {"name": tool.text("name")}
+    description, schema = tool.text_or_none("description"), tool.schema("input_schema")
+    if schema is None:
+        raise wrong(tool.path("input_schema"), None, "give a JSON schema of type 'object'")
+    if description is not None:
+        function["description"] = description
+    function["parameters"] = schema
+    if tool.flag("strict"):
+        function["strict"] = True
+    tool.done()
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(given: object, lenient: bool) -> tuple[str | None, bool]:
+    """Whether a tool must be called, in the words of a chat; and whether there may be several calls."""
+    if given is None:
+        return None, True
+    choice = Nested("tool_choice", given, 'an object such as {"type": "auto"}', lenient)
+    kind = choice.choice("type", "auto", "any", "tool", "none")
+    one = choice.flag("disable_parallel_tool_use")
+    name = choice.text("name") if kind == "tool" else None
+    choice.done()
+    return name or {"any": "required"}.get(kind, kind), not one
+
+
+def messages_of(
+    given: object, system: object = None, lenient: bool = False
+) -> list[dict[str, Any]]:
+    """Messages of a chat, the system prompt first.
+
+    Turns of one role in a row become one message, as at Anthropic.  Results of tools are messages of their own,
+    in the order of the blocks.
+
+    Args:
+        given: The request's ``messages``.
+        system: The request's ``system``.
+        lenient: Log fields that are unknown, instead of refusing them.
+
+    Raises:
+        ParameterError: A block of another type, or with a field that is unknown.
+    """
+    made: list[dict[str, Any]] = []
+    for text_of_system in _texts("system", system, lenient):
+        _add_text(made, "system", text_of_system)
+    messages = listed("messages", given, "a list of messages", lenient)
+    if not messages:
+        raise wrong("messages", given, "give at least one message")
+    role = "user"
+    for message in messages:
+        role = message.choice("role", "user", "assistant", "system")
+        content = message.value("content")
+        if isinstance(content, str):
+            _add_text(made, role, content)
+        else:
+            blocks = message.objects("content", "a text, or a list of blocks")
+            if not blocks:
+                raise wrong(message.path("content"), content, "give at least one block")
+            for block in blocks:
+                _add_block(block, role, made)
+        message.done()
+    if role == "assistant":
+        raise ParameterError(
+            "messages",
+            f"messages[{len(messages) - 1}].role='assistant': going on with a text of the assistant's is not "
+            "supported: end with a message of the user, or use /v1/completions",
+        )
+    return [{**each, "content": _joined(each["content"])} for each in made]
+
+
+def _add_block(block: Nested, role: str, made: list[dict[str, Any]]) -> None:
+    kind = block.value("type")
+    block.accept("cache_control")
+    if role == "user" and kind == "tool_result":
+        texts = _texts(block.path("content"), block.value("content"), block.lenient)
+        block.accept("toolset_name")
+        if block.flag("is_error"):
+            texts = [ERROR + "".join(texts[:1]), *texts[1:]]
+        called = answered(block, "tool_use_id", made)
+        made.append({"role": "tool", "tool_call_id": called, "content": texts})
+    elif role == "assistant" and kind == "tool_use":
+        block.accept("caller", "toolset_name")
+        function = {"name": block.text("name"), "arguments": arguments_of(block, "input")}
+        call = {"id": block.text("id"), "type": "function", "function": function}
+        _last(made, role).setdefault("tool_calls", []).append(call)
+    elif role == "assistant" and kind == "thinking":
+        block.accept("signature")
+        last = _last(made, role)
+        before = [last["reasoning_content"]] if "reasoning_content" in last else []
+        last["reasoning_content"] = "\n".join([*before, block.text("thinking")])
+    else:
+        block.accept("citations")
+        _add_text(made, role, text_part(block, "text"))
+    block.done()
+
+
+def _add_text(made: list[dict[str, Any]], role: str, text: str) -> None:
+    _last(made, role)["content"].append(text)
+
+
+def _last(made: list[dict[str, Any]], role: str) -> dict[str, Any]:
+    """The message at the end, or a new one if that is another's."""
+    if not made or made[-1]["role"] != role:
+        made.append({"role": role, "content": []})
+    return made[-1]
+
+
+def _texts(where: str, given: object, lenient: bool) -> list[str]:
+    """A text or a list of blocks of text."""
+    if isinstance(given, str):
+        return [given]
+    texts = []
+    for block in listed(where, given, "a text, or a list of blocks of text", lenient):
+        block.accept("cache_control", "citations")
+        texts.append(text_part(block, "text"))
+        block.done()
+    return texts
+
+
+def _joined(texts: Sequence[str]) -> str | list[dict[str, str]]:
+    if len(texts) <= 1:
+        return "".join(texts)
+    return [{"type": "text", "text": text} for text in texts]

@@ -1,0 +1,288 @@
+"""Objects within a request's body, read field by field; a field that nobody reads is refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.core.parameter import nearest
+from aleator.server.accepted import Accepted
+
+log = logging.getLogger(__name__)
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+
+MEDIA = {
+    "image": "pictures",
+    "image_url": "pictures",
+    "input_image": "pictures",
+    "audio": "audio",
+    "input_audio": "audio",
+    "file": "files",
+    "input_file": "files",
+    "document": "files",
+    "container_upload": "files",
+    "video": "videos",
+    "video_url": "videos",
+}
+"""Types of content parts that no model here can read, in all dialects."""
+
+
+def shown(value: object) -> str:
+    """A value in at most 80 characters, however long or deep it is."""
+    return _SHORT.repr(value)[:80]
+
+
+def wrong(where: str, value: object, remedy: str) -> ParameterError:
+    """The error of a field with a value that cannot be.
+
+    Args:
+        where: The field's path, such as ``input[2].role``.
+        value: What was given.
+        remedy: What to give instead.
+    """
+    return ParameterError(where, f"{where}={shown(value)}: {remedy}")
+
+
+class Nested:
+    """An object of a request, such as a message.
+
+    Fields are read by name, each with its check.  :meth:`done` refuses what was not read, so the code that
+    reads is the only list of what an object may have.  ``null`` is the same as a field that was not given.
+
+    Args:
+        where: Its path in the body, such as ``input[2]``.
+        value: What was given.
+        shape: What to give, for the error message.
+        lenient: Log fields that are unknown, or ask for something that is not done, instead of refusing them.
+
+    Attributes:
+        where: Its path.
+
+    Raises:
+        ParameterError: It is not an object.
+    """
+
+    def __init__(self, where: str, value: object, shape: str, lenient: bool = False) -> None:
+        if not isinstance(value, Mapping):
+            raise wrong(where, value, f"give {shape}")
+        self.where, self.lenient = where, lenient
+        self._fields: Mapping[str, Any] = value
+        self._read: set[str] = set()
+
+    def path(self, name: str) -> str:
+        """The path of a field."""
+        return f"{self.where}.{name}"
+
+    def has(self, name: str) -> bool:
+        """Whether a field was given, and is not null."""
+        return self._fields.get(name) is not None
+
+    def value(self, name: str) -> Any:
+        """A field of any type; None where it was not given."""
+        self._read.add(name)
+        return self._fields.get(name)
+
+    def accept(self, *names: str) -> None:
+        """Fields whose value says nothing about the text."""
+        self._read.update(names)
+
+    def text(self, name: str) -> str:
+        """A text that must be given.
+
+        Raises:
+            ParameterError: It is missing, or another type.
+        """
+        value = self.value(name)
+        if not isinstance(value, str):
+            raise wrong(self.path(name), value, "give a text")
+        return value
+
+    def text_or_none(self, name: str) -> str | None:
+        """A text that may be left out.
+
+        Raises:
+            ParameterError: It has another type.
+        """
+        return self.text(name) if self.value(name) is not None else None
+
+    def choice(self, name: str, *allowed: str) -> str:
+        """One of some words; the first one where the field was not given.
+
+        Raises:
+            ParameterError: It is none of them.
+        """
+        value = self.value(name)
+        if value is None:
+            return allowed[0]
+        if value not in allowed:
+            raise wrong(self.path(name), value, f"give {' or '.join(map(repr, allowed))}")
+        return str(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A switch.
+
+        Raises:
+            ParameterError: It is neither true nor false.
+        """
+        value = self.value(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise wrong(self.path(name), value, "give true or false")
+        return value
+
+    def count(self, name: str, low: int = 0, high: int = 2**31 - 1) -> int | None:
+        """A whole number in a range; None where it was not given.
+
+        Raises:
+            ParameterError: It is no whole number, or out of range.
+        """
+        value = self.value(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise wrong(self.path(name), value, f"give a whole number from {low} to {high}")
+        return value
+
+    def schema(self, name: str) -> dict[str, Any] | None:
+        """An object as it is, such as a JSON schema; None where it was not given.
+
+        Raises:
+            ParameterError: It is something else.
+        """
+        value = self.value(name)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise wrong(self.path(name), value, "give an object")
+        return dict(value)
+
+    def nested(self, name: str, shape: str = "an object") -> Nested | None:
+        """An object whose fields are read too; None where it was not given.
+
+        Raises:
+            ParameterError: It is something else.
+        """
+        value = self.value(name)
+        if value is None:
+            return None
+        return Nested(self.path(name), value, shape, self.lenient)
+
+    def objects(self, name: str, shape: str = "a list of objects") -> list[Nested]:
+        """A list of objects; [] where it was not given.
+
+        Raises:
+            ParameterError: It is something else.
+        """
+        return listed(self.path(name), self.value(name), shape, self.lenient)
+
+    def take(self, accepted: Mapping[str, Accepted]) -> None:
+        """Read fields that are accepted although nothing is done with them.
+
+        Raises:
+            ParameterError: One has a value that asks for something else.
+        """
+        for name, each in accepted.items():
+            value = self.value(name)
+            if value is None or each.values is None or value in each.values:
+                continue
+            self._ignore(name, f"{self.path(name)}={shown(value)} is not supported: {each.why}")
+
+    def done(self) -> None:
+        """See that every field was read.
+
+        Raises:
+            ParameterError: One was not; names the nearest known one.
+        """
+        for name in self._fields:
+            if name in self._read:
+                continue
+            self._ignore(name, f"{self.path(name)} is unknown: {nearest(str(name), self._read)}")
+
+    def _ignore(self, name: str, message: str) -> None:
+        """Refuse a field, or note that it is ignored."""
+        if not self.lenient:
+            raise ParameterError(self.path(name), message)
+        log.warning("ignored: %s", message)
+
+
+def listed(where: str, value: object, shape: str, lenient: bool = False) -> list[Nested]:
+    """A list of objects; [] where it was not given.
+
+    Args:
+        where: Its path.
+        value: What was given.
+        shape: What to give, for the error message.
+        lenient: As for :class:`Nested`.
+
+    Raises:
+        ParameterError: It is something else.
+    """
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise wrong(where, value, f"give {shape}")
+    return [Nested(f"{where}[{i}]", each, shape, lenient) for i, each in enumerate(value)]
+
+
+def text_part(part: Nested, *types: str) -> str:
+    """The text of a content part.
+
+    Args:
+        part: The part; its ``type`` is read here.
+        types: The types of text parts that the dialect has; a part without a type is one too.
+
+    Raises:
+        ParameterError: It is a picture, audio or a file, or of another type.
+    """
+    kind = part.value("type")
+    if isinstance(kind, str) and kind in MEDIA and kind not in types:
+        raise ParameterError(
+            part.path("type"),
+            f"{part.path('type')}={kind!r}: {MEDIA[kind]} are not supported, only parts of type {types[0]!r}",
+        )
+    if kind is not None and kind not in types:
+        raise wrong(part.path("type"), kind, f"give {' or '.join(map(repr, types))}")
+    return part.text("text")
+
+
+def arguments_of(call: Nested, name: str) -> dict[str, Any]:
+    """The arguments of a call: an object, or its JSON text.
+
+    Raises:
+        ParameterError: They are something else.
+    """
+    value = call.value(name)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value or "{}")
+        except (ValueError, RecursionError) as error:
+            raise wrong(call.path(name), value, f"not JSON: {error}") from None
+    if not isinstance(value, Mapping):
+        raise wrong(call.path(name), value, "give an object, or its JSON text")
+    return dict(value)
+
+
+def answered(result: Nested, name: str, messages: Sequence[Mapping[str, Any]]) -> str:
+    """The id of the call that a result answers.
+
+    Args:
+        result: Of a tool.
+        name: The field with the id.
+        messages: Those before it.
+
+    Raises:
+        ParameterError: No call before it has this id.
+    """
+    wanted = result.text(name)
+    if not any(
+        call.get("id") == wanted for each in messages for call in each.get("tool_calls", ())
+    ):
+        raise wrong(result.path(name), wanted, "no call before it has this id")
+    return wanted

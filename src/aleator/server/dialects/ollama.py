@@ -1,0 +1,183 @@
+"""Ollama's ``/api/chat``, ``/api/generate``, ``/api/tags``, ``/api/show``, ``/api/ps`` and ``/api/version``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aleator import __version__
+from aleator.chat.reply import Reply
+from aleator.server.accepted import Accepted
+from aleator.server.bodies import body_of, in_thread
+from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
+from aleator.server.dialects import ollama_input
+from aleator.server.dialects.nested import wrong
+from aleator.server.dialects.ollama_models import listed, running, shown
+from aleator.server.dialects.ollama_output import OllamaWriter
+from aleator.server.dialects.openai_forms import dumps
+from aleator.server.dialects.translated import fitting, in_words
+from aleator.server.errors import ApiError, api_error
+from aleator.server.fields import Body, Field, Fields, text
+from aleator.server.service import Service
+from aleator.server.sse import EventStream, unless_gone
+
+LATEST = ":latest"
+LINES = "application/x-ndjson"
+WORDS = {
+    "json_schema": "format",
+    "reasoning_budget": "think",
+    "enable_thinking": "think",
+    "chat_template_kwargs has 'reasoning_effort'": "think",
+    "chat_template_kwargs": "think",
+}
+"""What errors of a chat are called here."""
+
+SHOW = Fields(
+    Field("model", text, aliases=("name",)),
+    options={},
+    accepted={
+        "verbose": Accepted("everything is shown"),
+        "system": Accepted("give a system message with each request", ("",)),
+        "template": Accepted(
+            "templates are chosen at the start: aleator serve --chat-template", ("",)
+        ),
+        "options": Accepted("give options with each request", ({},)),
+    },
+)
+
+
+def render_error(error: ApiError) -> dict[str, Any]:
+    """The body of a response that is an error."""
+    return {"error": error.message}
+
+
+async def chat(request: Request) -> Response:
+    """Answer messages; a stream unless the request says otherwise."""
+    service: Service = request.app.state.service
+    body = await _read(request, ollama_input.CHAT)
+    model = _model(service, body)
+    if not body.own["messages"]:
+        return JSONResponse(OllamaWriter(model, chat=True).nothing("load"))
+    asked = ollama_input.chat_of(body, service.model.n_ctx, service.options.lenient)
+    return await _answered(request, body, model, asked)
+
+
+async def generate(request: Request) -> Response:
+    """Go on from a prompt: from a chat with this one message, or from the text as it is."""
+    service: Service = request.app.state.service
+    lenient = service.options.lenient
+    body = await _read(request, ollama_input.GENERATION)
+    model = _model(service, body)
+    if not body.own["prompt"] and not body.own["raw"]:
+        return JSONResponse(OllamaWriter(model, chat=False).nothing("load"))
+    if not body.own["raw"]:
+        asked = ollama_input.generation_of(body, service.model.n_ctx, lenient)
+        return await _answered(request, body, model, asked, chat=False)
+    for name in ("system", "think"):
+        if body.own[name]:
+            raise wrong(name, body.own[name], "with raw=true the prompt is all that is read")
+    options = ollama_input.options_of(body, service.model.n_ctx, lenient)
+    with in_words(WORDS, body.spelled):
+        made = await service.submit(body.own["prompt"], {**options, "parse_special": True})
+    answer = ChatAnswer([ChatChoice(0, made[0], Reply(None))])
+    return await _written(request, body, model, answer, chat=False)
+
+
+async def _read(request: Request, fields: Fields) -> Body:
+    service: Service = request.app.state.service
+    return fields.read(await body_of(request), service.options.lenient)
+
+
+def _model(service: Service, body: Body) -> str:
+    """What the request calls the model, whose tag may be left out."""
+    name: str = body.own["model"]
+    service.check_model(name.removesuffix(LATEST))
+    return name
+
+
+async def _answered(
+    request: Request, body: Body, model: str, asked: ChatRequest, chat: bool = True
+) -> Response:
+    service: Service = request.app.state.service
+    with in_words(WORDS, body.spelled):
+        answer = await service.chat(fitting(asked, service))
+    return await _written(request, body, model, answer, chat)
+
+
+async def _written(
+    request: Request, body: Body, model: str, answer: ChatAnswer, chat: bool
+) -> Response:
+    writer = OllamaWriter(model, chat)
+    headers = {"x-aleator-seed": str(answer.seed)}
+    if body.own["stream"]:
+        return EventStream(
+            _lines(answer, writer),
+            answer.cancel,
+            _failed,
+            headers=headers,
+            media_type=LINES,
+            comment=b"",
+        )
+    events = await unless_gone(request, answer.collected(), answer.cancel)
+    lines = [line for event in events for line in writer.push(event)]
+    return JSONResponse(writer.whole(lines, _last(answer, writer)), headers=headers)
+
+
+async def _lines(answer: ChatAnswer, writer: OllamaWriter) -> AsyncGenerator[bytes, None]:
+    async for events in answer.events():
+        lines = [line for event in events for line in writer.push(event)]
+        if lines:
+            yield b"".join(map(_line, lines))
+    yield _line(_last(answer, writer))
+
+
+def _last(answer: ChatAnswer, writer: OllamaWriter) -> dict[str, Any]:
+    choice = answer.choices[0]
+    return writer.end(choice.stop or "stop", answer.usage, choice.generation.stats)
+
+
+def _line(made: Mapping[str, Any]) -> bytes:
+    return dumps(made).encode() + b"\n"
+
+
+def _failed(error: BaseException) -> bytes:
+    return _line(render_error(api_error(error)))
+
+
+async def tags(request: Request) -> Response:
+    """The list of models."""
+    return JSONResponse({"models": [await in_thread(listed, request.app.state.service)]})
+
+
+async def running_models(request: Request) -> Response:
+    """The list of models in memory."""
+    return JSONResponse({"models": [await in_thread(running, request.app.state.service)]})
+
+
+async def show(request: Request) -> Response:
+    """What is known of a model."""
+    service: Service = request.app.state.service
+    body = await _read(request, SHOW)
+    if body.own["model"] is None:
+        raise ApiError(400, "model is missing", "model")
+    _model(service, body)
+    return JSONResponse(await in_thread(shown, service))
+
+
+async def version(request: Request) -> Response:
+    """The version of the package."""
+    return JSONResponse({"version": __version__})
+
+
+ROUTES = [
+    Route("/api/chat", chat, methods=["POST"]),
+    Route("/api/generate", generate, methods=["POST"]),
+    Route("/api/tags", tags),
+    Route("/api/ps", running_models),
+    Route("/api/show", show, methods=["POST"]),
+    Route("/api/version", version),
+]

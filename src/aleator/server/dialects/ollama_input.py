@@ -1,0 +1,265 @@
+"""Requests of Ollama's chat and generate as messages, tools and options of a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.server.accepted import Accepted
+from aleator.server.chatting import ChatRequest
+from aleator.server.dialects.nested import Nested, arguments_of, listed, wrong
+from aleator.server.fields import (
+    SPELLINGS,
+    Body,
+    Field,
+    Fields,
+    anything,
+    listing,
+    mapping,
+    switch,
+    text,
+    whole,
+)
+
+_LOADED = Accepted("the model is loaded when the server starts, and stays")
+_MACHINE = Accepted("it says how the machine works, and changes no text")
+_PICTURES = Accepted("pictures are not supported, only text", ([],))
+
+REQUEST: Mapping[str, Accepted] = {
+    "keep_alive": _LOADED,
+    "images": _PICTURES,
+    "truncate": Accepted("a prompt is not cut: shorten it", (False,)),
+    "shift": Accepted("give context_shift among the options", (False,)),
+    "width": Accepted("pictures are not made", (0,)),
+    "height": Accepted("pictures are not made", (0,)),
+    "steps": Accepted("pictures are not made", (0,)),
+}
+"""Fields of requests that are accepted, or refused but for some values."""
+
+GENERATE: Mapping[str, Accepted] = {
+    **REQUEST,
+    "suffix": Accepted("give /infill the text before and after", ("",)),
+    "template": Accepted("templates are chosen at the start: aleator serve --chat-template", ("",)),
+    "context": Accepted("give /api/chat the messages so far", ([],)),
+}
+
+MACHINE: Mapping[str, Accepted] = {
+    **dict.fromkeys(
+        (
+            "numa", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "use_mmap", "use_mlock",
+            "num_thread", "logits_all", "draft_num_predict",
+        ),
+        _MACHINE,
+    ),
+    "vocab_only": Accepted("the model is loaded whole", (False,)),
+    "embedding_only": Accepted("give /v1/embeddings the text", (False,)),
+    "penalize_newline": Accepted("the penalties treat all tokens alike: give logit_bias", (True,)),
+    "tfs_z": Accepted("give min_p or top_p", (1, 1.0)),
+}  # fmt: skip
+"""Options that are accepted, or refused but for some values."""
+
+
+def _format(name: str, value: Any) -> Any:
+    """An empty text, which is for any text; "json"; or a JSON schema."""
+    if value not in ("", "json") and not isinstance(value, Mapping):
+        raise wrong(name, value, 'give "json" or a JSON schema')
+    return value
+
+
+def _think(name: str, value: Any) -> Any:
+    """True, false, or a level that the template reads."""
+    if not isinstance(value, bool | str):
+        raise wrong(name, value, "give true, false, or a level such as 'low'")
+    return value
+
+
+_SHARED = (
+    Field("model", text, required=True),
+    Field("options", mapping),
+    Field("format", _format, ""),
+    Field("stream", switch, True),
+    Field("think", _think),
+    Field("logprobs", switch, False),
+    Field("top_logprobs", whole(0, 20), 0),
+)
+CHAT = Fields(
+    *_SHARED,
+    Field("messages", listing, ()),
+    Field("tools", anything),
+    options={},
+    accepted=REQUEST,
+)
+GENERATION = Fields(
+    *_SHARED,
+    Field("prompt", text, ""),
+    Field("system", text, ""),
+    Field("raw", switch, False),
+    options={},
+    accepted=GENERATE,
+)
+OPTIONS = Fields(
+    Field("num_ctx", whole(0, 2**31 - 1), 0),
+    without=("logprobs", "echo", "json_schema", "parse_special"),
+    accepted=MACHINE,
+    spellings={**SPELLINGS, "num_predict": "max_tokens", "num_keep": "n_keep"},
+)
+
+
+def options_of(body: Body, n_ctx: int, lenient: bool) -> dict[str, Any]:
+    """Options of a generation, under our names; how the client spelled them is noted in the body.
+
+    Args:
+        body: The request.
+        n_ctx: Positions that a text can have here.
+        lenient: Log what cannot be honoured, and go on without it.
+
+    Raises:
+        ParameterError: One that is unknown or cannot be honoured.
+    """
+    try:
+        given = OPTIONS.read(body.own["options"] or {}, lenient)
+    except ParameterError as error:
+        raise ParameterError(f"options.{error.parameter}", f"options: {error}") from None
+    body.spelled |= {name: f"options.{word}" for name, word in given.spelled.items()}
+    wanted = given.own["num_ctx"]
+    if wanted > n_ctx:
+        raise ParameterError(
+            "options.num_ctx",
+            f"options.num_ctx={wanted}: the server has {n_ctx} positions: start it with a larger --ctx-size",
+        )
+    made = dict(given.options)
+    most = made.get("max_tokens")
+    if most == -2:  # until the context is full
+        made["max_tokens"] = -1
+    if body.own["logprobs"]:
+        made["logprobs"] = body.own["top_logprobs"]
+    elif body.own["top_logprobs"]:
+        raise wrong("top_logprobs", body.own["top_logprobs"], "it needs logprobs=true")
+    shape = body.own["format"]
+    if shape:
+        made["json_schema"] = {"type": "object"} if shape == "json" else shape
+    return made
+
+
+def chat_of(body: Body, n_ctx: int, lenient: bool = False) -> ChatRequest:
+    """What a request of ``/api/chat`` asks of a chat.
+
+    Args:
+        body: As :data:`CHAT` read it.
+        n_ctx: Positions that a text can have here.
+        lenient: Log what is unknown or cannot be honoured, and go on without it.
+
+    Raises:
+        ParameterError: A field that is unknown or cannot be honoured.
+    """
+    tools = body.own["tools"]
+    return _asked(body, messages_of(body.own["messages"], lenient), tools, n_ctx, lenient)
+
+
+def generation_of(body: Body, n_ctx: int, lenient: bool = False) -> ChatRequest:
+    """What a request of ``/api/generate`` asks of a chat; arguments are those of :func:`chat_of`."""
+    messages = [
+        {"role": role, "content": body.own[name]}
+        for role, name in (("system", "system"), ("user", "prompt"))
+        if body.own[name]
+    ]
+    return _asked(body, messages, None, n_ctx, lenient)
+
+
+def _asked(body: Body, messages: object, tools: object, n_ctx: int, lenient: bool) -> ChatRequest:
+    think = body.own["think"]
+    level = think if isinstance(think, str) else None
+    return ChatRequest(
+        messages=messages,
+        tools=tools,
+        enable_thinking=None if level else think,
+        template_arguments={"reasoning_effort": level} if level else None,
+        options=options_of(body, n_ctx, lenient),
+    )
+
+
+def messages_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
+    """Messages of a chat.
+
+    Ollama's calls need no ids, so those without one get one; a result without one answers the first call of its
+    tool that is not answered yet.
+
+    Raises:
+        ParameterError: A message with a field that is unknown or cannot be honoured.
+    """
+    made: list[dict[str, Any]] = []
+    calls: list[_Call] = []
+    for message in listed("messages", given, "a list of messages", lenient):
+        message.take({"images": _PICTURES})
+        role = message.choice("role", "user", "assistant", "system", "tool")
+        entry: dict[str, Any] = {"role": role, "content": message.text_or_none("content") or ""}
+        if role == "assistant":
+            thought = message.text_or_none("thinking")
+            if thought:
+                entry["reasoning_content"] = thought
+            made_here = [
+                _call(each, len(calls) + i) for i, each in enumerate(message.objects("tool_calls"))
+            ]
+            if made_here:
+                entry["tool_calls"] = [call.as_chat() for call in made_here]
+            calls += made_here
+        elif role == "tool":
+            entry |= _answer(message, calls)
+        message.done()
+        made.append(entry)
+    return made
+
+
+@dataclass
+class _Call:
+    """A call among the messages.
+
+    Attributes:
+        id: The one given, or one made of its place.
+        name: Of the tool.
+        arguments: Of the call.
+        answered: Whether its result was given.
+    """
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    answered: bool = False
+
+    def as_chat(self) -> dict[str, Any]:
+        """The call as chat completions write it."""
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.id, "type": "function", "function": function}
+
+
+def _call(call: Nested, place: int) -> _Call:
+    call.accept("type")
+    given = call.text_or_none("id")
+    function = call.nested("function", "an object with a name and arguments")
+    call.done()
+    if function is None:
+        raise wrong(call.path("function"), None, "give an object with a name and arguments")
+    function.accept("index")
+    made = _Call(
+        given or f"call{place:05d}", function.text("name"), arguments_of(function, "arguments")
+    )
+    function.done()
+    return made
+
+
+def _answer(message: Nested, calls: Sequence[_Call]) -> dict[str, str]:
+    """Which call the result of a tool answers."""
+    given, name = message.text_or_none("tool_call_id"), message.text_or_none("tool_name")
+    if given is not None:
+        found = [call for call in calls if call.id == given]
+        if not found:
+            raise wrong(message.path("tool_call_id"), given, "no call before it has this id")
+    else:
+        found = [c for c in calls if not c.answered and name in (None, c.name)]
+    made = {"name": name} if name is not None else {}
+    if found:
+        found[0].answered = True
+        made["tool_call_id"] = found[0].id
+    return made

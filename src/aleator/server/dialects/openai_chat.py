@@ -1,0 +1,192 @@
+"""``/v1/chat/completions``: OpenAI's chats."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from json.encoder import encode_basestring
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aleator.core.errors import ParameterError
+from aleator.server.bodies import body_of
+from aleator.server.chatting import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, ChatStop
+from aleator.server.dialects.openai_errors import render_error as render_error
+from aleator.server.dialects.openai_forms import (
+    SHARED,
+    Head,
+    chat_logprobs,
+    check_stream_options,
+    dumps,
+    failed,
+    format_options,
+    usage,
+)
+from aleator.server.errors import spelled_as
+from aleator.server.fields import Body, Field, Fields, anything, mapping, switch, text, whole
+from aleator.server.service import Service
+from aleator.server.sse import DONE, EventStream, unless_gone
+
+MOST_TOP = 1000
+"""Most probable tokens that may be listed at each place."""
+
+FIELDS = Fields(
+    *SHARED,
+    Field("messages", anything, required=True),
+    Field("tools", anything),
+    Field("tool_choice", anything),
+    Field("parallel_tool_calls", switch, True),
+    Field("logprobs", switch, False),
+    Field("top_logprobs", whole(0, MOST_TOP)),
+    Field("reasoning_effort", text),
+    Field("enable_thinking", switch),
+    Field("chat_template_kwargs", mapping),
+    without=("echo", "parse_special", "shown_tokens", "reasoning_marks"),
+)
+
+FINISH: Mapping[ChatStop, str] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "length": "length",
+    "deadline": "length",
+    "interrupted": "interrupted",
+}
+"""OpenAI's ``finish_reason``."""
+
+
+async def chat_completions(request: Request) -> Response:
+    """Answer messages, at once or as a stream."""
+    service: Service = request.app.state.service
+    body = FIELDS.read(await body_of(request), service.options.lenient)
+    own = body.own
+    head = Head(service, "chat.completion", "chatcmpl", service.check_model(own["model"]))
+    include_usage = check_stream_options(own)
+    asked = chat_request(body)
+    with spelled_as(body.names):
+        answer = await service.chat(asked)
+    headers = {"x-aleator-seed": str(answer.seed)}
+    if own["stream"]:
+        head = head.of("chat.completion.chunk")
+        return EventStream(
+            _events(answer, head, include_usage), answer.cancel, failed, headers=headers
+        )
+    choices = await unless_gone(request, answer.finished(), answer.cancel)
+    made = {
+        **head.fields,
+        "choices": [_choice(choice) for choice in choices],
+        "usage": usage(answer.usage),
+        "seed": answer.seed,
+    }
+    return JSONResponse(made, headers=headers)
+
+
+def chat_request(body: Body) -> ChatRequest:
+    """What a body asks for, as all dialects ask it.
+
+    Raises:
+        ParameterError: A field that cannot be honoured; names it.
+    """
+    own = body.own
+    body.force("response_format", format_options(own["response_format"]))
+    top = own["top_logprobs"]
+    if top and not own["logprobs"]:
+        raise ParameterError("top_logprobs", "top_logprobs needs logprobs=true")
+    if own["logprobs"]:
+        body.options["logprobs"] = top or 0
+    arguments = own["chat_template_kwargs"]
+    if own["reasoning_effort"] is not None:
+        arguments = {**(arguments or {}), "reasoning_effort": own["reasoning_effort"]}
+    return ChatRequest(
+        messages=own["messages"],
+        tools=own["tools"],
+        tool_choice=own["tool_choice"],
+        parallel_tool_calls=own["parallel_tool_calls"],
+        enable_thinking=own["enable_thinking"],
+        template_arguments=arguments,
+        options=body.options,
+        n=own["n"],
+        deadline=own["deadline"],
+    )
+
+
+def _choice(choice: ChatChoice) -> dict[str, Any]:
+    """An answer that has ended."""
+    message = choice.message
+    made: dict[str, Any] = {
+        "role": "assistant",
+        "content": message.content,
+        "refusal": None,
+    }
+    if message.reasoning_content:
+        made["reasoning_content"] = message.reasoning_content
+    if message.tool_calls:  # also one that was cut off, as far as it came
+        made["tool_calls"] = [call.as_json() for call in message.tool_calls]
+        made["content"] = message.content or None
+    return {
+        "index": choice.index,
+        "message": made,
+        "finish_reason": FINISH[choice.stop or "stop"],
+        "stop_reason": choice.stop_string,
+        "logprobs": chat_logprobs(choice.logprobs),
+    }
+
+
+async def _events(
+    answer: ChatAnswer, head: Head, include_usage: bool
+) -> AsyncGenerator[bytes, None]:
+    """The chunks of a stream; what is there together is sent together."""
+    nothing = "null" if include_usage else ""
+    role = {"role": "assistant", "content": ""}
+    yield b"".join(
+        head.chunk(dumps([_delta(choice.index, role)]), nothing) for choice in answer.choices
+    )
+    async for events in answer.events():
+        shown = [each for each in events if each.kind != "call_end" or each.logprobs]
+        if shown:
+            yield b"".join([head.chunk(_written(each, answer), nothing) for each in shown])
+    if include_usage:
+        yield head.chunk("[]", dumps(usage(answer.usage)))
+    yield DONE
+
+
+def _written(event: ChatEvent, answer: ChatAnswer) -> str:
+    """The choices of a chunk, as JSON."""
+    if event.kind in ("content", "reasoning") and not event.logprobs:
+        name = "content" if event.kind == "content" else "reasoning_content"
+        return (
+            f'[{{"index":{event.choice},"delta":{{"{name}":{encode_basestring(event.text)}}},'
+            '"logprobs":null,"finish_reason":null}]'
+        )
+    delta: dict[str, Any] = {}
+    if event.kind == "content":
+        delta = {"content": event.text}
+    elif event.kind == "reasoning":
+        delta = {"reasoning_content": event.text}
+    elif event.kind == "call":
+        function = {"name": event.text, "arguments": ""}
+        delta = {
+            "tool_calls": [
+                {"index": event.index, "id": event.id, "type": "function", "function": function}
+            ]
+        }
+    elif event.kind == "arguments":
+        delta = {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
+    made = _delta(event.choice, delta)
+    if event.logprobs:
+        made["logprobs"] = chat_logprobs(event.logprobs)
+    if event.stop is not None:
+        made["finish_reason"] = FINISH[event.stop]
+        made["stop_reason"] = answer.choices[event.choice].stop_string
+    return dumps([made])
+
+
+def _delta(index: int, delta: Mapping[str, Any]) -> dict[str, Any]:
+    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+
+
+ROUTES = [
+    Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+    Route("/chat/completions", chat_completions, methods=["POST"]),
+]

@@ -1,0 +1,258 @@
+"""``/v1/completions``: OpenAI's plain completions, with everything that evaluation harnesses need of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from json.encoder import encode_basestring
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aleator.core.errors import ParameterError
+from aleator.core.integers import exact
+from aleator.generate.generation import Generation
+from aleator.generate.logprobs import Logprobs
+from aleator.server.bodies import body_of, in_thread
+from aleator.server.dialects.legacy_logprobs import LegacyLogprobs, joined
+from aleator.server.dialects.openai_errors import render_error as render_error
+from aleator.server.dialects.openai_forms import (
+    MOST_COMPLETIONS,
+    SHARED,
+    Head,
+    check_stream_options,
+    dumps,
+    failed,
+    format_options,
+    usage,
+    usage_of,
+)
+from aleator.server.errors import spelled_as
+from aleator.server.fields import Body, Field, Fields, switch, text, whole
+from aleator.server.infilling import infilling
+from aleator.server.service import Service
+from aleator.server.sse import DONE, EventStream, merged, unless_gone
+
+MOST_PROMPTS = 2048
+"""Prompts of one request."""
+
+FIELDS = Fields(
+    *SHARED,
+    Field("prompt", lambda name, value: prompts_of(name, value), required=True),
+    Field("suffix", text),
+    Field("best_of", whole(1, MOST_COMPLETIONS)),
+    Field("echo", switch, False),
+    Field("parse_special", switch, True),
+    without=("shown_tokens", "reasoning_marks"),
+)
+
+FINISH = {
+    "length": "length",
+    "context": "length",
+    "deadline": "length",
+    "interrupted": "interrupted",
+}
+"""OpenAI's ``finish_reason`` where it is not "stop"."""
+
+
+@dataclass
+class Choice:
+    """One completion of one prompt.
+
+    Attributes:
+        index: In the response.
+        generation: Makes its text.
+        legacy: Writes its log-probabilities; None where none were asked for.
+        prompt: Log-probabilities of the prompt's tokens, where it is echoed with them.
+    """
+
+    index: int
+    generation: Generation
+    legacy: LegacyLogprobs | None
+    prompt: Sequence[Logprobs | None]
+
+
+async def completions(request: Request) -> Response:
+    """Continue prompts, at once or as a stream."""
+    service: Service = request.app.state.service
+    body = FIELDS.read(await body_of(request), service.options.lenient)
+    own = body.own
+    head = Head(service, "text_completion", "cmpl", service.check_model(own["model"]))
+    include_usage = check_stream_options(own)
+    best_of = own["best_of"] or own["n"]
+    if best_of < own["n"]:
+        raise ParameterError("best_of", f"best_of={best_of}: give at least n={own['n']}")
+    if own["stream"] and best_of > own["n"]:
+        raise ParameterError(
+            "best_of", f"best_of={best_of}: a stream cannot be chosen from: leave it out"
+        )
+    body.force("response_format", format_options(own["response_format"]))
+    with spelled_as(body.names):
+        choices = await _begin(service, body, best_of)
+
+    def gone() -> None:
+        for choice in choices:
+            choice.generation.cancel()
+
+    headers = {"x-aleator-seed": str(choices[0].generation.seed)}
+    if own["stream"]:
+        events = _events(choices, head, include_usage, own["n"])
+        return EventStream(events, gone, failed, headers=headers)
+    await unless_gone(request, _ended(choices), gone)
+    firsts = [choice.generation for choice in choices[::best_of]]
+    made = {
+        **head.fields,
+        "choices": await in_thread(_chosen, choices, own["n"], best_of),
+        "usage": usage(usage_of([choice.generation for choice in choices], firsts)),
+        "seed": choices[0].generation.seed,
+    }
+    return JSONResponse(made, headers=headers)
+
+
+def prompts_of(name: str, value: Any) -> list[str] | list[list[int]]:
+    """The prompts of a request: a text, token ids, or a list of either.
+
+    Raises:
+        ParameterError: Anything else; says which item.
+    """
+    items = value if isinstance(value, list) else [value]
+    if items and all(type(each) is int for each in items):
+        items = [items]
+    if not 1 <= len(items) <= MOST_PROMPTS:
+        raise ParameterError(name, f"{name} has {len(items)} items: give 1 to {MOST_PROMPTS}")
+    kinds = {type(each) for each in items}
+    if kinds == {str}:
+        return list(items)
+    if kinds == {list}:
+        for i, each in enumerate(items):
+            wrong = next((x for x in each if isinstance(x, bool | float) or exact(x) is None), None)
+            if wrong is not None or not each:
+                raise ParameterError(
+                    name, f"{name}[{i}] has {wrong!r:.80}: give a text, or token ids, at least one"
+                )
+        return list(items)
+    raise ParameterError(
+        name, f"{name}={value!r:.80}: give a text, a list of token ids, or a list of either"
+    )
+
+
+async def _begin(service: Service, body: Body, best_of: int) -> list[Choice]:
+    """Begin all completions of all prompts; where one cannot be, none is."""
+    own, options = body.own, dict(body.options)
+    prompts, suffix, echo = own["prompt"], own["suffix"], own["echo"]
+    parse_special = own["parse_special"]
+    if suffix and echo:
+        raise ParameterError("suffix", "suffix and echo are both given: leave one of them out")
+    top = options.get("logprobs")
+    if best_of > own["n"] and top is None:
+        options["logprobs"] = 0  # to choose by
+    options |= {"echo": echo, "parse_special": parse_special}
+    choices: list[Choice] = []
+    try:
+        for prompt in prompts:
+            asked = prompt
+            if suffix:
+                asked = await in_thread(
+                    infilling, service.model.tokenizer, prompt, suffix, parse_special
+                )
+            begun = await service.submit(asked, options, n=best_of, deadline=own["deadline"])
+            for each in begun:
+                legacy = None
+                if top is not None:
+                    legacy = LegacyLogprobs(service.model, each.request, prompt, echo)
+                choices.append(Choice(len(choices), each, legacy, ()))
+            if echo and top is not None:
+                thought = await service.prompt_logprobs(begun[0].request.tokens, top)
+                for choice in choices[-best_of:]:
+                    choice.prompt = thought
+            options["seed"] = begun[0].seed  # one for all, if none was given
+    except BaseException:
+        for choice in choices:
+            choice.generation.cancel()
+        raise
+    return choices
+
+
+async def _ended(choices: Sequence[Choice]) -> None:
+    for choice in choices:
+        await choice.generation.wait_async()
+
+
+def _chosen(choices: Sequence[Choice], n: int, best_of: int) -> list[dict[str, Any]]:
+    """The choices of a response: of each prompt's the ``n`` best."""
+    made: list[dict[str, Any]] = []
+    for first in range(0, len(choices), best_of):
+        some = list(choices[first : first + best_of])
+        if best_of > n:
+            some.sort(key=_mean_logprob, reverse=True)  # stable: of equal ones the first
+        for choice in some[:n]:
+            logprobs = None
+            if choice.legacy is not None:
+                told = choice.generation.logprobs or []
+                logprobs = joined(choice.legacy.of_prompt(choice.prompt), choice.legacy.of(told))
+            made.append(
+                {"index": len(made), "text": choice.generation.text, "logprobs": logprobs}
+                | _finish(choice.generation)
+            )
+    return made
+
+
+def _mean_logprob(choice: Choice) -> float:
+    told = choice.generation.logprobs or []
+    return math.fsum(each.chosen.logprob for each in told) / max(1, len(told))
+
+
+def _finish(made: Generation) -> dict[str, Any]:
+    """How a completion ended; it must have."""
+    return {
+        "finish_reason": FINISH.get(made.stop_reason, "stop"),
+        "stop_reason": made.stop_string,
+    }
+
+
+async def _events(
+    choices: Sequence[Choice], head: Head, include_usage: bool, n: int
+) -> AsyncGenerator[bytes, None]:
+    """The chunks of a stream; what is there together is sent together."""
+    nothing = "null" if include_usage else ""
+    async for made in merged([_pieces(choice) for choice in choices]):
+        yield b"".join([head.chunk(each, nothing) for each in made])
+    if include_usage:
+        generations = [choice.generation for choice in choices]
+        yield head.chunk("[]", dumps(usage(usage_of(generations, generations[::n]))))
+    yield DONE
+
+
+async def _pieces(choice: Choice) -> AsyncIterator[list[str]]:
+    """The choices of one completion's chunks, as JSON; a list holds those that are there together."""
+    generation, legacy, index = choice.generation, choice.legacy, choice.index
+    told, prompt = 0, choice.prompt
+    while pieces := await generation.next_pieces():
+        made: list[str] = []
+        for piece in pieces:
+            logprobs = "null"
+            if legacy is not None:
+                since, told = told, piece.end
+                entries = joined(
+                    legacy.of_prompt(prompt), legacy.of(generation.logprobs_between(since, told))
+                )
+                prompt = ()
+                logprobs = dumps(entries)
+            made.append(
+                f'[{{"index":{index},"text":{encode_basestring(piece.text)},"logprobs":{logprobs},'
+                '"finish_reason":null}]'
+            )
+        yield made
+    last: dict[str, Any] = {"index": index, "text": "", "logprobs": None}
+    if legacy is not None:
+        left = generation.logprobs_between(told, len(generation.drawn_between(0)))
+        last["logprobs"] = joined(legacy.of_prompt(prompt), legacy.of(left))
+    yield [dumps([last | _finish(generation)])]
+
+
+ROUTES = [
+    Route("/v1/completions", completions, methods=["POST"]),
+]

@@ -1,0 +1,103 @@
+"""``/v1/embeddings``: vectors of texts."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aleator.core.errors import ParameterError
+from aleator.server.accepted import LABEL, Accepted
+from aleator.server.bodies import body_of, in_thread
+from aleator.server.dialects.nested import wrong
+from aleator.server.dialects.openai_errors import render_error as render_error
+from aleator.server.fields import Field, Fields, one_of, switch, text, whole
+from aleator.server.service import Service
+
+MOST = 2048
+"""Texts of one request, as OpenAI allows."""
+
+Texts = list[str] | list[list[int]]
+
+
+def _input(name: str, value: Any) -> Texts:
+    """Texts or lists of token ids; one of them stands for a list of one."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise wrong(name, value, "give a text, token ids, or a list of these")
+    if all(_is_id(each) for each in value):
+        return [value]
+    if len(value) > MOST:
+        raise ParameterError(name, f"{name} has {len(value)} texts: give at most {MOST}")
+    if all(isinstance(each, str) for each in value):
+        return value
+    for i, each in enumerate(value):
+        if not isinstance(each, list) or not each or not all(map(_is_id, each)):
+            raise wrong(f"{name}[{i}]", each, "give texts, or lists of token ids, all of one kind")
+    return value
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+FIELDS = Fields(
+    Field("model", text),
+    Field("input", _input, required=True),
+    Field("encoding_format", one_of("float", "base64"), "float"),
+    Field("dimensions", whole(1, 2**31 - 1)),
+    Field("pooling", one_of("mean", "last"), "mean"),
+    Field("normalize", switch, True),
+    options={},
+    accepted={
+        "user": LABEL,
+        "truncate": Accepted("a text is not cut: shorten it", (False,)),
+        "truncate_prompt_tokens": Accepted("a text is not cut: shorten it", ()),
+    },
+)
+
+
+async def embeddings(request: Request) -> Response:
+    """Vectors of the texts of a request, in their order."""
+    service: Service = request.app.state.service
+    body = FIELDS.read(await body_of(request), service.options.lenient)
+    own = body.own
+    name, width = service.check_model(own["model"]), service.model.weights.config.n_embd
+    if own["dimensions"] not in (None, width):
+        raise wrong(
+            "dimensions",
+            own["dimensions"],
+            f"vectors of this model have {width}, and lose their meaning when they are cut",
+        )
+    vectors, n_tokens = await service.embed(own["input"], own["pooling"], own["normalize"])
+    made = {
+        "object": "list",
+        "data": await in_thread(_entries, vectors, own["encoding_format"] == "base64"),
+        "model": name,
+        "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
+    }
+    return JSONResponse(made)
+
+
+def _entries(vectors: npt.NDArray[np.float32], packed: bool) -> list[dict[str, Any]]:
+    return [
+        {"object": "embedding", "index": i, "embedding": _packed(row) if packed else row.tolist()}
+        for i, row in enumerate(vectors)
+    ]
+
+
+def _packed(row: npt.NDArray[np.float32]) -> str:
+    """A vector as OpenAI packs it: float32, little-endian, in base64."""
+    return base64.b64encode(row.astype("<f4").tobytes()).decode()
+
+
+ROUTES = [
+    Route("/v1/embeddings", embeddings, methods=["POST"]),
+    Route("/embeddings", embeddings, methods=["POST"]),
+]

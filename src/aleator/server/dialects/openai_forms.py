@@ -1,0 +1,187 @@
+"""Forms that OpenAI's completions and chats share: usage, log-probabilities, chunks of a stream."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.generate.generation import Generation
+from aleator.generate.logprobs import Logprobs, TokenLogprob
+from aleator.server.chatting import Usage
+from aleator.server.dialects.legacy_logprobs import finite
+from aleator.server.dialects.openai_errors import render_error
+from aleator.server.errors import api_error
+from aleator.server.fields import Field, known_keys, mapping, switch, text, whole
+from aleator.server.service import Service
+from aleator.server.sse import event
+
+MOST_COMPLETIONS = 128
+"""Completions of one prompt, as OpenAI allows."""
+
+SHARED = (
+    Field("model", text),
+    Field("stream", switch, False),
+    Field("stream_options", lambda name, value: _stream_options(name, value), {}),
+    Field("n", whole(1, MOST_COMPLETIONS), 1),
+    Field("response_format", mapping),
+    Field("deadline", lambda name, value: _seconds(name, value)),
+)
+"""Fields of completions and chats alike; ``deadline`` is ours: seconds after which the text ends."""
+
+dumps: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":")
+).encode
+
+
+def _stream_options(name: str, value: Any) -> dict[str, Any]:
+    made = mapping(name, value)
+    known_keys(name, made, ("include_usage", "include_obfuscation"))
+    for each, wanted in made.items():
+        switch(f"{name}.{each}", False if wanted is None else wanted)
+    if made.get("include_obfuscation"):
+        raise ParameterError(name, f"{name}.include_obfuscation=true: nothing is obfuscated")
+    return made
+
+
+def _seconds(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e6:
+        raise ParameterError(name, f"{name}={value!r:.80}: give seconds, more than 0")
+    return float(value)
+
+
+def check_stream_options(own: Mapping[str, Any]) -> bool:
+    """Whether a stream ends with its usage.
+
+    Raises:
+        ParameterError: Something is asked of a stream, and there is none.
+    """
+    if own["stream_options"] and not own["stream"]:
+        raise ParameterError("stream_options", "stream_options is for streams: give stream=true")
+    return bool(own["stream_options"].get("include_usage"))
+
+
+def format_options(asked: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options that a ``response_format`` asks for.
+
+    Raises:
+        ParameterError: Another format, or a field of it that is not known.
+    """
+    if asked is None:
+        return {}
+    name, kind = "response_format", asked.get("type")
+    if kind == "text":
+        known_keys(name, asked, ("type",))
+        return {}
+    if kind == "json_object":  # with a schema in llama.cpp's manner
+        known_keys(name, asked, ("type", "schema"))
+        return {"json_schema": asked.get("schema") or {"type": "object"}}
+    if kind == "json_schema":
+        known_keys(name, asked, ("type", "json_schema", "schema"))
+        holder = asked.get("json_schema", asked if "schema" in asked else None)
+        if holder is not asked and isinstance(holder, Mapping):
+            known_keys(f"{name}.json_schema", holder, ("name", "description", "schema", "strict"))
+            switch(f"{name}.json_schema.strict", bool(holder.get("strict")))
+        schema = holder.get("schema") if isinstance(holder, Mapping) else None
+        if isinstance(schema, Mapping):
+            return {"json_schema": schema}
+        raise ParameterError(name, f"{name}.json_schema.schema is missing: give a JSON schema")
+    raise ParameterError(
+        name, f"{name}.type={kind!r:.80}: give 'text', 'json_object' or 'json_schema'"
+    )
+
+
+def usage(used: Usage) -> dict[str, Any]:
+    """Tokens as OpenAI counts them."""
+    return {
+        "prompt_tokens": used.prompt,
+        "completion_tokens": used.completion,
+        "total_tokens": used.total,
+        "prompt_tokens_details": {"cached_tokens": used.cached},
+        "completion_tokens_details": {
+            "reasoning_tokens": used.reasoning,
+            "accepted_prediction_tokens": used.draft_n_accepted,
+            "rejected_prediction_tokens": used.draft_n - used.draft_n_accepted,
+        },
+    }
+
+
+def usage_of(made: Sequence[Generation], prompts: Sequence[Generation]) -> Usage:
+    """Tokens of completions that have ended; ``prompts`` are those whose prompts count."""
+    return Usage(
+        prompt=sum(len(each.request.tokens) for each in prompts),
+        completion=sum(len(each.drawn_between(0)) for each in made),
+        cached=sum(each.stats.reused_tokens for each in prompts),
+        draft_n=sum(each.stats.draft_n for each in made),
+        draft_n_accepted=sum(each.stats.draft_n_accepted for each in made),
+    )
+
+
+def chat_logprobs(entries: Sequence[Logprobs] | None) -> dict[str, Any] | None:
+    """Log-probabilities of a chat; None where none were asked for."""
+    if entries is None:
+        return None
+    content = [
+        {**_token(each.chosen), "top_logprobs": [_token(top) for top in each.top]}
+        for each in entries
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _token(each: TokenLogprob) -> dict[str, Any]:
+    return {"token": each.text, "logprob": finite(each.logprob), "bytes": list(each.bytes)}
+
+
+class Head:
+    """What all chunks of one response begin with.
+
+    Args:
+        service: Serves it.
+        kind: OpenAI's ``object``.
+        prefix: Of the response's id.
+        model: What the response calls the model.
+
+    Attributes:
+        fields: The same fields as a dictionary, for responses that are no streams.
+    """
+
+    def __init__(self, service: Service, kind: str, prefix: str, model: str) -> None:
+        self.fields: dict[str, Any]
+        self._set(
+            {
+                "id": f"{prefix}-{secrets.token_hex(12)}",
+                "object": kind,
+                "created": int(time.time()),
+                "model": model,
+                "system_fingerprint": service.fingerprint,
+            }
+        )
+
+    def of(self, kind: str) -> Head:
+        """The head of the same response under another ``object``."""
+        made = copy(self)
+        made._set({**self.fields, "object": kind})
+        return made
+
+    def _set(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
+        self._text = dumps(fields)[:-1]
+
+    def chunk(self, choices: str, usage: str = "") -> bytes:
+        """An event of a stream.
+
+        Args:
+            choices: JSON of the choices' list.
+            usage: JSON of the usage; "": there is no such field.
+        """
+        more = f',"usage":{usage}' if usage else ""
+        return event(f'{self._text},"choices":{choices}{more}}}')
+
+
+def failed(error: BaseException) -> bytes:
+    """An error in the middle of a stream."""
+    return event(dumps(render_error(api_error(error))))

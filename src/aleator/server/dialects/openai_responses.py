@@ -1,0 +1,102 @@
+"""``/v1/responses``: OpenAI's Responses, made of a chat.
+
+Nothing is stored: a request holds all that is to be read, and a response says ``"store": false``.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aleator.server.bodies import body_of
+from aleator.server.chatting import ChatAnswer
+from aleator.server.dialects.openai_errors import render_error as render_error
+from aleator.server.dialects.openai_forms import dumps
+from aleator.server.dialects.responses_input import FIELDS, STATELESS, repeated, request_of
+from aleator.server.dialects.responses_output import Event, ResponseWriter
+from aleator.server.dialects.translated import in_words
+from aleator.server.errors import ApiError, api_error
+from aleator.server.fields import Body
+from aleator.server.service import Service
+from aleator.server.sse import EventStream, event, unless_gone
+
+WORDS = {
+    ".function.": ".",
+    "json_schema": "text.format.schema",
+    "messages": "input",
+    "chat_template_kwargs has 'reasoning_effort'": "reasoning.effort",
+    "chat_template_kwargs": "reasoning.effort",
+}
+"""What errors of a chat are called here."""
+
+
+async def responses(request: Request) -> Response:
+    """Answer items, at once or as a stream."""
+    service: Service = request.app.state.service
+    lenient = service.options.lenient
+    body = FIELDS.read(await body_of(request), lenient)
+    model = service.check_model(body.own["model"])
+    asked = request_of(body, lenient)
+    with in_words(WORDS, body.spelled):
+        answer = await service.chat(asked)
+    writer = ResponseWriter(
+        secrets.token_hex(12), int(time.time()), _fixed(service, body, answer, model, lenient)
+    )
+    headers = {"x-aleator-seed": str(answer.seed)}
+    if body.own["stream"]:
+        return EventStream(
+            _events(answer, writer),
+            answer.cancel,
+            lambda error: _written(writer.fail(api_error(error))),
+            headers=headers,
+        )
+    for made in await unless_gone(request, answer.collected(), answer.cancel):
+        writer.push(made)
+    last = writer.end(answer.choices[0].stop or "stop", answer.usage)[-1]
+    return JSONResponse(last["response"], headers=headers)
+
+
+async def stored(request: Request) -> Response:
+    """A stored response: there is none."""
+    raise ApiError(404, STATELESS, "response_id", "not_found")
+
+
+def _fixed(
+    service: Service, body: Body, answer: ChatAnswer, model: str, lenient: bool
+) -> dict[str, Any]:
+    """What a response says from its beginning."""
+    params = answer.choices[0].generation.request.params
+    return {
+        **repeated(body, lenient),
+        "model": model,
+        "seed": answer.seed,
+        "system_fingerprint": service.fingerprint,
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "presence_penalty": params.presence_penalty,
+        "frequency_penalty": params.frequency_penalty,
+    }
+
+
+async def _events(answer: ChatAnswer, writer: ResponseWriter) -> AsyncGenerator[bytes, None]:
+    yield _written(writer.begin())
+    async for events in answer.events():
+        yield _written(made for event in events for made in writer.push(event))
+    yield _written(writer.end(answer.choices[0].stop or "stop", answer.usage))
+
+
+def _written(events: Iterable[Event]) -> bytes:
+    return b"".join(event(dumps(each), each["type"]) for each in events)
+
+
+ROUTES = [
+    Route("/v1/responses", responses, methods=["POST"]),
+    Route("/responses", responses, methods=["POST"]),
+    Route("/v1/responses/{name:path}", stored, methods=["GET", "DELETE", "POST"]),
+]

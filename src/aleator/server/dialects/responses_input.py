@@ -1,0 +1,361 @@
+"""The request of OpenAI's Responses as messages, tools and options of a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.server.accepted import LABEL, Accepted
+from aleator.server.chatting import ChatRequest
+from aleator.server.dialects.nested import (
+    Nested,
+    answered,
+    arguments_of,
+    listed,
+    text_part,
+    wrong,
+)
+from aleator.server.dialects.translated import OURS, template_arguments
+from aleator.server.fields import (
+    SPELLINGS,
+    Body,
+    Field,
+    Fields,
+    anything,
+    mapping,
+    switch,
+    text,
+    whole,
+)
+
+LOGPROBS = "message.output_text.logprobs"
+STATELESS = "responses are not stored here: send the earlier items in input"
+RESPONSES: Mapping[str, Accepted] = {
+    "user": LABEL,
+    "safety_identifier": LABEL,
+    "store": Accepted("responses are not stored, and say so in their field store"),
+    "service_tier": Accepted("there is one tier"),
+    "prompt_cache_key": Accepted("the prompt cache compares tokens, and needs no key"),
+    "prompt_cache_retention": Accepted("the prompt cache changes no text"),
+    "max_tool_calls": Accepted("it limits tools of the server's own, of which there are none"),
+    "stream_options": Accepted(
+        "obfuscation hides the lengths of events; it is not part of the text"
+    ),
+    "previous_response_id": Accepted(STATELESS, ()),
+    "conversation": Accepted(STATELESS, ()),
+    "background": Accepted("a response is made while the request waits", (False,)),
+    "prompt": Accepted("prompt templates are OpenAI's: send input", ()),
+    "truncation": Accepted("shorten the input", ("disabled",)),
+    "modalities": Accepted("only text is written", (["text"],)),
+    "context_management": Accepted("shorten the input", ([],)),
+    "moderation": Accepted("nothing is moderated", ()),
+    "prompt_cache_options": Accepted("the prompt cache changes no text"),
+    "background_options": Accepted("a response is made while the request waits", ()),
+    "image": Accepted("pictures are not supported", ()),
+    "access_programs": LABEL,
+}
+"""Fields of the request that are accepted, or refused but for some values."""
+
+_TOOL: Mapping[str, Accepted] = {
+    "defer_loading": Accepted("the model sees all tools", (False,)),
+    "allowed_callers": Accepted("only the model calls tools", (["direct"],)),
+    "output_schema": Accepted("it is for tools that programs call", ()),
+}
+_TEXT: Mapping[str, Accepted] = {"verbosity": Accepted("ask for it in a message", ("medium",))}
+_NO_SUMMARY = Accepted("reasoning is given as it is, without a summary", ("auto",))
+_REASONING: Mapping[str, Accepted] = {
+    "summary": _NO_SUMMARY,
+    "generate_summary": _NO_SUMMARY,
+    "context": Accepted("send the items that are to be read", ("auto",)),
+    "mode": Accepted("there is one mode", ("standard",)),
+}
+INCLUDED = (
+    LOGPROBS,
+    "reasoning.encrypted_content",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "message.input_image.image_url",
+)
+"""Values of ``include``.  Only the first adds something.  Reasoning is given in ``content``, in the open; the
+others speak of tools and pictures that a request cannot have."""
+
+
+def _include(name: str, value: Any) -> list[str]:
+    if not isinstance(value, list):
+        raise wrong(name, value, "give a list of texts")
+    for i, each in enumerate(value):
+        if each not in INCLUDED:
+            raise wrong(f"{name}[{i}]", each, f"give one of {', '.join(INCLUDED)}")
+    return value
+
+
+FIELDS = Fields(
+    Field("model", text),
+    Field("input", anything, required=True),
+    Field("instructions", text),
+    Field("tools", anything),
+    Field("tool_choice", anything),
+    Field("parallel_tool_calls", switch, True),
+    Field("text", anything),
+    Field("reasoning", anything),
+    Field("include", _include, ()),
+    Field("top_logprobs", whole(0, 20)),
+    Field("metadata", mapping),
+    Field("stream", switch, False),
+    *OURS,
+    without=("logprobs", "echo", "json_schema", "parse_special"),
+    accepted=RESPONSES,
+    spellings={**SPELLINGS, "max_output_tokens": "max_tokens"},
+)
+
+
+def request_of(body: Body, lenient: bool = False) -> ChatRequest:
+    """What a request asks of a chat.
+
+    Args:
+        body: As :data:`FIELDS` read it.
+        lenient: Log fields of objects within it that are unknown, instead of refusing them.
+
+    Raises:
+        ParameterError: A field that is unknown or cannot be honoured.
+    """
+    own, options = body.own, dict(body.options)
+    wanted, effort = _format(own["text"], lenient), _effort(own["reasoning"], lenient)
+    if wanted["type"] == "json_object":
+        options["json_schema"] = {"type": "object"}
+    elif wanted["type"] == "json_schema":
+        options["json_schema"] = wanted["schema"]
+    if LOGPROBS in own["include"]:
+        options["logprobs"] = own["top_logprobs"] or 0
+    elif own["top_logprobs"]:
+        raise wrong("top_logprobs", own["top_logprobs"], f"it needs include=[{LOGPROBS!r}]")
+    return ChatRequest(
+        messages=messages_of(own["input"], own["instructions"], lenient),
+        tools=[_as_chat(tool) for tool in tools_of(own["tools"], lenient)],
+        tool_choice=_tool_choice(own["tool_choice"], lenient),
+        parallel_tool_calls=own["parallel_tool_calls"],
+        template_arguments=template_arguments(own, effort),
+        options=options,
+        deadline=own["deadline"],
+    )
+
+
+def repeated(body: Body, lenient: bool = False) -> dict[str, Any]:
+    """Fields of a request that its response repeats; arguments are those of :func:`request_of`."""
+    own = body.own
+    return {
+        "instructions": own["instructions"],
+        "max_output_tokens": body.options.get("max_tokens"),
+        "metadata": own["metadata"] or {},
+        "parallel_tool_calls": own["parallel_tool_calls"],
+        "reasoning": {"effort": _effort(own["reasoning"], lenient), "summary": None},
+        "text": {"format": _format(own["text"], lenient), "verbosity": "medium"},
+        "tool_choice": own["tool_choice"] or "auto",
+        "tools": tools_of(own["tools"], lenient),
+        "top_logprobs": own["top_logprobs"] or 0,
+    }
+
+
+def _format(given: object, lenient: bool) -> dict[str, Any]:
+    """What the content must be, as the response repeats it."""
+    if given is None:
+        return {"type": "text"}
+    holder = Nested("text", given, "an object", lenient)
+    holder.take(_TEXT)
+    wanted = holder.nested("format", "an object with a type")
+    holder.done()
+    if wanted is None:
+        return {"type": "text"}
+    made: dict[str, Any] = {"type": wanted.choice("type", "text", "json_object", "json_schema")}
+    if made["type"] == "json_schema":
+        made |= {
+            "name": wanted.text("name"),
+            "description": wanted.text_or_none("description"),
+            "schema": wanted.schema("schema"),
+            "strict": wanted.flag("strict"),
+        }
+        if made["schema"] is None:
+            raise wrong(wanted.path("schema"), None, "give a JSON schema")
+    wanted.done()
+    return made
+
+
+def _effort(given: object, lenient: bool) -> str | None:
+    """How much the model reasons, for templates that read it."""
+    if given is None:
+        return None
+    reasoning = Nested("reasoning", given, "an object", lenient)
+    reasoning.take(_REASONING)
+    effort = reasoning.text_or_none("effort")
+    reasoning.done()
+    return effort
+
+
+def tools_of(given: object, lenient: bool = False) -> list[dict[str, Any]]:
+    """Tools, as the response repeats them.
+
+    Raises:
+        ParameterError: One that is no function, or has a field that is unknown.
+    """
+    made = []
+    for tool in listed("tools", given, "a list of tools", lenient):
+        kind = tool.value("type")
+        if kind != "function":
+            raise wrong(tool.path("type"), kind, "only tools of type 'function' are supported")
+        tool.take(_TOOL)
+        made.append(
+            {
+                "type": "function",
+                "name": tool.text("name"),
+                "description": tool.text_or_none("description"),
+                "parameters": tool.schema("parameters"),
+                "strict": tool.flag("strict"),
+            }
+        )
+        tool.done()
+    return made
+
+
+def _as_chat(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool as chat completions declare it."""
+    given = {k: v for k, v in tool.items() if k != "type" and v not in (None, False)}
+    return {"type": "function", "function": given}
+
+
+def _tool_choice(given: object, lenient: bool) -> str | None:
+    if given is None or isinstance(given, str):
+        return given
+    named = Nested("tool_choice", given, "'auto', 'none', 'required', or an object", lenient)
+    if named.value("type") != "function":
+        raise wrong("tool_choice.type", named.value("type"), "give 'function'")
+    name = named.text("name")
+    named.done()
+    return name
+
+
+def messages_of(
+    given: object, instructions: str | None = None, lenient: bool = False
+) -> list[dict[str, Any]]:
+    """Input items as messages of a chat.
+
+    What the assistant said in a row becomes one message: its reasoning, its text, its calls.
+
+    Args:
+        given: The request's ``input``.
+        instructions: Come first, as a system message.
+        lenient: Log fields that are unknown, instead of refusing them.
+
+    Raises:
+        ParameterError: An item of another type, or with a field that is unknown.
+    """
+    made: list[dict[str, Any]] = []
+    if instructions is not None:
+        made.append({"role": "system", "content": instructions})
+    if isinstance(given, str):
+        return [*made, {"role": "user", "content": given}]
+    items = listed("input", given, "a text, or a list of items", lenient)
+    if not items:
+        raise wrong("input", given, "give a text, or a list of items")
+    for item in items:
+        kind = item.value("type") or ("message" if item.has("role") else None)
+        if kind == "item_reference":
+            raise wrong(item.path("type"), kind, STATELESS)
+        if not isinstance(kind, str) or kind not in _ITEMS:
+            known = ", ".join(map(repr, _ITEMS))
+            raise wrong(item.path("type"), kind, f"give one of {known}")
+        item.accept(*_OF_ITEMS)
+        _ITEMS[kind](item, made)
+        item.done()
+    return made
+
+
+def _message(item: Nested, made: list[dict[str, Any]]) -> None:
+    role = item.choice("role", "user", "assistant", "system", "developer")
+    if isinstance(item.value("content"), str):
+        texts = [item.text("content")]
+    else:
+        texts = list(_texts(item.objects("content", "a text, or a list of parts"), role))
+    if role != "assistant":
+        made.append({"role": role, "content": _joined(texts)})
+        return
+    last = _assistant(made, "content", "tool_calls")
+    last["content"] = _joined(texts)
+
+
+def _texts(parts: Iterable[Nested], role: str) -> Iterable[str]:
+    for part in parts:
+        part.accept("annotations", "logprobs")
+        if role == "assistant" and part.value("type") == "refusal":
+            yield part.text("refusal")
+        else:
+            yield text_part(part, "output_text" if role == "assistant" else "input_text", "text",
+                            "input_text")  # fmt: skip
+        part.done()
+
+
+def _joined(texts: list[str]) -> str | list[dict[str, str]]:
+    if len(texts) == 1:
+        return texts[0]
+    return [{"type": "text", "text": text} for text in texts]
+
+
+def _reasoning(item: Nested, made: list[dict[str, Any]]) -> None:
+    item.accept("encrypted_content")
+    content = [_part(part, "reasoning_text") for part in item.objects("content", "a list of parts")]
+    summary = [_part(part, "summary_text") for part in item.objects("summary", "a list of parts")]
+    texts = content or summary
+    if not texts:
+        raise ParameterError(
+            item.path("content"),
+            f"{item.path('content')} is missing: give the text of the reasoning, for what is encrypted cannot "
+            "be read here",
+        )
+    last = _assistant(made, "reasoning_content", "content", "tool_calls")
+    last["reasoning_content"] = "\n".join(texts)
+
+
+def _part(part: Nested, kind: str) -> str:
+    text = text_part(part, kind, "text")
+    part.done()
+    return text
+
+
+def _call(item: Nested, made: list[dict[str, Any]]) -> None:
+    function = {"name": item.text("name"), "arguments": arguments_of(item, "arguments")}
+    call = {"id": item.text("call_id"), "type": "function", "function": function}
+    _assistant(made).setdefault("tool_calls", []).append(call)
+
+
+def _output(item: Nested, made: list[dict[str, Any]]) -> None:
+    content: str | list[dict[str, str]]
+    if isinstance(item.value("output"), str):
+        content = item.text("output")
+    else:
+        content = _joined(
+            list(_texts(item.objects("output", "a text, or a list of parts"), "tool"))
+        )
+    made.append(
+        {"role": "tool", "tool_call_id": answered(item, "call_id", made), "content": content}
+    )
+
+
+def _assistant(made: list[dict[str, Any]], *absent: str) -> dict[str, Any]:
+    """The assistant's message at the end, or a new one if that is another's or has one of some fields."""
+    if not made or made[-1]["role"] != "assistant" or any(name in made[-1] for name in absent):
+        made.append({"role": "assistant"})
+    return made[-1]
+
+
+_OF_ITEMS = ("id", "status", "namespace", "phase", "caller", "created_by")
+"""Fields of items that say nothing of the text."""
+
+_ITEMS: Mapping[str, Callable[[Nested, list[dict[str, Any]]], None]] = {
+    "message": _message,
+    "function_call": _call,
+    "function_call_output": _output,
+    "reasoning": _reasoning,
+}

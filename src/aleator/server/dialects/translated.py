@@ -1,0 +1,61 @@
+"""What the converters to chats share: errors in the client's words, and reasoning that is switched off."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.server.chatting import ChatRequest
+from aleator.server.fields import Field, mapping, number
+from aleator.server.service import Service
+
+OURS = (Field("chat_template_kwargs", mapping), Field("deadline", number(1e-6, 1e6)))
+"""Fields of OpenAI's chats here that the other dialects take too."""
+
+
+def template_arguments(own: Mapping[str, Any], effort: str | None) -> dict[str, Any] | None:
+    """What the template is given.
+
+    Args:
+        own: An endpoint's fields, with those of :data:`OURS`.
+        effort: How much the model reasons; None: not given.
+    """
+    made = dict(own.get("chat_template_kwargs") or {})
+    return made | ({} if effort is None else {"reasoning_effort": effort}) or None
+
+
+@contextmanager
+def in_words(words: Mapping[str, str], spelled: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name fields as the client does.
+
+    Args:
+        words: The dialect's, by those of a chat, such as ``.function.strict`` and ``.strict``.
+        spelled: The client's spelling of options, by our names.
+    """
+    try:
+        yield
+    except ParameterError as error:
+        message, name = str(error), error.parameter
+        for own, theirs in {**spelled, **words}.items():
+            if own == theirs:
+                continue
+            begin = r"(?<![\w.])" if own[0].isalpha() else ""
+            end = r"(?!\w)" if own[-1].isalpha() else ""
+            message = re.sub(f"{begin}{re.escape(own)}{end}", theirs, message)
+            name = theirs if name == own else name
+        raise ParameterError(name, message) from error
+
+
+def fitting(asked: ChatRequest, service: Service) -> ChatRequest:
+    """A request without a switch that has nothing to switch off.
+
+    Clients turn reasoning off for every model; that is what a model does that knows none.
+    """
+    if asked.enable_thinking is not False:
+        return asked
+    chat_format = service.model.chat_format(service.options.chat_template)
+    return replace(asked, enable_thinking=None) if chat_format.thinking is None else asked

@@ -1,0 +1,101 @@
+"""Errors of requests: what HTTP says of them, whichever dialect writes them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from aleator.core.errors import (
+    AleatorError,
+    ContextFull,
+    EngineClosed,
+    ParameterError,
+    QueueFull,
+    TemplateError,
+    TokenizerError,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER = 1
+"""Seconds that a client waits before it asks a full queue again."""
+
+
+class ApiError(AleatorError):
+    """A request that is answered with an error; each dialect writes it in its own form.
+
+    Attributes:
+        status: The HTTP status, 400 to 599.
+        message: What is wrong, and what to do about it.
+        param: The field that is wrong, as the client spelled it; None: none.
+        code: A word for programs, such as "model_not_found"; None: none.
+        kind: OpenAI's kind of error.
+        headers: Of the response.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        kind: str = "invalid_request_error",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.kind, self.headers = kind, dict(headers or {})
+
+
+def api_error(error: BaseException, spelled: Mapping[str, str] | None = None) -> ApiError:
+    """What a client is told of an error.
+
+    Args:
+        error: What was raised.
+        spelled: The client's spelling of fields, by our names.
+
+    Returns:
+        An error whose message says nothing of this machine but what the error itself names; what nobody
+        foresaw is logged, and called an internal error.
+    """
+    if isinstance(error, ApiError):
+        return error
+    message = str(error)
+    if isinstance(error, QueueFull):
+        return ApiError(
+            429,
+            message,
+            code="queue_full",
+            kind="rate_limit_error",
+            headers={"retry-after": str(RETRY_AFTER)},
+        )
+    if isinstance(error, ContextFull):
+        return ApiError(400, message, code="context_length_exceeded")
+    if isinstance(error, EngineClosed):
+        return ApiError(503, "the server is shutting down", code="closed", kind="server_error")
+    if isinstance(error, ParameterError):
+        return ApiError(400, message, (spelled or {}).get(error.parameter, error.parameter) or None)
+    if isinstance(error, TemplateError):
+        return ApiError(400, message, "messages")
+    if isinstance(error, TokenizerError):
+        return ApiError(400, message, "prompt")
+    log.error("a request failed", exc_info=error)
+    if isinstance(error, AleatorError):
+        return ApiError(500, message, kind="server_error")
+    return ApiError(
+        500, "internal error: the server's log says more", code="internal", kind="server_error"
+    )
+
+
+@contextmanager
+def spelled_as(names: Mapping[str, str]) -> Iterator[None]:
+    """Let errors name fields as the client spelled them.
+
+    Args:
+        names: The client's spelling, by our names.
+    """
+    try:
+        yield
+    except ParameterError as error:
+        raise api_error(error, names) from error

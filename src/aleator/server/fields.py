@@ -1,0 +1,372 @@
+"""Bodies of requests, read strictly: every field is honoured or refused by name.
+
+What an endpoint takes is a table, :class:`Fields`: its own fields, and the options of a generation from their
+declarations.  A name that is in neither is an error with the nearest name that is; so is a value out of range.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.core.integers import exact
+from aleator.core.options import Option
+from aleator.core.parameter import Parameter
+from aleator.prompts import GENERATION, SAMPLING
+from aleator.server.accepted import ACCEPTED, Accepted
+from aleator.server.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+DEEPEST = 128
+"""Levels that a body may be nested."""
+_ID = re.compile(r"[0-9]{1,19}")
+
+Check = Callable[[str, Any], Any]
+"""``(name, value)`` to the value that is kept; ParameterError for one that is wrong."""
+
+OPTIONS: Mapping[str, Parameter] = {
+    name: each
+    for name, each in {**GENERATION, **SAMPLING}.items()
+    if not isinstance(each, Option) or each.portable
+}
+"""Options of a generation that a request may set: all that say something of the text."""
+
+SPELLINGS: Mapping[str, str] = {
+    "max_completion_tokens": "max_tokens",  # OpenAI
+    "n_predict": "max_tokens",  # llama.cpp
+    "seq": "sampler_seq",
+    "guided_json": "json_schema",  # vLLM
+    "guided_regex": "regex",
+    "guided_grammar": "grammar",
+    "thinking_token_budget": "reasoning_budget",
+    "thinking_budget_tokens": "reasoning_budget",  # llama.cpp
+}
+"""Spellings of other servers, beside the aliases in the declarations."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of an endpoint.
+
+    Attributes:
+        name: In the body.
+        check: Looks at a value; null is not given, and never comes here.
+        default: Where it is not given.
+        required: Whether it must be given.
+        aliases: Other spellings.
+    """
+
+    name: str
+    check: Check
+    default: Any = None
+    required: bool = False
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass
+class Body:
+    """What a body says.
+
+    Attributes:
+        own: The endpoint's own fields by name, those that were not given with their defaults.
+        options: Options of the generation by our names, as they were given: what makes the request checks them.
+        spelled: How the client spelled what it gave, by our names.
+    """
+
+    own: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+    spelled: dict[str, str] = field(default_factory=dict)
+
+    def force(self, name: str, made: Mapping[str, Any]) -> None:
+        """Add options that a field of the endpoint's own asks for.
+
+        Args:
+            name: The field.
+            made: Options.
+
+        Raises:
+            ParameterError: One of them is given too.
+        """
+        for each in made:
+            if each in self.options:
+                raise ParameterError(
+                    name, f"{name} and {self.spelled[each]} are both given: give one"
+                )
+            self.spelled[each] = name
+        self.options |= made
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The client's spelling of every parameter that an error may name."""
+        forced = [self.spelled[name] for name in ("json_schema", "regex") if name in self.spelled]
+        return {**({"grammar": forced[0]} if forced else {}), **self.spelled}
+
+
+class Fields:
+    """The fields that an endpoint takes.
+
+    Args:
+        own: The endpoint's own; one with the name of an option stands in its place.
+        options: Of the generation, by name.
+        without: Options that this endpoint does not take.
+        accepted: Fields with which nothing is done.
+        spellings: Other names of options.
+    """
+
+    def __init__(
+        self,
+        *own: Field,
+        options: Mapping[str, Parameter] = OPTIONS,
+        without: Iterable[str] = (),
+        accepted: Mapping[str, Accepted] = ACCEPTED,
+        spellings: Mapping[str, str] = SPELLINGS,
+    ) -> None:
+        self.own = {each.name: each for each in own}
+        left_out = {*without, *self.own}
+        self.options = {name: each for name, each in options.items() if name not in left_out}
+        self._names = {name: name for name in (*self.own, *self.options)}
+        if options:
+            self._names["preset"] = "preset"
+        for each in self.options.values():
+            self._names |= dict.fromkeys(each.aliases, each.name)
+        for spelling, name in spellings.items():
+            if name in self._names:
+                self._names.setdefault(spelling, name)
+        for mine in own:
+            self._names |= dict.fromkeys(mine.aliases, mine.name)
+        self.accepted = {n: each for n, each in accepted.items() if n not in self._names}
+
+    def read(self, body: object, lenient: bool = False) -> Body:
+        """What a body says.
+
+        Args:
+            body: JSON.
+            lenient: Log what is not known or cannot be honoured, and go on without it.
+
+        Raises:
+            ApiError: The body is not an object.
+            ParameterError: Names the field that is unknown, wrong, given twice, or missing.
+        """
+        if not isinstance(body, Mapping):
+            raise ApiError(400, "the body is not a JSON object")
+        check_depth(body)
+        made = Body({name: each.default for name, each in self.own.items()})
+        for word, value in body.items():
+            try:
+                self._take(made, word, value)
+            except _NotHonoured as error:
+                if not lenient:
+                    raise ParameterError(word, str(error)) from None
+                log.warning("ignored: %s", error)
+        for name, each in self.own.items():
+            if each.required and name not in made.spelled:
+                raise ParameterError(name, f"{name} is missing")
+        return made
+
+    def _take(self, made: Body, word: str, value: Any) -> None:
+        name = self._names.get(word)
+        if name is None:
+            self._accept(word, value)
+            return
+        if value is None:
+            return
+        if name in made.spelled:
+            raise ParameterError(
+                word, f"{name} is given twice, as {made.spelled[name]} and as {word}"
+            )
+        made.spelled[name] = word
+        if name in self.own:
+            made.own[name] = self.own[name].check(word, value)
+        else:
+            made.options[name] = _as_given(name, value)
+
+    def _accept(self, word: str, value: Any) -> None:
+        known = self.accepted.get(word)
+        if known is None:
+            close = difflib.get_close_matches(word, [*self._names, *self.accepted], n=3)
+            hint = f"did you mean {' or '.join(close)}?" if close else "docs/server.md lists them"
+            raise _NotHonoured(f"there is no field {word!r:.80}: {hint}")
+        if value is None or known.values is None or value in known.values:
+            return
+        allowed = " or ".join(map(json.dumps, known.values))
+        only = f"only {allowed} is supported: " if allowed else "not supported: "
+        raise _NotHonoured(f"{word}={value!r:.80}: {only}{known.why}")
+
+
+class _NotHonoured(Exception):
+    """A field that is not known, or asks for what is not done."""
+
+
+def _as_given(name: str, value: Any) -> Any:
+    """A value of an option as Python takes it, where JSON writes it in another way."""
+    if name == "logit_bias" and isinstance(value, Mapping):
+        return {_token_id(key): bias for key, bias in value.items()}
+    if name == "preset":
+        return text(name, value)
+    return value
+
+
+def _token_id(key: str) -> int | str:
+    """Keys of JSON objects are texts; numbers among them are token ids."""
+    return int(key) if _ID.fullmatch(key) else key
+
+
+def parsed(data: bytes) -> Any:
+    """The JSON of a body.
+
+    Raises:
+        ApiError: It is not JSON, has a name twice in one object, or is nested too deeply.
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ApiError(400, f"{twice!r:.80} occurs twice in one object", code="invalid_json")
+        return made
+
+    def constant(word: str) -> float:
+        raise ApiError(400, f"{word} is not JSON", code="invalid_json")
+
+    try:
+        return json.loads(data, object_pairs_hook=once, parse_constant=constant)
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply", code="invalid_json") from None
+    except ValueError as error:
+        raise ApiError(400, f"the body is not JSON: {error}", code="invalid_json") from None
+
+
+def check_depth(body: Mapping[str, Any]) -> None:
+    """See that fields are not nested too deeply to be read, and that texts have a form in UTF-8.
+
+    Raises:
+        ParameterError: Names the field.
+    """
+    for name, value in body.items():
+        level = [value, name]
+        for _ in range(DEEPEST):
+            within: list[object] = []
+            for each in level:
+                if isinstance(each, str):
+                    if not each.isascii():
+                        _check_unicode(name, each)
+                elif isinstance(each, dict):
+                    within += [*each.keys(), *each.values()]
+                elif isinstance(each, list):
+                    within += [x for x in each if isinstance(x, str | list | dict)]
+            level = within
+            if not level:
+                break
+        else:
+            raise ParameterError(
+                name, f"{name!r:.80} is nested more than {DEEPEST} levels deep: give fewer"
+            )
+
+
+def _check_unicode(name: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ParameterError(
+            name,
+            f"{name!a:.80}: {value[error.start]!a} is half of a surrogate pair: leave it out",
+        ) from None
+
+
+# Checks of values.
+
+
+def text(name: str, value: Any) -> str:
+    """A text."""
+    if not isinstance(value, str):
+        raise ParameterError(name, f"{name}={value!r:.80}: give a text")
+    return value
+
+
+def switch(name: str, value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise ParameterError(name, f"{name}={value!r:.80}: give true or false")
+    return value
+
+
+def whole(low: int, high: int) -> Check:
+    """An integer from ``low`` to ``high``."""
+
+    def check(name: str, value: Any) -> int:
+        number = None if isinstance(value, float) else exact(value)
+        if number is None or not low <= number <= high:
+            raise ParameterError(name, f"{name}={value!r:.80}: give an integer, {low} to {high}")
+        return number
+
+    return check
+
+
+def number(low: float, high: float) -> Check:
+    """A number from ``low`` to ``high``."""
+
+    def check(name: str, value: Any) -> float:
+        wrong = isinstance(value, bool) or not isinstance(value, int | float)
+        if wrong or math.isnan(value) or not low <= value <= high:
+            raise ParameterError(name, f"{name}={value!r:.80}: give a number, {low:g} to {high:g}")
+        return float(value)
+
+    return check
+
+
+def one_of(*choices: str) -> Check:
+    """One of some words."""
+
+    def check(name: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in choices:
+            allowed = " or ".join(map(repr, choices))
+            raise ParameterError(name, f"{name}={value!r:.80}: give {allowed}")
+        return value
+
+    return check
+
+
+def mapping(name: str, value: Any) -> dict[str, Any]:
+    """An object."""
+    if not isinstance(value, dict):
+        raise ParameterError(name, f"{name}={value!r:.80}: give an object")
+    return value
+
+
+def listing(name: str, value: Any) -> list[Any]:
+    """A list."""
+    if not isinstance(value, list):
+        raise ParameterError(name, f"{name}={value!r:.80}: give a list")
+    return value
+
+
+def anything(name: str, value: Any) -> Any:
+    """Any value: what uses it checks it."""
+    return value
+
+
+def known_keys(where: str, value: Mapping[str, Any], keys: Iterable[str]) -> None:
+    """Refuse an unknown name in an object within a body.
+
+    Args:
+        where: Which object, such as "stream_options".
+        value: The object.
+        keys: Names that it may have.
+    """
+    allowed = list(keys)
+    for name in value:
+        if name not in allowed:
+            close = difflib.get_close_matches(name, allowed, n=2)
+            hint = (
+                f"did you mean {' or '.join(close)}?" if close else f"it has {', '.join(allowed)}"
+            )
+            raise ParameterError(where, f"{where} has no field {name!r:.80}: {hint}")

@@ -1,0 +1,278 @@
+"""What all dialects share: the model, its engine, and the one way in which texts come to be made."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator import __version__
+from aleator.chat.asking import Asked, Chat, prepared
+from aleator.core.contract import NUMERICS_VERSION
+from aleator.core.errors import AleatorError, ParameterError
+from aleator.engine.engine import Engine
+from aleator.engine.options import SubmitOptions
+from aleator.generate.generation import Generation
+from aleator.generate.logprobs import Logprobs
+from aleator.generate.options import GenerateOptions
+from aleator.generate.slot import OnLogits
+from aleator.language_model import LanguageModel
+from aleator.models.decoder import ARITHMETIC_VERSION
+from aleator.prompts import GENERATION, checked_prompt, divided, options_of
+from aleator.samplers import SamplingParams
+from aleator.server.bodies import in_thread
+from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
+from aleator.server.errors import ApiError
+from aleator.server.options import ServerOptions
+
+CONSTRAINTS = ("grammar", "json_schema", "regex")
+
+
+class Service:
+    """A model that serves requests of all dialects.
+
+    Args:
+        model: Answers.
+        engine: Of the model, for the service alone.
+        options: Of the server.
+        defaults: Options of requests that do not give them, by our names.
+
+    Attributes:
+        model: Answers.
+        engine: Makes the texts.
+        options: Of the server.
+        name: What responses call the model: the first alias, or the name of its file.
+        names: What requests may call it.
+        started: When it was made, in seconds since 1970.
+        fingerprint: OpenAI's ``system_fingerprint``: model, versions of the numerics (of draws, and of the
+            decoder), version of the package.  Requests with one fingerprint, equal bodies and equal seeds
+            have equal texts and log-probabilities.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        engine: Engine,
+        options: ServerOptions | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model, self.engine = model, engine
+        self.options = options or ServerOptions()
+        path, title = model.weights.path, model.weights.config.name
+        known = (*self.options.alias, path.name, path.stem, title)
+        self.names = tuple(dict.fromkeys(name for name in known if name))
+        self.name = self.names[0]
+        self.started = int(time.time())
+        numerics = f"{NUMERICS_VERSION}.{ARITHMETIC_VERSION}"
+        self.fingerprint = f"{model.fingerprint[:16]}-numerics{numerics}-aleator{__version__}"
+        self._defaults = options_of(defaults or {})
+        model.check_options(**self._defaults)
+        if self.options.chat_template is not None:
+            model.chat_format(self.options.chat_template)  # so that a wrong one is refused now
+        self._making = threading.Lock()
+        self._scoring = threading.Lock()
+
+    def check_model(self, name: str | None) -> str:
+        """What a response calls the model.
+
+        Args:
+            name: The request's ``model``; None: none was given.
+
+        Raises:
+            ApiError: 404, there is no such model here.
+        """
+        if name is None or name in self.names or self.options.any_model:
+            return name or self.name
+        raise ApiError(
+            404,
+            f"model={name!r:.80}: this server has {' or '.join(map(repr, self.names))}; other names are taken "
+            "with --alias NAME or --any-model",
+            "model",
+            "model_not_found",
+        )
+
+    def effective(self) -> tuple[SamplingParams, GenerateOptions]:
+        """What is in effect where a request says nothing; the seed is None: each request draws one."""
+        given, params = divided(self._defaults)
+        chosen = self.model.sampling_params(self._defaults.get("preset"), **params)
+        return (chosen if params.get("seed") is not None else chosen.replace(seed=None)), given
+
+    async def submit(
+        self,
+        prompt: str | Sequence[int],
+        given: Mapping[str, Any],
+        *,
+        n: int = 1,
+        deadline: float | None = None,
+        namespace: str = "",
+        on_logits: OnLogits | None = None,
+    ) -> list[Generation]:
+        """Have a prompt continued; every text that the server makes without messages begins here.
+
+        Args:
+            prompt: Text or token ids.
+            given: Options of ``generate`` and sampling parameters by our names.
+            n: Completions; each draws with a random stream of its own.
+            deadline: Seconds from now on after which they end.
+            namespace: Of the prompt cache.
+            on_logits: Called before each draw of any of them, in the engine's thread.
+
+        Returns:
+            ``n`` generations, which have begun.
+
+        Raises:
+            ParameterError, TokenizerError, ContextFull, QueueFull, EngineClosed: As ``Engine.submit``.  Then
+                none has begun.
+        """
+        return await in_thread(self._submit, prompt, given, n, deadline, namespace, on_logits)
+
+    async def chat(self, request: ChatRequest) -> ChatAnswer:
+        """Answer messages; every answer of every dialect begins here.
+
+        Raises:
+            ParameterError, TemplateError, ContextFull, QueueFull, EngineClosed: As ``LanguageModel.chat``.
+                Then none has begun.
+        """
+        return await in_thread(self._chat, request)
+
+    async def chat_tokens(self, request: ChatRequest) -> list[int]:
+        """The prompt that messages become; makes nothing.
+
+        Raises:
+            ParameterError, TemplateError: As :meth:`chat`.
+        """
+        return await in_thread(self._chat_tokens, request)
+
+    async def embed(
+        self, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
+    ) -> tuple[npt.NDArray[np.float32], int]:
+        """Vectors of texts, and how many tokens these have together.
+
+        Args:
+            texts: Texts or lists of token ids.
+            pooling: As for ``LanguageModel.embed``.
+            normalize: As there.
+
+        Raises:
+            ParameterError, TokenizerError, ContextFull: As ``LanguageModel.embed``.
+        """
+        return await in_thread(self._embed, texts, pooling, normalize)
+
+    async def prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
+        """What the model thinks of every token of a prompt; of the first one None.
+
+        Args:
+            tokens: The prompt.
+            top: How many of the most probable tokens to list at each place.
+
+        Raises:
+            ParameterError, TokenizerError, ContextFull: As ``LanguageModel.prompt_logprobs``.
+        """
+        return await in_thread(self._prompt_logprobs, tokens, top)
+
+    def _submit(
+        self,
+        prompt: str | Sequence[int],
+        given: Mapping[str, Any],
+        n: int,
+        deadline: float | None,
+        namespace: str,
+        on_logits: OnLogits | None,
+    ) -> list[Generation]:
+        with self._making, readable():
+            return self._start(prompt, self._completed(given, namespace), n, deadline, on_logits)
+
+    def _chat(self, request: ChatRequest) -> ChatAnswer:
+        with self._making, readable():
+            asked = self._asked(request)
+            made = self._start(asked.tokens, asked.options, request.n, request.deadline)
+        return ChatAnswer(
+            [
+                ChatChoice(i, each, asked.reply_of(i), not request.parallel_tool_calls)
+                for i, each in enumerate(made)
+            ]
+        )
+
+    def _chat_tokens(self, request: ChatRequest) -> list[int]:
+        with self._making, readable():
+            return self._asked(request).tokens
+
+    def _asked(self, request: ChatRequest) -> Asked:
+        """A chat ready to be generated; the lock is held."""
+        chat = Chat(
+            request.messages,
+            request.tools,
+            request.tool_choice,
+            request.enable_thinking,
+            request.template_arguments,
+        )
+        options = self._completed(request.options, request.namespace, bool(request.tools))
+        chat_format = self.model.chat_format(self.options.chat_template)
+        return prepared(chat, chat_format, self.model.tokenizer, options)
+
+    def _start(
+        self,
+        prompt: str | Sequence[int],
+        options: Mapping[str, Any],
+        n: int,
+        deadline: float | None,
+        on_logits: OnLogits | None = None,
+    ) -> list[Generation]:
+        given = options_of({"preset": None, "params": None, **options})
+        requests = self.model.asking.requests([checked_prompt(prompt)], [given], n)
+        own = SubmitOptions(deadline=deadline)
+        made: list[Generation] = []
+        try:
+            for request in requests:
+                made.append(self.engine.start(request, own, on_logits))
+        except BaseException:
+            for each in made:
+                each.cancel()
+            raise
+        return made
+
+    def _embed(
+        self, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
+    ) -> tuple[npt.NDArray[np.float32], int]:
+        with self._scoring:
+            tokens = [self.model.prompt_tokens(each) for each in texts]
+            return self.model.embed(tokens, pooling, normalize), sum(map(len, tokens))
+
+    def _prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
+        with self._scoring:
+            thought = self.model.prompt_logprobs(tokens, top)
+            return [each for each in thought if not isinstance(each, list)]
+
+    def _completed(
+        self, given: Mapping[str, Any], namespace: str, tools: bool = False
+    ) -> dict[str, Any]:
+        """Options of a request with the defaults of the server, and a seed."""
+        defaults = dict(self._defaults)
+        if tools or any(given.get(name) is not None for name in CONSTRAINTS):
+            defaults = {k: v for k, v in defaults.items() if k not in CONSTRAINTS}
+        if "preset" in given:  # it says what all sampling parameters are
+            defaults = {k: v for k, v in defaults.items() if k in GENERATION}
+        made = {**defaults, **given}
+        if made.get("seed") in (None, -1):
+            made["seed"] = secrets.randbelow(2**32 - 1)  # 32 bits are easy to write
+        if namespace:
+            made["namespace"] = namespace
+        return made
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Let values that no check knows be errors of the request: nothing else can be their cause here."""
+    try:
+        yield
+    except AleatorError:
+        raise
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        message = f"the request cannot be read: {type(error).__name__}: {error}"
+        raise ParameterError("", message) from error

@@ -1,0 +1,57 @@
+"""The texts of a vocabulary where its file has them: Python objects are made of those that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import overload
+
+from aleator import _native
+
+
+class StoredTexts(Sequence[str]):
+    """Strings of a GGUF file, by number.
+
+    Attributes:
+        stored: the native form.
+    """
+
+    __slots__ = ("stored",)
+
+    def __init__(self, stored: _native.StringArray) -> None:
+        self.stored = stored
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self.stored[i] for i in range(len(self))[index]]
+        return self.stored[index]
+
+
+class TextNumbers(Mapping[str, int]):
+    """The number of each of some strings that all differ."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self, texts: StoredTexts) -> None:
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __contains__(self, text: object) -> bool:
+        return isinstance(text, str) and self._texts.stored.find(text) >= 0
+
+    def __getitem__(self, text: str) -> int:
+        found = self._texts.stored.find(text)
+        if found < 0:
+            raise KeyError(text)
+        return found

@@ -1,0 +1,85 @@
+"""Matrices that are not finite are reported, wherever in a file they are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aleator.core.errors import FileFormatError
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, finite_check, open_weights
+from aleator.models.decoder import Decoder
+from tests.models.builders import model_tensors, write_gguf
+
+NAN = float("nan")
+
+
+def damaged(path: Path, name: str, place: tuple[int, int]) -> Path:
+    tensors = model_tensors()
+    tensors["output.weight"] = tensors["token_embd.weight"].copy()
+    tensors[name][place] = NAN
+    return write_gguf(path / "m.gguf", tensors=tensors)
+
+
+def decoder_without_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> Decoder:
+    monkeypatch.setattr(finite_check, "AT_ONCE", 0)
+    monkeypatch.setattr(finite_check.FiniteCheck, "start", lambda check: None)
+    return build_decoder(open_weights(path))
+
+
+def test_first_matrices_are_looked_at_while_they_are_loaded(tmp_path: Path) -> None:
+    path = damaged(tmp_path, "blk.1.ffn_up.weight", (3, 4))
+    with pytest.raises(FileFormatError, match=r"blk\.1\.ffn_up"):
+        build_decoder(open_weights(path))
+
+
+def test_the_background_finds_what_no_token_has_met(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finite_check, "AT_ONCE", 0)
+    monkeypatch.setattr(finite_check, "_PIECE", 256)
+    path = damaged(tmp_path, "token_embd.weight", (7, 4))
+    decoder = build_decoder(open_weights(path))
+    with pytest.raises(FileFormatError, match=r"token_embd.*near element 228"):
+        decoder.weights.check.wait()
+    context = Context(decoder, n_ctx=16)
+    with pytest.raises(FileFormatError, match=r"'token_embd\.weight' holds NaN"):
+        context.decode(Batch.one([1]))
+    assert context.cache.used == 0
+
+
+def test_logits_that_are_not_finite_wait_for_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = damaged(tmp_path, "blk.1.ffn_down.weight", (7, 4))
+    context = Context(decoder_without_thread(path, monkeypatch), n_ctx=16)
+    with pytest.raises(FileFormatError, match=r"'blk\.1\.ffn_down\.weight' holds NaN"):
+        context.decode(Batch.one([1]))
+    assert context.cache.used == 0
+
+
+def test_finite_logits_do_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = damaged(tmp_path, "token_embd.weight", (7, 4))
+    decoder = decoder_without_thread(path, monkeypatch)
+    context = Context(decoder, n_ctx=16)
+    assert np.isfinite(context.decode(Batch.one([1]))).all()
+    with pytest.raises(FileFormatError, match="token_embd"):
+        context.decode(Batch.one([7], 1))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_looks_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = decoder_without_thread(damaged(tmp_path, "token_embd.weight", (7, 4)), monkeypatch)
+    check = decoder.weights.check
+    check._lock.acquire()  # as the thread may hold it when the process forks
+    child = os.fork()
+    if not child:
+        try:
+            check.wait()
+        except FileFormatError:
+            os._exit(3)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3

@@ -1,0 +1,252 @@
+"""``/v1/completions``: the texts and log-probabilities of ``generate``, in OpenAI's form."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+import aleator
+from aleator.server.infilling import infilling
+from aleator.text.tokenizer import Tokenizer
+from tests.server.conftest import Client, MakeClient
+
+PATH = "/v1/completions"
+ROMEO: dict[str, Any] = {"prompt": "ROMEO:", "max_tokens": 20, "seed": 7}
+
+
+def test_text_and_logprobs_are_those_of_generate(
+    client: Client, model: aleator.LanguageModel
+) -> None:
+    alone = model.generate("ROMEO:", max_tokens=20, seed=7, logprobs=3, temperature=1.5, top_k=0)
+    made = client.made(PATH, **ROMEO, logprobs=3, temperature=1.5, top_k=0)
+    (choice,) = made["choices"]
+    assert choice["text"] == alone.text
+    told = alone.logprobs or []
+    lists = choice["logprobs"]
+    assert lists["tokens"] == [each.chosen.text for each in told]
+    assert lists["token_logprobs"] == [each.chosen.logprob for each in told]
+    assert lists["top_logprobs"] == [{t.text: t.logprob for t in each.top} for each in told]
+    lengths = map(len, lists["tokens"])
+    assert lists["text_offset"] == [0, *itertools.accumulate(lengths)][:-1]
+    assert made["usage"]["prompt_tokens"] == len(alone.request.tokens)
+    assert made["usage"]["completion_tokens"] == 20
+    assert (choice["finish_reason"], made["seed"]) == ("length", 7)
+    assert made["system_fingerprint"] == client.service.fingerprint
+    assert aleator.__version__ in made["system_fingerprint"]
+
+
+def test_n_are_distinct_and_those_of_generate_batch(
+    client: Client, model: aleator.LanguageModel
+) -> None:
+    prompts = ["ROMEO:", "JULIET:"]
+    alone = model.generate_batch(prompts, n=3, max_tokens=12, seed=5)
+    made = client.made(PATH, prompt=prompts, n=3, max_tokens=12, seed=5)
+    assert [each["text"] for each in made["choices"]] == [each.text for each in alone]
+    assert [each["index"] for each in made["choices"]] == [*range(6)]
+    assert len({each["text"] for each in made["choices"]}) == 6
+    assert made["usage"]["completion_tokens"] == 72
+    assert made["usage"]["prompt_tokens"] == sum(len(model.prompt_tokens(p)) for p in prompts)
+
+
+def test_an_unseeded_request_reports_the_seed_that_it_drew(client: Client) -> None:
+    response = client.post(PATH, prompt="ROMEO:", max_tokens=12, n=2)
+    first = response.json()
+    assert response.headers["x-aleator-seed"] == str(first["seed"])
+    again = client.made(PATH, prompt="ROMEO:", max_tokens=12, n=2, seed=first["seed"])
+    assert again["choices"] == first["choices"]
+    assert client.made(PATH, prompt="ROMEO:", max_tokens=1, seed=-1)["seed"] != first["seed"]
+
+
+def test_token_prompts(client: Client, model: aleator.LanguageModel) -> None:
+    ids = list(model.prompt_tokens("ROMEO:"))
+    for prompt in (ids, [ids]):
+        made = client.made(PATH, **{**ROMEO, "prompt": prompt})
+        assert made["choices"] == client.made(PATH, **ROMEO)["choices"]
+
+
+@pytest.mark.parametrize("as_ids", [False, True])
+def test_echo_gives_the_scores_of_the_prompt(
+    client: Client, model: aleator.LanguageModel, as_ids: bool
+) -> None:
+    prompt: str | list[int] = "ROMEO:\nWhat light"
+    if as_ids:
+        prompt = model.tokenizer.encode("To be, or", add_special=False)
+    tokens = model.prompt_tokens(prompt)
+    thought = [each for each in model.prompt_logprobs(tokens, 2) if not isinstance(each, list)]
+    made = client.made(PATH, prompt=prompt, max_tokens=1, logprobs=2, echo=True, seed=1)
+    (choice,) = made["choices"]
+    lists = choice["logprobs"]
+    assert len(lists["tokens"]) == len(tokens) + 1
+    assert lists["token_logprobs"][0] is lists["top_logprobs"][0] is None
+    for i, each in enumerate(thought):
+        if each is not None:
+            assert lists["token_logprobs"][i] == each.chosen.logprob
+            assert lists["top_logprobs"][i] == {t.text: t.logprob for t in each.top}
+    # As lm-eval's "gguf" model reads it: tokens begin where the text says.
+    text = model.tokenizer.decode(tokens, skip_special=True) if isinstance(prompt, list) else prompt
+    assert choice["text"].startswith(text)
+    for token, offset in zip(lists["tokens"][1:], lists["text_offset"][1:], strict=True):
+        assert choice["text"][offset:].startswith(token)
+    assert lists["text_offset"][len(tokens)] == len(text)
+    only = client.made(PATH, prompt=prompt, max_tokens=0, logprobs=2, echo=True, seed=1)
+    assert only["choices"][0]["text"] == text
+    assert only["choices"][0]["logprobs"]["token_logprobs"] == lists["token_logprobs"][:-1]
+
+
+def test_scores_are_those_of_score(client: Client, model: aleator.LanguageModel) -> None:
+    context, end = "ROMEO:\nWhat light through", " yonder window breaks"
+    score = model.score(context, end)
+    assert not isinstance(score, list)
+    made = client.made(PATH, prompt=context + end, max_tokens=1, logprobs=1, echo=True)
+    lists = made["choices"][0]["logprobs"]
+    first = next(i for i, offset in enumerate(lists["text_offset"]) if offset >= len(context))
+    assert tuple(lists["token_logprobs"][first:-1]) == score.logprobs
+
+
+def test_best_of(client: Client, model: aleator.LanguageModel) -> None:
+    made = client.made(PATH, **ROMEO, n=2, best_of=4)
+    alone = model.generate_batch(["ROMEO:"], n=4, max_tokens=20, seed=7, logprobs=0)
+    means = {
+        each.text: sum(t.chosen.logprob for t in each.logprobs or []) / len(each.tokens)
+        for each in alone
+    }
+    best = sorted(means, key=lambda text: means[text], reverse=True)[:2]
+    assert [each["text"] for each in made["choices"]] == best
+    assert all(each["logprobs"] is None for each in made["choices"])
+    assert made["usage"]["completion_tokens"] == 80
+
+
+def test_stop_and_constraints(client: Client) -> None:
+    whole = client.made(PATH, **ROMEO)["choices"][0]["text"]
+    word = whole.split()[2]
+    (choice,) = client.made(PATH, **ROMEO, stop=word)["choices"]
+    assert whole.startswith(choice["text"])
+    assert word not in choice["text"]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", word)
+    (choice,) = client.made(PATH, **ROMEO, guided_regex="[A-Z]{5}!")["choices"]
+    assert (len(choice["text"]), choice["finish_reason"]) == (6, "stop")
+    (choice,) = client.made(PATH, **ROMEO, response_format={"type": "json_object"})["choices"]
+    assert choice["text"].startswith("{")
+
+
+def test_names_of_control_tokens(client: Client, model: aleator.LanguageModel) -> None:
+    end = model.vocab.tokens[model.vocab.eos or 0]
+    prompt = f"ROMEO:{end}JULIET:"
+    parsed = client.made(PATH, prompt=prompt, max_tokens=1)
+    as_text = client.made(PATH, prompt=prompt, max_tokens=1, parse_special=False)
+    n = len(model.prompt_tokens(prompt))
+    assert as_text["usage"]["prompt_tokens"] == n
+    assert (
+        parsed["usage"]["prompt_tokens"] == len(model.prompt_tokens(prompt, parse_special=True)) < n
+    )
+
+
+@pytest.mark.parametrize("more", [{}, {"logprobs": 2}, {"logprobs": 1, "echo": True}], ids=str)
+def test_streams_say_what_responses_say(client: Client, more: dict[str, Any]) -> None:
+    body = {**ROMEO, "n": 2, "stop": ["thou", "I "], **more}
+    made = client.made(PATH, **body)
+    events = client.stream(PATH, **body, stream_options={"include_usage": True})
+    last = events.pop()
+    assert last["choices"] == []
+    assert last["usage"].keys() == made["usage"].keys()
+    assert last["usage"]["total_tokens"] == made["usage"]["total_tokens"]
+    assert all(each["usage"] is None for each in events)
+    assert len({each["id"] for each in events}) == 1
+    for choice in made["choices"]:
+        mine = [e["choices"][0] for e in events if e["choices"][0]["index"] == choice["index"]]
+        assert "".join(each["text"] for each in mine) == choice["text"]
+        assert [each["finish_reason"] for each in mine[:-1]] == [None] * (len(mine) - 1)
+        assert mine[-1]["finish_reason"] == choice["finish_reason"]
+        assert mine[-1]["stop_reason"] == choice["stop_reason"]
+        if choice["logprobs"] is not None:
+            for name, values in choice["logprobs"].items():
+                assert [x for each in mine for x in each["logprobs"][name]] == values
+    assert [e for e in client.stream(PATH, **ROMEO) if "usage" in e] == []
+
+
+def test_streams_have_the_same_events_each_time(client: Client) -> None:
+    def events() -> list[Any]:
+        return [each["choices"] for each in client.stream(PATH, **ROMEO, logprobs=1)]
+
+    assert events() == events()
+
+
+def test_the_text_of_a_request_beside_others(client: Client, make_client: MakeClient) -> None:
+    alone = [client.made(PATH, **{**ROMEO, "seed": seed, "logprobs": 1}) for seed in range(4)]
+    others = [client.service.engine.submit("JULIET:", max_tokens=150, seed=s) for s in range(3)]
+    beside = [client.made(PATH, **{**ROMEO, "seed": seed, "logprobs": 1}) for seed in range(4)]
+    for each in others:
+        each.cancel()
+    assert [each["choices"] for each in beside] == [each["choices"] for each in alone]
+    guessing = make_client(defaults={"spec_type": "ngram"})
+    guessed = [guessing.made(PATH, **{**ROMEO, "seed": seed, "logprobs": 1}) for seed in range(4)]
+    assert [each["choices"] for each in guessed] == [each["choices"] for each in alone]
+
+
+def test_defaults_hold_where_a_request_says_nothing(
+    make_client: MakeClient, client: Client
+) -> None:
+    greedy = make_client(defaults={"temperature": 0.0, "max_tokens": 6})
+    made = greedy.made(PATH, prompt="ROMEO:")
+    assert made["usage"]["completion_tokens"] == 6
+    plain = client.made(PATH, prompt="ROMEO:", temperature=0.0, max_tokens=6)
+    assert made["choices"] == plain["choices"]
+    warm = greedy.made(PATH, **ROMEO, preset="llama.cpp")
+    assert warm["choices"] == client.made(PATH, **ROMEO, preset="llama.cpp")["choices"]
+
+
+def test_models(client: Client, make_client: MakeClient) -> None:
+    (only,) = client.get("/v1/models").json()["data"]
+    assert only["id"] == "shakespeare.gguf"
+    assert client.get("/v1/models/shakespeare").json()["id"] == "shakespeare"
+    assert client.get("/v1/models/gpt-4").status_code == 404
+    body = {"prompt": "ROMEO:", "max_tokens": 1}
+    error = client.refused(PATH, 404, model="gpt-4", **body)
+    assert (error["param"], error["code"]) == ("model", "model_not_found")
+    assert make_client(any_model=True).made(PATH, model="gpt-4", **body)["model"] == "gpt-4"
+    named = make_client(alias=("bard", "shakes"))
+    assert named.get("/v1/models").json()["data"][0]["id"] == "bard"
+    assert named.made(PATH, model="shakes", **body)["model"] == "shakes"
+
+
+def test_prompts_longer_than_the_context(client: Client) -> None:
+    error = client.refused(PATH, prompt=[1] * 2000, max_tokens=1)
+    assert error["code"] == "context_length_exceeded"
+
+
+def test_deadlines(client: Client) -> None:
+    (choice,) = client.made(PATH, prompt="ROMEO:", max_tokens=900, deadline=1e-6)["choices"]
+    assert choice["finish_reason"] == "length"
+    assert len(choice["text"]) < 3000
+
+
+def test_a_full_queue(model: aleator.LanguageModel) -> None:
+    with model.engine(n_seq_max=1, max_queue=0) as engine:
+        full = Client(model, engine)
+        other = engine.submit("ROMEO:", max_tokens=900)
+        response = full.post(PATH, prompt="JULIET:", max_tokens=1)
+        other.cancel()
+        assert response.status_code == 429
+        assert response.headers["retry-after"] == "1"
+        # Of several completions none begins where one cannot.
+        assert full.post(PATH, prompt="JULIET:", n=5, max_tokens=900).status_code == 429
+        assert full.made(PATH, prompt="JULIET:", max_tokens=1)["choices"][0]["text"]
+    assert full.post(PATH, prompt="JULIET:", max_tokens=1).status_code == 503
+
+
+def test_text_between_two_texts() -> None:
+    names = ["<pre>", "<suf>", "<mid>"]
+    metadata = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.tokens": ["a", "b", "c", *names],
+        "tokenizer.ggml.token_type": [1, 1, 1, 3, 3, 3],
+        "tokenizer.ggml.merges": [],
+        "tokenizer.ggml.fim_pre_token_id": 3,
+        "tokenizer.ggml.fim_suf_token_id": 4,
+        "tokenizer.ggml.fim_mid_token_id": 5,
+    }
+    tokenizer = Tokenizer(aleator.text.Vocabulary.from_metadata(metadata))
+    assert infilling(tokenizer, "ab", "c", True) == [3, 0, 1, 4, 2, 5]
+    assert infilling(tokenizer, [1], "c", True) == [3, 1, 4, 2, 5]

@@ -1,0 +1,69 @@
+"""``/v1/embeddings``: the vectors are those of :meth:`aleator.LanguageModel.embed`, to the bit."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aleator
+from tests.server.conftest import Client
+
+TEXTS = ["My lord, the king!", "Two pints of ale"]
+
+
+def test_vectors(client: Client, model: aleator.LanguageModel) -> None:
+    made = client.made("/v1/embeddings", input=TEXTS)
+    wanted = model.embed(TEXTS)
+    assert [entry["index"] for entry in made["data"]] == [0, 1]
+    vectors = np.array([entry["embedding"] for entry in made["data"]], np.float32)
+    assert np.array_equal(vectors, wanted)
+    n_tokens = sum(len(model.prompt_tokens(text)) for text in TEXTS)
+    assert made["usage"] == {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
+    assert (made["object"], made["model"]) == ("list", client.service.name)
+
+
+def test_base64_is_float32(client: Client, model: aleator.LanguageModel) -> None:
+    made = client.made(
+        "/v1/embeddings", input=TEXTS[0], encoding_format="base64", dimensions=256, user="u"
+    )
+    packed = base64.b64decode(made["data"][0]["embedding"])
+    assert np.array_equal(np.frombuffer(packed, "<f4"), model.embed(TEXTS[0]))
+
+
+def test_token_ids(client: Client, model: aleator.LanguageModel) -> None:
+    tokens = list(model.prompt_tokens(TEXTS[0]))
+    one = client.made("/v1/embeddings", input=tokens)["data"]
+    several = client.made("/v1/embeddings", input=[tokens, tokens[:3]])["data"]
+    assert len(one) == 1
+    assert len(several) == 2
+    assert one[0]["embedding"] == several[0]["embedding"] == model.embed(TEXTS[0]).tolist()
+
+
+def test_pooling(client: Client, model: aleator.LanguageModel) -> None:
+    made = client.made("/v1/embeddings", input=TEXTS[0], pooling="last", normalize=False)
+    assert made["data"][0]["embedding"] == model.embed(TEXTS[0], "last", False).tolist()
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "said"),
+    [
+        ({}, "input", "missing"),
+        ({"input": []}, "input", "give a text"),
+        ({"input": [["a"]]}, "input[0]", "lists of token ids"),
+        ({"input": ["a", [1]]}, "input[0]", "all of one kind"),
+        ({"input": ["a"] * 2049}, "input", "at most 2048"),
+        ({"input": "a", "dimensions": 128}, "dimensions", "256"),
+        ({"input": "a", "encoding_format": "int8"}, "encoding_format", "'base64'"),
+        ({"input": "a", "temperature": 1}, "temperature", "there is no field"),
+        ({"input": [9999999]}, "prompt", "9999999"),
+    ],
+)
+def test_what_cannot_be_honoured(
+    client: Client, body: dict[str, Any], param: str, said: str
+) -> None:
+    error = client.refused("/v1/embeddings", **body)
+    assert error["param"] == param
+    assert said in error["message"]
