@@ -82,7 +82,9 @@ class DeviceDrawing:
                 continue
             drawn = token = tokens[row]
             if drawn == NOTHING:
-                raise LogitsError(f"row {row}: no token that may be drawn has a finite logit")
+                raise LogitsError(
+                    f"sequence {slot.seq}: no token that may be drawn has a finite logit"
+                )
             slot.chain.accept(drawn, generated=True)
             logprobs: LogprobsOf = partial(_of_row, logits, turn.row)
             if slot.request.options.logprobs is not None:

@@ -95,14 +95,14 @@ class Generation(Iterator[str]):
         first, made = self._given, self._completion
         self._given = len(made.pieces)
         if first == self._given:
-            self._run.check()
+            self._run.check(self._completion)
             return []
         return [Piece(made.pieces[i], made.piece_ends[i]) for i in range(first, self._given)]
 
     async def wait_async(self) -> None:
         """Let other tasks run until it has ended; raises the error that ended it."""
         await self._run.make_async(lambda: self._completion.done)
-        self._run.check()
+        self._run.check(self._completion)
 
     def logprobs_between(self, first: int, end: int) -> list[Logprobs]:
         """Log-probabilities of tokens drawn already, from ``first`` to ``end``; [] when not asked for."""
