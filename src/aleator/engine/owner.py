@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from aleator.core.errors import EngineClosed, QueueFull
 from aleator.engine.core import Core
+from aleator.engine.ended import OnEnd
 from aleator.engine.frames import clear_frames
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
@@ -57,6 +58,10 @@ class Owner:
         options: Of the engine.
         prompt_cache: Keep what was computed, and reuse it.
         sharing: What requests tell one another.
+        on_end: Told of every request that ends.
+
+    Attributes:
+        sharing: What requests tell one another.
     """
 
     def __init__(
@@ -66,7 +71,9 @@ class Owner:
         options: EngineOptions,
         prompt_cache: bool,
         sharing: Sharing,
+        on_end: OnEnd | None = None,
     ) -> None:
+        self._on_end = on_end
         self._context, self._options, self._prompt_cache = context, options, prompt_cache
         self.sharing = sharing
         self._pace = Pace(options.max_pause)
@@ -303,11 +310,14 @@ class Owner:
         elif completion.stop_reason == "interrupted":
             how = "cancelled"
         with self._lock:
-            if self._tickets.pop(job.number, None) is not None:
+            counted = self._tickets.pop(job.number, None) is not None
+            if counted:
                 self._counts[how] += 1
                 self._counts.update(_counted(ticket))
         ticket.settle()
         self._ending, self._failures = None, 0
+        if counted and self._on_end is not None:
+            self._on_end(ticket.ended())
 
     def _recover(self, error: BaseException) -> None:
         """After an error that is nobody's own: end what was being made, and go on with those that wait.
