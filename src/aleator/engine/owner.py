@@ -25,7 +25,7 @@ from aleator.engine.options import EngineOptions
 from aleator.engine.pace import Pace
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats
-from aleator.engine.ticket import Ticket
+from aleator.engine.ticket import Ticket, Waiter, wake
 from aleator.engine.visits import Action, T, Visits
 from aleator.generate.advance import Advance, check_rewinds
 from aleator.generate.completion import Completion
@@ -288,13 +288,17 @@ class Owner:
         for job in jobs:
             job.done = len(self._tickets[job.number].slot.tokens)
         scheduler.observe(plan, n_rows, perf_counter() - scheduled)
-        for job in jobs:
-            ticket = self._tickets[job.number]
-            ticket.count_time()
-            if ticket.completion.done:
-                self._end(ticket)
-            else:
-                ticket.tell()
+        due: list[Waiter] = []
+        try:
+            for job in jobs:
+                ticket = self._tickets[job.number]
+                ticket.count_time()
+                if ticket.completion.done:
+                    self._end(ticket)
+                else:
+                    ticket.tell(due)
+        finally:
+            wake(due)
 
     def _rows(self, numbers: Iterable[int]) -> list[tuple[Slot, list[int]]]:
         """The tokens that those who write decode next."""

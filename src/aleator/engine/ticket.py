@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from time import perf_counter
 
 from aleator.core.errors import AleatorError
@@ -13,6 +15,37 @@ from aleator.engine.job import Job
 from aleator.generate.completion import Completion, Stats
 from aleator.generate.generation import Generation, Until
 from aleator.generate.slot import Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A reader in an event loop.
+
+    Attributes:
+        until: what it waits for.
+        loop: where it waits.
+        woken: wakes it.
+    """
+
+    until: Until
+    loop: asyncio.AbstractEventLoop
+    woken: asyncio.Future[None]
+
+
+def wake(waiters: Sequence[Waiter]) -> None:
+    """Let readers go on: each event loop is interrupted once, however many wait there."""
+    loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for each in waiters:
+        loops.setdefault(each.loop, []).append(each.woken)
+    for loop, woken in loops.items():
+        with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+            loop.call_soon_threadsafe(_answer, woken)
+
+
+def _answer(waiting: Sequence[asyncio.Future[None]]) -> None:
+    for each in waiting:
+        if not each.done():  # it was cancelled
+            each.set_result(None)
 
 
 class Ticket:
@@ -42,7 +75,7 @@ class Ticket:
         # leave with the lock taken.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._listeners: list[Callable[[], None]] = []
+        self._waiters: list[Waiter] = []
         self._told = self._settled = False
 
     @property
@@ -72,23 +105,19 @@ class Ticket:
 
     async def make_async(self, until: Until) -> None:
         """See :class:`aleator.generate.generation.Stepper`."""
-        loop, changed = asyncio.get_running_loop(), asyncio.Event()
-
-        def told() -> None:
-            try:
-                loop.call_soon_threadsafe(changed.set)
-            except RuntimeError:  # the loop was closed, and nobody waits any more
-                return
-
-        with self._lock:
-            self._listeners.append(told)
-        try:
-            while not (self._settled or self._ready(until)):
-                await changed.wait()
-                changed.clear()
-        finally:
+        while not (self._settled or self._ready(until)):
+            loop = asyncio.get_running_loop()
+            waiter = Waiter(until, loop, loop.create_future())
             with self._lock:
-                self._listeners.remove(told)
+                if self._settled or self._ready(until):
+                    return
+                self._waiters.append(waiter)
+            try:
+                await waiter.woken
+            except asyncio.CancelledError:
+                with self._lock:
+                    self._waiters = [each for each in self._waiters if each is not waiter]
+                raise
 
     def _ready(self, until: Until) -> bool:
         """Whether readers go on: of a completion that has ended, once its place is free and it is counted."""
@@ -116,13 +145,22 @@ class Ticket:
         self.completion.cancelled = True
         self.wake()
 
-    def tell(self) -> None:
-        """Let readers look again."""
+    def tell(self, due: list[Waiter] | None = None) -> None:
+        """Let readers look again.
+
+        Args:
+            due: takes those in event loops who may go on, for the caller to :func:`wake`; None: they are woken.
+        """
+        ready: list[Waiter] = [] if due is None else due
         with self._lock:
             self._changed.notify_all()
-            listeners = list(self._listeners)
-        for each in listeners:
-            each()
+            if self._waiters:
+                left: list[Waiter] = []
+                for each in self._waiters:
+                    (ready if self._settled or self._ready(each.until) else left).append(each)
+                self._waiters = left
+        if due is None:
+            wake(ready)
 
     def settle(self) -> None:
         """The completion has ended, and holds nothing any more."""
