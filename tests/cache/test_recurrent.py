@@ -7,22 +7,19 @@ micro-batch, a fork of a rewound sequence, a rewind of a sequence that shares it
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from make_models import SPECS, write_model
 
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.prefix import PrefixConfig
 from aleator.cache.recurrent import RecurrentCache, RecurrentShape
 from aleator.core.errors import (
-    CacheFull,
     CannotRewind,
     CannotShift,
     Corrupt,
@@ -340,120 +337,6 @@ def test_coupled_tokens(decoder: Decoder) -> None:
         ctx.decode(batch)
 
 
-def test_a_failed_decode_changes_nothing(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    ctx = context(decoder, rollback=2, n_ubatch=4)
-    feed(ctx, 0, TEXT[:10])
-    ctx.cache.seq_cp(0, 1)
-    run, calls = ctx._step.run, 0
-
-    def failing(*args: object) -> Any:
-        nonlocal calls
-        calls += 1
-        out: Any = run(*args)
-        if calls == 3:
-            raise KeyboardInterrupt
-        return out
-
-    monkeypatch.setattr(ctx._step, "run", failing)
-    batch = Batch.one(TEXT[10:20])
-    batch.add(7, None, [1])
-    batch.add(3, None, [3])
-    with pytest.raises(KeyboardInterrupt):
-        ctx.decode(batch)
-    monkeypatch.undo()
-    ctx.cache.check()
-    assert ranges(ctx.cache) == [(9, 9), (9, 9), (-1, -1), (-1, -1)]
-    ctx.cache.seq_rm(1, 8, -1)
-    assert same(feed(ctx, 0, [TEXT[10]]), fresh(decoder, TEXT[:11]))
-    assert same(feed(ctx, 1, [TEXT[20]]), fresh(decoder, [*TEXT[:8], TEXT[20]]))
-
-
-@pytest.mark.parametrize("name", ["mamba", "jamba"])
-def test_a_clear_in_a_step_that_fails_is_taken_back(make_decoder: Any, name: str) -> None:
-    ctx = Context(make_decoder(name), n_ctx=64, type_k="f32", type_v="f32")
-    feed(ctx, 0, TEXT[:9])
-    before = ctx.state_write(0)
-
-    def fail() -> None:
-        with ctx.cache.step():
-            ctx.cache.clear()
-            feed(ctx, 0, TEXT[20:24])
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    ctx.cache.check()
-    assert ctx.state_write(0) == before
-    with ctx.cache.step():
-        ctx.cache.clear()
-    pool: Any = ctx.cache.pools[-1]
-    assert not any(t.any() for t in pool.conv + pool.ssm)
-    assert ctx.cache.seq_pos_max(0) == -1
-
-
-@pytest.mark.parametrize("name", ["mamba", "mamba-norms", "jamba"])
-@pytest.mark.parametrize("rollback", [0, 2])
-def test_steps_within_steps(make_decoder: Any, name: str, rollback: int) -> None:
-    options: Any = {"n_ctx": 64, "type_k": "f32", "type_v": "f32", "n_rollback": rollback}
-    ctx, plain = (Context(make_decoder(name), **options) for _ in range(2))
-    parts = [TEXT[:9], TEXT[9:12], TEXT[12:13], TEXT[13:20]]
-    expected = [feed(plain, 0, part) for part in parts]
-    feed(ctx, 0, parts[0])
-    before = ctx.state_write(0)
-
-    def fail() -> None:
-        with ctx.cache.step():
-            ctx.decode(Batch.one(TEXT[30:33]))
-            ctx.decode(Batch.one(TEXT[33:36]))
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    assert ctx.state_write(0) == before
-    with ctx.cache.step():
-        assert np.array_equal(feed(ctx, 0, parts[1]), expected[1])
-        with pytest.raises(KeyError):
-            fail()  # taken back alone
-        assert np.array_equal(feed(ctx, 0, parts[2]), expected[2])
-        saved = ctx.state_write(0)
-        ctx.state_read(before, 0)
-        ctx.cache.check()
-        ctx.state_read(saved, 0)
-    assert np.array_equal(feed(ctx, 0, parts[3]), expected[3])
-    assert ctx.state_write(0) == plain.state_write(0)
-    pool: Any = ctx.cache.pools[-1]
-    rows, where = pool.states.n_rows, pool.addresses()
-    with ctx.cache.step():
-        for token in TEXT[20:30]:
-            feed(ctx, 0, [token])
-    assert (pool.states.n_rows, pool.addresses()) == (
-        rows,
-        where,
-    )  # those of inner steps are used again
-    ctx.cache.clear()
-    assert not pool.states.book()
-
-
-def test_no_memory_for_a_step_within_a_step(
-    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ctx: Any = Context(decoder)
-    feed(ctx, 0, TEXT[:9])
-
-    def no_memory(*args: object) -> None:
-        raise MemoryError("not enough memory")
-
-    with ctx.cache.step():
-        feed(ctx, 0, TEXT[9:10])
-        before = ctx.state_write(0)
-        monkeypatch.setattr(ctx.cache.pool.rows.arrays, "grown", no_memory)
-        with pytest.raises(CacheFull, match="end the outer step first"):
-            ctx.decode(Batch.one(TEXT[10:11]))
-        monkeypatch.undo()
-        assert ctx.state_write(0) == before
-    ctx.cache.check()
-
-
 def test_checkpoints_of_another_cache_are_refused(decoder: Decoder) -> None:
     ctx, other = context(decoder), context(decoder)
     feed(ctx, 0, TEXT[:5])
@@ -487,6 +370,21 @@ def test_forks_of_a_beginning_beside_attention(make_decoder: Any) -> None:
         with pytest.raises(ParameterError) as refused:
             ctx.cache.seq_cp(0, 1, 2, 5)
         assert refused.value.parameter == "p0"
+
+
+def test_states_of_any_position_are_read_and_no_others() -> None:
+    cache, other = (RecurrentCache([RecurrentShape(1, 1, 1)]) for _ in range(2))
+    for position in (62, 2**31 - 2):
+        cache.clear()
+        at = np.array([position], np.int32)
+        cache.journal.run(cache.pool.place, at, np.zeros(1, np.int32), np.ones((1, 1), np.uint64))
+        blob = cache.state_write(0)
+        other.state_read(blob, 0)
+        assert other.seq_pos_max(0) == position
+    last = struct.pack("<i", 2**31 - 2)
+    assert blob.count(last) == 1
+    with pytest.raises(Corrupt, match="state 0 is at position 2147483647"):
+        other.state_read(blob.replace(last, struct.pack("<i", 2**31 - 1)), 0)
 
 
 def test_a_damaged_position_is_named_as_what_it_is(make_decoder: Any) -> None:
@@ -526,136 +424,6 @@ def test_bytes_for() -> None:
     assert RecurrentCache.bytes_for(layers, n_seq_max=3, rollback=2) == held
     with pytest.raises(ParameterError, match=r"n_seq_max=1\.0 is not an integer"):
         RecurrentCache.bytes_for(layers, n_seq_max=1.0)  # type: ignore[arg-type]
-
-
-def hashed(text: list[int]) -> int:
-    value = 0
-    for token in text:
-        value = (value * 31 + token) % 65521
-    return value
-
-
-class Model(RuleBasedStateMachine):
-    """Random operations against texts: a row holds a number that tells the text it stands for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.cache = RecurrentCache(
-            [RecurrentShape(1, 1, 1)],
-            n_seq_max=3,
-            rollback=2,
-            prefix=PrefixConfig(block=2, texts=3, spacing=4, bytes=80),  # ten states
-        )
-        self.texts: dict[int, list[int]] = {}
-        self.held: dict[int, int] = {}  # how many states back from the newest
-        self.counter = 0
-
-    def _write(self, tokens: dict[int, list[int]], fail: bool) -> None:
-        """What a decode does: the state of a text is a hash of it."""
-        rows = [(s, t) for s, ts in tokens.items() for t in ts]
-        at = {s: len(self.texts.get(s, [])) for s in tokens}
-        positions = []
-        for s, _ in rows:
-            positions.append(at[s])
-            at[s] += 1
-        seqs = np.array([s for s, _ in rows], np.int32)
-        owners = (np.uint64(1) << seqs.astype(np.uint64))[:, None]
-        with self.cache.step() as step:
-            where = np.array(positions, np.int32)
-            batch = step.place(where, seqs, owners)
-            for run in batch.runs:
-                value = 0.0 if run.source < 0 else float(batch.ssm[0][run.source, 0, 0])
-                stores = dict(run.stores)
-                for i, token in enumerate(run.tokens):
-                    value = (value * 31 + rows[token][1]) % 65521
-                    if i in stores:
-                        batch.ssm[0][stores[i], 0, 0] = value
-            if fail:
-                raise KeyboardInterrupt
-        for s, ts in tokens.items():
-            self.texts[s] = self.texts.get(s, []) + ts
-            self.held[s] = min(3, self.held.get(s, 0) + len(ts))
-
-    @rule(
-        lengths=st.dictionaries(st.integers(0, 2), st.integers(1, 5), min_size=1),
-        fail=st.booleans(),
-    )
-    def decode(self, lengths: dict[int, int], fail: bool) -> None:
-        tokens = {}
-        for seq, n in lengths.items():
-            tokens[seq] = [self.counter % 97 + 1 + i for i in range(n)]
-            self.counter += n
-        if fail:
-            with pytest.raises(KeyboardInterrupt):
-                self._write(tokens, fail)
-        else:
-            self._write(tokens, fail)
-
-    @rule(seq=st.integers(0, 2), back=st.integers(0, 6))
-    def rewind(self, seq: int, back: int) -> None:
-        text = self.texts.get(seq, [])
-        p0 = max(0, len(text) - back)
-        if p0 > 0 and back >= self.held.get(seq, 0) and back > 0:
-            with pytest.raises(CannotRewind) as caught:
-                self.cache.seq_rm(seq, p0, -1)
-            assert caught.value.oldest_legal == len(text) - self.held[seq] + 1
-            return
-        self.cache.seq_rm(seq, p0, -1)
-        if text:
-            self.texts[seq] = text[:p0]
-            self.held[seq] = max(0, self.held[seq] - back) if p0 else 0
-
-    @rule(src=st.integers(0, 2), dst=st.integers(0, 2))
-    def copy(self, src: int, dst: int) -> None:
-        self.cache.seq_cp(src, dst)
-        self.texts[dst] = list(self.texts.get(src, []))
-        self.held[dst] = self.held.get(src, 0)
-
-    @rule(src=st.integers(0, 2), dst=st.integers(0, 2))
-    def restore(self, src: int, dst: int) -> None:
-        if self.texts.get(src):
-            self.cache.restore(dst, self.cache.checkpoint(src))
-            self.texts[dst], self.held[dst] = list(self.texts[src]), 1
-
-    @rule(seq=st.integers(0, 2), length=st.integers(1, 12))
-    def keep(self, seq: int, length: int) -> None:
-        self.cache.keep(seq, self.texts.get(seq, [])[:length])
-
-    @rule(src=st.integers(0, 2), dst=st.integers(0, 2), more=st.lists(st.integers(1, 97)))
-    def reuse(self, src: int, dst: int, more: list[int]) -> None:
-        text = [*self.texts.get(src, []), *more]
-        if text and src != dst:
-            self.cache.seq_rm(dst)
-            n = self.cache.reuse(dst, text)
-            self.texts[dst], self.held[dst] = text[:n], min(n, 1)
-
-    @invariant()
-    def keeps_states_of_beginnings(self) -> None:
-        kept: Any = self.cache.kept
-        texts = [(text.seq, text.tokens.tolist()) for text in kept.index]
-        texts += [(kept.number(seq), text) for seq, text in self.texts.items()]
-        rows = set()
-        for number, tokens in texts:
-            for row, position in self.cache.states.get(number, ()):
-                assert float(self.cache.ssm[0][row, 0, 0]) == hashed(tokens[: position + 1])
-                rows.add(row)
-        assert len(rows) == kept.held() <= kept.limit == 5
-        assert {s for s in self.cache.states if s >= 3} <= {number for number, _ in texts}
-
-    @invariant()
-    def agrees(self) -> None:
-        self.cache.check()
-        for seq in range(3):
-            text = self.texts.get(seq, [])
-            assert self.cache.seq_pos_max(seq) == len(text) - 1
-            if text:
-                row = self.cache.states[seq][-1][0]
-                assert float(self.cache.ssm[0][row, 0, 0]) == hashed(text)
-                assert self.cache.oldest_rewind(seq) == len(text) - self.held[seq] + 1
-
-
-TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 def test_types_of_paths(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ from aleator.device.chain import DeviceChain
 from aleator.samplers import index as S
 from aleator.samplers.chain import SamplerChain
 from tests.device.inside import inside
-from tests.device.test_chain import TEMPLATE, edit_and_compare, random_chain
+from tests.device.templates import TEMPLATE
+from tests.device.test_chain import edit_and_compare, random_chain
 
 # What is slow under the interpreter runs on some families, unless ALEATOR_ALL is set.
 SOME = FAMILIES if os.environ.get("ALEATOR_ALL") else ("normal", "flat", "ties", "special")

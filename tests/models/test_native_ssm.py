@@ -15,6 +15,8 @@ from make_models import SPECS, Spec, write_model
 from aleator import _native
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
+from aleator.models import decoder_numerics as reference
+from aleator.models.block_numerics import fused
 from aleator.models.decoder import Decoder
 from aleator.models.layers import native_ssm
 
@@ -77,6 +79,55 @@ def test_against_torch(tmp_path: Path, name: str) -> None:
         for a, b in states:
             # Small values are differences of large ones: rounding goes with the largest.
             assert np.allclose(a, b, rtol=1e-3, atol=max(1e-5, 2e-6 * float(np.abs(b).max())))
+
+
+def by_the_rules(decoder: Any, ids: list[int]) -> tuple[npt.NDArray[np.float32], list[Any]]:
+    """Logits of a text [T, n_vocab] and the states after it, as docs/numerics.md says, part 2."""
+
+    def matrix(name: str) -> npt.NDArray[np.float32]:
+        stored = decoder.weights.gguf.stored(f"{name}.weight")
+        return np.concatenate([rows for _, rows in stored.pieces()])
+
+    eps, ssm = decoder.config.rms_eps, decoder.config.ssm
+    x, states = matrix("token_embd")[ids], []
+    for i, layer in enumerate(decoder.recurrent):
+        at = f"blk.{i}."
+        inner = reference.products(matrix(at + "ssm_in"), reference.rms_norm(x, layer.norm, eps))
+        u, gate = np.split(inner, 2, axis=1)
+        before = np.zeros((ssm.d_conv - 1, ssm.d_inner), np.float32)
+        latest = np.concatenate((before, u))[len(ids) :]
+        u = reference.convolve(u, before, layer.conv_weight.T, layer.conv_bias)
+        selected = reference.products(matrix(at + "ssm_x"), u)
+        parts = np.split(selected, [ssm.dt_rank, ssm.dt_rank + ssm.d_state], axis=1)
+        if ssm.norm_eps is not None:  # without weights
+            parts = [
+                reference.rms_norm(p, np.ones(p.shape[1], np.float32), ssm.norm_eps) for p in parts
+            ]
+        dt, b, c = map(np.ascontiguousarray, parts)
+        bias = decoder.weights.gguf.stored(at + "ssm_dt.bias").data.view(np.float32)
+        dt = reference.softplus(reference.products(matrix(at + "ssm_dt"), dt, bias))
+        nothing = np.zeros((ssm.d_inner, ssm.d_state), np.float32)
+        y, state = reference.scan(u, dt, layer.a, b, c, nothing)
+        y = fused(np.broadcast_to(layer.d, u.shape), u, y) * reference.silu(gate)
+        x = x + reference.products(matrix(at + "ssm_out"), y)
+        states += [latest.T, state]
+    head = "output" if "output.weight" in decoder.weights.gguf.tensors else "token_embd"
+    x = reference.rms_norm(x, decoder.output_norm, eps)
+    return reference.products(matrix(head), x), states
+
+
+@pytest.mark.parametrize("name", ["plain", "odd", "norms", "wide state"])
+def test_logits_and_states_are_the_reference(tmp_path: Path, name: str) -> None:
+    decoder = decoder_of(tmp_path, SHAPES[name])
+    ids = [int(t) for t in np.random.default_rng(4).integers(0, decoder.config.n_vocab, 9)]
+    logits, states = by_the_rules(decoder, ids)
+    context = Context(decoder, n_ubatch=5)  # the second micro-batch begins with states
+    assert np.array_equal(context.decode(Batch.one(ids, logits=True)), logits)
+    cache: Any = context.cache
+    (row, _), *_ = cache.states[0]
+    held = [t[row] for pair in zip(cache.conv, cache.ssm, strict=True) for t in pair]
+    for ours, theirs in zip(held, states, strict=True):
+        assert np.array_equal(ours, theirs)
 
 
 def test_bits_do_not_depend_on_threads_or_company(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from aleator.cache.cache import Cache
 from aleator.cache.handle.recurrent import RecurrentSequence
 from aleator.cache.options import CacheOptions, checked
-from aleator.cache.pools.keeper import History
+from aleator.cache.pools.history import History
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_rows import (
     RecurrentCheckpoint,

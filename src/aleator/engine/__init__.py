@@ -1,4 +1,4 @@
-"""One context for many requests: who joins when, what a step computes, and the streams that come of it."""
+"""Many requests over one context: who joins when, what a step computes, and the streams of their texts."""
 
 from __future__ import annotations
 

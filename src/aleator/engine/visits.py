@@ -15,7 +15,7 @@ Action = Callable[[Context, int], T]
 
 
 class Visits:
-    """Those who wait for the context; anybody may ask, the engine's thread alone makes them.
+    """Calls that wait for the context: any thread may ask for one, only the engine's thread makes them.
 
     Args:
         context: the engine's.

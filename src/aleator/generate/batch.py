@@ -1,4 +1,4 @@
-"""Tokens (or embeddings) to decode, each with a position, sequences, and a wish for its logits."""
+"""Tokens (or embeddings) to decode: each with a position, its sequences, and whether its logits are wanted."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Turn:
     Attributes:
         slot: whose chain draws.
         row: of the logits that it is drawn from.
-        left: tokens that may still come, this one included; None: as many as one likes.
+        left: tokens that may still come, this one included; None: any number.
 
     """
 

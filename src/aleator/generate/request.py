@@ -15,7 +15,7 @@ Forgotten = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Request:
-    """One completion to make; what lives while it is made is its :class:`aleator.generate.slot.Slot`'s.
+    """One completion to make; the state while it is made is its :class:`aleator.generate.slot.Slot`'s.
 
     Attributes:
         tokens: the prompt, at least one token, those in the cache included.

@@ -1,4 +1,4 @@
-"""A completion under way: what lives while a request is made."""
+"""A completion under way: the state that a request has while it is made."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Slot:
         return min(len(self.request.remaining), self.n_ctx)
 
     def limits(self) -> tuple[int | None, StopReason]:
-        """Tokens that may still be drawn, and what ends the text after them; None: as many as one likes."""
+        """Tokens that may still be drawn, and what ends the text after them; None: any number."""
         options = self.request.options
         room = None if options.context_shift else self.n_ctx - len(self.tokens) + 1
         if options.max_tokens is not None:
@@ -112,6 +112,7 @@ class Slot:
         """
         self.check_fits(n_ctx)
         self.seq, self.n_ctx, self.stats = seq, n_ctx, stats
+        self.completion.n_ctx = n_ctx
 
     def check_fits(self, n_ctx: int) -> None:
         """See whether the request can be made in ``n_ctx`` positions.

@@ -137,7 +137,7 @@ def rotate(x: Floats, angles: Floats, *, interleaved: bool) -> Floats:
 
 
 def hadamard(x: Floats, block: int) -> Floats:
-    """Every ``block`` of rows [..., n] turned by the Hadamard matrix that is its own inverse."""
+    """Every ``block`` of rows [..., n] rotated by the Hadamard matrix that is its own inverse."""
     parts = x.reshape(-1, block).copy()
     half = 1
     while half < block:

@@ -16,6 +16,7 @@ from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, check_options
 from aleator.cache.pools.pool import END, AnyPool, Pool, Texts
 from aleator.cache.rows import shift
+from aleator.cache.rows.aside import Aside
 from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.rows.defrag import Defragmented, moves_for
 from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for
@@ -107,8 +108,7 @@ class AttentionPool(Pool[Plan, MicroBatch, Any]):
         self.texts: Texts | None = None
         self.journal = Journal()
         self.journal.enlist(self.cells)
-        # Cells whose rows the innermost frame has kept aside, and which frame that was.
-        self._aside, self._aside_in = np.zeros(0, np.bool_), 0
+        self._aside = Aside(self.cells, self.rows)
 
     def join(self, journal: Journal) -> None:
         """Record changes in the journal of the whole that this becomes a part of."""
@@ -271,20 +271,8 @@ class AttentionPool(Pool[Plan, MicroBatch, Any]):
         return MicroBatch(self.cells, self.rows, slots, positions, seqs, causal)
 
     def keep_rows(self, slots: npt.NDArray[np.int64]) -> None:
-        """Keep aside what cells stored that were used before, as something else is about to be stored there.
-
-        Outside of frames there is nothing to keep it for.
-        """
-        cells = self.cells.used_before(slots)
-        if len(cells) == 0:
-            return
-        if self._aside_in != self.journal.frame:
-            self._aside = np.zeros(self.cells.size, np.bool_)
-            self._aside_in = self.journal.frame
-        cells = cells[~self._aside[cells]]
-        if len(cells):
-            self.rows.preserve(self.journal, cells)
-            self._aside[cells] = True
+        """Keep aside what cells stored before, as something else is about to be stored there."""
+        self._aside.keep(self.journal, slots)
 
     # Cached prefixes
 

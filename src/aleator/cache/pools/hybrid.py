@@ -15,12 +15,13 @@ from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.cells.plan import Plan
 from aleator.cache.journal import Journal
 from aleator.cache.pools.attention import AttentionPool
+from aleator.cache.pools.forgotten import Forgotten
 from aleator.cache.pools.hybrid_batch import HybridBatch, HybridCheckpoint
 from aleator.cache.pools.pool import END, AnyPool, Pool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.window import WindowPool
 from aleator.cache.rows.batch import MicroBatch
-from aleator.core.errors import CacheError, CannotRewind, CannotShift, Corrupt, ParameterError
+from aleator.core.errors import CannotRewind, Corrupt, ParameterError
 
 
 class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
@@ -214,7 +215,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
             if seq == -1:
                 raise
             # Whichever pool refused, the position that all of them allow.
-            raise self._refused(_Forgotten(seq, p0, ""), False, None) from None
+            raise Forgotten(seq, p0, "").of_a_rewind(self.oldest_rewind(seq)) from None
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
         """Let ``dst`` own what ``src`` has in a range too, in every pool.
@@ -240,7 +241,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
                 try:
                     states.seq_rm(dst, p1, END)
                 except CannotRewind:
-                    raise _Forgotten(dst, p1, "recurrent layers") from None
+                    raise Forgotten(dst, p1, "recurrent layers") from None
             elif states is not None:
                 states.seq_cp(src, dst, p0, p1)
 
@@ -369,7 +370,7 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         """Raise Corrupt, of a state that was read, unless every pool holds what the next tokens see."""
         try:
             self._require_complete()
-        except _Forgotten as error:
+        except Forgotten as error:
             raise Corrupt(
                 -1, f"its {error.layers} lack what follows from the others: {error}"
             ) from None
@@ -383,8 +384,11 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         """
         try:
             self.journal.run(self._checked, change)
-        except _Forgotten as error:
-            raise self._refused(error, shift, source) from None
+        except Forgotten as error:
+            if shift:
+                raise error.of_a_shift() from None
+            seq = error.seq if source is None else source
+            raise error.of_a_rewind(self.oldest_rewind(seq)) from None
 
     def _checked(self, change: Callable[[], object]) -> None:
         change()
@@ -394,31 +398,9 @@ class HybridPool(Pool[Plan, HybridBatch, HybridCheckpoint]):
         for seq in range(self.n_seq_max):
             position = self._first.cells.seq_pos_max(seq) + 1
             if self.recurrent is not None and self.recurrent.seq_pos_max(seq) != position - 1:
-                raise _Forgotten(seq, position, "recurrent layers")
+                raise Forgotten(seq, position, "recurrent layers")
             if self.window is None:
                 continue
             ahead = self.window.cells.seq_pos_max(seq) >= position
             if ahead or (position and not self.window.complete(self._first, seq, position)):
-                raise _Forgotten(seq, position, "window layers")
-
-    def _refused(self, error: _Forgotten, shift: bool, source: int | None) -> CacheError:
-        what = (
-            f"the next token of sequence {error.seq}, at position {error.position}, needs what its window or "
-            "recurrent layers do not hold any more"
-        )
-        if shift:
-            return CannotShift(
-                f"{what}: shift more at once, or create the context with swa_full=True"
-            )
-        oldest = self.oldest_rewind(error.seq if source is None else source)
-        return CannotRewind(
-            f"{what}: the oldest legal position is {oldest}, or 0 to remove all of it", oldest
-        )
-
-
-class _Forgotten(CacheError):
-    """What the next token of a sequence sees is not held by these ``layers``."""
-
-    def __init__(self, seq: int, position: int, layers: str) -> None:
-        super().__init__(f"sequence {seq} cannot go on at position {position}")
-        self.seq, self.position, self.layers = seq, position, layers
+                raise Forgotten(seq, position, "window layers")

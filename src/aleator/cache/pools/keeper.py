@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from aleator.cache.pools.history import History
 from aleator.cache.pools.recurrent_batch import Run
-
-History = tuple[tuple[int, int], ...]
-"""(row, position) of a sequence's states, oldest first."""
 
 
 class Keeper(Protocol):

@@ -21,8 +21,9 @@ from aleator.cache.devices import Device, checked_device
 from aleator.cache.journal import Journal
 from aleator.cache.options import CacheOptions, checked
 from aleator.cache.pools.attention import AttentionPool
-from aleator.cache.pools.keeper import History, Keeper
-from aleator.cache.pools.pool import END, AnyPool, Pool, Texts, no_cells
+from aleator.cache.pools.history import History, relabelled, rewound
+from aleator.cache.pools.keeper import Keeper
+from aleator.cache.pools.pool import AnyPool, Pool, Texts, no_cells
 from aleator.cache.pools.recurrent_batch import Placement, RecurrentBatch, RecurrentPlan
 from aleator.cache.pools.recurrent_rows import (
     RecurrentCheckpoint,
@@ -31,13 +32,7 @@ from aleator.cache.pools.recurrent_rows import (
     own_rows,
     row_bytes,
 )
-from aleator.core.errors import (
-    CacheError,
-    CannotRewind,
-    CannotShift,
-    InvalidBatch,
-    ParameterError,
-)
+from aleator.core.errors import CacheError, CannotShift, InvalidBatch, ParameterError
 from aleator.core.integers import integer_in
 
 
@@ -261,24 +256,11 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         for each in [seq] if seq != -1 else range(self.n_seq_max):
             history = self.states.history(each)
             if history and p0 <= history[-1][1] < p1:
-                changes[each] = self._rewound(each, history, p0)
+                changes[each] = rewound(history, p0, each, self.rollback)
                 if self.keeper is not None:
                     at = self.keeper.of(each)
                     changes[self.keeper.number(each)] = tuple(m for m in at if m[1] < p0)
         self.states.change(changes)
-
-    def _rewound(self, seq: int, history: History, p0: int) -> History:
-        kept = history
-        while kept and (kept[-1][1] >= p0 or p0 == 0):
-            kept = kept[:-1]
-        if not kept and p0 > 0:
-            oldest = history[0][1] + 1
-            raise CannotRewind(
-                f"sequence {seq} cannot be rewound to position {p0}: the oldest legal position is {oldest}, "
-                f"or 0 to remove all of it; create the context with a larger n_rollback (now {self.rollback})",
-                oldest,
-            )
-        return kept
 
     def seq_cp(self, src: int, dst: int, p0: int, p1: int) -> None:
         """Let ``dst`` continue from the state of ``src``, instead of its own; no data moves.
@@ -327,21 +309,7 @@ class RecurrentPool(Pool[RecurrentPlan, RecurrentBatch, RecurrentCheckpoint]):
         changes: dict[int, History] = {}
         for each in seqs:
             history = self.states.history(each)
-            newest = history[-1][1]
-            if not 0 <= move(newest) < END:
-                raise ParameterError(
-                    name,
-                    f"{name}: position {newest} of sequence {each} would become {move(newest)}; it must lie "
-                    "in [0, 2^31 - 1)",
-                )
-            moved: list[tuple[int, int]] = []
-            for held, position in reversed(history):
-                to = move(position)
-                # Older states stay while their positions are below the later ones', and not below 0.
-                if not (p0 <= position < p1 and to >= 0 and (not moved or to < moved[-1][1])):
-                    break
-                moved.append((held, to))
-            changes[each] = tuple(reversed(moved))
+            changes[each] = relabelled(history, p0, p1, move, name, each)
             changes |= self._at_boundaries(each)
         self.states.change(changes)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from aleator.cache.pools.keeper import History
+from aleator.cache.pools.history import History
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.recurrent_batch import Run
 from aleator.cache.pools.recurrent_rows import RecurrentShape, row_bytes

@@ -1,6 +1,6 @@
-"""The one door through which every matrix product with weights goes.
+"""Matrix products with weights: every layer in PyTorch asks here for them.
 
-Another way of computing it (on weights in their stored type, memory-mapped) is another class with
+Another way of computing one (on weights in their stored type, memory-mapped) is another class with
 the same ``__call__``, chosen in :func:`linear`.
 """
 

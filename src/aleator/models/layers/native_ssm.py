@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class NativeSSM(HostStep):
     """The decoder's native form over one pool, whose states it reads and writes in place.
 
-    A token's logits have the same bits for any number of threads, in any company, on every instruction set
-    (docs/numerics.md, part 2).
+    A token's logits have the same bits for any number of threads, beside any other tokens, and on every
+    instruction set (docs/numerics.md, part 2).
     """
 
     def __init__(self, decoder: NativeDecoder, pool: RecurrentPool) -> None:

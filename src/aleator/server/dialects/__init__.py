@@ -8,6 +8,12 @@ from starlette.routing import Route
 
 from aleator.server.dialects import (  # noqa: F401
     anthropic,
+    llama,
+    llama_embeddings,
+    llama_infill,
+    llama_props,
+    llama_slots,
+    llama_tokens,
     ollama,
     openai_chat,
     openai_completions,
@@ -15,6 +21,7 @@ from aleator.server.dialects import (  # noqa: F401
     openai_errors,
     openai_models,
     openai_responses,
+    operation,
 )
 from aleator.server.errors import ApiError
 
@@ -31,6 +38,7 @@ class Dialect(Protocol):
 
 
 DIALECTS: tuple[Dialect, ...] = (
+    operation,
     openai_models,
     openai_completions,
     openai_chat,
@@ -38,5 +46,11 @@ DIALECTS: tuple[Dialect, ...] = (
     openai_embeddings,
     anthropic,
     ollama,
+    llama,
+    llama_embeddings,
+    llama_infill,
+    llama_props,
+    llama_slots,
+    llama_tokens,
 )
 """All that the server speaks, in the order in which routes are looked at."""
