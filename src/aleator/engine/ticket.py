@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable
 from time import perf_counter
 
 from aleator.core.errors import AleatorError
 from aleator.engine.ended import Ended
 from aleator.engine.job import Job
+from aleator.engine.waiters import Waiter, wake
 from aleator.generate.completion import Completion, Stats
 from aleator.generate.generation import Generation, Until
 from aleator.generate.slot import Slot
-
-
-@dataclass(frozen=True, slots=True)
-class Waiter:
-    """A reader in an event loop.
-
-    Attributes:
-        until: what it waits for.
-        loop: where it waits.
-        woken: wakes it.
-    """
-
-    until: Until
-    loop: asyncio.AbstractEventLoop
-    woken: asyncio.Future[None]
-
-
-def wake(waiters: Sequence[Waiter]) -> None:
-    """Let readers go on: each event loop is interrupted once, however many wait there."""
-    loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for each in waiters:
-        loops.setdefault(each.loop, []).append(each.woken)
-    for loop, woken in loops.items():
-        with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
-            loop.call_soon_threadsafe(_answer, woken)
-
-
-def _answer(waiting: Sequence[asyncio.Future[None]]) -> None:
-    for each in waiting:
-        if not each.done():  # it was cancelled
-            each.set_result(None)
 
 
 class Ticket:
@@ -108,6 +75,8 @@ class Ticket:
 
     async def make_async(self, until: Until) -> None:
         """See :class:`aleator.generate.generation.Stepper`."""
+        import asyncio  # who awaits has imported it; the others need not wait for that
+
         while not (self._settled or self._ready(until)):
             loop = asyncio.get_running_loop()
             waiter = Waiter(until, loop, loop.create_future())
@@ -130,9 +99,9 @@ class Ticket:
         """See :class:`aleator.generate.generation.Stepper`."""
         self._woken(self)
 
-    def check(self) -> None:
+    def check(self, completion: Completion) -> None:
         """See :class:`aleator.generate.generation.Stepper`."""
-        error = self.completion.error
+        error = completion.error
         if error is not None and not self._told:
             self._told = True
             raise error
