@@ -60,6 +60,8 @@ log = logging.getLogger(__name__)
 
 DEFAULT_CONTEXT = 4096
 """Positions of a sequence when ``n_ctx`` is not given and the model was trained with more."""
+OF_LOGITS = ("device", "dtype", "type_k", "type_v", "k_storage", "swa_sinks")
+"""Options of loading that can change logits."""
 ROLLBACK, ROLLBACK_BYTES = 8, 2**26
 """Tokens that texts of a recurrent model can be rewound by, which lets a grammar's forced text be decoded
 together; fewer where their states would take more memory than that."""
@@ -339,6 +341,13 @@ class LanguageModel(Chatting, Scoring, Saving):
         """Whether a generation is under way in the model's own context."""
         run = self._user() if self._user is not None else None
         return run is not None and not run.done
+
+    @property
+    def loading(self) -> dict[str, object]:
+        """The options that were given when it was loaded and can change logits, JSON-ready."""
+        given = {**self.options.values(), **self._context_options}
+        chosen = {name: given[name] for name in OF_LOGITS if given.get(name) is not None}
+        return {n: v if isinstance(v, int | str) else str(v) for n, v in chosen.items()}
 
     def own_context(self) -> Context:
         """The model's own context, in which nothing must be under way."""

@@ -17,6 +17,7 @@ import pytest
 
 import aleator
 from aleator.core.errors import AleatorError, ContextFull, EngineClosed, ParameterError, QueueFull
+from aleator.engine.ended import Ended
 from aleator.engine.owner import Owner, cells_held
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.ticket import Ticket
@@ -579,3 +580,46 @@ def test_an_interrupt_of_an_ending_request_is_made_up_for_though_others_end_too(
     with pytest.raises(KeyboardInterrupt):
         long.wait(timeout=30)
     assert interrupted.is_set()
+
+
+def test_whoever_wants_is_told_of_every_end(model: aleator.LanguageModel) -> None:
+    told: list[Ended] = []
+    with aleator.Engine(model, n_seq_max=1, on_end=told.append) as engine:
+        first = engine.submit("ROMEO:", max_tokens=4, seed=1)
+        first.wait()
+        late = engine.submit("ROMEO:", max_tokens=4, deadline=0.0)
+        late.wait()
+        long = engine.submit("ROMEO:", seed=1)
+        next(long)
+        long.cancel()
+        long.wait()
+    assert [each.reason for each in told] == ["length", "deadline", "interrupted"]
+    assert (told[0].prompt, told[0].tokens) == (3, 4)
+    queued, first_token = told[0].queued, told[0].first
+    assert queued is not None
+    assert first_token is not None
+    assert 0 <= queued <= first_token <= told[0].seconds
+    assert told[1].first is None
+
+
+def test_namespaces_share_nothing_that_is_computed(model: aleator.LanguageModel) -> None:
+    prompt = "First Citizen:\nHear me speak.\n" * 8
+    with aleator.Engine(model, n_seq_max=4) as engine:
+        engine.submit(prompt, max_tokens=2, namespace="a").wait()
+        again = engine.submit(prompt, max_tokens=2, namespace="a")
+        other = engine.submit(prompt, max_tokens=2, namespace="b")
+        for each in (again, other):
+            each.wait()
+        assert again.stats.reused_tokens > 50
+        assert other.stats.reused_tokens == 0
+        # Nor of those that run: each computes its whole prompt, and nobody waits for another.
+        several = [engine.submit(prompt + "x", max_tokens=20, namespace=f"{i}") for i in range(4)]
+        for each in several:
+            each.wait()
+        assert [each.stats.reused_tokens for each in several] == [0, 0, 0, 0]
+        whole = len(several[0].request.tokens)
+        assert [each.stats.prompt_tokens for each in several] == [whole] * 4
+        # Guesses neither: what another namespace wrote is not looked at.
+        guessed = engine.submit(prompt, max_tokens=8, namespace="c", spec_type="ngram")
+        guessed.wait()
+        assert guessed.stats.reused_tokens == 0

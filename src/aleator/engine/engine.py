@@ -12,6 +12,7 @@ import numpy as np
 
 from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
+from aleator.engine.ended import OnEnd
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.engine.owner import Owner
@@ -85,13 +86,16 @@ class Engine:
 
     Args:
         model: a :class:`aleator.LanguageModel`.
+        on_end: told of every request that ends, in the engine's thread.
         options: docs/options.md.
 
     Raises:
         ParameterError: an option out of range.
     """
 
-    def __init__(self, model: Served, **options: Unpack[EngineKeywords]) -> None:
+    def __init__(
+        self, model: Served, *, on_end: OnEnd | None = None, **options: Unpack[EngineKeywords]
+    ) -> None:
         chosen = EngineOptions.of(options)
         self._model, self.options = model, chosen
         n_seq_max = chosen.n_seq_max
@@ -108,7 +112,7 @@ class Engine:
             )
         cached = model.options.prompt_cache
         context = model.context(self.n_ctx, n_seq_max, prompt_cache=cached, device=None)
-        owner = Owner(context, len(model.vocab), chosen, cached)
+        owner = Owner(context, len(model.vocab), chosen, cached, on_end)
         self._owner: Owner | None = owner
         self._final = EngineStats()
         self._making = threading.Lock()

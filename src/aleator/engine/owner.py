@@ -20,6 +20,7 @@ import numpy as np
 from aleator.cache.cache import Cache
 from aleator.cache.pools.attention import AttentionPool
 from aleator.core.errors import EngineClosed, QueueFull
+from aleator.engine.ended import OnEnd
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions
 from aleator.engine.pace import Pace
@@ -61,14 +62,21 @@ class Owner:
         n_tokens: tokens of the vocabulary.
         options: of the engine.
         prompt_cache: keep what was computed, and reuse it.
+        on_end: told of every request that ends.
 
     Attributes:
         texts: of requests that have ended, from which others guess.
     """
 
     def __init__(
-        self, context: Context, n_tokens: int, options: EngineOptions, prompt_cache: bool
+        self,
+        context: Context,
+        n_tokens: int,
+        options: EngineOptions,
+        prompt_cache: bool,
+        on_end: OnEnd | None = None,
     ) -> None:
+        self._on_end = on_end
         self._context, self._options, self._prompt_cache = context, options, prompt_cache
         self._cells = context.n_ctx
         self._mixes = isinstance(context.cache.pool, AttentionPool)
@@ -335,11 +343,14 @@ class Owner:
         elif completion.stop_reason == "interrupted":
             how = "cancelled"
         with self._lock:
-            if self._tickets.pop(job.number, None) is not None:
+            counted = self._tickets.pop(job.number, None) is not None
+            if counted:
                 self._counts[how] += 1
                 self._counts.update(_counted(ticket))
         ticket.settle()
         self._ending, self._failures = None, 0
+        if counted and self._on_end is not None:
+            self._on_end(ticket.ended())
 
     def _recover(self, error: BaseException) -> None:
         """After an error that is nobody's own: end what was being made, and go on with those that wait.

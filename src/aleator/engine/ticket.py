@@ -9,6 +9,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from aleator.core.errors import AleatorError
+from aleator.engine.ended import Ended
 from aleator.engine.job import Job
 from aleator.generate.completion import Completion, Stats
 from aleator.generate.generation import Generation, Until
@@ -27,6 +28,7 @@ class Ticket:
     Attributes:
         generation: cancels it when nobody holds the generation any more; None: before there is one.
         owner: the thread that makes it, which must not wait for it; 0 while there is none.
+        came: moment of ``perf_counter`` at which it was submitted.
         began, first: moments of ``perf_counter``: when its prompt was begun, when its first token was drawn.
     """
 
@@ -36,6 +38,7 @@ class Ticket:
         self.job, self.slot, self.deadline = job, slot, deadline
         self.generation: weakref.finalize[[], Generation] | None = None
         self.owner = 0
+        self.came = perf_counter()
         self.began = self.first = 0.0
         self._woken = woken
         # The lock itself is what `with` takes: entering a Condition is Python code, which an interrupt can
@@ -141,3 +144,16 @@ class Ticket:
             stats.decode_seconds = now - self.first
         else:
             stats.prompt_seconds = now - self.began
+
+    def ended(self) -> Ended:
+        """What there is to say of it at its end."""
+        completion, came = self.completion, self.came
+        failed = completion.error is not None
+        return Ended(
+            reason="error" if failed else completion.stop_reason or "interrupted",
+            prompt=len(self.slot.request.remaining),
+            tokens=len(completion.tokens),
+            queued=self.began - came if self.began else None,
+            first=self.first - came if self.first else None,
+            seconds=perf_counter() - came,
+        )

@@ -217,6 +217,16 @@ class Generation(Iterator[str]):
         return self._completion.chain.seed
 
     @property
+    def n_ctx(self) -> int:
+        """Positions that it may use, the prompt's included."""
+        return self._completion.n_ctx
+
+    @property
+    def has_text(self) -> bool:
+        """Whether its tokens have texts."""
+        return self._completion.has_text
+
+    @property
     def stats(self) -> Stats:
         """Counts and times of the batch it is made in, so far."""
         return self._run.stats

@@ -112,6 +112,7 @@ class Slot:
         """
         self.check_fits(n_ctx)
         self.seq, self.n_ctx, self.stats = seq, n_ctx, stats
+        self.completion.n_ctx = n_ctx
 
     def check_fits(self, n_ctx: int) -> None:
         """See whether the request can be made in ``n_ctx`` positions.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.prompts import GENERATION, checked_prompt, divided, options_of
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import in_thread
+from aleator.server.caller import current_caller, own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
 from aleator.server.options import ServerOptions
@@ -77,6 +79,7 @@ class Service:
             model.chat_format(self.options.chat_template)  # so that a wrong one is refused now
         self._making = threading.Lock()
         self._scoring = threading.Lock()
+        self._under_way: WeakSet[Generation] = WeakSet()
 
     def check_model(self, name: str | None) -> str:
         """What a response calls the model.
@@ -120,7 +123,7 @@ class Service:
             given: Options of ``generate`` and sampling parameters by our names.
             n: Completions; each draws with a random stream of its own.
             deadline: Seconds from now on after which they end.
-            namespace: Of the prompt cache.
+            namespace: Of the prompt cache; "": the caller's own.
             on_logits: Called before each draw of any of them, in the engine's thread.
 
         Returns:
@@ -226,7 +229,10 @@ class Service:
     ) -> list[Generation]:
         given = options_of({"preset": None, "params": None, **options})
         requests = self.model.asking.requests([checked_prompt(prompt)], [given], n)
-        own = SubmitOptions(deadline=deadline)
+        most = self.options.request_timeout
+        own = SubmitOptions(
+            deadline=min((s for s in (deadline, most) if s is not None), default=None)
+        )
         made: list[Generation] = []
         try:
             for request in requests:
@@ -235,7 +241,14 @@ class Service:
             for each in made:
                 each.cancel()
             raise
+        current_caller().begun.extend(made)
+        self._under_way.update(made)
         return made
+
+    def cut(self) -> None:
+        """End all texts that are still made."""
+        for each in list(self._under_way):
+            each.cancel()
 
     def _embed(
         self, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
@@ -261,8 +274,7 @@ class Service:
         made = {**defaults, **given}
         if made.get("seed") in (None, -1):
             made["seed"] = secrets.randbelow(2**32 - 1)  # 32 bits are easy to write
-        if namespace:
-            made["namespace"] = namespace
+        made["namespace"] = namespace or own_namespace()
         return made
 
 

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from aleator.core.errors import ContextFull, EngineClosed
 from aleator.generate.generation import Generation, Piece
 from aleator.server.bodies import body_of, in_thread
+from aleator.server.caller import own_namespace
 from aleator.server.dialects.llama_errors import TooLong
 from aleator.server.dialects.llama_errors import render_error as render_error
 from aleator.server.dialects.llama_fields import FIELDS, Prompt, options_of, tokens_of
@@ -225,7 +226,7 @@ async def respond(
     service: Service = request.app.state.service
     slots: Slots = request.app.state.slots
     service.check_model(body.own["model"])
-    namespace = ""
+    namespace = own_namespace()
     schema_errors = {"grammar": "json_schema"} if body.own["json_schema"] is not None else {}
     with spelled_as({**schema_errors, **body.spelled}):
         made, where = await _begin(service, slots, body, prompts, namespace)

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
 from aleator.server.bodies import body_of
+from aleator.server.caller import own_namespace
 from aleator.server.dialects.llama_errors import not_built
 from aleator.server.dialects.llama_errors import render_error as render_error
 from aleator.server.errors import ApiError
@@ -49,7 +50,7 @@ async def act(request: Request) -> Response:
     action = request.query_params.get("action", "")
     if action not in ACTIONS:
         raise ParameterError("action", f"action={action!r:.80}: give {', '.join(ACTIONS)}")
-    namespace = ""
+    namespace = own_namespace()
     if action == "erase":
         return JSONResponse({"id_slot": number, "n_erased": await made.erase(number, namespace)})
     service: Service = request.app.state.service
