@@ -6,7 +6,7 @@
 Texts are greedy, with ``numerics="llama.cpp"``.  The two decoders compute logits that differ in their low
 bits, so texts are compared up to the first step whose best two tokens are closer than the two servers'
 log-probabilities are apart; a text that goes another way before that is a difference, and so is any other
-field.  What is refused is compared by status and kind.  Exit code 1: there are differences that nothing explains.
+field.  What is refused is compared by status and kind.  Exit code 1: some differences nothing explains.
 
 Compared: token ids, texts, stop types and words, counts and usage, stop strings, grammars, sampled texts (told,
 not counted: a draw near a boundary goes the other way with the last bit), tokens of texts and back, rendered
@@ -24,13 +24,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
+import jsonschema
 
 PROMPTS = (
     "Once upon a time",
@@ -238,7 +239,7 @@ class Comparison:
 
     def text(self, kind: str, what: str, body: dict[str, Any]) -> str:
         """Compare one text; returns ours."""
-        theirs, mine = self.both({**GREEDY, "n_probs": 2, **body})
+        theirs, mine = self.both({**GREEDY, "n_probs": 10, **body})
         found = self.found
         a, b = theirs["tokens"], mine["tokens"]
         if _ends(theirs["stop_type"], a, b):
@@ -292,13 +293,15 @@ class Comparison:
         return self.found
 
     def schema(self, i: int, body: dict[str, Any]) -> None:
-        """JSON of a schema: white space is each server's own, so values are compared by kind."""
-        theirs, mine = self.both({**body, "n_predict": 200})
-        if "limit" in (theirs["stop_type"], mine["stop_type"]):
+        """JSON of a schema: white space, and what the schema leaves open, are each server's own."""
+        made = self.both({**body, "n_predict": 200})
+        if any(each["stop_type"] == "limit" for each in made):
             self.found.count("JSON schemas", "cut off")
             return
-        kinds = [_kind(made["content"]) for made in (theirs, mine)]
-        self.found.same("JSON schemas", f"schema {i}", *kinds)
+        valid = [_valid(each["content"], body["json_schema"]) for each in made]
+        self.found.same(
+            "JSON schemas", f"schema {i}: {[m['content'] for m in made]}", [True, True], valid
+        )
 
     def nothing(self, prompt: str) -> None:
         """No tokens at all: llama-server says that it generates none, and gives one."""
@@ -351,47 +354,36 @@ class Comparison:
             self.found.same("templates", f"{len(messages)} messages", theirs, mine)
 
     def openai(self, prompts: Sequence[str]) -> None:
-        """Usage and finish reasons of OpenAI's endpoints; the text where it is the greedy one above."""
+        """Usage and ends of OpenAI's endpoints; and whether each server's text is its own greedy one."""
+        kind = "OpenAI's endpoints"
         for prompt in prompts[:4]:
             body: dict[str, Any] = {"prompt": prompt, "max_tokens": 6, "temperature": 0.0}
-            self._openai("/v1/completions", body, lambda choice: choice["text"])
+            told = self.both(body, "/v1/completions")
+            self.found.same(f"{kind}: usage", "/v1/completions", *map(_usage, told))
+            alone = self.both({**GREEDY, **body})
+            for each, own in zip(told, alone, strict=True):
+                self.found.same(f"{kind}: text", prompt, own["content"], each["choices"][0]["text"])
         if self.llama.get("/props").get("chat_template"):
-            body = {
-                "messages": [{"role": "user", "content": "Count to three."}],
-                "temperature": 0.0,
-                "max_tokens": 6,
-            }
-            self._openai("/v1/chat/completions", body, lambda choice: choice["message"]["content"])
-
-    def _openai(self, path: str, body: dict[str, Any], text: Callable[[Any], str]) -> None:
-        theirs, mine = self.both(body, path)
-        counts = ("prompt_tokens", "completion_tokens", "total_tokens")
-        told = [
-            (
-                [made["usage"][n] for n in counts],
-                made["choices"][0]["finish_reason"],
-                text(made["choices"][0]),
-            )
-            for made in (theirs, mine)
-        ]
-        self.found.same("usage and text of OpenAI's endpoints", path, *told)
+            body = {"messages": [{"role": "user", "content": "Count to three."}], "max_tokens": 6}
+            told = self.both({**body, "temperature": 0.0}, "/v1/chat/completions")
+            self.found.same(f"{kind}: usage", "/v1/chat/completions", *map(_usage, told))
 
     def streams(self, prompt: str) -> None:
-        """The events of a stream."""
+        """Whether a stream tells what a response tells, and in which fields."""
         body = {**GREEDY, "prompt": prompt, "n_predict": 12}
-        theirs = self.llama.events("/completion", body)
-        mine = self.ours.events("/completion", {**body, "numerics": "llama.cpp"})
-        told = [
-            [
-                "".join(e["content"] for e in made),
-                [t for e in made for t in e["tokens"]],
-                made[-1]["stop_type"],
-            ]
-            for made in (theirs, mine)
-        ]
-        self.found.same("streams", "text and tokens", *told)
-        missing = sorted(theirs[0].keys() - mine[0].keys())
-        self.found.same("streams", "fields that we lack", [], missing)
+        whole = self.both(body)
+        fields = []
+        for server, alone in zip((self.llama, self.ours), whole, strict=True):
+            more = {"numerics": "llama.cpp"} if server is self.ours else {}
+            made = server.events("/completion", {**body, **more})
+            fields.append(made[0].keys())
+            text = "".join(each["content"] for each in made)
+            tokens = [token for each in made for token in each["tokens"]]
+            expected = alone["content"], alone["tokens"], alone["stop_type"]
+            self.found.same(
+                "streams", "text, tokens, end", expected, (text, tokens, made[-1]["stop_type"])
+            )
+        self.found.same("streams", "fields that we lack", [], sorted(fields[0] - fields[1]))
 
     def errors(self) -> None:
         """What is refused: by both with one status and kind, or by us alone, which is strictness."""
@@ -432,12 +424,17 @@ def _ends(stop_type: str, a: Sequence[int], b: Sequence[int]) -> bool:
     return stop_type == "eos" and len(a) == len(b) + 1 and list(a[:-1]) == list(b)
 
 
-def _kind(text: str) -> str:
+def _valid(text: str, schema: dict[str, Any]) -> bool:
     try:
-        made = json.loads(text)
-    except ValueError:
-        return f"no JSON: {text!r:.60}"
-    return type(made).__name__ + (f" {sorted(made)}" if isinstance(made, dict) else "")
+        jsonschema.validate(json.loads(text), schema)
+    except (ValueError, jsonschema.ValidationError):
+        return False
+    return True
+
+
+def _usage(made: Any) -> tuple[list[int], str]:
+    counts = ("prompt_tokens", "completion_tokens", "total_tokens")
+    return [made["usage"][name] for name in counts], made["choices"][0]["finish_reason"]
 
 
 def _error(body: Any) -> str:
@@ -451,7 +448,8 @@ def _margins(theirs: Any, mine: Any, step: int) -> tuple[float, float]:
         {t["id"]: t["logprob"] for t in made["completion_probabilities"][step]["top_logprobs"]}
         for made in (theirs, mine)
     ]
-    gap = min(abs(max(top.values()) - min(top.values())) for top in tops)
+    best = [sorted(top.values(), reverse=True) for top in tops]
+    gap = min(each[0] - each[1] for each in best)
     both = tops[0].keys() & tops[1].keys()
     # Two values may err in opposite directions.
     apart = 2 * max((abs(tops[0][t] - tops[1][t]) for t in both), default=0.0)

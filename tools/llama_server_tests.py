@@ -4,10 +4,10 @@
                                        --python PYTHON [--out FILE.md] [--only ours|theirs] [FILE ...]
 
 The tests start a server themselves, with their own flags and with models that they would download.  Here they
-start this file instead: it puts the one model in place of theirs, turns the flags into those of ``aleator serve``
-where that is asked for, and becomes the server.  ``PYTHON`` has what the tests need
-(tools/server/tests/requirements.txt); they run in a copy of their directory.  A flag that ``aleator serve`` lacks
-ends with status 3 and its name.
+start this file instead: it puts the one model in place of theirs, turns the flags into those of ``aleator
+serve`` where that is asked for, and becomes the server.  ``PYTHON`` has what the tests need
+(tools/server/tests/requirements.txt); they run in a copy of their directory.  A flag that ``aleator serve``
+lacks ends with status 3 and its name.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,6 +46,11 @@ NOTHING = {
 }  # fmt: skip
 """Flags that ask for what is the case anyway, or for the model; with how many values they have."""
 
+EXTERNAL = (
+    "--host", "127.0.0.1", "--temp", "0.8", "--seed", "42", "--alias", "tinyllama-2", "--ctx-size", "512",
+    "--batch-size", "32", "--parallel", "2", "--n-predict", "64", "--slots", "--metrics",
+)  # fmt: skip
+"""What most of the tests ask for."""
 PLUGIN = """
 import sys
 
@@ -123,12 +129,20 @@ def run(kind: str, arguments: argparse.Namespace, names: Sequence[str]) -> dict[
             "PORT": str(arguments.port),
         }
         result = Path(folder) / "result.xml"
+        if arguments.external:
+            environment["DEBUG_EXTERNAL"] = "1"
+            words = [*EXTERNAL, "--port", str(arguments.port), "--slot-save-path", folder]
+            external = subprocess.Popen([str(shim), *words], env=environment)
+            time.sleep(arguments.external)
         files = [f"unit/test_{name}.py" for name in names]
         subprocess.run(
             [arguments.python, "-m", "pytest", "-q", "-p", "one_model", "-p", "no:cacheprovider", *files,
              f"--junitxml={result}", "-m", "not slow"],
             cwd=place, env=environment, check=False,
         )  # fmt: skip
+        if arguments.external:
+            external.terminate()
+            external.wait(30)
         return outcomes(result)
 
 
@@ -178,6 +192,12 @@ def main() -> int:
     parser.add_argument("--python", required=True)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--port", type=int, default=18080)
+    parser.add_argument(
+        "--external",
+        type=float,
+        metavar="SECONDS",
+        help="one server for all tests, with the flags that most ask for, after so many seconds to start",
+    )
     parser.add_argument("--only", choices=("ours", "theirs"))
     parser.add_argument("--out", type=Path)
     parser.add_argument("files", nargs="*", default=FILES, metavar="FILE")
