@@ -397,6 +397,11 @@ def test_json_mamba() -> None:
     }
     config = config_from_json(Fields("config.json", fields | more))
     assert config.ssm == SSMConfig(d_inner=120, d_conv=3, d_state=8, dt_rank=7)
+    falcon = fields | {"model_type": "falcon_mamba"}  # transformers' default, and a value
+    for given, eps in (({}, 1e-6), ({"mixer_rms_eps": 0.5}, 0.5)):
+        config = config_from_json(Fields("config.json", falcon | given))
+        assert config.ssm is not None
+        assert config.ssm.norm_eps == eps
     with pytest.raises(UnsupportedModel, match="use_bias"):
         config_from_json(Fields("config.json", fields | {"use_bias": True}))
     with pytest.raises(FileFormatError, match="expand"):
