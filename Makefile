@@ -10,6 +10,7 @@
 #   make machines  decoders cross-compiled for aarch64, under QEMU, against the bits of x86-64
 #   make page      types of the playground's page (needs npm)
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
+#   make clients   the client packages that people use (openai, anthropic, lm-eval, ...) against aleator serve
 #   make bench     the benchmarks (compiles llama.cpp the first time: about ten minutes)
 PYTHON ?= python3
 VENV := .venv
@@ -49,6 +50,10 @@ cover-rest:
 MINUTES ?= 1000000
 mutate: setup
 	$(BIN)/python tools/mutate_python.py cache generate grammar models samplers text --number 300 --jobs 2 --minutes $(MINUTES)
+
+CLIENTS ?= --record --report benchmarks/results/clients.$(shell date +%F).md
+clients: setup
+	$(BIN)/python tools/clients.py $(CLIENTS)
 
 check-no-torch: setup
 	$(BIN)/python tools/check_no_torch.py $(TESTS)

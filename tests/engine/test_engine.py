@@ -17,8 +17,9 @@ import pytest
 
 import aleator
 from aleator.core.errors import AleatorError, ContextFull, EngineClosed, ParameterError, QueueFull
+from aleator.engine.core import cells_held
 from aleator.engine.ended import Ended
-from aleator.engine.owner import Owner, cells_held
+from aleator.engine.owner import Owner
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.ticket import Ticket
 
@@ -196,7 +197,7 @@ def test_an_error_at_the_beginning_of_a_request_is_its_own(
     model: aleator.LanguageModel, engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = owner_of(engine)
-    enter = owner._advance.enter
+    enter = owner._core.advance.enter
 
     def broken(slot: Any, reuse: bool = True) -> int:
         held = enter(slot, reuse)
@@ -204,7 +205,7 @@ def test_an_error_at_the_beginning_of_a_request_is_its_own(
             raise RuntimeError("not today")
         return held
 
-    monkeypatch.setattr(owner._advance, "enter", broken)
+    monkeypatch.setattr(owner._core.advance, "enter", broken)
     prompt = PROMPTS[2]
     assert engine.submit(prompt, max_tokens=1, seed=1).wait()  # something to reuse
     other = engine.submit("ROMEO:", max_tokens=40, seed=1)

@@ -106,6 +106,15 @@ def test_models(asks: Client) -> None:
     assert asks.get("/api/version").json() == {"version": __version__}
 
 
+def test_vectors(asks: Client) -> None:
+    made = asks.made("/api/embed", model=NAME, input=["My lord", "ale"], keep_alive="5m")
+    vectors = asks.made("/v1/embeddings", input=["My lord", "ale"])
+    assert made["embeddings"] == [entry["embedding"] for entry in vectors["data"]]
+    assert made["prompt_eval_count"] == vectors["usage"]["prompt_tokens"]
+    error = asks.post("/api/embed", model=NAME, input="x", dimensions=3).json()["error"]
+    assert error.startswith("dimensions=3: vectors of this model have 256")
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "said"),
     [

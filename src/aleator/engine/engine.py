@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
-import numpy as np
-
 from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
 from aleator.engine.ended import OnEnd
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.engine.owner import Owner
+from aleator.engine.room import job_of, most_positions, positions
 from aleator.engine.stats import EngineStats
 from aleator.engine.visits import Action, T
 from aleator.generate.context import Context
@@ -112,7 +111,8 @@ class Engine:
             )
         cached = model.options.prompt_cache
         context = model.context(self.n_ctx, n_seq_max, prompt_cache=cached, device=None)
-        owner = Owner(context, len(model.vocab), chosen, cached, on_end)
+        sharing = model.slots.sharing(self.n_ctx, n_seq_max)
+        owner = Owner(context, len(model.vocab), chosen, cached, sharing, on_end)
         self._owner: Owner | None = owner
         self._final = EngineStats()
         self._making = threading.Lock()
@@ -219,12 +219,12 @@ class Engine:
             raise EngineClosed("the engine is closed: make another one")
         _check_possible(request)
         longest = self._longest(request)
-        slot = self._model.slots.make([request], on_logits, drafter, owner.texts)[0]
+        slot = self._model.slots.make([request], on_logits, drafter, owner.sharing)[0]
         owner.check(slot)
+        longest = min(longest, most_positions(slot, min(self._model.n_ctx, self.n_ctx)))
         slot.take_place(-1, longest, slot.stats)
-        prompt = np.asarray(request.remaining[: slot.to_prefill], np.int32)
-        shares = not request.options.context_shift
-        job = Job(prompt, longest, own.priority, request.where, shares)
+        job = job_of(slot, longest, own.priority)
+        self._check_room(job)
         ticket = owner.submit(job, slot, own.deadline)
         generation = Generation(ticket, slot.completion)
         ticket.watch(generation)
@@ -259,13 +259,27 @@ class Engine:
         if options.context_shift:
             return min(most, share)
         if options.max_tokens is not None:
-            return min(most, prompt + max(1, options.max_tokens))
+            return positions(request, most)
         if share < prompt <= most:
             raise ContextFull(
                 f"the prompt has {prompt} tokens, and without max_tokens a request of this engine has {share} "
                 "positions (n_ctx / n_seq_max): give max_tokens, or make the engine with a larger n_ctx"
             )
         return min(most, share)
+
+    def _check_room(self, job: Job) -> None:
+        """Refuse a request whose two prompts need more than the engine has."""
+        if job.width > self.options.n_seq_max:
+            raise ParameterError(
+                "guidance_scale",
+                f"guidance_scale takes two sequences: make the engine with n_seq_max=2 or more, not "
+                f"{self.options.n_seq_max}",
+            )
+        if job.longest > self.n_ctx:
+            raise ContextFull(
+                f"the request may come to use {job.longest} positions, those of its negative prompt included, "
+                f"and the engine has n_ctx={self.n_ctx}: give a smaller max_tokens"
+            )
 
 
 def _check_possible(request: Request) -> None:
@@ -274,11 +288,6 @@ def _check_possible(request: Request) -> None:
     if options.sampling_device == "device":
         raise ParameterError(
             "sampling_device", "sampling_device='device': an engine draws on the host; give 'auto'"
-        )
-    if options.guidance_scale != 1.0 or options.negative_prompt is not None:
-        raise ParameterError(
-            "guidance_scale",
-            "guidance_scale: an engine computes one text of a request; use model.generate or model.chat",
         )
     if options.multi_step != 1:
         raise ParameterError(

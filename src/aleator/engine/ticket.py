@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import weakref
 from collections.abc import Callable
@@ -75,6 +74,8 @@ class Ticket:
 
     async def make_async(self, until: Until) -> None:
         """See :class:`aleator.generate.generation.Stepper`."""
+        import asyncio  # who awaits has imported it; the others need not wait for that
+
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
         def told() -> None:
@@ -101,9 +102,9 @@ class Ticket:
         """See :class:`aleator.generate.generation.Stepper`."""
         self._woken(self)
 
-    def check(self) -> None:
+    def check(self, completion: Completion) -> None:
         """See :class:`aleator.generate.generation.Stepper`."""
-        error = self.completion.error
+        error = completion.error
         if error is not None and not self._told:
             self._told = True
             raise error

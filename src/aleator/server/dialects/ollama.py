@@ -1,7 +1,8 @@
-"""Ollama's ``/api/chat``, ``/api/generate``, ``/api/tags``, ``/api/show``, ``/api/ps`` and ``/api/version``."""
+"""Ollama's endpoints: chats, prompts and vectors, and what it says of models."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -17,11 +18,12 @@ from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.dialects import ollama_input
 from aleator.server.dialects.nested import wrong
 from aleator.server.dialects.ollama_models import listed, running, shown
-from aleator.server.dialects.ollama_output import OllamaWriter
+from aleator.server.dialects.ollama_output import NANO, OllamaWriter
+from aleator.server.dialects.openai_embeddings import check_dimensions, texts_of
 from aleator.server.dialects.openai_forms import dumps
 from aleator.server.dialects.translated import fitting, in_words
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import Body, Field, Fields, text
+from aleator.server.fields import Body, Field, Fields, text, whole
 from aleator.server.service import Service
 from aleator.server.sse import EventStream, unless_gone
 
@@ -36,6 +38,17 @@ WORDS = {
 }
 """What errors of a chat are called here."""
 
+EMBED = Fields(
+    Field("model", text, required=True),
+    Field("input", texts_of, required=True),
+    Field("dimensions", whole(1, 2**31 - 1)),
+    options={},
+    accepted={
+        "keep_alive": ollama_input.REQUEST["keep_alive"],
+        "truncate": ollama_input.REQUEST["truncate"],
+        "options": Accepted("vectors have no options", ({},)),
+    },
+)
 SHOW = Fields(
     Field("model", text, aliases=("name",)),
     options={},
@@ -148,6 +161,24 @@ def _failed(error: BaseException) -> bytes:
     return _line(render_error(api_error(error)))
 
 
+async def embed(request: Request) -> Response:
+    """Vectors of texts."""
+    service: Service = request.app.state.service
+    began = time.perf_counter()
+    body = await _read(request, EMBED)
+    model = _model(service, body)
+    check_dimensions(service, body.own["dimensions"])
+    vectors, n_tokens = await service.embed(body.own["input"], "mean", True)
+    made = {
+        "model": model,
+        "embeddings": await in_thread(vectors.tolist),
+        "total_duration": int((time.perf_counter() - began) * NANO),
+        "load_duration": 0,
+        "prompt_eval_count": n_tokens,
+    }
+    return JSONResponse(made)
+
+
 async def tags(request: Request) -> Response:
     """The list of models."""
     return JSONResponse({"models": [await in_thread(listed, request.app.state.service)]})
@@ -176,6 +207,7 @@ async def version(request: Request) -> Response:
 ROUTES = [
     Route("/api/chat", chat, methods=["POST"]),
     Route("/api/generate", generate, methods=["POST"]),
+    Route("/api/embed", embed, methods=["POST"]),
     Route("/api/tags", tags),
     Route("/api/ps", running_models),
     Route("/api/show", show, methods=["POST"]),
