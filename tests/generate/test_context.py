@@ -72,6 +72,13 @@ def test_logits_by_batch_index(llama: Decoder) -> None:  # [L] S3
     for i in (1, 3, -3):
         with pytest.raises(IndexError, match="no logits"):
             ctx.logits(i)
+    second = Batch()
+    second.add(1, logits=False)
+    second.add(2, logits=True)
+    rows = ctx.decode(second)
+    assert np.array_equal(ctx.logits(1), rows[0])
+    with pytest.raises(IndexError, match="token 0 of the last batch has no logits"):
+        ctx.logits(0)
     silent = Batch()
     silent.add(1, logits=False)
     ctx.decode(silent)
