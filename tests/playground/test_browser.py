@@ -339,6 +339,20 @@ def test_a_server_that_goes_away_is_told_and_what_was_written_stays(page: Browse
     page.until(lambda: not page.all(".offline"), "the server is back")
 
 
+def test_the_page_asks_for_the_key_that_the_server_wants(
+    chromium: Browser, model: aleator.LanguageModel
+) -> None:
+    with (
+        model.engine(n_seq_max=1) as engine,
+        served(Service(model, engine, ServerOptions(api_key=("secret",))), guarded=True) as found,
+    ):
+        chromium.driver.get(found[0])
+        chromium.keys("input[name=key]", "secret", Keys.ENTER)
+        write(chromium, 3)
+        assert len(tokens(chromium)) == 3
+        chromium.driver.get("about:blank")
+
+
 def test_a_phone_shows_every_view_without_scrolling_sideways(page: Browser) -> None:
     page.resize(375, 800, mobile=True)
     write(page, 10)

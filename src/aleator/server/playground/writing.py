@@ -10,6 +10,7 @@ from aleator.chat.asking import Chat, prepared
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.generate.session import Session
 from aleator.server.bodies import in_thread
+from aleator.server.caller import own_namespace
 from aleator.server.playground.memory import Forgotten
 from aleator.server.playground.recording import Recording, Recordings
 from aleator.server.playground.replay import Replay, chain_at
@@ -79,7 +80,10 @@ class Writer:
             recording, given = self._branch(self._recordings[str(parent)], at, pick)
         submit = self._service.engine.submit
         try:
-            recording.begin(submit(given, on_logits=recording.look, **options))
+            namespace = own_namespace()
+            recording.begin(
+                submit(given, on_logits=recording.look, **{**options, "namespace": namespace})
+            )
         except ConstraintError as error:
             raise ParameterError("token", str(error)) from None
         self._recordings.add(recording)
