@@ -7,9 +7,12 @@ Clients send prompts of mixed lengths, half of which begin with the same text, a
 lengths, one request after the other, at temperature 0.8.  The same requests go to a llama-server that is
 started with the same file, threads, sequences and positions, and read as a stream.  transformers gets a Llama
 of the file's shape with random weights in bfloat16 (speed does not depend on what weights are), on PyTorch's
-CPU kernels, and all requests at once: it has no streams to read here, so only its tokens per second count.
-Also: pauses of running streams while a long prompt is computed, with and without ``max_pause``, and where an
-engine's time goes.  --quick takes some six minutes; run it on a machine that does nothing else.
+CPU kernels (for which it needs psutil), and all requests at once: it has no streams to read here, so only its
+tokens per second count.  Also: pauses of running streams while a long prompt is computed, with and without
+``max_pause``, and where an engine's time goes.  --quick takes some six minutes; run it on a machine
+that does nothing else.  A model with random weights and a real vocabulary:
+
+    python tools/make_models.py llama-134m --type Q4_K_M --tokenizer-from SmolLM2.gguf --out MODEL.gguf
 """
 
 from __future__ import annotations
@@ -29,7 +32,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +40,7 @@ import aleator
 COMMON = (
     "You are a helpful assistant that answers in short sentences and never repeats itself. " * 8
 )
-WORDS = "the king of and to in is was he for it with as his that on be at by this had not".split()
+WORDS = "the king of and to in is was he for it with as his that on be at by this had not"
 N_CTX = 1024
 """Positions of a request."""
 
@@ -49,28 +51,31 @@ class Found:
 
     Attributes:
         tokens: Tokens made.
+        drawing: Seconds in which tokens were drawn, where that is known.
         first: Seconds from sending a request to the first piece of its text.
     """
 
     tokens: int = 0
+    drawing: float = 0.0
     first: list[float] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, tokens: int, first: float) -> None:
+    def add(self, tokens: int, first: float, drawing: float) -> None:
         """Note an answer."""
         with self.lock:
             self.tokens += tokens
+            self.drawing += drawing
             self.first.append(first)
 
 
-Ask = Callable[[str, int, int], tuple[int, float]]
-"""(prompt, tokens wanted, seed) to (tokens made, seconds to the first piece)."""
+Ask = Callable[[str, int, int], tuple[int, float, float]]
+"""(prompt, tokens wanted, seed) to (tokens made, seconds to the first piece, seconds of drawing)."""
 
 
 def request(number: int) -> tuple[str, int]:
     """A prompt, and how many tokens are wanted."""
     rng = random.Random(number)
-    text = " ".join(rng.choice(WORDS) for _ in range(rng.choice([8, 60, 250])))
+    text = " ".join(rng.choice(WORDS.split()) for _ in range(rng.choice([8, 60, 250])))
     return (COMMON if number % 2 else "") + text, rng.choice([16, 64, 128])
 
 
@@ -100,13 +105,13 @@ def load_test(ask: Ask, clients: int, each: int) -> tuple[float, Found]:
 def of_engine(engine: aleator.Engine) -> Ask:
     """Requests go to an engine."""
 
-    def ask(prompt: str, wanted: int, seed: int) -> tuple[int, float]:
+    def ask(prompt: str, wanted: int, seed: int) -> tuple[int, float, float]:
         sent = time.perf_counter()
         made = engine.submit(prompt, max_tokens=wanted, seed=seed, ignore_eos=True, temperature=0.8)
         first = 0.0
         for _ in made:
             first = first or time.perf_counter() - sent
-        return len(made.tokens), first
+        return len(made.tokens), first, made.stats.sampler_seconds
 
     return ask
 
@@ -114,7 +119,7 @@ def of_engine(engine: aleator.Engine) -> Ask:
 def of_server(port: int) -> Ask:
     """Requests go to a llama-server."""
 
-    def ask(prompt: str, wanted: int, seed: int) -> tuple[int, float]:
+    def ask(prompt: str, wanted: int, seed: int) -> tuple[int, float, float]:
         body = {
             "prompt": prompt,
             "n_predict": wanted,
@@ -133,7 +138,7 @@ def of_server(port: int) -> Ask:
             if line.startswith(b"data: "):
                 first, last = first or time.perf_counter() - sent, line[6:]
         connection.close()
-        return int(json.loads(last)["tokens_predicted"]), first
+        return int(json.loads(last)["tokens_predicted"]), first, 0.0
 
     return ask
 
@@ -190,13 +195,13 @@ def of_transformers(model: aleator.LanguageModel, clients: int, each: int, threa
     shape = transformers.LlamaConfig(
         vocab_size=config.n_vocab,
         hidden_size=config.n_embd,
-        intermediate_size=config.n_ff,
-        num_hidden_layers=config.n_layer,
-        num_attention_heads=config.n_head,
-        num_key_value_heads=config.n_head_kv,
+        intermediate_size=config.n_ff[0],
+        num_hidden_layers=config.n_layers,
+        num_attention_heads=config.n_heads[0],
+        num_key_value_heads=config.n_kv_heads[0],
         max_position_embeddings=N_CTX,
     )
-    shape._attn_implementation = "paged|sdpa"
+    shape._attn_implementation = "sdpa"
     made = transformers.LlamaForCausalLM(shape).to(torch.bfloat16).eval()
     wanted = [request(number) for own in numbers(clients, each) for number in own]
     # All ask for the same length, as its batch call takes one: the mean of ours.
@@ -206,7 +211,14 @@ def of_transformers(model: aleator.LanguageModel, clients: int, each: int, threa
     )
     prompts = [list(model.prompt_tokens(prompt)) for prompt, _ in wanted]
     started = time.perf_counter()
-    outputs = made.generate_batch(inputs=prompts, generation_config=settings, progress_bar=False)
+    outputs = made.generate_batch(
+        inputs=prompts,
+        generation_config=settings,
+        continuous_batching_config=transformers.ContinuousBatchingConfig(
+            num_blocks=max(8, clients * N_CTX // 256), max_batch_tokens=512
+        ),
+        progress_bar=False,
+    )
     took = time.perf_counter() - started
     return sum(len(each.generated_tokens) for each in outputs.values()) / took
 
@@ -285,8 +297,9 @@ def main() -> None:
             (3 if clients == 1 else 2 if clients == 4 else 1) if args.quick else 8
         )
         with aleator.Engine(model, n_seq_max=clients) as engine:
-            ours, cells = report(*load_test(of_engine(engine), clients, each))
-            details.append(where_time_goes(clients, engine.stats))
+            seconds, found = load_test(of_engine(engine), clients, each)
+            ours, cells = report(seconds, found)
+            details.append(where_time_goes(clients, engine.stats, found.drawing))
         row = f"| {clients} | {cells} "
         if args.llama_server:
             with llama_server(args.llama_server, args.model, clients, args.threads) as port:
@@ -313,14 +326,14 @@ def main() -> None:
         args.out.write_text("\n".join(lines) + "\n")
 
 
-def where_time_goes(clients: int, stats: Any) -> str:
+def where_time_goes(clients: int, stats: aleator.EngineStats, drawing: float) -> str:
     """A line about an engine's time."""
     steps = max(1, stats.steps)
+    prompts = stats.reused_tokens + stats.prompt_tokens
     return (
         f"{clients} clients: {stats.steps} steps of {1e3 * stats.step_seconds / steps:.2f} ms, of these "
-        f"{1e3 * stats.sampler_seconds / steps:.2f} ms drawing tokens; {1e6 * stats.scheduling_seconds / steps:.0f} us "
-        f"admission and decisions a step; {stats.reused_tokens} of "
-        f"{stats.reused_tokens + stats.prompt_tokens} prompt tokens reused.  "
+        f"{1e3 * drawing / steps:.2f} ms drawing tokens; {1e6 * stats.scheduling_seconds / steps:.0f} us "
+        f"admission and decisions a step; {stats.reused_tokens} of {prompts} prompt tokens reused.  "
     )
 
 
