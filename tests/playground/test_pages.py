@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aleator.server.playground.pages import PAGE
+from aleator.server.playground.saved import PAGE
 from tests.playground.conftest import Client, MakeClient
 
 FOLDER = Path(str(PAGE))

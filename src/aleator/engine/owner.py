@@ -23,6 +23,7 @@ from aleator.engine.scheduler import Scheduler
 from aleator.engine.stats import EngineStats
 from aleator.engine.ticket import Ticket
 from aleator.engine.visits import Action, T, Visits
+from aleator.engine.waiters import Waiter, wake
 from aleator.generate.advance import Advance, check_rewinds
 from aleator.generate.completion import Completion
 from aleator.generate.context import Context
@@ -242,15 +243,19 @@ class Owner:
             self._tickets[job.number].began = started
         self._count_running()
         took_part = core.step()
-        for job in (*took_part, *begun):
-            ticket = self._tickets.get(job.number)
-            if ticket is None:
-                continue  # among both, and it has ended
-            ticket.count_time()
-            if ticket.completion.done:
-                self._end(ticket)
-            else:
-                ticket.tell()
+        due: list[Waiter] = []
+        try:
+            for job in (*took_part, *begun):
+                ticket = self._tickets.get(job.number)
+                if ticket is None:
+                    continue  # among both, and it has ended
+                ticket.count_time()
+                if ticket.completion.done:
+                    self._end(ticket)
+                else:
+                    ticket.tell(due)
+        finally:
+            wake(due)
         self._count_running()
         self._failures = 0
 

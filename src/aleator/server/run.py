@@ -167,6 +167,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 guarded.app,
+                loop="asyncio",  # its transports are watched; "auto" takes uvloop's where that is installed
                 http=self._watched.protocol(),
                 ws="none",
                 lifespan="off",

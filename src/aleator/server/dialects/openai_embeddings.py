@@ -109,5 +109,4 @@ def _packed(row: npt.NDArray[np.float32]) -> str:
 
 ROUTES = [
     Route("/v1/embeddings", embeddings, methods=["POST"]),
-    Route("/embeddings", embeddings, methods=["POST"]),
 ]

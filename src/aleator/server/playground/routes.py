@@ -16,10 +16,13 @@ from aleator.samplers import SamplingParams
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import OPTIONS, Field, Fields, listing, text, whole
+from aleator.server.playground.cells import frames
 from aleator.server.playground.declared import everything
+from aleator.server.playground.pages import HEADERS
 from aleator.server.playground.pages import ROUTES as PAGES
 from aleator.server.playground.recording import Recording, Recordings
 from aleator.server.playground.replay import chain_at, draws, resample
+from aleator.server.playground.saved import saved_page
 from aleator.server.playground.spelled import spellings
 from aleator.server.playground.writing import Writer, line
 from aleator.server.service import Service
@@ -55,6 +58,7 @@ EXPLAIN = CHAIN(STEP, Field("top", whole(0, MOST_TOP), 30))
 RESAMPLE = CHAIN()
 DRAW = CHAIN(STEP, Field("n", whole(1, MOST_DRAWS), 1000))
 CHECK = CHAIN()
+CACHE = Fields(Field("script", listing, required=True), options={}, accepted={})
 TOKENS = Fields(Field("text", text, required=True), options={}, accepted={})
 
 
@@ -216,6 +220,22 @@ async def check(request: Request) -> Response:
     return JSONResponse(await in_thread(work))
 
 
+async def save(request: Request) -> Response:
+    """GET /api/playground/texts/{id}/page: the text with its steps as one file, without a server."""
+    playground = of(request)
+    recording = playground.recordings[request.path_params["id"]]
+    model = playground.service.model
+    page = await in_thread(saved_page, recording, model.tokenizer, playground.service.name)
+    headers = {**HEADERS, "content-disposition": 'attachment; filename="aleator-text.html"'}
+    return Response(page, 200, headers, "text/html; charset=utf-8")
+
+
+async def cache(request: Request) -> Response:
+    """POST /api/playground/cache: the cells of a small context after each operation of a script."""
+    body = CACHE.read(await body_of(request))
+    return JSONResponse(await in_thread(frames, of(request).service.model, body.own["script"]))
+
+
 async def tokens(request: Request) -> Response:
     """POST /api/playground/tokens: the tokens of a text, as a prompt has them."""
     playground = of(request)
@@ -280,5 +300,7 @@ ROUTES = [
     route("/texts/{id}/resample", again, "POST"),
     route("/texts/{id}/draws", histogram, "POST"),
     route("/chain", check, "POST"),
+    route("/texts/{id}/page", save, "GET"),
+    route("/cache", cache, "POST"),
     route("/tokens", tokens, "POST"),
 ]

@@ -9,6 +9,7 @@ from typing import Any
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.generate.session import Session
 from aleator.server.bodies import in_thread
+from aleator.server.playground.memory import Forgotten
 from aleator.server.playground.recording import Recording, Recordings
 from aleator.server.playground.replay import Replay, chain_at
 from aleator.server.playground.told import Telling
@@ -162,6 +163,11 @@ class Writer:
         end = min(len(recording.drawn), begin + LINE_STEPS)
         told = []
         for step in range(begin, end):
-            found = replay.explain(step, max(top, 1))
-            told.append(line({"event": "step", **self.telling.step(recording, step, found, top)}))
+            try:
+                found = replay.explain(step, max(top, 1))
+            except Forgotten:  # the text is written faster than it is told
+                of_step = self.telling.forgotten(recording, step)
+            else:
+                of_step = self.telling.step(recording, step, found, top)
+            told.append(line({"event": "step", **of_step}))
         return told

@@ -9,7 +9,7 @@ import { remove, stream } from "./api.js";
  * @property {number} step
  * @property {Token} token
  * @property {boolean} picked
- * @property {number} before
+ * @property {number} before  null where logits are not kept; so are the next ones
  * @property {number | null} after
  * @property {number} entropy
  * @property {number} entropy_after
