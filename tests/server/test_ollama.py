@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aleator import __version__
+from aleator.replay import KEY
 from tests.server.conftest import Client, MakeClient
 from tests.server.speaking import TEMPLATE, WEATHER, lines_of
 
@@ -79,6 +80,14 @@ def test_calls_are_whole_and_their_arguments_objects(asks: Client) -> None:
     assert [c for x in lines for c in x["message"].get("tool_calls", [])] == [call]
     messages = [*HI, whole["message"], {"role": "tool", "tool_name": "weather", "content": "Rain."}]
     assert asks.made("/api/chat", stream=False, **body_of(2, messages=messages))["done"] is True
+
+
+def test_records_make_the_text_again(asks: Client) -> None:
+    body = body_of(messages=HI, aleator_replay=True)
+    (record,) = asks.made("/api/chat", stream=False, **body)[KEY]
+    assert lines_of(asks.post("/api/chat", **body))[-1][KEY] == [record]
+    chat: dict[str, Any] = {"messages": HI, "seed": 1, "max_tokens": 12, "aleator_replay": True}
+    assert asks.made("/v1/chat/completions", **chat)[KEY] == [record]
 
 
 def test_nothing_to_answer_is_a_loaded_model(asks: Client) -> None:

@@ -10,6 +10,7 @@ from time import perf_counter
 from aleator.core.errors import AleatorError
 from aleator.engine.ended import Ended
 from aleator.engine.job import Job
+from aleator.engine.waiters import Waiter, wake
 from aleator.generate.completion import Completion, Stats
 from aleator.generate.generation import Generation, Until
 from aleator.generate.slot import Slot
@@ -44,7 +45,7 @@ class Ticket:
         # leave with the lock taken.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._listeners: list[Callable[[], None]] = []
+        self._waiters: list[Waiter] = []
         self._told = self._settled = False
 
     @property
@@ -76,23 +77,19 @@ class Ticket:
         """See :class:`aleator.generate.generation.Stepper`."""
         import asyncio  # who awaits has imported it; the others need not wait for that
 
-        loop, changed = asyncio.get_running_loop(), asyncio.Event()
-
-        def told() -> None:
-            try:
-                loop.call_soon_threadsafe(changed.set)
-            except RuntimeError:  # the loop was closed, and nobody waits any more
-                return
-
-        with self._lock:
-            self._listeners.append(told)
-        try:
-            while not (self._settled or self._ready(until)):
-                await changed.wait()
-                changed.clear()
-        finally:
+        while not (self._settled or self._ready(until)):
+            loop = asyncio.get_running_loop()
+            waiter = Waiter(until, loop, loop.create_future())
             with self._lock:
-                self._listeners.remove(told)
+                if self._settled or self._ready(until):
+                    return
+                self._waiters.append(waiter)
+            try:
+                await waiter.woken
+            except asyncio.CancelledError:
+                with self._lock:
+                    self._waiters = [each for each in self._waiters if each is not waiter]
+                raise
 
     def _ready(self, until: Until) -> bool:
         """Whether readers go on: of a completion that has ended, once its place is free and it is counted."""
@@ -120,13 +117,22 @@ class Ticket:
         self.completion.cancelled = True
         self.wake()
 
-    def tell(self) -> None:
-        """Let readers look again."""
+    def tell(self, due: list[Waiter] | None = None) -> None:
+        """Let readers look again.
+
+        Args:
+            due: takes those in event loops who may go on, for the caller to :func:`wake`; None: they are woken.
+        """
+        ready: list[Waiter] = [] if due is None else due
         with self._lock:
             self._changed.notify_all()
-            listeners = list(self._listeners)
-        for each in listeners:
-            each()
+            if self._waiters:
+                left: list[Waiter] = []
+                for each in self._waiters:
+                    (ready if self._settled or self._ready(each.until) else left).append(each)
+                self._waiters = left
+        if due is None:
+            wake(ready)
 
     def settle(self) -> None:
         """The completion has ended, and holds nothing any more."""

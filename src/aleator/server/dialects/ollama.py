@@ -14,6 +14,7 @@ from aleator import __version__
 from aleator.chat.reply import Reply
 from aleator.server.accepted import Accepted
 from aleator.server.bodies import body_of, in_thread
+from aleator.server.caller import own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.dialects import ollama_input
 from aleator.server.dialects.nested import wrong
@@ -21,7 +22,7 @@ from aleator.server.dialects.ollama_models import listed, running, shown
 from aleator.server.dialects.ollama_output import NANO, OllamaWriter
 from aleator.server.dialects.openai_embeddings import check_dimensions, texts_of
 from aleator.server.dialects.openai_forms import dumps
-from aleator.server.dialects.translated import fitting, in_words
+from aleator.server.dialects.translated import fitting, in_words, with_records
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body, Field, Fields, text, whole
 from aleator.server.service import Service
@@ -94,8 +95,13 @@ async def generate(request: Request) -> Response:
         if body.own[name]:
             raise wrong(name, body.own[name], "with raw=true the prompt is all that is read")
     options = ollama_input.options_of(body, service.model.n_ctx, lenient)
-    with in_words(WORDS, body.spelled):
-        made = await service.submit(body.own["prompt"], {**options, "parse_special": True})
+    with in_words(WORDS, body):
+        made = await service.submit(
+            body.own["prompt"],
+            {**options, "parse_special": True},
+            deadline=body.own["deadline"],
+            namespace=own_namespace(body.own["cache_salt"]),
+        )
     answer = ChatAnswer([ChatChoice(0, made[0], Reply(None))])
     return await _written(request, body, model, answer, chat=False)
 
@@ -116,7 +122,7 @@ async def _answered(
     request: Request, body: Body, model: str, asked: ChatRequest, chat: bool = True
 ) -> Response:
     service: Service = request.app.state.service
-    with in_words(WORDS, body.spelled):
+    with in_words(WORDS, body):
         answer = await service.chat(fitting(asked, service))
     return await _written(request, body, model, answer, chat)
 
@@ -124,11 +130,12 @@ async def _answered(
 async def _written(
     request: Request, body: Body, model: str, answer: ChatAnswer, chat: bool
 ) -> Response:
+    service: Service = request.app.state.service
     writer = OllamaWriter(model, chat)
     headers = {"x-aleator-seed": str(answer.seed)}
     if body.own["stream"]:
         return EventStream(
-            _lines(answer, writer),
+            _lines(service, body, answer, writer),
             answer.cancel,
             _failed,
             headers=headers,
@@ -137,15 +144,18 @@ async def _written(
         )
     events = await unless_gone(request, answer.collected(), answer.cancel)
     lines = [line for event in events for line in writer.push(event)]
-    return JSONResponse(writer.whole(lines, _last(answer, writer)), headers=headers)
+    made = with_records(service, body, answer, writer.whole(lines, _last(answer, writer)))
+    return JSONResponse(made, headers=headers)
 
 
-async def _lines(answer: ChatAnswer, writer: OllamaWriter) -> AsyncGenerator[bytes, None]:
+async def _lines(
+    service: Service, body: Body, answer: ChatAnswer, writer: OllamaWriter
+) -> AsyncGenerator[bytes, None]:
     async for events in answer.events():
         lines = [line for event in events for line in writer.push(event)]
         if lines:
             yield b"".join(map(_line, lines))
-    yield _line(_last(answer, writer))
+    yield _line(with_records(service, body, answer, _last(answer, writer)))
 
 
 def _last(answer: ChatAnswer, writer: OllamaWriter) -> dict[str, Any]:
