@@ -4,7 +4,8 @@
 
 For each model, seed and set of parameters (the default chain; the full vocabulary at temperature 1) one text
 and one list of log-probabilities must come: alone, from a cached prefix, beside three noisy clients, beside
-clients that are cut off, with guesses, and from a restored slot.  What differs is printed, and the exit status is 1.
+clients that are cut off, with guesses, and from a restored slot.  What differs is printed, and the exit
+status is 1.
 """
 
 from __future__ import annotations
