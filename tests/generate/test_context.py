@@ -57,6 +57,35 @@ def decode_rows(ctx: Context, rows: list[tuple[int, int, list[int]]]) -> Any:
     return ctx.decode(batch)
 
 
+def test_logits_by_batch_index(llama: Decoder) -> None:  # [L] S3
+    ctx = Context(llama, n_ctx=32, n_seq_max=3, split="equal", **F32)
+    with pytest.raises(IndexError, match="nothing has been decoded"):
+        ctx.logits(0)
+    batch = Batch()
+    for i, s in enumerate((1, 0, 1)):  # "equal" takes sequence 1's two tokens apart
+        batch.add(i + 1, seqs=[s], logits=i != 1)
+    rows = ctx.decode(batch)
+    assert np.array_equal(ctx.logits(0), rows[0])
+    assert np.array_equal(ctx.logits(2), rows[1])
+    assert np.array_equal(ctx.logits(-1), rows[1])
+    assert np.array_equal(ctx.logits(-2), rows[0])
+    for i in (1, 3, -3):
+        with pytest.raises(IndexError, match="no logits"):
+            ctx.logits(i)
+    second = Batch()
+    second.add(1, logits=False)
+    second.add(2, logits=True)
+    rows = ctx.decode(second)
+    assert np.array_equal(ctx.logits(1), rows[0])
+    with pytest.raises(IndexError, match="token 0 of the last batch has no logits"):
+        ctx.logits(0)
+    silent = Batch()
+    silent.add(1, logits=False)
+    ctx.decode(silent)
+    with pytest.raises(IndexError):
+        ctx.logits(-1)
+
+
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize(("n_batch", "n_ubatch"), [(1, 1), (7, 3), (16, 16), (2048, 5)])
 def test_any_split_gives_the_same_logits(

@@ -15,7 +15,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-from aleator.server.app import create_app
+from aleator.server.app import create_app, create_guarded
 from aleator.server.options import ServerOptions
 from aleator.server.run import bound
 from aleator.server.service import Service
@@ -39,9 +39,9 @@ def missing() -> str:
 
 
 @contextmanager
-def served(service: Service) -> Iterator[tuple[str, Any]]:
-    """The address of a server in a thread, and its application."""
-    app = create_app(service)
+def served(service: Service, guarded: bool = False) -> Iterator[tuple[str, Any]]:
+    """The address of a server in a thread, and its application, or all of its guards."""
+    app = create_guarded(service).app if guarded else create_app(service)
     listening = bound(ServerOptions(port=0))
     config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")
     server = uvicorn.Server(config)
@@ -160,6 +160,10 @@ class Browser:
             lambda: any(part in each.text for each in self.all(selector)), f"{selector}: {part!r}"
         )
         return next(each.text for each in self.all(selector) if part in each.text)
+
+    def rest(self) -> None:
+        """Move the pointer out of the way."""
+        self.command("Input.dispatchMouseEvent", type="mouseMoved", x=1, y=1)
 
     def keys(self, selector: str, *keys: str) -> None:
         """Type into an element."""

@@ -227,6 +227,23 @@ def test_a_text_is_reproduced_by_button_link_and_record(
     page.shows(".problem", "not a record")
 
 
+def test_a_conversation_goes_on_from_turns_that_can_be_edited(page: Browser) -> None:
+    page.script(
+        "const kind = document.querySelector('form.controls select'); kind.value = 'chat';"
+        "kind.dispatchEvent(new Event('change'))"
+    )
+    page.fill("[aria-label='Turn 1']", "What say you?")
+    write(page, 12)
+    assert "What say you?" in page.text(".text .prompt")
+    page.button("Keep the text as a turn")
+    kept = page.find("[aria-label='Turn 2']").get_attribute("value")
+    assert kept == "".join(tokens(page)).replace("↵", "\n").strip()
+    page.button("Add a turn")
+    page.fill("[aria-label='Turn 3']", "Farewell.")
+    page.click("form.controls .primary")
+    page.shows(".text .prompt", "Farewell.")
+
+
 def test_cells_move_with_every_operation(page: Browser) -> None:
     page.view("cache")
     page.shows(".cache h2", "9. defrag")
@@ -237,6 +254,8 @@ def test_cells_move_with_every_operation(page: Browser) -> None:
     page.button("Do it")
     page.shows(".cache h2", "2. decode 0 8")
     assert len(page.all(".cells .cell:not(.free)")) == used + 8
+    page.shows(".cache section h2", "The server's own cells, now")
+    page.find(".strip span:not(.free)")
     page.fill(".cache form label:nth-of-type(3) input", "90")
     page.button("Do it")
     page.shows(".problem", "decode 0 90")
@@ -318,6 +337,20 @@ def test_a_server_that_goes_away_is_told_and_what_was_written_stays(page: Browse
     page.script("window.fetch = window.real")
     page.click(".offline button")
     page.until(lambda: not page.all(".offline"), "the server is back")
+
+
+def test_the_page_asks_for_the_key_that_the_server_wants(
+    chromium: Browser, model: aleator.LanguageModel
+) -> None:
+    with (
+        model.engine(n_seq_max=1) as engine,
+        served(Service(model, engine, ServerOptions(api_key=("secret",))), guarded=True) as found,
+    ):
+        chromium.driver.get(found[0])
+        chromium.keys("input[name=key]", "secret", Keys.ENTER)
+        write(chromium, 3)
+        assert len(tokens(chromium)) == 3
+        chromium.driver.get("about:blank")
 
 
 def test_a_phone_shows_every_view_without_scrolling_sideways(page: Browser) -> None:

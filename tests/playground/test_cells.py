@@ -57,3 +57,13 @@ def test_what_cannot_be_done_ends_the_script_where_it_stands(client: Client) -> 
 )
 def test_what_is_no_script_is_refused(client: Client, script: object) -> None:
     assert client.refused("/cache", script=script)["param"] == "script"
+
+
+def test_the_cells_of_the_engine_are_told_in_runs(client: Client) -> None:
+    text = client.write(prompt="ROMEO:", seed=1, max_tokens=8, preset="neutral")
+    told = client.get("/cells")
+    assert sum(run["cells"] for run in told["runs"]) == told["size"]
+    assert told["runs"][0]["at"] == 0
+    used = sum(run["cells"] for run in told["runs"] if run["owner"] >= 0)
+    assert used >= len(text.start["prompt"]) + 7  # kept as a prefix
+    assert told["summary"].startswith(f"{used} of {told['size']} cells used")

@@ -268,7 +268,7 @@ class Keys:
         app = self._app
         if scope["type"] == "http":
             tenant = self._ring.tenant(given_key(scope))
-            if tenant is None and scope["path"] not in ALWAYS:
+            if tenant is None and not needs_no_key(scope["path"]):
                 error = ApiError(
                     401,
                     "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'",
@@ -279,6 +279,11 @@ class Keys:
                 app = self._answer(scope, error)
             set_caller(Caller(tenant or ""))
         await app(scope, receive, send)
+
+
+def needs_no_key(path: str) -> bool:
+    """Whether a path is for everybody: health, and the files of the playground's page, which asks for a key."""
+    return path in ALWAYS or path == "/" or path.startswith("/playground/")
 
 
 def given_key(scope: Scope) -> bytes | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 from aleator.cache import Frame
 from aleator.core.errors import AleatorError, ParameterError
@@ -63,6 +66,29 @@ def frames(model: LanguageModel, script: Sequence[Any]) -> dict[str, Any]:
     return {"frames": made, "error": None}
 
 
+def runs(frame: Frame) -> dict[str, Any]:
+    """Cells as runs of neighbours with equal owners, for caches of any size."""
+    owner, owners = frame.owner, frame.owners
+    ends = np.flatnonzero((owner[1:] != owner[:-1]) | (owners[1:] != owners[:-1])) + 1
+    begins = [0, *ends.tolist()]
+    return {
+        "size": len(owner),
+        "runs": [
+            {"at": at, "cells": end - at, "owner": int(owner[at]), "owners": int(owners[at])}
+            for at, end in pairwise([*begins, len(owner)])
+        ],
+        "sequences": _sequences(frame),
+        "summary": frame.summary(),
+    }
+
+
+def _sequences(frame: Frame) -> list[dict[str, int]]:
+    return [
+        {"seq": s.seq, "cells": s.cells, "low": s.low, "high": s.high, "runs": s.runs}
+        for s in frame.spans
+    ]
+
+
 def _frame(frame: Frame) -> dict[str, Any]:
     return {
         "operation": frame.label,
@@ -70,9 +96,6 @@ def _frame(frame: Frame) -> dict[str, Any]:
         "owners": frame.owners.tolist(),
         "positions": frame.positions.tolist(),
         "shifts": frame.shifts.tolist(),
-        "sequences": [
-            {"seq": s.seq, "cells": s.cells, "low": s.low, "high": s.high, "runs": s.runs}
-            for s in frame.spans
-        ],
+        "sequences": _sequences(frame),
         "summary": frame.summary(),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from typing import Any
@@ -10,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.core.errors import AleatorError, GrammarError, ParameterError
+from aleator.core.errors import AleatorError, CacheError, GrammarError, ParameterError
 from aleator.prompts import SAMPLING
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import OPTIONS, Field, Fields, listing, text, whole
-from aleator.server.playground.cells import frames
+from aleator.server.playground.cells import frames, runs
 from aleator.server.playground.declared import everything
 from aleator.server.playground.pages import HEADERS
 from aleator.server.playground.pages import ROUTES as PAGES
@@ -31,6 +32,8 @@ from aleator.server.sse import EventStream
 MOST_TOP = 1000
 MOST_DRAWS = 10_000
 MOST_STEP = 2**31 - 1
+PATIENCE = 5.0
+"""Seconds that a look at the engine's cells waits for a free sequence."""
 NDJSON = "application/x-ndjson"
 
 
@@ -47,6 +50,7 @@ STEP = Field("step", whole(0, MOST_STEP), required=True)
 CHAIN = partial(Fields, options=SAMPLING, accepted={})
 WRITE = Fields(
     Field("prompt", prompt),
+    Field("messages", listing),
     Field("parent", text),
     Field("at", whole(0, MOST_STEP)),
     Field("token", whole(0, MOST_STEP)),
@@ -116,6 +120,7 @@ async def write(request: Request) -> Response:
     recording = await in_thread(
         playground.writer.begin,
         own["prompt"],
+        own["messages"],
         own["parent"],
         own["at"],
         own["token"],
@@ -236,6 +241,21 @@ async def cache(request: Request) -> Response:
     return JSONResponse(await in_thread(frames, of(request).service.model, body.own["script"]))
 
 
+async def cells(request: Request) -> Response:
+    """GET /api/playground/cells: what the cells of the engine hold now, in runs."""
+    engine = of(request).service.engine
+    try:
+        visit = engine.visit(lambda context, _: context.cache.frame())
+        frame = await asyncio.wait_for(asyncio.wrap_future(visit), PATIENCE)
+    except TimeoutError:
+        raise ApiError(
+            503, "the engine has no sequence free to look at its cells: ask again"
+        ) from None
+    except CacheError as error:
+        raise ApiError(400, str(error)) from None
+    return JSONResponse(runs(frame))
+
+
 async def tokens(request: Request) -> Response:
     """POST /api/playground/tokens: the tokens of a text, as a prompt has them."""
     playground = of(request)
@@ -302,5 +322,6 @@ ROUTES = [
     route("/chain", check, "POST"),
     route("/texts/{id}/page", save, "GET"),
     route("/cache", cache, "POST"),
+    route("/cells", cells, "GET"),
     route("/tokens", tokens, "POST"),
 ]

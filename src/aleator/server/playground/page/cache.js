@@ -1,7 +1,8 @@
 /** @file The view Cache: cells as a picture after each operation on a context of its own. */
 
+import { Component } from "./vendor/preact.mjs";
 import { signal } from "./vendor/signals-core.mjs";
-import { post } from "./api.js";
+import { get, post } from "./api.js";
 import { Choice, Problem, count, html, watched } from "./ui.js";
 
 /**
@@ -88,6 +89,62 @@ const Cells = ({ frame }) => html`<div class="cells" role="img" aria-label=${`${
   })}
 </div>`;
 
+/** What the engine's cells hold now. @type {import("./vendor/signals-core.mjs").Signal<{size: number, runs: {at: number, cells: number, owner: number, owners: number}[], sequences: any[], summary: string} | null>} */
+const now = signal(/** @type {any} */ (null));
+const unseen = signal(/** @type {any} */ (null));
+const ROWS = 8;
+
+async function look() {
+  try {
+    now.value = await get("/cells");
+    unseen.value = null;
+  } catch (error) {
+    unseen.value = error;
+  }
+}
+
+/** Runs cut where a row of the picture ends. @param {{size: number, runs: {at: number, cells: number, owner: number, owners: number}[]}} cells */
+function rows({ size, runs }) {
+  const width = Math.ceil(size / ROWS);
+  /** @type {{at: number, cells: number, owner: number, owners: number}[][]} */
+  const made = Array.from({ length: Math.ceil(size / width) }, () => []);
+  for (const run of runs) {
+    for (let at = run.at; at < run.at + run.cells; ) {
+      const end = Math.min(run.at + run.cells, (Math.floor(at / width) + 1) * width);
+      made[Math.floor(at / width)].push({ ...run, at, cells: end - at });
+      at = end;
+    }
+  }
+  return made;
+}
+
+/** Looks at the engine's cells twice a second while it is shown. */
+class Live extends Component {
+  componentDidMount() {
+    look();
+    this.timer = setInterval(() => document.hidden || look(), 500);
+  }
+
+  componentWillUnmount() {
+    clearInterval(this.timer);
+  }
+
+  render() {
+    return html`<${Engine} />`;
+  }
+}
+
+const Engine = watched(function () {
+  const cells = now.value;
+  return html`<section aria-label="The engine's cells"><h2>The server's own cells, now ${cells && html`<small>${cells.summary}</small>`}</h2>
+    <${Problem} error=${unseen.value} />
+    ${cells && html`<div class="strip" role="img" aria-label=${`${cells.size} cells: ${cells.summary}`}>
+      ${rows(cells).map((row, i) => html`<div key=${i}>${row.map((run) => html`<span key=${run.at} class=${run.owner < 0 ? "free" : `o${run.owner % 8}${run.owners > 1 ? " shared" : ""}`} style=${{ flexGrow: String(run.cells) }}
+        title=${`cells ${run.at} to ${run.at + run.cells - 1}: ${run.owner < 0 ? "free" : run.owners > 1 ? `${run.owners} sequences, the first is ${run.owner}` : `sequence ${run.owner}`}`}></span>`)}</div>`)}
+    </div>`}
+    <p class="quiet">All requests of this server and the prefixes that it caches. Write in another tab, and see them move.</p></section>`;
+});
+
 /** The view. */
 export const Cache = watched(function () {
   if (!frames.value.length && !failed.value) run(script.value);
@@ -114,5 +171,6 @@ export const Cache = watched(function () {
         <table class="sequences"><thead><tr><th scope="col">sequence</th><th scope="col">cells</th><th scope="col">positions</th><th scope="col">runs</th></tr></thead>
           <tbody>${frame.sequences.map((s) => html`<tr><th scope="row"><span class="cell o${s.seq % 8}">${s.seq}</span></th><td>${s.cells}</td><td>${s.low} to ${s.high}</td><td>${s.runs}</td></tr>`)}</tbody></table></section>
       <ol class="steps" aria-label="Operations">${frames.value.map((each, i) => html`<li key=${i}><button type="button" class=${i === at ? "link current" : "link"} aria-current=${i === at} onClick=${() => (shown.value = i)}>${i + 1}. ${each.operation}</button></li>`)}</ol>`}
+    <${Live} />
   </div>`;
 });

@@ -5,10 +5,10 @@ import { file } from "./api.js";
 import { known, main } from "./settings.js";
 import { current, opened, texts, write } from "./texts.js";
 import { CopyButton, Problem, html, watched } from "./ui.js";
-import { length, prompt, seed } from "./write.js";
+import { chats, length, prompt, seed, turns } from "./write.js";
 
 /** @typedef {import("./texts.js").Text} Text */
-/** @typedef {{prompt: string, view?: string, path: Record<string, any>[], tokens?: number[], model?: string}} Recorded */
+/** @typedef {{path: Record<string, any>[], tokens?: number[], model?: string}} Recorded */
 
 const proof = signal(/** @type {{equal: boolean, tokens: number, at: number} | null} */ (null));
 const failed = signal(/** @type {Error | null} */ (null));
@@ -20,7 +20,7 @@ const busy = signal(false);
  * @returns {Recorded}
  */
 export function recorded(text) {
-  return { prompt: text.path[0].prompt, path: text.path, tokens: text.steps.map((s) => s.token.id), model: known().model.name };
+  return { path: text.path, tokens: text.steps.map((s) => s.token.id), model: known().model.name };
 }
 
 /**
@@ -52,14 +52,16 @@ function fromAddress() {
 
 /** @param {any} record @returns {Recorded} */
 function valid(record) {
-  if (!Array.isArray(record?.path) || !record.path.length || typeof record.path[0].prompt !== "string") throw new Error("this is not a record of the playground: it has no path that begins with a prompt");
+  if (!Array.isArray(record?.path) || !record.path.length || !(typeof record.path[0].prompt === "string" || Array.isArray(record.path[0].messages))) throw new Error("this is not a record of the playground: it has no path that begins with a prompt or messages");
   return record;
 }
 
 /** @param {Recorded} record */
 async function open(record) {
-  const { prompt: text, max_tokens, ...asked } = record.path[0];
-  prompt.value = text;
+  const { prompt: text, messages, max_tokens, ...asked } = record.path[0];
+  chats.value = messages !== undefined;
+  if (messages) turns.value = messages;
+  else prompt.value = text;
   seed.value = asked.seed ?? null;
   length.value = max_tokens ?? length.value;
   main.restore(asked);
