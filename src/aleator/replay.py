@@ -354,18 +354,30 @@ def params_from_json(values: Mapping[str, object], seed: int) -> SamplingParams:
     return SamplingParams(**{name: _from_json(v) for name, v in values.items()}, seed=seed)
 
 
+def constraint_as_json(value: ConstraintSampler) -> dict[str, object]:
+    """A constraint, JSON-ready; its vocabulary is left out.
+
+    Raises:
+        ParameterError: It is of the user's own code.
+    """
+    if CONSTRAINTS.get(value.name) is not type(value):
+        raise ParameterError(
+            "grammar",
+            f"a {type(value).__name__} cannot be written into a record: give the grammar as text",
+        )
+    fields = (name for name in FIELDS[value.name] if name != "vocabulary")
+    return {"constraint": value.name, **{name: _as_json(getattr(value, name)) for name in fields}}
+
+
+def constraint_from_json(value: Mapping[str, Any]) -> ConstraintSampler:
+    """What :func:`constraint_as_json` was made from, without a vocabulary."""
+    fields = {name: _from_json(v) for name, v in value.items() if name != "constraint"}
+    return CONSTRAINTS[value["constraint"]](**fields)
+
+
 def _as_json(value: Any) -> object:
     if isinstance(value, ConstraintSampler):
-        if CONSTRAINTS.get(value.name) is not type(value):
-            raise ParameterError(
-                "grammar",
-                f"a {type(value).__name__} cannot be written into a record: give the grammar as text",
-            )
-        fields = (name for name in FIELDS[value.name] if name != "vocabulary")
-        return {
-            "constraint": value.name,
-            **{name: _as_json(getattr(value, name)) for name in fields},
-        }
+        return constraint_as_json(value)
     if isinstance(value, float) and math.isinf(value):
         return {"float": str(value)}
     if isinstance(value, list | tuple):
@@ -375,8 +387,7 @@ def _as_json(value: Any) -> object:
 
 def _from_json(value: Any) -> Any:
     if isinstance(value, dict) and "constraint" in value:
-        fields = {name: _from_json(v) for name, v in value.items() if name != "constraint"}
-        return CONSTRAINTS[value["constraint"]](**fields)
+        return constraint_from_json(value)
     if isinstance(value, dict):
         return float(value["float"])
     if isinstance(value, list):

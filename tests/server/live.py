@@ -20,6 +20,7 @@ from typing import Any
 from aleator.engine.engine import Engine
 from aleator.language_model import LanguageModel
 from aleator.server.app import create_guarded
+from aleator.server.grammars import Trials
 from aleator.server.options import ServerOptions
 from aleator.server.run import Server, bound
 from aleator.server.service import Service
@@ -111,6 +112,7 @@ def in_thread(model: LanguageModel, *, engine: dict[str, Any], **options: Any) -
     listening = bound(chosen)
     with listening, Engine(model, **engine) as made:
         service = Service(model, made, chosen)
+        service.grammars.trials = Trials(str(model.weights.path), chosen.grammar_timeout)
         listens = threading.Event()
         server = Server(create_guarded(service), chosen, listens.set, service.cut)
         thread = threading.Thread(target=lambda: server.run(sockets=[listening]), daemon=True)
@@ -121,6 +123,7 @@ def in_thread(model: LanguageModel, *, engine: dict[str, Any], **options: Any) -
         finally:
             server.should_exit = True
             thread.join(PATIENCE)
+            service.grammars.close()
             assert not thread.is_alive()
 
 

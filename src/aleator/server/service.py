@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -31,6 +32,7 @@ from aleator.server.bodies import in_thread
 from aleator.server.caller import current_caller, own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
+from aleator.server.grammars import Grammars
 from aleator.server.options import ServerOptions
 
 CONSTRAINTS = ("grammar", "json_schema", "regex")
@@ -52,6 +54,7 @@ class Service:
         name: What responses call the model: the first alias, or the name of its file.
         names: What requests may call it.
         started: When it was made, in seconds since 1970.
+        grammars: Compiles those of requests.
         fingerprint: OpenAI's ``system_fingerprint``: model, versions of the numerics (of draws, and of the
             decoder), version of the package.  Requests with one fingerprint, equal bodies and equal seeds
             have equal texts and log-probabilities.
@@ -80,6 +83,7 @@ class Service:
         self._making = threading.Lock()
         self._scoring = threading.Lock()
         self._under_way: WeakSet[Generation] = WeakSet()
+        self.grammars = Grammars(model.tokenizer)
 
     def check_model(self, name: str | None) -> str:
         """What a response calls the model.
@@ -133,7 +137,8 @@ class Service:
             ParameterError, TokenizerError, ContextFull, QueueFull, EngineClosed: As ``Engine.submit``.  Then
                 none has begun.
         """
-        return await in_thread(self._submit, prompt, given, n, deadline, namespace, on_logits)
+        work = partial(self._submit, prompt, given, n, deadline, namespace, on_logits)
+        return await self.grammars.in_thread(given, work)
 
     async def chat(self, request: ChatRequest) -> ChatAnswer:
         """Answer messages; every answer of every dialect begins here.
@@ -142,7 +147,7 @@ class Service:
             ParameterError, TemplateError, ContextFull, QueueFull, EngineClosed: As ``LanguageModel.chat``.
                 Then none has begun.
         """
-        return await in_thread(self._chat, request)
+        return await self.grammars.in_thread(request.options, partial(self._chat, request))
 
     async def chat_tokens(self, request: ChatRequest) -> list[int]:
         """The prompt that messages become; makes nothing.
@@ -188,13 +193,19 @@ class Service:
         namespace: str,
         on_logits: OnLogits | None,
     ) -> list[Generation]:
-        with self._making, readable():
-            return self._start(prompt, self._completed(given, namespace), n, deadline, on_logits)
+        with readable():
+            options = self.grammars.compiled(self._completed(given, namespace))
+            with self._making:
+                return self._start(prompt, options, n, deadline, on_logits)
 
     def _chat(self, request: ChatRequest) -> ChatAnswer:
-        with self._making, readable():
-            asked = self._asked(request)
-            made = self._start(asked.tokens, asked.options, request.n, request.deadline)
+        with readable():
+            self.grammars.try_out(request.options)
+            with self._making:
+                asked = self._asked(request)
+            options = self.grammars.compiled(asked.options)
+            with self._making:
+                made = self._start(asked.tokens, options, request.n, request.deadline)
         return ChatAnswer(
             [
                 ChatChoice(i, each, asked.reply_of(i), not request.parallel_tool_calls)
