@@ -552,3 +552,13 @@ def test_a_refused_rewind_names_the_option_of_the_context(make_decoder: Any) -> 
     ctx.decode(Batch.one(tokens(9)))
     with pytest.raises(CannotRewind, match="larger n_rollback"):
         ctx.cache.seq_rm(0, 3, -1)
+
+
+def test_states_of_a_context_are_those_of_its_cache(llama: Decoder) -> None:
+    ctx, other = (Context(llama, n_ctx=32, n_seq_max=2, **F32) for _ in range(2))
+    ctx.decode(Batch.one([1, 2, 3]))
+    ctx.decode(Batch.one([4, 5], None, 1))
+    assert ctx.state_write() == ctx.cache.state_write(-1)
+    assert ctx.state_write(1) == ctx.cache.state_write(1)
+    other.state_read(ctx.state_write())
+    assert [other.cache.seq_pos_max(seq) for seq in (0, 1)] == [2, 1]
