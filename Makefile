@@ -8,6 +8,7 @@
 #   make sanitize  tests of the native code under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make equality  a million random rows through every form of the chains, 100,000 through decoders: twenty minutes
 #   make machines  decoders cross-compiled for aarch64, under QEMU, against the bits of x86-64
+#   make page      types of the playground's page (needs npm)
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
 #   make bench     the benchmarks (compiles llama.cpp the first time: about ten minutes)
 PYTHON ?= python3
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: demo test check check-no-torch cover mutate sanitize setup build format lint types stubs docs bench count equality machines clean help
+.PHONY: demo test check check-no-torch cover mutate sanitize setup build format lint types stubs docs bench count equality machines page clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -112,6 +113,14 @@ machines: setup
 
 count: setup
 	$(BIN)/python benchmarks/count_instructions.py
+
+# The modules of the page have types in JSDoc comments.
+page:
+	npm install --silent --no-audit --no-fund --prefix build/page $$(sed -n 's/.*"typescript": "\(.*\)".*/typescript@\1/p' tools/page/package.json)
+	rm -rf build/page/src && cp -r src/aleator/server/playground/page build/page/src
+	cp tools/page/vendor/*.d.mts build/page/src/vendor && cp tools/page/tsconfig.json build/page/src
+	build/page/node_modules/.bin/tsc --project build/page/src/tsconfig.json
+	$(PYTHON) tools/vendor_browser.py --check
 
 clean:
 	rm -rf build dist $(VENV) src/aleator/_native*.so

@@ -43,7 +43,8 @@ def _legend(legend: Any) -> list[Any]:
         if hasattr(h, "get_hatch")
     ]
     anchor = legend.get_bbox_to_anchor().bounds
-    return [shown, colours, anchor, legend._loc, legend._ncols, legend.get_frame_on()]
+    sizes = [legend._fontsize, legend.handlelength, legend.columnspacing, legend.labelspacing]
+    return [shown, colours, anchor, legend._loc, legend._ncols, legend.get_frame_on(), sizes]
 
 
 def _axis(axis: Any) -> dict[str, Any]:

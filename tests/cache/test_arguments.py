@@ -15,7 +15,7 @@ import pytest
 import torch
 from make_models import SPECS, write_model
 
-from aleator.cache import PrefixConfig
+from aleator.cache import KVCache, LayerShape, PrefixConfig
 from aleator.cache.devices import CPU, checked_device
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.core.errors import AleatorError, InvalidBatch, NotCopyable, ParameterError
@@ -222,3 +222,19 @@ def test_sizes_of_an_instance_and_what_is_recurrent(model: str) -> None:
     assert bool(cache.recurrent) == (model in ("mamba", "jamba"))
     if cache.recurrent:
         assert cache.recurrent.bytes_k + cache.recurrent.bytes_v > 0
+
+
+def test_distances_and_divisors_up_to_their_bounds() -> None:
+    cache = KVCache([LayerShape(1, 8, 8)], 8, rotate=lambda layer, keys, deltas: keys)
+    with cache.step() as step:
+        step.place(np.array([5], np.int32), np.zeros(1, np.int32), np.ones((1, 1), np.uint64))
+    for divisor, position in ((1, 5), (2, 2), (2**31 - 1, 0)):
+        cache.seq_div(0, 0, -1, divisor)
+        assert cache.seq_pos_max(0) == position
+    cache.seq_add(0, 0, -1, 2**31 - 2)
+    cache.seq_add(0, 0, -1, 2 - 2**31)
+    assert cache.seq_pos_max(0) == 0
+    for name, value in (("divisor", 0), ("divisor", 2**31), ("delta", 2**31), ("delta", -(2**31))):
+        with pytest.raises(ParameterError) as caught:
+            (cache.seq_div if name == "divisor" else cache.seq_add)(0, 0, -1, value)
+        assert caught.value.parameter == name

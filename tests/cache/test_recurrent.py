@@ -7,6 +7,7 @@ micro-batch, a fork of a rewound sequence, a rewind of a sequence that shares it
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -369,6 +370,21 @@ def test_forks_of_a_beginning_beside_attention(make_decoder: Any) -> None:
         with pytest.raises(ParameterError) as refused:
             ctx.cache.seq_cp(0, 1, 2, 5)
         assert refused.value.parameter == "p0"
+
+
+def test_states_of_any_position_are_read_and_no_others() -> None:
+    cache, other = (RecurrentCache([RecurrentShape(1, 1, 1)]) for _ in range(2))
+    for position in (62, 2**31 - 2):
+        cache.clear()
+        at = np.array([position], np.int32)
+        cache.journal.run(cache.pool.place, at, np.zeros(1, np.int32), np.ones((1, 1), np.uint64))
+        blob = cache.state_write(0)
+        other.state_read(blob, 0)
+        assert other.seq_pos_max(0) == position
+    last = struct.pack("<i", 2**31 - 2)
+    assert blob.count(last) == 1
+    with pytest.raises(Corrupt, match="state 0 is at position 2147483647"):
+        other.state_read(blob.replace(last, struct.pack("<i", 2**31 - 1)), 0)
 
 
 def test_a_damaged_position_is_named_as_what_it_is(make_decoder: Any) -> None:

@@ -29,7 +29,7 @@ class Keys:
         config = RopeConfig(dim=rotated, theta=1e4, style=style, **rope)
         self.rotation = Rotation(config, divisors)
         self.calls = 0
-        # The second layer's keys are of another width, so they are turned apart.
+        # The second layer's keys are of another width, so they are rotated apart.
         shapes = [LayerShape(2, dim, 32), LayerShape(1, dim, 32), LayerShape(2, dim, 32)]
         self.cache = KVCache(shapes, 64, type_k=kind, rotate=self.rotate)
         rng = np.random.default_rng(dim)
@@ -39,13 +39,13 @@ class Keys:
             owners = np.ones((N, 1), np.uint64)
             slots = step.place(self.positions, np.zeros(N, np.int32), owners).slots
             for layer in range(LAYERS):
-                self.cache.keys.write(layer, slots, self.turned(layer))
+                self.cache.keys.write(layer, slots, self.rotated_keys(layer))
 
     def rotate(self, layer: int, keys: Floats, deltas: npt.NDArray[np.int64]) -> Floats:
         self.calls += 1
         return self.rotation.shift(keys, deltas)
 
-    def turned(self, layer: int, positions: Any = None) -> Floats:
+    def rotated_keys(self, layer: int, positions: Any = None) -> Floats:
         at = np.asarray(self.positions if positions is None else positions, np.int32)
         made, rotation = self.raw[layer].copy(), self.rotation
         _native.rotate_heads(made, rotation.angles(at, rotation.magnitude), rotation.interleaved)
@@ -62,7 +62,7 @@ class Keys:
         now = self.cache.cells.positions[:N]
         worst = 0.0
         for layer in range(LAYERS):
-            expected = self.turned(layer, np.maximum(now, 0))[cells]
+            expected = self.rotated_keys(layer, np.maximum(now, 0))[cells]
             got = self.cache.read_keys(layer, cells)
             worst = max(worst, float(np.sqrt(np.square(got - expected).mean())))
         return worst
@@ -116,7 +116,7 @@ def test_scaled_rotations_keep_their_length(
     if scaling == "divisors":
         rope = {"divisors": 1.0 + np.arange(32) / 4}
     keys = Keys("f32", 64, 64, "norm", **rope)
-    length = np.linalg.norm(keys.turned(0), axis=-1)
+    length = np.linalg.norm(keys.rotated_keys(0), axis=-1)
     for delta in (5, 30, -12):
         keys.cache.seq_add(0, 0, -1, delta)
         keys.step()
@@ -159,12 +159,30 @@ def test_only_what_has_moved_is_rewritten_and_equal_layers_together(
     assert keys.error() < (1e-5 if kind == "f32" else 0.02)
 
 
+def test_keys_are_rotated_in_pieces_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shift, "MAX_DISTANCES", 1)
+    monkeypatch.setattr(shift, "CHUNK_BYTES", 8 * 4 * 64 * 4)  # eight cells of layers 0 and 2
+    keys = Keys("f32", 64, 64, "neox")
+    sizes: list[int] = []
+
+    def rotate(layer: int, x: Floats, deltas: npt.NDArray[np.int64]) -> Floats:
+        sizes.append(x.nbytes)
+        return keys.rotation.shift(x, deltas)
+
+    monkeypatch.setattr(keys.cache.first.rows, "rotate", rotate)
+    keys.cache.seq_div(0, 2, N, 2)
+    keys.step()
+    most = shift.CHUNK_BYTES
+    assert sizes == [most, most, most * 6 // 8, most * 22 // 32]  # and 22 cells of layer 1
+    assert keys.error() < 1e-5
+
+
 def test_divided_positions() -> None:  # study T12
     keys = Keys("f32", 64, 64, "neox")
     keys.cache.seq_div(0, 0, 8, 2)
     assert keys.cache.cells.shifts[:8].tolist() == [0, -1, -1, -2, -2, -3, -3, -4]
     keys.step()
-    expected = keys.turned(1, np.arange(N) // 2)[:8]
+    expected = keys.rotated_keys(1, np.arange(N) // 2)[:8]
     assert np.abs(keys.cache.read_keys(1, range(8)) - expected).max() < 1e-5
 
 

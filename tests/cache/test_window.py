@@ -150,6 +150,25 @@ def test_checkpoint(decoder: Decoder) -> None:
         handle.restore(mark)
 
 
+def test_a_checkpoint_that_is_still_held_copies_nothing(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ctx = context(decoder)
+    feed(ctx, 0, TEXT[:100])
+    handle = ctx.cache.sequence(0)
+    mark = handle.checkpoint()
+    feed(ctx, 0, TEXT[100:102])
+
+    def restore(*_: object) -> None:
+        raise AssertionError("the window holds it")
+
+    monkeypatch.setattr(ctx.cache, "restore", restore)
+    handle.restore(mark)
+    assert handle.next == 100
+    monkeypatch.undo()
+    assert same(feed(ctx, 0, [TEXT[100]]), fresh(decoder, TEXT[:101]))
+
+
 def test_shift_of_what_is_held(decoder: Decoder, three_hundred: Any) -> None:
     cache = three_hundred.cache
     assert cache.can_shift()
@@ -391,6 +410,16 @@ def test_streams(decoder: Decoder) -> None:
         assert same(feed(each, 0, [TEXT[51]]), fresh(decoder, TEXT[:52]))
     with pytest.raises(ParameterError, match="policy"):
         HybridCache([], 64, window=ctx.cache.window, policy="unified")
+
+
+def test_a_full_share_forgets_what_its_windows_have_left() -> None:
+    pool = WindowPool([LayerShape(1, 8, 8)], 16, window=4, n_seq_max=2, policy="streams")
+    for seq, n in ((1, 3), (0, 8), (0, 2)):
+        at = np.arange(n, dtype=np.int32) + pool.seq_pos_max(seq) + 1
+        pool.place(at, np.full(n, seq, np.int32), np.full((n, 1), 1 << seq, np.uint64))
+        pool.check()
+    assert (pool.seq_pos_min(0), pool.seq_pos_max(0)) == (2, 9)
+    assert (pool.seq_pos_min(1), pool.seq_pos_max(1)) == (0, 2)
 
 
 def _place(cache: HybridCache, tokens: list[tuple[int, int]]) -> Any:

@@ -85,8 +85,13 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tests/drawn.py",
         "tests/optional.py",
         "tests/test_stems.py",
+        "tests/device/__init__.py",
+        "tests/device/inside.py",
+        "tests/device/templates.py",
+        "tests/device/test_chain.py",
         "benchmarks/host_cases.py",
     ):
+        (root / file).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / file, root / file)
 
     module, line, golden = blocks()[:3]
@@ -137,7 +142,7 @@ def test_a_sampler_is_a_module_a_golden_file_and_a_line(copied: Path) -> None:
 
 
 def test_its_test_and_its_benchmark_run(copied: Path) -> None:
-    *_, test, case = blocks()
+    test, case = blocks()[5:7]
     (copied / f"tests/samplers/test_{STEM}.py").write_text(test)
     (copied / f"benchmarks/host/{STEM}.toml").write_text(case)
     out = python(
@@ -146,6 +151,30 @@ def test_its_test_and_its_benchmark_run(copied: Path) -> None:
     assert "1 passed" in out
     out = python(copied, "-c", BENCHMARK)
     assert re.fullmatch(r"\[\d+\]\n", out)
+
+
+def test_its_device_form_gives_the_tokens_of_the_host(copied: Path) -> None:
+    pytest.importorskip("torch")
+    module, imported, entry, chain = blocks()[7:]
+    package = copied / "src" / "aleator"
+    (package / f"device/backends/torch/{STEM}.py").write_text(module)
+    for name, above, line in (
+        ("samplers/device_forms.py", '"top_n_sigma", ', f'"{STEM}", '),
+        ("device/forms.py", "from aleator.device.backends.torch.typical_p", imported),
+        ("device/forms.py", '    "typical_p": DeviceTypicalP,\n', entry),
+        ("device/cases.py", '    "top_p": [', chain),
+    ):
+        text = (package / name).read_text()
+        assert text.count(above) == 1
+        (package / name).write_text(text.replace(above, line + above))
+    tests = ["tests/device/test_chain.py", "-k", f"test_tokens_are_the_host_s and {STEM}"]
+    assert "1 passed" in python(copied, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    planned = f"""
+from aleator import DeviceChain, samplers as S
+chain = DeviceChain([S.TopShare(top_share=0.5), S.Dist()], 1, 9, kernels="torch")
+assert chain.plan().device == ({STEM!r}, "dist")
+"""
+    python(copied, "-c", planned)
 
 
 def without_kernel(sampler: S.Sampler) -> S.Sampler:

@@ -26,6 +26,7 @@ COMMANDS = {
     "generate": "write text that continues a prompt",
     "chat": "talk with a model; the conversation stays in the cache",
     "batch": "answer the requests of a file, many together; goes on where it stopped",
+    "playground": "see, change and compare every draw of a model in the browser",
     "serve": "answer requests over HTTP, in OpenAI's dialect and others",
     "explain": "show what every sampler does to the next token's probabilities",
     "cache-view": "show which cells of the KV cache hold what while sequences come and go",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,26 @@ def run(arguments: argparse.Namespace) -> int:
         **generation_options(arguments, (*TEXT, *SPECULATION)),
         **sampling_arguments(arguments),
     }
+    serve(arguments, options, engine_options, defaults, announce)
+    return 0
+
+
+def serve(
+    arguments: argparse.Namespace,
+    options: ServerOptions,
+    engine_options: dict[str, Any],
+    defaults: dict[str, Any],
+    announced: Callable[[Service, str], None],
+) -> None:
+    """Load the model and serve it until told to stop.
+
+    Args:
+        arguments: Those of the model.
+        options: Of the server.
+        engine_options: Of the engine.
+        defaults: Options of requests that do not give them.
+        announced: Called with the service and its address once requests are taken.
+    """
     try:
         running = import_module("aleator.server.run")
         service_of = import_module("aleator.server.service").Service
@@ -74,17 +95,22 @@ def run(arguments: argparse.Namespace) -> int:
         with model.engine(n_ctx=options.n_cells, **engine_options) as engine:
             service: Service = service_of(model, engine, options, defaults)
             where = running.address(options, listening)
-            running.serve(service, listening, lambda: announce(service, where))
-    return 0
+            running.serve(service, listening, lambda: announced(service, where))
 
 
 def announce(service: Service, where: str) -> None:
     """Print where the server listens, and how to ask it something."""
-    engine = service.engine
+    engine, chats = service.engine, service.model.vocab.chat_template is not None
     note(
         f"{service.name}: {engine.options.n_seq_max} requests at a time, {engine.n_ctx} cells\n"
-        f"listening on {where}\n{curl(where, service.model.vocab.chat_template is not None)}"
+        f"listening on {where}\n{playground(service, where)}{curl(where, chats)}"
     )
+
+
+def playground(service: Service, where: str) -> str:
+    """A line that says where a browser shows the draws, if it can."""
+    shown = service.options.playground and not where.startswith("unix:")
+    return f"playground: {where}/\n" if shown else ""
 
 
 def curl(where: str, chats: bool) -> str:

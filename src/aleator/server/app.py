@@ -13,7 +13,9 @@ from starlette.responses import JSONResponse, Response
 from aleator.core.errors import AleatorError
 from aleator.server.dialects import DIALECTS, Dialect, openai_errors
 from aleator.server.errors import ApiError, api_error
+from aleator.server.playground import routes as playground
 from aleator.server.service import Service
+from aleator.server.slots import Slots
 
 
 def create_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Starlette:
@@ -21,8 +23,10 @@ def create_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Star
 
     Args:
         service: Makes the texts; handlers find it as ``request.app.state.service``.
-        dialects: What is spoken.
+        dialects: What is spoken, beside the playground.
     """
+    if service.options.playground:
+        dialects = [*dialects, playground]
     speaks = {route.endpoint: dialect for dialect in dialects for route in dialect.ROUTES}
 
     async def failed(request: Request, error: Exception) -> Response:
@@ -36,7 +40,7 @@ def create_app(service: Service, dialects: Sequence[Dialect] = DIALECTS) -> Star
         routes=[route for dialect in dialects for route in dialect.ROUTES],
         exception_handlers={AleatorError: failed, HTTPException: failed, Exception: failed},
     )
-    app.state.service = service
+    app.state.service, app.state.slots = service, Slots(service)
     return app
 
 

@@ -77,6 +77,21 @@ class ServerOptions(Options):
         metavar="TEMPLATE",
         portable=False,
     )
+    slots: bool = option(
+        "tell at /slots what is under way: lengths and sampling parameters, no text",
+        True,
+        off_flags=("--no-slots",),
+        off_help="do not tell at /slots what is under way",
+        portable=False,
+    )
+    slot_save_path: str | None = option(
+        "directory in which requests may save slots, and from which they may restore them; it must exist",
+        None,
+        flags=("--slot-save-path",),
+        metavar="DIRECTORY",
+        shown="slots cannot be saved",
+        portable=False,
+    )
     n_cells: int | None = option(
         "cells of the KV cache, for all requests and cached prefixes together: the memory that the server has",
         None,
@@ -84,5 +99,21 @@ class ServerOptions(Options):
         high=MOST,
         flags=("--n-cells",),
         shown="--parallel times --ctx-size",
+        portable=False,
+    )
+    playground: bool = option(
+        "the page at / that shows and changes every draw, and its endpoints (docs/playground.md)",
+        True,
+        off_flags=("--no-playground",),
+        off_help="do not serve the playground",
+        portable=False,
+    )
+    playground_memory: int = option(
+        "MiB of logits that the playground keeps, so that steps can be drawn again; the oldest are forgotten",
+        256,
+        low=0,
+        high=2**20,
+        flags=("--playground-memory",),
+        metavar="MIB",
         portable=False,
     )

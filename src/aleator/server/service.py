@@ -20,9 +20,12 @@ from aleator.engine.engine import Engine
 from aleator.engine.options import SubmitOptions
 from aleator.generate.generation import Generation
 from aleator.generate.logprobs import Logprobs
+from aleator.generate.options import GenerateOptions
+from aleator.generate.slot import OnLogits
 from aleator.language_model import LanguageModel
 from aleator.models.decoder import ARITHMETIC_VERSION
-from aleator.prompts import GENERATION, checked_prompt, options_of
+from aleator.prompts import GENERATION, checked_prompt, divided, options_of
+from aleator.samplers import SamplingParams
 from aleator.server.bodies import in_thread
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
@@ -94,6 +97,12 @@ class Service:
             "model_not_found",
         )
 
+    def effective(self) -> tuple[SamplingParams, GenerateOptions]:
+        """What is in effect where a request says nothing; the seed is None: each request draws one."""
+        given, params = divided(self._defaults)
+        chosen = self.model.sampling_params(self._defaults.get("preset"), **params)
+        return (chosen if params.get("seed") is not None else chosen.replace(seed=None)), given
+
     async def submit(
         self,
         prompt: str | Sequence[int],
@@ -102,6 +111,7 @@ class Service:
         n: int = 1,
         deadline: float | None = None,
         namespace: str = "",
+        on_logits: OnLogits | None = None,
     ) -> list[Generation]:
         """Have a prompt continued; every text that the server makes without messages begins here.
 
@@ -111,6 +121,7 @@ class Service:
             n: Completions; each draws with a random stream of its own.
             deadline: Seconds from now on after which they end.
             namespace: Of the prompt cache.
+            on_logits: Called before each draw of any of them, in the engine's thread.
 
         Returns:
             ``n`` generations, which have begun.
@@ -119,7 +130,7 @@ class Service:
             ParameterError, TokenizerError, ContextFull, QueueFull, EngineClosed: As ``Engine.submit``.  Then
                 none has begun.
         """
-        return await in_thread(self._submit, prompt, given, n, deadline, namespace)
+        return await in_thread(self._submit, prompt, given, n, deadline, namespace, on_logits)
 
     async def chat(self, request: ChatRequest) -> ChatAnswer:
         """Answer messages; every answer of every dialect begins here.
@@ -172,9 +183,10 @@ class Service:
         n: int,
         deadline: float | None,
         namespace: str,
+        on_logits: OnLogits | None,
     ) -> list[Generation]:
         with self._making, readable():
-            return self._start(prompt, self._completed(given, namespace), n, deadline)
+            return self._start(prompt, self._completed(given, namespace), n, deadline, on_logits)
 
     def _chat(self, request: ChatRequest) -> ChatAnswer:
         with self._making, readable():
@@ -210,6 +222,7 @@ class Service:
         options: Mapping[str, Any],
         n: int,
         deadline: float | None,
+        on_logits: OnLogits | None = None,
     ) -> list[Generation]:
         given = options_of({"preset": None, "params": None, **options})
         requests = self.model.asking.requests([checked_prompt(prompt)], [given], n)
@@ -217,7 +230,7 @@ class Service:
         made: list[Generation] = []
         try:
             for request in requests:
-                made.append(self.engine.start(request, own))
+                made.append(self.engine.start(request, own, on_logits))
         except BaseException:
             for each in made:
                 each.cancel()

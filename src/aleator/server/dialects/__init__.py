@@ -8,6 +8,12 @@ from starlette.routing import Route
 
 from aleator.server.dialects import (  # noqa: F401
     anthropic,
+    llama,
+    llama_embeddings,
+    llama_infill,
+    llama_props,
+    llama_slots,
+    llama_tokens,
     ollama,
     openai_chat,
     openai_completions,
@@ -38,5 +44,11 @@ DIALECTS: tuple[Dialect, ...] = (
     openai_embeddings,
     anthropic,
     ollama,
+    llama,
+    llama_embeddings,
+    llama_infill,
+    llama_props,
+    llama_slots,
+    llama_tokens,
 )
 """All that the server speaks, in the order in which routes are looked at."""

@@ -1,0 +1,75 @@
+"""``aleator playground``: the page that shows and changes every draw, in the browser."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import threading
+import webbrowser
+from typing import TYPE_CHECKING
+
+from aleator.cli.arguments import Parser
+from aleator.cli.declared import add_declared, given
+from aleator.cli.options import add_model_options
+from aleator.cli.serve import serve
+from aleator.cli.terminal import note
+from aleator.core.options import declarations
+from aleator.server.options import ServerOptions
+
+if TYPE_CHECKING:
+    from aleator.server.service import Service
+
+EXAMPLES = """\
+Serves the model on this machine only and opens the page in the browser where there
+is one (docs/playground.md).  Ctrl-C ends it.
+
+examples:
+  aleator playground
+  aleator playground -m model.gguf
+  aleator playground --no-open --port 8000
+"""
+
+SERVER = tuple(
+    each
+    for each in declarations(ServerOptions).values()
+    if each.name in ("host", "port", "playground_memory")
+)
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    group = parser.group("playground")
+    group.option("--no-open", action="store_true", help="print the address only")
+    add_declared(group, SERVER)
+    add_model_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until told to stop; returns the exit code."""
+    options = ServerOptions(**given(arguments, SERVER))
+    if arguments.port is None and taken(options):
+        options = options.replace(port=0)
+
+    def announced(_: Service, where: str) -> None:
+        note(f"the playground is at {where}/ (Ctrl-C ends it)")
+        if not arguments.no_open and has_browser():
+            threading.Thread(target=webbrowser.open, args=(f"{where}/",), daemon=True).start()
+
+    serve(arguments, options, {}, {}, announced)
+    return 0
+
+
+def taken(options: ServerOptions) -> bool:
+    """Whether something listens at the usual port already."""
+    with socket.socket() as trial:
+        trial.settimeout(1)
+        return trial.connect_ex((options.host, options.port)) == 0
+
+
+def has_browser() -> bool:
+    """Whether there is a screen for one: without, what opens would be a browser in this terminal."""
+    if sys.platform in ("win32", "darwin"):
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

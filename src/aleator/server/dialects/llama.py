@@ -1,0 +1,354 @@
+"""``/completion``: llama-server's own completions."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aleator.core.errors import ContextFull, EngineClosed
+from aleator.generate.generation import Generation, Piece
+from aleator.server.bodies import body_of, in_thread
+from aleator.server.dialects.llama_errors import TooLong
+from aleator.server.dialects.llama_errors import render_error as render_error
+from aleator.server.dialects.llama_fields import FIELDS, Prompt, options_of, tokens_of
+from aleator.server.dialects.llama_probs import PostSampling
+from aleator.server.dialects.llama_results import (
+    STOP_TYPES,
+    chosen,
+    probabilities,
+    settings,
+    timings,
+    without_text,
+)
+from aleator.server.errors import api_error, spelled_as
+from aleator.server.fields import Body
+from aleator.server.service import Service
+from aleator.server.slots import Slots
+from aleator.server.sse import EventStream, event, merged, unless_gone
+
+dumps: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":")
+).encode
+
+
+class Reading:
+    """One completion as its response tells it.
+
+    Args:
+        service: Makes it.
+        index: In the response.
+        generation: Makes the text.
+        own: The request's own fields.
+        after: Probabilities after sampling; None: those before are told, if any.
+
+    Attributes:
+        index: In the response.
+        generation: Makes the text.
+        text: What was told of it.
+        n_predicted: Tokens that were told.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        index: int,
+        generation: Generation,
+        own: Mapping[str, Any],
+        after: PostSampling | None,
+    ) -> None:
+        self.index, self.generation = index, generation
+        self._service, self._own, self._after = service, own, after
+        self.text, self.n_predicted, self._cut = "", 0, False
+        self._limit: float = own["t_max_predict_ms"]
+        # A line that is indented by less than so much ends the text, where its first character stands.
+        indent: int = own["n_indent"]
+        self._short = re.compile(rf"\n[ \t]{{0,{indent - 1}}}(?=[^ \t])") if indent else None
+
+    @property
+    def id_slot(self) -> int:
+        """The slot that the request names, or -1."""
+        number: int = self._own["id_slot"]
+        return number
+
+    def described(self) -> dict[str, Any]:
+        """What ``/slots`` tells of it."""
+        request, stats = self.generation.request, self.generation.stats
+        most, n = request.options.max_tokens, len(self.generation.drawn_between(0))
+        return {
+            "n_prompt_tokens": len(request.tokens),
+            "n_prompt_tokens_processed": stats.prompt_tokens,
+            "n_prompt_tokens_cache": stats.reused_tokens,
+            "params": without_text(self._settings()),
+            "next_token": [
+                {
+                    "has_next_token": not self.generation.done,
+                    "has_new_line": "\n" in self.text,
+                    "n_remain": -1 if most is None else most - n,
+                    "n_decoded": n,
+                }
+            ],
+        }
+
+    async def pieces(self) -> AsyncIterator[list[Piece]]:
+        """The pieces, up to where it ends; those together that are there together."""
+        if self._own["n_predict"] == 0:  # the prompt was computed, and that is all that is wanted
+            await self.generation.wait_async()
+            return
+        while made := await self.generation.next_pieces():
+            told = []
+            for piece in made:
+                told.append(self._read(piece))
+                if self._ends_text(told[-1]):
+                    self.generation.cancel()
+                    yield told
+                    return
+            yield told
+        self.n_predicted = len(self.generation.drawn_between(0))
+
+    def _read(self, piece: Piece) -> Piece:
+        """A piece, or as much of it as belongs to the text."""
+        before, self.n_predicted = len(self.text), piece.end
+        self.text += piece.text
+        short = self._short.search(self.text, max(0, before - 256)) if self._short else None
+        if short is not None:
+            self.text, self._cut = self.text[: short.end()], True
+        return Piece(self.text[before:], piece.end)
+
+    def _ends_text(self, piece: Piece) -> bool:
+        """Whether the text ends here though its generation goes on: an indentation, or the time."""
+        if "\n" in piece.text and 0 < self._limit < 1e3 * self.generation.stats.decode_seconds:
+            self._cut = True
+        return self._cut
+
+    def event(self, piece: Piece, told: int) -> dict[str, Any]:
+        """An event of a stream.
+
+        Args:
+            piece: What is new.
+            told: Tokens that were told before.
+        """
+        made: dict[str, Any] = {
+            "index": self.index,
+            "content": piece.text,
+            "tokens": self.generation.drawn_between(told, piece.end),
+            "stop": False,
+            "id_slot": self.id_slot,
+            "tokens_predicted": piece.end,
+            "tokens_evaluated": len(self.generation.request.tokens),
+        }
+        if self._own["timings_per_token"]:
+            made["timings"] = timings(self.generation.stats, piece.end)
+        return made | self._probabilities(told, piece.end)
+
+    def final(self, told: int | None = None) -> dict[str, Any]:
+        """The response, or the last event of a stream.
+
+        Args:
+            told: Tokens that a stream has told; None: it is none.
+        """
+        generation, own = self.generation, self._own
+        request, n = generation.request, self.n_predicted
+        reason = "length" if self._cut or own["n_predict"] == 0 else generation.stop_reason
+        tokens: list[int] = []
+        if told is not None or own["return_tokens"]:
+            tokens = generation.drawn_between(told or 0, n)
+        shifted = generation.stats.context_shifts > 0
+        made: dict[str, Any] = {
+            "index": self.index,
+            "content": self.text if told is None else "",
+            "tokens": tokens,
+            "id_slot": self.id_slot,
+            "stop": True,
+            "model": self._service.check_model(own["model"]),
+            "tokens_predicted": n,
+            "tokens_evaluated": len(request.tokens),
+            "generation_settings": self._settings(),
+            "prompt": self._service.model.tokenizer.decode(request.tokens),
+            "has_new_line": "\n" in self.text,
+            "truncated": reason == "context" or shifted,
+            "stop_type": STOP_TYPES.get(reason, "limit"),
+            "stopping_word": generation.stop_string or "" if reason == "stop" else "",
+            "tokens_cached": len(request.tokens) + max(0, n - 1),
+            "timings": timings(generation.stats, n),
+        }
+        if told is None:
+            made |= self._probabilities(0, n)
+        return chosen(own["response_fields"], made)
+
+    def _probabilities(self, first: int, end: int) -> dict[str, Any]:
+        if not self._own["n_probs"] or first >= end:
+            return {}
+        if self._after is not None:
+            return {"completion_probabilities": self._after.told(self.generation, first, end)}
+        entries = self.generation.logprobs_between(first, end)
+        return {"completion_probabilities": probabilities(entries)}
+
+    def _settings(self) -> dict[str, Any]:
+        request, own = self.generation.request, self._own
+        about = {
+            name: own[name]
+            for name in ("stream", "n_probs", "timings_per_token", "post_sampling_probs")
+        }
+        about["n_keep"] = own["n_keep"] or 0
+        if own["n_predict"] == 0:
+            about |= {"n_predict": 0, "max_tokens": 0}
+        return settings(request.params, request.options, self._service.model.tokenizer, about)
+
+
+async def completion(request: Request) -> Response:
+    """Continue prompts, at once or as a stream."""
+    service: Service = request.app.state.service
+    body = FIELDS.read(await body_of(request), service.options.lenient)
+    several, prompts = body.own.pop("prompt")
+    return await respond(request, body, prompts, several)
+
+
+async def respond(
+    request: Request, body: Body, prompts: Sequence[Prompt], several: bool = False
+) -> Response:
+    """Continue prompts as a body asks.
+
+    Args:
+        request: Whose body was read.
+        body: What it says, but for the prompts.
+        prompts: What is continued.
+        several: They came in a list, so the response is one too.
+    """
+    service: Service = request.app.state.service
+    slots: Slots = request.app.state.slots
+    service.check_model(body.own["model"])
+    namespace = ""
+    schema_errors = {"grammar": "json_schema"} if body.own["json_schema"] is not None else {}
+    with spelled_as({**schema_errors, **body.spelled}):
+        made, where = await _begin(service, slots, body, prompts, namespace)
+    shown = ExitStack()
+    for each in made:
+        shown.enter_context(slots.shown(each))
+
+    def gone() -> None:
+        for each in made:
+            each.generation.cancel()
+        over()
+
+    def over() -> None:
+        shown.close()
+        while made:
+            each = made.pop()
+            tokens, n = each.generation.request.tokens, each.n_predicted
+            text = [*tokens, *each.generation.drawn_between(0, n)]
+            slots.ended(each.id_slot, namespace, text, len(tokens))
+        if where is not None:
+            _forget(service, where)
+
+    readings = list(made)
+    headers = {"x-aleator-seed": str(made[0].generation.seed)}
+    if body.own["stream"]:
+        return EventStream(_events(readings, over), gone, _failed, headers=headers)
+    try:
+        await unless_gone(request, _finished(readings), gone)
+        told = await in_thread(lambda: [each.final() for each in readings])
+    finally:
+        over()
+    return JSONResponse(told if several or len(told) > 1 else told[0], headers=headers)
+
+
+async def _begin(
+    service: Service, slots: Slots, body: Body, prompts: Sequence[Prompt], namespace: str
+) -> tuple[list[Reading], str | None]:
+    """Begin all completions of all prompts; where one cannot be, none is.
+
+    Returns:
+        The completions, and the namespace of the prompt cache that is to be forgotten afterwards, if any is.
+    """
+    own, model = body.own, service.model
+    options = options_of(body, int(model.vocab.add_bos))
+    n_predict = own["n_predict"] = options.get("max_tokens")
+    if n_predict == 0:  # the prompt is computed, and what is drawn after it is not told
+        options["max_tokens"] = 1
+    after = PostSampling.asked_for(own, options, model.vocab)
+    where, forgotten = slots.namespace(own["id_slot"], namespace), None
+    if not own["cache_prompt"] and own["id_slot"] >= 0:
+        await slots.erase(own["id_slot"], namespace)
+    elif not own["cache_prompt"]:
+        where = forgotten = f"{namespace}/once {secrets.token_hex(8)}"
+    made: list[Reading] = []
+    try:
+        for prompt in prompts:
+            tokens = await in_thread(tokens_of, model.tokenizer, prompt, own["parse_special"])
+            try:
+                begun = await service.submit(
+                    tokens,
+                    options,
+                    n=own["n_cmpl"],
+                    deadline=own["deadline"],
+                    namespace=where,
+                    on_logits=after,
+                )
+            except ContextFull as error:
+                n_ctx = slots.n_ctx if n_predict is None else model.n_ctx
+                raise TooLong(
+                    f"the prompt exceeds the available context size: {error}", len(tokens), n_ctx
+                ) from None
+            made += [
+                Reading(service, len(made) + i, each, own, after) for i, each in enumerate(begun)
+            ]
+            options["seed"] = begun[0].seed  # one for all, if none was given
+    except BaseException:
+        for each in made:
+            each.generation.cancel()
+        raise
+    return made, forgotten
+
+
+def _forget(service: Service, where: str) -> None:
+    """Have the prompt cache forget a namespace, soon."""
+    with suppress(EngineClosed):
+        service.engine.visit(lambda context, seq: context.cache.give_up(where))
+
+
+async def _finished(readings: Sequence[Reading]) -> None:
+    for each in readings:
+        async for _ in each.pieces():
+            pass
+
+
+async def _events(
+    readings: Sequence[Reading], over: Callable[[], None]
+) -> AsyncGenerator[bytes, None]:
+    """The events of a stream; what is there together is sent together."""
+    try:
+        async for made in merged([_told(each) for each in readings]):
+            yield b"".join([event(dumps(each)) for each in made])
+    finally:
+        over()
+
+
+async def _told(reading: Reading) -> AsyncIterator[list[dict[str, Any]]]:
+    """The events of one completion."""
+    told = 0
+    async for pieces in reading.pieces():
+        made = []
+        for piece in pieces:
+            made.append(reading.event(piece, told))
+            told = piece.end
+        yield made
+    yield [reading.final(told)]
+
+
+def _failed(error: BaseException) -> bytes:
+    """An error in the middle of a stream."""
+    return event(dumps(render_error(api_error(error))))
+
+
+ROUTES = [
+    Route("/completion", completion, methods=["POST"]),
+    Route("/completions", completion, methods=["POST"]),
+]

@@ -1,0 +1,269 @@
+"""The body of ``/completion`` and ``/infill``: llama-server's fields, read as strictly as all others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.core.integers import exact
+from aleator.generate.options import MOST
+from aleator.samplers.index import BY_NAME
+from aleator.samplers.order import parse_letters, parse_names
+from aleator.server.accepted import ACCEPTED, Accepted
+from aleator.server.fields import (
+    SPELLINGS,
+    Body,
+    Field,
+    Fields,
+    known_keys,
+    listing,
+    number,
+    switch,
+    text,
+    whole,
+)
+from aleator.text.tokenizer import Tokenizer
+
+MOST_PROMPTS = 2048
+"""Prompts of one request."""
+MOST_COMPLETIONS = 128
+"""Completions of one prompt."""
+RANDOM_SEED = 2**32 - 1
+"""llama.cpp's way to write -1 in 32 bits; ``/props`` gives it, so clients send it back."""
+
+Prompt = str | list[int | str]
+"""A text, or token ids with texts among them."""
+
+LLAMA_ACCEPTED: Mapping[str, Accepted] = {
+    **ACCEPTED,
+    "stream_options": Accepted("the last event of a stream always says how many tokens there were"),
+    "verbose": Accepted("nothing more is told"),
+    "sse_ping_interval": Accepted("a comment is sent every 15 seconds"),
+    "backend_sampling": Accepted("tokens are the same wherever they are drawn"),
+    "reasoning_format": Accepted("reasoning stays in the text"),
+    "parse_tool_calls": Accepted("calls of tools stay in the text"),
+    "speculative.n_max": Accepted("guesses change no token"),
+    "speculative.n_min": Accepted("guesses change no token"),
+    "speculative.p_min": Accepted("guesses change no token"),
+    "penalize_nl": Accepted("give logit_bias to line breaks", (True,)),
+    "return_progress": Accepted("the progress of a prompt is not reported", (False,)),
+    "n_discard": Accepted("a context shift forgets the older half", (0,)),
+    "n_cache_reuse": Accepted(
+        "rows are not moved: their bits would differ from those computed anew", (0,)
+    ),
+    "image_data": Accepted("pictures are not supported", ([],)),
+    "grammar_lazy": Accepted("the grammar holds from the first token", (False,)),
+    "grammar_triggers": Accepted("the grammar holds from the first token", ([],)),
+    "preserved_tokens": Accepted("give shown_tokens with the ids to show", ([],)),
+    "reasoning_control": Accepted("give reasoning_budget_tokens", (False,)),
+    "continue_final_message": Accepted("a prompt is always continued", (False, True)),
+}
+"""Fields of llama-server with which nothing is done, or that only their neutral values can have."""
+
+LLAMA_SPELLINGS: Mapping[str, str] = {**SPELLINGS, "reasoning_budget_tokens": "reasoning_budget"}
+
+
+AS_OPTIONS = ("temperature", "seed", "samplers", "logit_bias", "grammar", "json_schema")
+"""Own fields that are options of a generation once they are read."""
+
+
+def options_of(body: Body, n_bos: int) -> dict[str, Any]:
+    """The options of a generation that a body asks for, by our names.
+
+    Args:
+        body: What was read.
+        n_bos: Tokens before every prompt, which ``n_keep`` does not count.
+    """
+    own = body.own
+    made = dict(body.options)
+    made |= {name: own[name] for name in AS_OPTIONS if own[name] is not None}
+    if made.get("grammar") == "":
+        del made["grammar"]
+    if own["n_probs"] and not own["post_sampling_probs"]:
+        made["logprobs"] = own["n_probs"]
+    if own["n_keep"] is not None:
+        made["n_keep"] = own["n_keep"] if own["n_keep"] < 0 else own["n_keep"] + n_bos
+    return made
+
+
+# Checks of values.
+
+
+def texts(name: str, value: Any) -> tuple[str, ...]:
+    """A list of texts."""
+    return tuple(text(f"{name}[{i}]", each) for i, each in enumerate(listing(name, value)))
+
+
+def seed(name: str, value: Any) -> int:
+    """A seed; -1, and llama.cpp's other way to write it, draw one."""
+    made = None if isinstance(value, float) else exact(value)
+    if made is None or not -1 <= made < 2**64:
+        raise ParameterError(
+            name,
+            f"{name}={value!r:.80}: give an integer, 0 to 18446744073709551615, or -1 for any",
+        )
+    return -1 if made == RANDOM_SEED else made
+
+
+def samplers(name: str, value: Any) -> tuple[str, ...]:
+    """Names of samplers in a list, or in a text with semicolons; or a text of letters, as in llama-server."""
+    if isinstance(value, str):
+        names = ";" in value or value.strip().lower() in BY_NAME
+        if names:
+            return parse_names(value)
+        try:
+            return parse_letters(value)
+        except ParameterError as error:
+            raise ParameterError(name, f"{name}={value!r:.80}: {error}") from None
+    return parse_names(texts(name, value))
+
+
+def logit_bias(name: str, value: Any) -> list[tuple[int | str, float]]:
+    """Biases: pairs of a token and a number, or an object; false for a number means never.
+
+    A token is an id, or a text, all of whose tokens are meant.  A number as a name in an object is an id.
+    """
+    if isinstance(value, Mapping):
+        pairs: list[Any] = [[_token(key), bias] for key, bias in value.items()]
+    else:
+        pairs = listing(name, value)
+    made: list[tuple[int | str, float]] = []
+    for i, pair in enumerate(pairs):
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ParameterError(name, f"{name}[{i}]={pair!r:.80}: give [token, bias]")
+        token, bias = pair
+        if not isinstance(token, str) and (isinstance(token, bool | float) or exact(token) is None):
+            raise ParameterError(
+                name, f"{name}[{i}]: token {token!r:.80} is neither an id nor a text"
+            )
+        if bias is False:
+            bias = -math.inf
+        if isinstance(bias, bool) or not isinstance(bias, int | float):
+            raise ParameterError(
+                name, f"{name}[{i}]: bias {bias!r:.80} is neither a number nor false"
+            )
+        made.append((token, float(bias)))
+    return made
+
+
+def _token(key: str) -> int | str:
+    return int(key) if key.isascii() and key.isdigit() and len(key) < 20 else key
+
+
+def schema(name: str, value: Any) -> Any:
+    """A JSON schema; {} asks for an object, as llama-server has it."""
+    if not isinstance(value, dict | bool):
+        raise ParameterError(name, f"{name}={value!r:.80}: give a JSON schema")
+    return {"type": "object"} if value == {} else value
+
+
+def prompts_of(name: str, value: Any) -> tuple[bool, list[Prompt]]:
+    """The prompts of a request, and whether they came in a list.
+
+    A prompt is a text; token ids, with texts among them; or an object with ``prompt_string``.  Several are in a
+    list.
+
+    Raises:
+        ParameterError: Anything else; says which item.
+    """
+    several = isinstance(value, list) and not any(_is_number(each) for each in value)
+    items = value if several else [value]
+    if not 1 <= len(items) <= MOST_PROMPTS:
+        raise ParameterError(name, f"{name} has {len(items)} items: give 1 to {MOST_PROMPTS}")
+    made = [prompt_of(f"{name}[{i}]" if several else name, each) for i, each in enumerate(items)]
+    return several, made
+
+
+def prompt_of(where: str, value: Any) -> Prompt:
+    """One prompt; errors are those of :func:`prompts_of`."""
+    if isinstance(value, Mapping) and "prompt_string" in value:
+        known_keys(where, value, ("prompt_string", "multimodal_data"))
+        if value.get("multimodal_data"):
+            raise ParameterError(
+                where, f"{where}.multimodal_data: pictures and audio are not supported"
+            )
+        value = value["prompt_string"]
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value:
+        wrong = next((x for x in value if not isinstance(x, str) and not _is_number(x)), None)
+        if wrong is None:
+            return list(value)
+        raise ParameterError(where, f"{where} has {wrong!r:.80}: give token ids and texts")
+    raise ParameterError(
+        where,
+        f'{where}={value!r:.80}: give a text, a list of token ids and texts, or {{"prompt_string": text}}',
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def tokens_of(
+    tokenizer: Tokenizer,
+    prompt: str | Sequence[int | str],
+    parse_special: bool,
+    *,
+    add_special: bool = True,
+    to_continue: bool = True,
+) -> list[int]:
+    """The tokens of a prompt as llama-server makes them.
+
+    Args:
+        tokenizer: Of the model.
+        prompt: What to write in tokens.
+        parse_special: Read names of control tokens as these tokens.
+        add_special: Where it begins with a text, put BOS and EOS where the vocabulary wants them.
+        to_continue: It has no end: leave EOS out.
+    """
+    parts: Sequence[int | str] = [prompt] if isinstance(prompt, str) else prompt
+    made: list[int] = []
+    for i, part in enumerate(parts):
+        if not isinstance(part, str):
+            made.append(part)
+            continue
+        special = add_special and i == 0
+        made += tokenizer.encode(part, special, parse_special)
+        if special and to_continue and tokenizer.vocab.add_eos:
+            del made[-1]
+    return made
+
+
+def own_fields() -> tuple[Field, ...]:
+    """The fields of a completion that are no options of a generation, or are written in another way."""
+    return (
+        Field("model", text),
+        Field("stream", switch, False),
+        Field("parse_special", switch, True),
+        Field("cache_prompt", switch, True),
+        Field("return_tokens", switch, False),
+        Field("timings_per_token", switch, False),
+        Field("n_probs", whole(0, MOST), 0, aliases=("logprobs",)),
+        Field("post_sampling_probs", switch, False),
+        Field("response_fields", texts, ()),
+        Field("id_slot", whole(-1, MOST), -1),
+        Field("t_max_predict_ms", number(-1, 1e12), 0.0),
+        Field("n_indent", whole(0, MOST), 0),
+        Field("n_keep", whole(-1, MOST)),
+        Field("n_cmpl", whole(1, MOST_COMPLETIONS), 1, aliases=("n",)),
+        Field("deadline", number(1e-3, 1e6)),
+        Field("temperature", number(0, 1e30), aliases=("temp",)),
+        Field("seed", seed),
+        Field("samplers", samplers),
+        Field("logit_bias", logit_bias),
+        Field("grammar", text),
+        Field("json_schema", schema),
+    )
+
+
+FIELDS = Fields(
+    Field("prompt", lambda name, value: prompts_of(name, value), required=True),
+    *own_fields(),
+    without=("shown_tokens", "logprobs"),
+    accepted=LLAMA_ACCEPTED,
+    spellings=LLAMA_SPELLINGS,
+)
+"""The fields of ``/completion``."""

@@ -1,0 +1,140 @@
+"""``/infill``: text between a beginning and an end, with other files before them, in llama-server's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aleator.core.errors import ParameterError
+from aleator.server.bodies import body_of, in_thread
+from aleator.server.dialects.llama import respond
+from aleator.server.dialects.llama_errors import not_built
+from aleator.server.dialects.llama_errors import render_error as render_error
+from aleator.server.dialects.llama_fields import (
+    LLAMA_ACCEPTED,
+    LLAMA_SPELLINGS,
+    own_fields,
+    prompt_of,
+    tokens_of,
+)
+from aleator.server.fields import Field, Fields, listing, text
+from aleator.server.service import Service
+from aleator.server.slots import Slots
+from aleator.text.tokenizer import Tokenizer
+
+AROUND = 2048
+"""Tokens of beginning and end at most, three quarters of them of the beginning: llama-server's batch."""
+BETWEEN = "\n\n--- snippet ---\n\n"
+"""Stands before a file where the vocabulary has no token for that; llama-server's words."""
+PROJECT, UNNAMED, CURRENT = "myproject\n", "tmp", "filename\n"
+"""Names that llama-server gives to the project, to a file without one, and to the one that is written."""
+
+FIELDS = Fields(
+    Field("input_prefix", lambda name, value: prompt_of(name, value), required=True),
+    Field("input_suffix", lambda name, value: prompt_of(name, value), required=True),
+    Field("input_extra", lambda name, value: files(name, value), ()),
+    Field("prompt", text, ""),
+    *own_fields(),
+    without=("shown_tokens", "logprobs"),
+    accepted=LLAMA_ACCEPTED,
+    spellings=LLAMA_SPELLINGS,
+)
+"""The fields of ``/infill``: those of ``/completion``, and the texts."""
+
+
+def files(name: str, value: Any) -> list[tuple[str, str]]:
+    """Other files: names and texts."""
+    made: list[tuple[str, str]] = []
+    for i, each in enumerate(listing(name, value)):
+        where = f"{name}[{i}]"
+        if not isinstance(each, Mapping) or "text" not in each:
+            raise ParameterError(
+                name, f'{where}={each!r:.80}: give {{"filename": text, "text": text}}'
+            )
+        made.append(
+            (
+                text(f"{where}.filename", each.get("filename", UNNAMED)),
+                text(f"{where}.text", each["text"]),
+            )
+        )
+    return made
+
+
+async def infill(request: Request) -> Response:
+    """Write what stands between two texts."""
+    service: Service = request.app.state.service
+    slots: Slots = request.app.state.slots
+    _check(service)
+    body = FIELDS.read(await body_of(request), service.options.lenient)
+    own = body.own
+    before, after = own.pop("input_prefix"), own.pop("input_suffix")
+    others, middle = own.pop("input_extra"), own.pop("prompt")
+    n_predict = body.options.get("max_tokens")
+    room = slots.n_ctx - AROUND - 2 * (n_predict if isinstance(n_predict, int) else -1)
+    prompt = await in_thread(
+        infill_tokens, service.model.tokenizer, before, after, middle, others, max(0, room)
+    )
+    return await respond(request, body, [list[int | str](prompt)])
+
+
+def _check(service: Service) -> None:
+    """See that the vocabulary has the tokens."""
+    special = service.model.vocab.special
+    needed = {"prefix": special.fim_pre, "suffix": special.fim_suf, "middle": special.fim_mid}
+    missing = [name for name, token in needed.items() if token is None]
+    if missing:
+        raise not_built(
+            f"this model's vocabulary has no tokens for infilling ({', '.join(missing)})",
+            "use a model that was trained for it",
+        )
+
+
+def infill_tokens(
+    tokenizer: Tokenizer,
+    before: str | Sequence[int | str],
+    after: str | Sequence[int | str],
+    middle: str,
+    others: Sequence[tuple[str, str]],
+    room: int,
+) -> list[int]:
+    """The tokens that ask for the text between two others.
+
+    Args:
+        tokenizer: Of the model; its vocabulary has the three tokens.
+        before: What stands before; its end is kept.
+        after: What stands after; its beginning is kept.
+        middle: How the text between begins.
+        others: Names and texts of other files; the last are kept.
+        room: Tokens of these at most.
+    """
+    special, vocab = tokenizer.vocab.special, tokenizer.vocab
+    pre, suf, mid = special.fim_pre, special.fim_suf, special.fim_mid
+    if pre is None or suf is None or mid is None:
+        raise ParameterError("input_prefix", "this model's vocabulary has no tokens for infilling")
+
+    def plain(words: str | Sequence[int | str]) -> list[int]:
+        return tokens_of(tokenizer, words, False, add_special=False)
+
+    head, tail = plain(before), plain(after)
+    begun = tokens_of(tokenizer, middle, True, add_special=False)
+    extra = [] if special.fim_rep is None else [special.fim_rep, *plain(PROJECT)]
+    for name, words in others:
+        if special.fim_sep is None:
+            extra += plain(BETWEEN)
+        else:
+            extra += [special.fim_sep, *plain(f"{name}\n")]
+        extra += plain(words)
+    if special.fim_sep is not None:
+        extra += [special.fim_sep, *plain(CURRENT)]
+    head = head[max(0, len(head) - 3 * (AROUND // 4)) :]
+    tail = tail[: max(0, AROUND // 4 - (2 + len(begun)))]
+    first = [vocab.bos] if vocab.add_bos and vocab.bos is not None else []
+    kept = extra[max(0, len(extra) - room) :]
+    return [*kept, *first, pre, *head, *begun, suf, *tail, mid]
+
+
+ROUTES = [Route("/infill", infill, methods=["POST"])]

@@ -1,0 +1,70 @@
+"""``/slots``: what is under way, and texts that are saved, restored and erased."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aleator.core.errors import ParameterError
+from aleator.server.bodies import body_of
+from aleator.server.dialects.llama_errors import not_built
+from aleator.server.dialects.llama_errors import render_error as render_error
+from aleator.server.errors import ApiError
+from aleator.server.fields import Field, Fields, text
+from aleator.server.service import Service
+from aleator.server.slots import Slots
+
+FILE = Fields(Field("filename", text, required=True), Field("model", text), options={}, accepted={})
+"""The body of an action with a file."""
+
+ACTIONS = ("save", "restore", "erase")
+
+
+async def slots(request: Request) -> Response:
+    """The slots, and what is under way in them; no text."""
+    service: Service = request.app.state.service
+    made: Slots = request.app.state.slots
+    if not service.options.slots:
+        raise not_built("the server was started with --no-slots")
+    if request.query_params.get("fail_on_no_slot") and made.all_busy:
+        raise ApiError(503, "no slot is free")
+    return JSONResponse(made.described())
+
+
+async def act(request: Request) -> Response:
+    """Save, restore or erase a slot."""
+    made: Slots = request.app.state.slots
+    if not made.saves:
+        raise not_built(
+            "slots are not saved, restored or erased",
+            "start the server with --slot-save-path DIRECTORY",
+        )
+    word = request.path_params["id_slot"]
+    if not re.fullmatch("[0-9]{1,9}", word):
+        raise ParameterError("id_slot", f"id_slot={word!r:.80}: give a number, 0 to {made.n - 1}")
+    number = int(word)
+    action = request.query_params.get("action", "")
+    if action not in ACTIONS:
+        raise ParameterError("action", f"action={action!r:.80}: give {', '.join(ACTIONS)}")
+    namespace = ""
+    if action == "erase":
+        return JSONResponse({"id_slot": number, "n_erased": await made.erase(number, namespace)})
+    service: Service = request.app.state.service
+    name = FILE.read(await body_of(request), service.options.lenient).own["filename"]
+    head = {"id_slot": number, "filename": name}
+    if action == "save":
+        moved = await made.save(number, namespace, name)
+        counts = {"n_saved": moved.tokens, "n_written": moved.bytes}
+        return JSONResponse({**head, **counts, "timings": {"save_ms": 1e3 * moved.seconds}})
+    moved = await made.restore(number, namespace, name)
+    counts = {"n_restored": moved.tokens, "n_read": moved.bytes}
+    return JSONResponse({**head, **counts, "timings": {"restore_ms": 1e3 * moved.seconds}})
+
+
+ROUTES = [
+    Route("/slots", slots),
+    Route("/slots/{id_slot}", act, methods=["POST"]),
+]

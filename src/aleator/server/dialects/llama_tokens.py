@@ -1,0 +1,201 @@
+"""Tokens and templates: ``/tokenize``, ``/detokenize``, ``/apply-template``, and vLLM's forms of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aleator.chat.messages import checked_messages, checked_tools, chosen_tools
+from aleator.core.errors import ParameterError
+from aleator.server.bodies import body_of, in_thread
+from aleator.server.dialects.llama_errors import render_error as render_error
+from aleator.server.dialects.llama_fields import (
+    LLAMA_ACCEPTED,
+    LLAMA_SPELLINGS,
+    prompt_of,
+    tokens_of,
+)
+from aleator.server.fields import (
+    OPTIONS,
+    Body,
+    Field,
+    Fields,
+    anything,
+    listing,
+    mapping,
+    switch,
+    text,
+    whole,
+)
+from aleator.server.service import Service
+
+TEMPLATE = (
+    Field("model", text),
+    Field("tools", listing),
+    Field("tool_choice", anything),
+    Field("add_generation_prompt", switch, True),
+    Field("chat_template_kwargs", mapping),
+    Field("enable_thinking", switch),
+)
+"""Fields that say what a template writes."""
+
+TOKENIZE = Fields(
+    *TEMPLATE,
+    Field("content", lambda name, value: prompt_of(name, value)),
+    Field("add_special", switch, False),
+    Field("parse_special", switch, True),
+    Field("with_pieces", switch, False),
+    Field("prompt", lambda name, value: prompt_of(name, value)),
+    Field("messages", listing),
+    Field("add_special_tokens", switch),
+    Field("return_token_strs", switch, False),
+    options={},
+    accepted={},
+)
+DETOKENIZE = Fields(
+    Field("model", text),
+    Field("tokens", lambda name, value: _ids(name, value), required=True),
+    options={},
+    accepted={},
+)
+APPLY = Fields(
+    *TEMPLATE,
+    Field("messages", listing, required=True),
+    Field("stream", switch),
+    Field("n", whole(1, 128)),
+    Field("response_format", mapping),
+    options=OPTIONS,
+    accepted={n: a for n, a in LLAMA_ACCEPTED.items() if n != "stream_options"},
+    spellings=LLAMA_SPELLINGS,
+)
+"""What ``/apply-template`` takes: the body of a chat, of which only the template's part matters here."""
+
+
+async def tokenize(request: Request) -> Response:
+    """The tokens of ``content`` as llama-server answers, of ``prompt`` or ``messages`` as vLLM does."""
+    service: Service = request.app.state.service
+    body = TOKENIZE.read(await body_of(request), service.options.lenient)
+    own, model = body.own, service.model
+    service.check_model(own["model"])
+    given = [name for name in ("content", "prompt", "messages") if own[name] is not None]
+    if len(given) != 1:
+        raise ParameterError(
+            given[1] if given else "content",
+            f"{' and '.join(given) or 'nothing'} given: give one of content, prompt, messages",
+        )
+    if own["messages"] is not None:
+        ids = await in_thread(_template_tokens, service, body)
+    else:
+        special = own["add_special_tokens"]
+        if special is None:
+            special = own["add_special"] or given == ["prompt"]
+        ids = await in_thread(
+            tokens_of,
+            model.tokenizer,
+            own[given[0]],
+            own["parse_special"],
+            add_special=special,
+            to_continue=False,
+        )
+    if given == ["content"]:
+        if not own["with_pieces"]:
+            return JSONResponse({"tokens": ids})
+        pieces = [{"id": token, "piece": _piece(model.vocab.token_bytes(token))} for token in ids]
+        return JSONResponse({"tokens": pieces})
+    made: dict[str, Any] = {"count": len(ids), "max_model_len": model.n_ctx, "tokens": ids}
+    if own["return_token_strs"]:
+        made["token_strs"] = [model.vocab.text(token) for token in ids]
+    return JSONResponse(made)
+
+
+def _piece(raw: bytes) -> str | list[int]:
+    """The text of a token, or its bytes where they are no text."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return list(raw)
+
+
+def _ids(name: str, value: Any) -> list[int]:
+    ids = listing(name, value)
+    for i, each in enumerate(ids):
+        whole(0, 2**31 - 1)(f"{name}[{i}]", each)
+    return ids
+
+
+async def detokenize(request: Request) -> Response:
+    """The text of tokens, control tokens too; ``content`` is llama-server's field, ``prompt`` vLLM's."""
+    service: Service = request.app.state.service
+    own = DETOKENIZE.read(await body_of(request), service.options.lenient).own
+    service.check_model(own["model"])
+    made = await in_thread(service.model.tokenizer.decode, own["tokens"], at_start=False)
+    return JSONResponse({"content": made, "prompt": made})
+
+
+async def apply_template(request: Request) -> Response:
+    """The text that a chat's messages become, for ``/completion``; names of control tokens in them are text."""
+    service: Service = request.app.state.service
+    body = APPLY.read(await body_of(request), service.options.lenient)
+    service.check_model(body.own["model"])
+    return JSONResponse({"prompt": await in_thread(_template_text, service, body)})
+
+
+def _rendered(service: Service, body: Body) -> tuple[Any, Any]:
+    """The format of chats, and messages written with its template."""
+    own = body.own
+    chat_format = service.model.chat_format(service.options.chat_template)
+    tools = checked_tools(own["tools"])
+    shows, _ = chosen_tools(own["tool_choice"], tools)
+    if shows and not chat_format.shows_tools:
+        raise ParameterError("tools", "tools: this chat template does not show tools to the model")
+    variables = chat_format.arguments(own["enable_thinking"], own["chat_template_kwargs"])
+    variables["add_generation_prompt"] = own["add_generation_prompt"]
+    messages = checked_messages(own["messages"])
+    shown = [tool for tool, _ in tools] if shows else ()
+    return chat_format, chat_format.rendered(messages, shown, variables)
+
+
+def _template_text(service: Service, body: Body) -> str:
+    text: str = _rendered(service, body)[1].text
+    return text
+
+
+def _template_tokens(service: Service, body: Body) -> list[int]:
+    chat_format, rendered = _rendered(service, body)
+    tokens: list[int] = chat_format.tokens(rendered)
+    return tokens
+
+
+async def tokenizer_info(request: Request) -> Response:
+    """What vLLM tells of a tokenizer, which evaluation harnesses ask for."""
+    service: Service = request.app.state.service
+    vocab, special = service.model.vocab, service.model.vocab.special
+    made: dict[str, Any] = {
+        "tokenizer_class": "aleator",
+        "kind": vocab.kind,
+        "vocab_size": len(vocab),
+        "model_max_length": service.model.n_ctx,
+        "add_bos_token": vocab.add_bos,
+        "add_eos_token": vocab.add_eos,
+        "chat_template": service.options.chat_template or vocab.chat_template,
+    }
+    for name, token in (
+        ("bos", special.bos),
+        ("eos", special.eos),
+        ("unk", special.unk),
+        ("pad", special.pad),
+    ):
+        made[f"{name}_token"] = None if token is None else vocab.text(token)
+        made[f"{name}_token_id"] = token
+    return JSONResponse(made)
+
+
+ROUTES = [
+    Route("/tokenize", tokenize, methods=["POST"]),
+    Route("/detokenize", detokenize, methods=["POST"]),
+    Route("/apply-template", apply_template, methods=["POST"]),
+    Route("/tokenizer_info", tokenizer_info),
+]

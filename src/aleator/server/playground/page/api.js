@@ -1,0 +1,116 @@
+/** @file The server's endpoints, described in docs/playground.md. */
+
+import { signal } from "./vendor/signals-core.mjs";
+
+const ROOT = "/api/playground";
+
+/** Whether the server answered when it was last asked. */
+export const online = signal(true);
+/** The server wants a key. */
+export const locked = signal(false);
+
+/** An error in the server's words. */
+export class ServerError extends Error {
+  /**
+   * @param {string} message
+   * @param {{param?: string | null, code?: string | null, line?: number, column?: number}} told
+   * @param {number} status
+   */
+  constructor(message, told = {}, status = 0) {
+    super(message);
+    this.param = told.param ?? null;
+    this.code = told.code ?? null;
+    this.line = told.line ?? 0;
+    this.column = told.column ?? 0;
+    this.status = status;
+  }
+}
+
+function headers() {
+  const key = sessionStorage.getItem("aleator-key");
+  return { "content-type": "application/json", ...(key ? { authorization: `Bearer ${key}` } : {}) };
+}
+
+/** @param {Response} response */
+async function failure(response) {
+  locked.value = response.status === 401;
+  let told = {};
+  try {
+    told = (await response.json()).error ?? {};
+  } catch {
+    // not JSON: what HTTP says must do
+  }
+  const message = /** @type {any} */ (told).message ?? `the server answered ${response.status} ${response.statusText}`;
+  return new ServerError(message, told, response.status);
+}
+
+/**
+ * @param {string} path
+ * @param {string} method
+ * @param {object} [body]
+ * @param {AbortSignal} [abort]
+ */
+async function ask(path, method, body, abort) {
+  let response;
+  try {
+    response = await fetch(ROOT + path, {
+      method,
+      headers: headers(),
+      body: body && JSON.stringify(body),
+      signal: abort,
+    });
+  } catch (error) {
+    if (abort?.aborted) throw error;
+    online.value = false;
+    throw new ServerError("the server does not answer: is it still running?");
+  }
+  online.value = true;
+  if (!response.ok) throw await failure(response);
+  return response;
+}
+
+/** @param {string} path */
+export const get = async (path) => (await ask(path, "GET")).json();
+
+/**
+ * @param {string} path
+ * @param {object} body
+ * @param {AbortSignal} [abort]
+ */
+export const post = async (path, body, abort) => (await ask(path, "POST", body, abort)).json();
+
+/** @param {string} path */
+export const remove = async (path) => void (await ask(path, "DELETE"));
+
+/**
+ * The lines of a stream as they come.
+ * @param {string} path
+ * @param {object} body
+ * @param {AbortSignal} abort
+ * @returns {AsyncGenerator<any>}
+ */
+export async function* stream(path, body, abort) {
+  const response = await ask(path, "POST", body, abort);
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  const decoder = new TextDecoder();
+  let held = "";
+  for (;;) {
+    let piece;
+    try {
+      piece = await reader.read();
+    } catch (error) {
+      if (abort.aborted) return;
+      online.value = false;
+      throw new ServerError("the server went away while it was writing");
+    }
+    held += decoder.decode(piece.value, { stream: !piece.done });
+    const lines = held.split("\n");
+    held = /** @type {string} */ (lines.pop());
+    for (const line of lines) {
+      const told = JSON.parse(line);
+      if (told.event === "error") throw new ServerError(told.error.message, told.error);
+      yield told;
+    }
+    if (piece.done) return;
+  }
+}

@@ -1,0 +1,127 @@
+/** @file A text as tokens: shaded, with the likely tokens on hover, and one of them open. */
+
+import { Component } from "./vendor/preact.mjs";
+import { signal } from "./vendor/signals-core.mjs";
+import { alone, inText, joins } from "./token.js";
+import { html, percent, watched } from "./ui.js";
+
+/** @typedef {import("./texts.js").Step} Step */
+
+/** What the shade means, by name: a step's shade from 0 to 1. @type {Record<string, {label: string, low: string, high: string, shade: (step: Step) => number}>} */
+export const SHADES = {
+  surprise: { label: "surprise", low: "expected", high: "10 bits and more", shade: (s) => -Math.log2(Math.max(s.before, 2 ** -10)) / 10 },
+  probability: { label: "probability", low: "0 %", high: "100 %", shade: (s) => s.before },
+  entropy: { label: "entropy", low: "certain", high: "8 bits and more", shade: (s) => Math.min(1, s.entropy / 8) },
+  left: { label: "choices left", low: "1", high: "256 and more", shade: (s) => Math.min(1, Math.log2(Math.max(1, s.left)) / 8) },
+  none: { label: "nothing", low: "", high: "", shade: () => 0 },
+};
+
+/** Which of them is chosen. */
+export const shading = signal("surprise");
+
+const CHUNK = 64;
+
+/** The token under the pointer, and where. */
+const hovered = signal(/** @type {{step: Step, x: number, y: number} | null} */ (null));
+
+/** So many tokens are drawn together, and left alone while they do not change. */
+class Chunk extends Component {
+  /** @param {any} next */
+  shouldComponentUpdate(next) {
+    const mine = this.props;
+    return ["steps", "end", "shade", "marks", "open", "active", "id"].some((name) => mine[name] !== next[name]);
+  }
+
+  /** @param {any} props */
+  render({ steps, begin, end, shade, marks, open, active, id }) {
+    const shown = [];
+    for (let i = begin; i < end; i++) {
+      const step = steps[i];
+      const mark = marks?.(step, i) ?? "";
+      const level = Math.round(16 * Math.max(0, Math.min(1, SHADES[shade].shade(step))));
+      const name = `t s${level}${step.picked ? " picked" : ""}${i === open ? " open" : ""}${i === active ? " active" : ""}${mark}${joins(step.token) ? " joins" : ""}${step.token.special ? " special" : ""}`;
+      const text = inText(step.token);
+      const body = text.replace(/\n+$/, "");
+      const breaks = text.length - body.length;
+      const arrows = breaks > 0 && html`<i class="mark" aria-hidden="true">${"↵".repeat(breaks)}</i>`;
+      shown.push(html`<span key=${i} id=${`${id}-${i}`} class=${name} data-i=${i} role="option" aria-selected=${i === open} dir="auto"
+        >${body}${arrows}${text === "" && html`<i class="mark">∅</i>`}</span
+      >${"\n".repeat(breaks)}`);
+    }
+    return html`<span class="chunk">${shown}</span>`;
+  }
+}
+
+/**
+ * The prompt, and the tokens after it.
+ * @param {{id: string, label: string, prompt: import("./token.js").Token[], steps: Step[], length: number, open: number, onOpen: (step: number) => void, marks?: (step: Step, i: number) => string, shade?: string, writing?: boolean}} props
+ */
+export const TextView = watched(function ({ id, label, prompt, steps, length, open, onOpen, marks, shade, writing }) {
+  const chosen = shade ?? shading.value;
+  const chunks = [];
+  for (let begin = 0; begin < length; begin += CHUNK) {
+    const end = Math.min(length, begin + CHUNK);
+    const inside = (/** @type {number} */ i) => (begin <= i && i < end ? i : -1);
+    chunks.push(html`<${Chunk} key=${begin} ...${{ id, steps, begin, end, marks, shade: chosen }} open=${inside(open)} />`);
+  }
+  /** @param {any} event */
+  const at = (event) => {
+    const found = event.target.closest?.("[data-i]");
+    return found ? Number(found.dataset.i) : -1;
+  };
+  /** @param {KeyboardEvent} event */
+  const onKeyDown = (event) => {
+    const last = length - 1;
+    const from = open < 0 ? (event.key === "ArrowLeft" ? length : -1) : open;
+    const to = { ArrowRight: from + 1, ArrowLeft: from - 1, ArrowDown: from + 10, ArrowUp: from - 10, Home: 0, End: last }[event.key];
+    if (event.key === "Escape") onOpen(-1);
+    if (to === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const next = Math.max(0, Math.min(last, to));
+    onOpen(next);
+    document.getElementById(`${id}-${next}`)?.scrollIntoView({ block: "nearest" });
+  };
+  return html`<div class="text shade-${chosen}" tabindex="0" role="listbox" aria-label=${label} aria-busy=${Boolean(writing)}
+      aria-activedescendant=${open >= 0 ? `${id}-${open}` : undefined}
+      onKeyDown=${onKeyDown}
+      onClick=${(/** @type {any} */ e) => at(e) >= 0 && onOpen(at(e))}
+      onPointerOver=${(/** @type {any} */ e) => {
+        const i = at(e);
+        hovered.value = i < 0 || e.pointerType === "touch" ? null : { step: steps[i], x: e.clientX, y: e.target.getBoundingClientRect().bottom };
+      }}
+      onPointerLeave=${() => (hovered.value = null)}>
+      <span class="prompt" role="presentation">${prompt.map((/** @type {any} */ token) => (token.special ? html`<i class="mark special">${inText(token)}</i>` : inText(token)))}</span>${chunks}${writing && html`<span class="caret" aria-hidden="true"></span>`}
+    </div>`;
+});
+
+/** The likely tokens of the step under the pointer. */
+export const Hover = watched(function () {
+  const at = hovered.value;
+  if (!at) return null;
+  const { step } = at;
+  const scale = Math.max(...step.top.map((each) => Math.max(each.before, each.after)), 1e-9);
+  const place = {
+    left: `${Math.min(at.x, innerWidth - 300)}px`,
+    top: at.y + 270 > innerHeight ? "auto" : `${at.y + 6}px`,
+    bottom: at.y + 270 > innerHeight ? `${innerHeight - at.y + 26}px` : "auto",
+  };
+  return html`<div class="hover" style=${place} aria-hidden="true">
+    <p><b class="piece">${alone(step.token)}</b> ${percent(step.before)} → ${percent(step.after)} · ${step.entropy.toFixed(2)} bits · ${step.left} left</p>
+    <table>
+      ${step.top.slice(0, 8).map(
+        (each) => html`<tr class=${each.token.id === step.token.id ? "drawn" : ""}>
+          <td class="piece">${alone(each.token, 14)}</td>
+          <td class="bars"><i class="ghost" style=${{ width: `${(100 * each.before) / scale}%` }}></i><i class="bar" style=${{ width: `${(100 * each.after) / scale}%` }}></i></td>
+          <td class="number">${percent(each.after)}</td>
+        </tr>`,
+      )}
+    </table>
+  </div>`;
+});
+
+/** What shades mean. */
+export const Legend = watched(function () {
+  const { low, high } = SHADES[shading.value];
+  if (!low) return null;
+  return html`<span class="legend shade-${shading.value}" aria-hidden="true">${low} ${[0, 4, 8, 12, 16].map((level) => html`<i class="t s${level}"> </i>`)} ${high}</span>`;
+});

@@ -1,0 +1,153 @@
+"""Texts of the playground: how they came about, and the logits of their steps."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from aleator.core.errors import ParameterError
+from aleator.generate.generation import Generation
+from aleator.generate.request import Request
+from aleator.samplers import SamplerChain
+from aleator.server.errors import ApiError
+from aleator.server.playground.memory import Forgotten, LogitsMemory, Row
+
+MOST_TEXTS = 512
+"""Texts that are kept; the one that was not used for the longest time is forgotten first."""
+
+
+class NoSuchText(ApiError):
+    """A text that was never written, or is not kept any more."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            404,
+            f"there is no text {name!r}: the server keeps the last {MOST_TEXTS} and forgets all when it ends; "
+            "write it again",
+            "id",
+            code="no_such_text",
+        )
+
+
+class Recording:
+    """One text: a prompt, what an earlier text contributed, and what was drawn after that.
+
+    Args:
+        memory: keeps the logits.
+        parent: the text that it branches off; None: it begins with a prompt.
+        at: how many of the parent's drawn tokens it shares.
+        inherited: its first drawn tokens: those, and the token that was picked, if one was.
+
+    Attributes:
+        id: its name.
+        rows: for each drawn token the logits that it was drawn from; one more while the next is drawn.
+    """
+
+    def __init__(
+        self,
+        memory: LogitsMemory,
+        parent: Recording | None = None,
+        at: int = 0,
+        inherited: tuple[int, ...] = (),
+    ) -> None:
+        self.id = secrets.token_urlsafe(9)
+        self.parent, self.at, self.inherited = parent, at, inherited
+        self.rows: list[Row] = [] if parent is None else parent.rows[: len(inherited)]
+        self._memory = memory
+        self._generation: Generation | None = None
+
+    def look(self, chain: SamplerChain, logits: Any) -> None:
+        """Keep the logits [V] from which the next token is drawn; called before each draw."""
+        step = chain.position
+        del self.rows[step:]
+        self.rows.append(self._memory.keep(logits))
+
+    def begin(self, generation: Generation) -> None:
+        """Take in what writes the text."""
+        self._generation = generation
+
+    @property
+    def generation(self) -> Generation:
+        """What writes the text."""
+        assert self._generation is not None  # noqa: S101
+        return self._generation
+
+    @property
+    def request(self) -> Request:
+        """What was asked for."""
+        return self.generation.request
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The tokens that were not drawn."""
+        return self.request.tokens[: len(self.request.tokens) - self.request.drawn]
+
+    @property
+    def drawn(self) -> list[int]:
+        """The tokens after the prompt so far."""
+        return [*self.inherited, *self.generation.drawn]
+
+    def logits(self, step: int) -> Any:
+        """The logits [V] of a step.
+
+        Args:
+            step: 0 for the first token after the prompt.
+
+        Raises:
+            ParameterError: there is no such step.
+            Forgotten: they are not kept any more.
+        """
+        if not 0 <= step < len(self.rows):
+            raise ParameterError(
+                "step", f"step={step} is out of range: the text has steps 0 to {len(self.rows) - 1}"
+            )
+        logits = self.rows[step].logits
+        if logits is None:
+            raise Forgotten(step)
+        return logits
+
+    @property
+    def own_rows(self) -> list[Row]:
+        """The rows that no earlier text has."""
+        return self.rows[len(self.inherited) :]
+
+
+class Recordings:
+    """The texts that are kept.
+
+    Args:
+        limit: bytes of all their logits together.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.memory = LogitsMemory(limit)
+        self._texts: OrderedDict[str, Recording] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, recording: Recording) -> None:
+        """Keep a text."""
+        with self._lock:
+            self._texts[recording.id] = recording
+            while len(self._texts) > MOST_TEXTS:
+                self._texts.popitem(last=False)
+
+    def __getitem__(self, name: str) -> Recording:
+        with self._lock:
+            if name not in self._texts:
+                raise NoSuchText(name)
+            self._texts.move_to_end(name)
+            return self._texts[name]
+
+    def forget(self, name: str) -> None:
+        """Give up a text and the logits that only it has; its branches keep theirs."""
+        recording = self[name]
+        with self._lock:
+            del self._texts[name]
+            others = list(self._texts.values())
+        shared = {id(row) for each in others for row in each.rows}
+        self.memory.release([row for row in recording.own_rows if id(row) not in shared])
+
+    def __len__(self) -> int:
+        return len(self._texts)

@@ -1,0 +1,143 @@
+"""Chains over the steps of a text that was written: what they make of the kept logits.  Nothing is decoded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from aleator.core.errors import ConstraintError
+from aleator.generate.session import go_on
+from aleator.samplers import Candidates, SamplerChain, SamplingParams
+from aleator.samplers.explain import Explanation
+from aleator.server.playground.recording import Recording
+from aleator.text.tokenizer import Tokenizer
+
+
+class Replay:
+    """Goes through a text's steps with a chain, which accepts the tokens that were written.
+
+    With the text's own parameters it is where the chain that wrote it was, also where draws move it
+    (mirostat) or generators count them (llama.cpp's numerics).
+
+    Args:
+        recording: the text.
+        tokenizer: of the model.
+        params: of the chain; None: the text's own.
+    """
+
+    def __init__(
+        self, recording: Recording, tokenizer: Tokenizer, params: SamplingParams | None = None
+    ) -> None:
+        self._recording, request = recording, recording.request
+        self.chain = (params or request.params).chain(tokenizer, completion=request.completion)
+        # A chain that draws move must draw at every step.
+        self._draws = bool(self.chain.adapts) or self.chain.numerics != "portable"
+        if params is None:
+            go_on(self.chain, request.tokens, request.drawn, request.chain_state)
+        else:
+            self.chain.accept_many(recording.prompt)
+
+    def draw(self, step: int) -> int:
+        """The token that the chain draws at the step where it stands; accepts the one that was written.
+
+        Raises:
+            Forgotten: the logits of this step are not kept.
+            ConstraintError: the chain's grammar does not allow the token that was written.
+        """
+        written = self._recording.drawn[step]
+        token = self.chain.sample(self._recording.logits(step))
+        if token != written:
+            self.chain.rollback(1)
+            self.chain.accept(written, generated=True)
+        return token
+
+    def go_to(self, step: int) -> None:
+        """Accept the tokens up to a step, which must not lie behind.
+
+        Raises:
+            ParameterError: there is no such step.
+            Forgotten: logits of a step before it are not kept, and the chain needs them.
+            ConstraintError: the chain's grammar does not allow a token that was written.
+        """
+        self._recording.logits(step)  # says whether there is such a step
+        at = self.chain.position
+        if self._draws:
+            for each in range(at, step):
+                self.draw(each)
+        else:
+            self.chain.accept_many(self._recording.drawn[at:step], generated=True)
+
+    def explain(self, step: int, top: int) -> Explanation:
+        """What the chain does at a step; see :meth:`aleator.SamplerChain.explain`."""
+        self.go_to(step)
+        return self.chain.explain(self._recording.logits(step), top=top)
+
+
+def chain_at(
+    recording: Recording, tokenizer: Tokenizer, step: int, params: SamplingParams | None
+) -> Replay:
+    """A chain at a step, for the text's own parameters in the state in which it drew."""
+    owner = recording
+    while params is None and owner.parent is not None and step < len(owner.inherited):
+        owner = owner.parent
+    replay = Replay(owner, tokenizer, params)
+    replay.go_to(step)
+    return replay
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """What a chain would have drawn at every step of a text.
+
+    Attributes:
+        steps: how many the text has.
+        changed: the token by step, where it is another one than was written.
+        forgotten: steps whose logits are not kept.
+        refused: the first step whose token the chain's grammar does not allow; None: there is none.
+    """
+
+    steps: int
+    changed: dict[int, int]
+    forgotten: int
+    refused: int | None
+
+
+def resample(recording: Recording, tokenizer: Tokenizer, params: SamplingParams) -> Resampled:
+    """Draw every token of a text again with another chain, each after the tokens that were written."""
+    drawn = recording.drawn
+    replay = Replay(recording, tokenizer, params)
+    changed: dict[int, int] = {}
+    forgotten, refused = 0, None
+    for step, written in enumerate(drawn):
+        try:
+            if recording.rows[step].logits is None:
+                forgotten += 1
+                replay.chain.accept(written, generated=True)
+                continue
+            token = replay.draw(step)
+            if token != written:
+                changed[step] = token
+        except ConstraintError:
+            refused = step
+            break
+    return Resampled(len(drawn), changed, forgotten, refused)
+
+
+def draws(chain: SamplerChain, logits: object, n: int) -> Counter[int]:
+    """Draw ``n`` times at one step, at the positions 0 to n - 1 of the chain's random stream.
+
+    Args:
+        chain: at the step; a copy of it draws.
+        logits: of the step, float32 [V].
+        n: how often.
+    """
+    copy = chain.clone()
+    counts: Counter[int] = Counter()
+    for position in range(n):
+        if copy.numerics == "portable":
+            copy.position = position
+        candidates = Candidates(logits)
+        copy.apply(candidates)
+        if candidates.selected is not None:
+            counts[candidates.selected] += 1
+    return counts

@@ -1,0 +1,284 @@
+"""The playground's endpoints under ``/api/playground``; docs/playground.md describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial, wraps
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aleator.core.errors import AleatorError, GrammarError, ParameterError
+from aleator.prompts import SAMPLING
+from aleator.samplers import SamplingParams
+from aleator.server.bodies import body_of, in_thread
+from aleator.server.errors import ApiError, api_error
+from aleator.server.fields import OPTIONS, Field, Fields, listing, text, whole
+from aleator.server.playground.declared import everything
+from aleator.server.playground.pages import ROUTES as PAGES
+from aleator.server.playground.recording import Recording, Recordings
+from aleator.server.playground.replay import chain_at, draws, resample
+from aleator.server.playground.spelled import spellings
+from aleator.server.playground.writing import Writer, line
+from aleator.server.service import Service
+from aleator.server.sse import EventStream
+
+MOST_TOP = 1000
+MOST_DRAWS = 10_000
+MOST_STEP = 2**31 - 1
+NDJSON = "application/x-ndjson"
+
+
+def prompt(name: str, value: Any) -> str | list[int]:
+    """A text, or token ids."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return listing(name, value)
+    raise ParameterError(name, f"{name}={value!r:.80}: give a text or a list of token ids")
+
+
+STEP = Field("step", whole(0, MOST_STEP), required=True)
+CHAIN = partial(Fields, options=SAMPLING, accepted={})
+WRITE = Fields(
+    Field("prompt", prompt),
+    Field("parent", text),
+    Field("at", whole(0, MOST_STEP)),
+    Field("token", whole(0, MOST_STEP)),
+    Field("top", whole(0, MOST_TOP), 10),
+    options=OPTIONS,
+    accepted={},
+)
+EXPLAIN = CHAIN(STEP, Field("top", whole(0, MOST_TOP), 30))
+RESAMPLE = CHAIN()
+DRAW = CHAIN(STEP, Field("n", whole(1, MOST_DRAWS), 1000))
+CHECK = CHAIN()
+TOKENS = Fields(Field("text", text, required=True), options={}, accepted={})
+
+
+class Playground:
+    """What the endpoints share.
+
+    Args:
+        service: of the server.
+        limit: bytes of logits that are kept.
+    """
+
+    def __init__(self, service: Service, limit: int) -> None:
+        self.service = service
+        self.recordings = Recordings(limit)
+        self.writer = Writer(service, self.recordings)
+
+    def params(self, options: dict[str, Any], seed: int | None = None) -> SamplingParams:
+        """The sampling parameters of a request; without a seed they get ``seed``."""
+        given = dict(options)
+        preset = given.pop("preset", None)
+        return self.service.model.asking.sampling_params(preset, None, seed, **given)
+
+    def params_for(self, recording: Recording, options: dict[str, Any]) -> SamplingParams | None:
+        """Those of a request about a text; None where it gives none, so that the text's own hold."""
+        own = recording.request.params.values()["seed"]
+        return self.params(options, own) if options else None
+
+
+async def declarations(request: Request) -> Response:
+    """GET /api/playground: samplers, parameters, presets, and what is loaded."""
+    playground = of(request)
+    model, memory = playground.service.model, playground.recordings.memory
+    config = model.weights.config
+    return JSONResponse(
+        {
+            **everything(),
+            "model": {
+                "name": config.name or model.weights.path.name,
+                "architecture": config.architecture,
+                "parameters": model.weights.n_parameters,
+                "n_vocab": len(model.vocab),
+                "n_ctx": model.n_ctx,
+                "chat": model.vocab.chat_template is not None,
+            },
+            "memory": {"limit": memory.limit, "used": memory.used, "rows": memory.rows},
+        }
+    )
+
+
+async def write(request: Request) -> Response:
+    """POST /api/playground/texts: write a text or a branch; a stream of lines."""
+    playground = of(request)
+    body = WRITE.read(await body_of(request))
+    own = body.own
+    recording = await in_thread(
+        playground.writer.begin,
+        own["prompt"],
+        own["parent"],
+        own["at"],
+        own["token"],
+        body.options,
+    )
+    return EventStream(
+        playground.writer.lines(recording, own["top"]),
+        recording.generation.cancel,
+        lambda error: line({"event": "error", **told_error(error)}),
+        media_type=NDJSON,
+        comment=b"",
+    )
+
+
+async def forget(request: Request) -> Response:
+    """DELETE /api/playground/texts/{id}: give up a text and its logits."""
+    playground = of(request)
+    playground.recordings[request.path_params["id"]].generation.cancel()
+    await in_thread(playground.recordings.forget, request.path_params["id"])
+    return Response(status_code=204)
+
+
+async def explain(request: Request) -> Response:
+    """POST /api/playground/texts/{id}/step: everything about a step, with the text's chain or another."""
+    playground = of(request)
+    body = EXPLAIN.read(await body_of(request))
+    recording = playground.recordings[request.path_params["id"]]
+
+    def work() -> dict[str, Any]:
+        step, params = body.own["step"], playground.params_for(recording, body.options)
+        replay = chain_at(recording, playground.service.model.tokenizer, step, params)
+        found = replay.chain.explain(recording.logits(step), top=body.own["top"])
+        return playground.writer.telling.full_step(recording, step, found)
+
+    return JSONResponse(await in_thread(work))
+
+
+async def again(request: Request) -> Response:
+    """POST /api/playground/texts/{id}/resample: what another chain would have drawn at every step."""
+    playground = of(request)
+    body = RESAMPLE.read(await body_of(request))
+    recording = playground.recordings[request.path_params["id"]]
+
+    def work() -> dict[str, Any]:
+        seed = recording.request.params.values()["seed"]
+        found = resample(
+            recording, playground.service.model.tokenizer, playground.params(body.options, seed)
+        )
+        return playground.writer.telling.resampled(found)
+
+    return JSONResponse(await in_thread(work))
+
+
+async def histogram(request: Request) -> Response:
+    """POST /api/playground/texts/{id}/draws: many draws at one step, beside the exact probabilities."""
+    playground = of(request)
+    body = DRAW.read(await body_of(request))
+    recording = playground.recordings[request.path_params["id"]]
+
+    def work() -> dict[str, Any]:
+        step, params = body.own["step"], playground.params_for(recording, body.options)
+        replay = chain_at(recording, playground.service.model.tokenizer, step, params)
+        logits = recording.logits(step)
+        found = replay.chain.explain(logits, top=100)
+        exact = {trace.token.id: trace.after for trace in found.traces}
+        counts = draws(replay.chain, logits, body.own["n"])
+        order = sorted(
+            {*counts, *(t for t, p in exact.items() if p > 0)},
+            key=lambda token: (-exact.get(token, 0.0), -counts[token], token),
+        )
+        told = [
+            {
+                "token": playground.writer.telling.token(token),
+                "count": counts[token],
+                "exact": exact.get(token),
+            }
+            for token in order
+        ]
+        return {"n": body.own["n"], "tokens": told}
+
+    return JSONResponse(await in_thread(work))
+
+
+async def check(request: Request) -> Response:
+    """POST /api/playground/chain: look whether a chain can be, and how it is written elsewhere."""
+    playground = of(request)
+    body = CHECK.read(await body_of(request))
+    options = body.options
+
+    def work() -> dict[str, Any]:
+        params = playground.params(options)
+        chain = params.chain(playground.service.model.tokenizer)
+        return {
+            "chain": chain.describe(),
+            "samplers": [
+                {"name": s.name, "label": s.describe(), "neutral": s.neutral}
+                for s in (*([chain.grammar] if chain.grammar else []), *chain)
+            ],
+            **spellings(options),
+        }
+
+    return JSONResponse(await in_thread(work))
+
+
+async def tokens(request: Request) -> Response:
+    """POST /api/playground/tokens: the tokens of a text, as a prompt has them."""
+    playground = of(request)
+    body = TOKENS.read(await body_of(request))
+    ids = await in_thread(playground.service.model.prompt_tokens, body.own["text"])
+    return JSONResponse({"tokens": playground.writer.telling.tokens(ids)})
+
+
+def of(request: Request) -> Playground:
+    """What the endpoints share, made when the first of them is used."""
+    state = request.app.state
+    if not hasattr(state, "playground"):
+        service: Service = state.service
+        state.playground = Playground(service, service.options.playground_memory << 20)
+    made: Playground = state.playground
+    return made
+
+
+def told_error(error: BaseException) -> dict[str, Any]:
+    """An error in the playground's form; one in a grammar names its place."""
+    told = api_error(error)
+    made: dict[str, Any] = {"message": told.message, "param": told.param, "code": told.code}
+    if isinstance(error, GrammarError):
+        made |= {"line": error.line, "column": error.column}
+    return {"error": made}
+
+
+def render_error(error: ApiError) -> dict[str, Any]:
+    """The body of a response that is an error which no endpoint foresaw."""
+    return told_error(error)
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def guarded(handler: Handler) -> Handler:
+    """A handler whose errors are told in the playground's form."""
+
+    @wraps(handler)
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except AleatorError as error:
+            told = api_error(error)
+            return JSONResponse(told_error(error), told.status, headers=told.headers)
+
+    return answer
+
+
+def route(path: str, handler: Handler, method: str) -> Route:
+    """A route under :data:`ROOT`."""
+    return Route(f"{ROOT}{path}", guarded(handler), methods=[method])
+
+
+ROOT = "/api/playground"
+ROUTES = [
+    *PAGES,
+    route("", declarations, "GET"),
+    route("/texts", write, "POST"),
+    route("/texts/{id}", forget, "DELETE"),
+    route("/texts/{id}/step", explain, "POST"),
+    route("/texts/{id}/resample", again, "POST"),
+    route("/texts/{id}/draws", histogram, "POST"),
+    route("/chain", check, "POST"),
+    route("/tokens", tokens, "POST"),
+]

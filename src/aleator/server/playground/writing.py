@@ -1,0 +1,167 @@
+"""Texts of the playground as they are written: a line of JSON for each step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from aleator.core.errors import ConstraintError, ParameterError
+from aleator.generate.session import Session
+from aleator.server.bodies import in_thread
+from aleator.server.playground.recording import Recording, Recordings
+from aleator.server.playground.replay import Replay, chain_at
+from aleator.server.playground.told import Telling
+from aleator.server.service import Service
+from aleator.text.tokenizer import Tokenizer
+
+LINE_STEPS = 32
+"""Steps that are explained before the event loop is asked again whether the client is still there."""
+
+
+def line(told: Mapping[str, Any]) -> bytes:
+    """One line of a stream."""
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+class Writer:
+    """Begins texts and branches, and tells their steps.
+
+    Args:
+        service: of the server.
+        recordings: where texts are kept.
+    """
+
+    def __init__(self, service: Service, recordings: Recordings) -> None:
+        self._service, self._recordings = service, recordings
+        self._tokenizer: Tokenizer = service.model.tokenizer
+        self.telling = Telling(service.model.vocab)
+
+    def begin(
+        self,
+        prompt: str | list[int] | None,
+        parent: str | None,
+        at: int | None,
+        pick: int | None,
+        options: Mapping[str, Any],
+    ) -> Recording:
+        """Begin a text.
+
+        Args:
+            prompt: of a new one.
+            parent: the text that it branches off.
+            at: how many of that text's drawn tokens it shares; None: all.
+            pick: the token that follows these; None: the chain draws it.
+            options: of the generation, and sampling parameters, by name.
+
+        Raises:
+            ParameterError: an option, or a place at which the text cannot branch.
+            NoSuchText: the parent is not kept.
+        """
+        if parent is None:
+            if prompt is None:
+                raise ParameterError("prompt", "prompt is missing: give a text, or parent and at")
+            recording = Recording(self._recordings.memory)
+            given: str | list[int] | Session = prompt
+        else:
+            if prompt is not None:
+                raise ParameterError("prompt", "prompt and parent are both given: choose one")
+            recording, given = self._branch(self._recordings[parent], at, pick)
+        submit = self._service.engine.submit
+        try:
+            recording.begin(submit(given, on_logits=recording.look, **options))
+        except ConstraintError as error:
+            raise ParameterError("token", str(error)) from None
+        self._recordings.add(recording)
+        return recording
+
+    def _branch(
+        self, parent: Recording, at: int | None, pick: int | None
+    ) -> tuple[Recording, Session]:
+        drawn = parent.drawn
+        at = len(drawn) if at is None else at
+        most = len(drawn) if pick is None else len(drawn) - 1
+        if not 0 <= at <= most:
+            raise ParameterError(
+                "at",
+                f"at={at} is out of range: the text has drawn {len(drawn)} tokens, give 0 to {most}",
+            )
+        if pick is not None and not 0 <= pick < len(self._service.model.vocab):
+            raise ParameterError("token", f"token={pick} is not in the vocabulary")
+        inherited = (*drawn[:at], *(() if pick is None else (pick,)))
+        prompt = parent.prompt
+        replay = None
+        if parent.request.params.chain(self._tokenizer).adapts and at < len(drawn):
+            replay = chain_at(parent, self._tokenizer, at, None)
+            if pick is not None:
+                replay.chain.accept(pick, generated=True)
+        session = Session(
+            tokens=(*prompt, *inherited),
+            n_prompt=len(prompt),
+            seed=parent.request.params.values()["seed"],
+            chain=b"" if replay is None else replay.chain.state_write(),
+        )
+        return Recording(self._recordings.memory, parent, at, inherited), session
+
+    def started(self, recording: Recording) -> dict[str, Any]:
+        """The first line of a text."""
+        generation = recording.generation
+        return {
+            "event": "start",
+            "id": recording.id,
+            "parent": None if recording.parent is None else recording.parent.id,
+            "at": recording.at,
+            "prompt": self.telling.tokens(recording.prompt),
+            "inherited": len(recording.inherited),
+            "seed": generation.seed,
+            "chain": generation.chain.describe(),
+        }
+
+    def ended(self, recording: Recording) -> dict[str, Any]:
+        """The last line of a text."""
+        generation, memory = recording.generation, self._recordings.memory
+        stats = generation.stats
+        return {
+            "event": "end",
+            "reason": generation.stop_reason,
+            "steps": len(recording.drawn),
+            "complete": generation.complete,
+            "computed": stats.prompt_tokens,
+            "reused": stats.reused_tokens,
+            "seconds": stats.prompt_seconds + stats.decode_seconds,
+            "kept_bytes": memory.used,
+            "kept_limit": memory.limit,
+        }
+
+    async def lines(self, recording: Recording, top: int) -> AsyncGenerator[bytes, None]:
+        """A text as it is written: its start, a line per step, and its end.
+
+        Args:
+            recording: the text.
+            top: most likely tokens that are named for each step.
+        """
+        yield line(self.started(recording))
+        generation = recording.generation
+        replay = await in_thread(Replay, recording, self._tokenizer)
+        step = len(recording.inherited)
+        async for _ in generation:
+            while step < len(recording.drawn):
+                made = await in_thread(self._steps, recording, replay, step, top)
+                step += len(made)
+                for told in made:
+                    yield told
+        while step < len(recording.drawn):
+            made = await in_thread(self._steps, recording, replay, step, top)
+            step += len(made)
+            for told in made:
+                yield told
+        yield line(self.ended(recording))
+
+    def _steps(self, recording: Recording, replay: Replay, begin: int, top: int) -> list[bytes]:
+        """Lines of the steps from ``begin`` on, as far as they are drawn, but not too many at once."""
+        end = min(len(recording.drawn), begin + LINE_STEPS)
+        told = []
+        for step in range(begin, end):
+            found = replay.explain(step, max(top, 1))
+            told.append(line({"event": "step", **self.telling.step(recording, step, found, top)}))
+        return told

@@ -1,0 +1,98 @@
+"""Fetch the ES modules of the playground's page from npm, unchanged, with their licences and hashes.
+
+``python tools/vendor_browser.py`` fetches the pinned versions with ``npm pack``, and rewrites page/vendor and
+its manifest.  ``--check`` looks, without a network, whether the files are those of the manifest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+VENDOR = Path(__file__).parents[1] / "src/aleator/server/playground/page/vendor"
+MANIFEST = VENDOR / "manifest.json"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module: its package and version, the file in it, and the package's licence."""
+
+    package: str
+    version: str
+    file: str
+    licence: str
+
+
+MODULES = (
+    Module("preact", "11.2.0", "dist/preact.mjs", "MIT"),
+    Module("htm", "3.1.1", "dist/htm.mjs", "Apache-2.0"),
+    Module("@preact/signals-core", "1.14.5", "dist/signals-core.mjs", "MIT"),
+)
+
+
+def fetched(module: Module, folder: Path) -> dict[str, bytes]:
+    """The module and its licence, by the names they get here."""
+    command = ["npm", "pack", "--silent", f"{module.package}@{module.version}"]
+    packed = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    name = Path(module.file).name
+    with tarfile.open(folder / packed.stdout.split()[-1]) as archive:
+        made = {}
+        for wanted, here in ((module.file, name), ("LICENSE", f"{name}.LICENSE")):
+            member = archive.extractfile(f"package/{wanted}")
+            if member is None:
+                raise SystemExit(f"{module.package} has no {wanted}")
+            made[here] = member.read()
+    return made
+
+
+def update() -> None:
+    """Fetch all, and write the manifest."""
+    entries = []
+    VENDOR.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for module in MODULES:
+            for name, data in fetched(module, Path(folder)).items():
+                (VENDOR / name).write_bytes(data)
+                entries.append(
+                    {
+                        "name": name,
+                        "package": module.package,
+                        "version": module.version,
+                        "licence": module.licence,
+                        "sha256": hashlib.sha256(data).hexdigest(),
+                    }
+                )
+    MANIFEST.write_text(json.dumps(entries, indent=1) + "\n")
+
+
+def wrong() -> list[str]:
+    """Names of files that are not those of the manifest, or not in it."""
+    entries = {entry["name"]: entry["sha256"] for entry in json.loads(MANIFEST.read_text())}
+    here = {path.name: path for path in VENDOR.iterdir() if path != MANIFEST}
+    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in here.items()}
+    return sorted(
+        name for name in entries.keys() | hashes.keys() if entries.get(name) != hashes.get(name)
+    )
+
+
+def main() -> int:
+    """Update, or check."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare with the manifest only")
+    if not parser.parse_args().check:
+        update()
+    differing = wrong()
+    for name in differing:
+        print(f"{name} is not what the manifest says: run tools/vendor_browser.py")
+    return bool(differing)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
