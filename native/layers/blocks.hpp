@@ -124,8 +124,8 @@ static inline vu8x64 iq4_64(const uint8_t* p) {
 #endif
 }
 
-// Types of 32 elements.  Of most, nibbles_at is where the nibbles begin as nibbles32 takes them, and
-// fifths_at where their fifth bits, 0 if there are none.
+// Types of 32 elements.  Of most, nibbles_at is where the nibbles begin as nibbles32 takes them,
+// and fifths_at where their fifth bits, 0 if there are none.
 struct BlockQ8_0 {
   static constexpr Stored type = Stored::q8_0;
   static constexpr int zero = 128;
