@@ -93,6 +93,42 @@ def test_infinite_logits_are_alone_and_equal() -> None:
     assert out.logits_top_kp_select.tolist() == [[-np.inf, np.inf, -np.inf, np.inf]]
 
 
+def listed(x: Any, k: int, p: float, m: float | None = None) -> Any:
+    """Rows of logits with their lists, one k, p and min-p for all."""
+    n = len(x)
+    top_k, top_p = np.full(n, k, np.int32), np.full(n, p, np.float32)
+    min_p = None if m is None else np.full(n, m, np.float32)
+    return ops.top_k_top_p_sample(
+        x, top_k, top_p, min_p=min_p, is_need_sample_result=True, is_need_logits=True
+    )
+
+
+def test_how_long_a_list_is() -> None:
+    """As docs/operator.md says it: kept tokens may weigh nothing, as padding does."""
+    x = (np.random.default_rng(6).normal(size=(8, 90)) * 25).astype(np.float32)
+    x[:, ::7] = -np.inf
+    for k, p, m, length in ((0, 0, None, 1), (9, 0.9, 1.5, 1), (40, 1, None, 40), (0, 1, None, 90)):
+        out = listed(x, k, p, m)
+        for ids, probs in zip(out.logits_idx, out.logits_sort_masked, strict=True):
+            assert len(set(ids[:length].tolist())) == length
+            assert not ids[length:].any()
+            assert not probs[length:].any()
+    assert (listed(x, 40, 1).logits_sort_masked[:, 39] == 0).all()  # the fortieth weighs nothing
+    for k, p, m in ((0, 0.999, None), (40, 0.5, None), (0, 1, 2.0**-39), (60, 0.9999, 0.001)):
+        out = listed(x, k, p, m)
+        assert np.array_equal(
+            (out.logits_sort_masked > 0).sum(1), np.isfinite(out.logits_top_kp_select).sum(1)
+        )
+
+
+def test_a_top_p_of_nothing_keeps_a_certain_token_and_a_tiny_one_its_probability() -> None:
+    x = np.log(np.array([[0.5, 0.25, 0.25]], np.float32))
+    for p, probability in ((0.0, 1.0), (-1.0, 1.0), (1e-9, 0.5)):
+        out = listed(x, 0, p)
+        assert out.logits_idx.tolist() == [[0, 0, 0]]
+        assert out.logits_sort_masked.tolist() == [[probability, 0, 0]]
+
+
 def test_probabilities_too_small_to_weigh_are_still_ordered() -> None:
     x = np.array([[1e-30, 3e-30, 2e-30]], np.float32)
     k, p = np.array([2], np.int32), np.array([0.5], np.float32)
