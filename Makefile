@@ -10,6 +10,7 @@
 #   make machines  decoders cross-compiled for aarch64, under QEMU, against the bits of x86-64
 #   make page      types of the playground's page (needs npm)
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
+#   make clients   the client packages that people use (openai, anthropic, lm-eval, ...) against aleator serve
 #   make bench     the benchmarks (compiles llama.cpp the first time: about ten minutes)
 PYTHON ?= python3
 VENV := .venv
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: demo test check check-no-torch cover mutate sanitize setup build format lint types stubs docs bench count equality machines page clean help
+.PHONY: demo test check check-no-torch cover mutate sanitize setup build format lint types stubs docs bench count equality machines page clients clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -49,6 +50,10 @@ cover-rest:
 MINUTES ?= 1000000
 mutate: setup
 	$(BIN)/python tools/mutate_python.py cache generate grammar models samplers text --number 300 --jobs 2 --minutes $(MINUTES)
+
+CLIENTS ?= --record --report benchmarks/results/clients.$(shell date +%F).md
+clients: setup
+	$(BIN)/python tools/clients.py $(CLIENTS)
 
 check-no-torch: setup
 	$(BIN)/python tools/check_no_torch.py $(TESTS)
@@ -114,9 +119,10 @@ machines: setup
 count: setup
 	$(BIN)/python benchmarks/count_instructions.py
 
-# The modules of the page have types in JSDoc comments.
+# The modules of the page have types in JSDoc comments; tests of the page run axe-core where it is.
 page:
-	npm install --silent --no-audit --no-fund --prefix build/page $$(sed -n 's/.*"typescript": "\(.*\)".*/typescript@\1/p' tools/page/package.json)
+	mkdir -p build/page && cp tools/page/package.json build/page
+	npm install --silent --no-audit --no-fund --prefix build/page
 	rm -rf build/page/src && cp -r src/aleator/server/playground/page build/page/src
 	cp tools/page/vendor/*.d.mts build/page/src/vendor && cp tools/page/tsconfig.json build/page/src
 	build/page/node_modules/.bin/tsc --project build/page/src/tsconfig.json

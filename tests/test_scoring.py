@@ -91,6 +91,13 @@ def test_logprobs_of_a_prompt(model: LanguageModel) -> None:
             best = np.argsort(-row, kind="stable")[:2]
             assert [x.token for x in entry.top] == best.tolist()
     assert model.prompt_logprobs("a")[0] is None
+    assert model.prompt_logprobs([5]) == [None]  # nothing is computed for a single token
+    longer = [5, 6, 7]
+    assert model.prompt_logprobs([[5], longer, [6]], top=1) == [
+        [None],
+        model.prompt_logprobs(longer, top=1),
+        [None],
+    ]
 
 
 def output(decoder: Any, hidden: Any) -> Any:

@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import declared
@@ -23,7 +23,10 @@ from aleator.core.options import Option, declarations
 from aleator.core.parameter import Parameter
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.generate.options import LOADED, ContextOptions, GenerateOptions, ModelOptions
-from aleator.server.accepted import ACCEPTED
+from aleator.server.accepted import ACCEPTED, Accepted
+from aleator.server.dialects.anthropic_input import MESSAGES
+from aleator.server.dialects.ollama_input import GENERATE, MACHINE
+from aleator.server.dialects.responses_input import RESPONSES
 from aleator.server.fields import SPELLINGS
 from aleator.server.options import ServerOptions
 
@@ -34,6 +37,7 @@ FILES = (
     "docs/options.md",
     "docs/engine.md",
     "docs/server.md",
+    "docs/server-dialects.md",
     "docs/from-other-engines.md",
 )
 ENGINES = ROOT / "tools" / "from_other_engines.toml"
@@ -109,10 +113,10 @@ def options(parameters: Iterable[Option]) -> str:
     return "\n".join(lines)
 
 
-def accepted() -> str:
+def accepted(fields: Mapping[str, Accepted] = ACCEPTED) -> str:
     """One line per field that is accepted and not used."""
     lines = ["| field | values | why |", "|---|---|---|"]
-    for name, each in ACCEPTED.items():
+    for name, each in fields.items():
         values = (
             "any" if each.values is None else ", ".join(f"`{json.dumps(v)}`" for v in each.values)
         )
@@ -140,6 +144,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "submit_options": lambda: options(declarations(SubmitOptions).values()),
     "server_options": lambda: options(declarations(ServerOptions).values()),
     "accepted_fields": accepted,
+    "accepted_responses": lambda: accepted(RESPONSES),
+    "accepted_messages": lambda: accepted(MESSAGES),
+    "accepted_ollama": lambda: accepted(GENERATE),
+    "accepted_ollama_options": lambda: accepted(MACHINE),
     "spellings": spellings,
     "generate_options": lambda: options(declarations(GenerateOptions).values()),
 }

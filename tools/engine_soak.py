@@ -25,7 +25,7 @@ from typing import Any
 
 import aleator
 from aleator.core.errors import AleatorError, CacheFull, EngineClosed, QueueFull
-from aleator.engine.owner import cells_held
+from aleator.engine.core import cells_held
 from aleator.generate.batch import Batch
 from aleator.generate.generation import Generation
 

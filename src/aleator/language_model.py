@@ -15,16 +15,16 @@ from aleator.chat.chatting import Chatting
 from aleator.core.errors import ParameterError
 from aleator.core.options import declarations, renamed, resolved, takes
 from aleator.engine.options import EngineOptions
+from aleator.engine.room import cells_needed, sequences_needed
+from aleator.engine.run import Run
 from aleator.generate.context import Context
 from aleator.generate.generation import Generation
-from aleator.generate.loop import Run, cells_needed
 from aleator.generate.options import LOADED, ContextOptions, ModelOptions
 from aleator.generate.prefixes import SPARE, LentPrefixes
 from aleator.generate.request import Request
 from aleator.generate.session import Session
 from aleator.generate.slot import OnLogits
 from aleator.generate.speculation.drafter import Drafter
-from aleator.generate.steering import Guidance
 from aleator.models.build import build_decoder
 from aleator.models.decoder import Decoder
 from aleator.models.placement import check_layers, placement
@@ -60,6 +60,8 @@ log = logging.getLogger(__name__)
 
 DEFAULT_CONTEXT = 4096
 """Positions of a sequence when ``n_ctx`` is not given and the model was trained with more."""
+OF_LOGITS = ("device", "dtype", "type_k", "type_v", "k_storage", "swa_sinks")
+"""Options of loading that can change logits."""
 ROLLBACK, ROLLBACK_BYTES = 8, 2**26
 """Tokens that texts of a recurrent model can be rewound by, which lets a grammar's forced text be decoded
 together; fewer where their states would take more memory than that."""
@@ -165,8 +167,9 @@ class LanguageModel(Chatting, Scoring, Saving):
             log.warning("n_ctx=%d: the model was trained with %d positions", self.n_ctx, trained)
         self._context_options = context_options
         self.draft = draft
-        drafts = None if draft is None else draft.positions
-        self.asking, self.slots = Asking(tokenizer, weights), SlotMaker(tokenizer, drafts)
+        drafts = None if draft is None else draft.cells
+        self.asking = Asking(tokenizer, weights)
+        self.slots = SlotMaker(tokenizer, self.asking, drafts)
         self._context: Context | None = None
         self._user: weakref.ref[Run] | None = None
         self._chat_formats = {}
@@ -292,54 +295,33 @@ class LanguageModel(Chatting, Scoring, Saving):
     ) -> list[Generation]:
         """Begin to make requests: in the model's own context if that is free and enough."""
         slots = self.slots.make(requests, on_logits, drafter)
-        for slot in slots:
-            slot.guidance = self._guidance(slot.request)
-        own = len(slots) == 1 and not self._busy
+        n_seq_max = sequences_needed(slots)
+        own = n_seq_max == 1 and not self._busy
         prefixes: LentPrefixes | None = None
         if own:
             context = self.own_context()
         else:
-            cells = max(1, cells_needed(requests, self.n_ctx))
-            context = self.context(n_ctx=cells, n_seq_max=len(slots), device=None)
+            cells = cells_needed(slots, self.n_ctx)
+            context = self.context(n_ctx=cells, n_seq_max=n_seq_max, device=None)
             if self.options.prompt_cache:
                 prefixes = LentPrefixes(self._cached_context(), context)
-        run = Run(
-            context,
-            slots,
-            self.vocab,
-            self.n_ctx,
-            progress,
-            prefixes=prefixes,
-        )
+        run = Run(context, slots, self.vocab, self.n_ctx, progress, prefixes=prefixes)
         if own:
             self._user = weakref.ref(run)
         return run.generations
-
-    def _guidance(self, request: Request) -> Guidance | None:
-        """What moves a request's logits away from a negative prompt."""
-        options = request.options
-        if options.guidance_scale == 1.0:
-            if options.negative_prompt is not None:
-                raise ParameterError(
-                    "negative_prompt",
-                    "negative_prompt does nothing without guidance_scale: give it too",
-                )
-            return None
-        if options.context_shift:
-            raise ParameterError(
-                "guidance_scale", "guidance_scale and context_shift do not go together: give one"
-            )
-        negative = "" if options.negative_prompt is None else options.negative_prompt
-        prompt = self.asking.tokens(checked_prompt(negative), options.parse_special)
-        text = self.n_ctx if options.max_tokens is None else options.max_tokens
-        context = self.context(min(self.n_ctx, len(prompt) + text) + 1)
-        return Guidance(context, prompt, options.guidance_scale)
 
     @property
     def _busy(self) -> bool:
         """Whether a generation is under way in the model's own context."""
         run = self._user() if self._user is not None else None
         return run is not None and not run.done
+
+    @property
+    def loading(self) -> dict[str, object]:
+        """The options that were given when it was loaded and can change logits, JSON-ready."""
+        given = {**self.options.values(), **self._context_options}
+        chosen = {name: given[name] for name in OF_LOGITS if given.get(name) is not None}
+        return {n: v if isinstance(v, int | str) else str(v) for n, v in chosen.items()}
 
     def own_context(self) -> Context:
         """The model's own context, in which nothing must be under way."""
@@ -360,9 +342,9 @@ class LanguageModel(Chatting, Scoring, Saving):
             )
         return self._context
 
-    def positions(self, n: int) -> Context:
-        """A new context for one text of up to ``n`` positions, as far as the model has them."""
-        return self.context(n_ctx=min(n, self.n_ctx), n_seq_max=1)
+    def cells(self, n: int, n_seq_max: int) -> Context:
+        """A new context of so many cells and sequences, as far as these have positions."""
+        return self.context(n_ctx=min(n, n_seq_max * self.n_ctx), n_seq_max=n_seq_max)
 
     @renamed(keep_texts="prompt_cache")
     def context(

@@ -12,12 +12,13 @@ from aleator.generate.ending import Ending, Shortest
 from aleator.generate.request import Request
 from aleator.generate.session import go_on
 from aleator.generate.slot import OnLogits, Slot
-from aleator.generate.speculation.draft_model import DraftModel
+from aleator.generate.speculation.draft_model import DraftContext, DraftModel
 from aleator.generate.speculation.drafter import Drafter
 from aleator.generate.speculation.ngrams import PromptLookup, Texts
 from aleator.generate.speculation.speculation import Speculation
-from aleator.generate.steering import ReasoningBudget
+from aleator.generate.steering import Guidance, ReasoningBudget
 from aleator.grammar.spelling import spelling
+from aleator.prompts import Asking, checked_prompt
 from aleator.samplers import SamplerChain
 from aleator.samplers.logit_bias import biases_of_ids
 from aleator.text.stream import StreamDecoder
@@ -27,29 +28,59 @@ MOST_POSITIONS = 2**31 - 1
 """More than any context has."""
 
 
+def _positions(request: Request) -> int:
+    """Positions that a request may come to use, whatever the model has."""
+    wanted = request.options.max_tokens
+    return MOST_POSITIONS if wanted is None else len(request.remaining) + wanted
+
+
+class Sharing:
+    """What requests that are made in one context share beside it.
+
+    Args:
+        drafts: Where a draft model guesses for them; None: there is no such model.
+
+    Attributes:
+        drafts: Where a draft model guesses for them.
+        texts: Earlier ones, from which ``spec_type="ngram"`` may guess.
+    """
+
+    def __init__(self, drafts: DraftContext | None) -> None:
+        self.drafts, self.texts = drafts, Texts()
+
+
 class SlotMaker:
     """Makes the slots of requests.
 
     Args:
-        tokenizer: of the model.
-        draft_context: makes a context of so many positions of the smaller model that guesses; None: there is
-            no such model.
+        tokenizer: Of the model.
+        asking: Makes tokens of negative prompts.
+        draft_context: Makes a context of the smaller model that guesses, of so many cells and sequences; None:
+            there is no such model.
     """
 
     def __init__(
         self,
         tokenizer: Tokenizer,
-        draft_context: Callable[[int], Context] | None = None,
+        asking: Asking,
+        draft_context: Callable[[int, int], Context] | None = None,
     ) -> None:
-        self._tokenizer, self._vocab = tokenizer, tokenizer.vocab
+        self._tokenizer, self._vocab, self._asking = tokenizer, tokenizer.vocab, asking
         self._draft_context = draft_context
+
+    def sharing(self, n_cells: int, n_seq_max: int) -> Sharing:
+        """What requests share in a context of so many cells and sequences."""
+        make = self._draft_context
+        if make is None:
+            return Sharing(None)
+        return Sharing(DraftContext(lambda: make(n_cells, n_seq_max), len(self._vocab)))
 
     def make(
         self,
         requests: Sequence[Request],
         on_logits: OnLogits | None = None,
         drafter: Drafter | None = None,
-        texts: Texts | None = None,
+        sharing: Sharing | None = None,
     ) -> list[Slot]:
         """Slots with chains of their own, which have accepted the prompts.
 
@@ -57,11 +88,14 @@ class SlotMaker:
             requests: what to make.
             on_logits: called before each draw of any of them.
             drafter: guesses tokens, instead of what the requests ask for.
-            texts: earlier ones, from which ``spec_type="ngram"`` may guess.
+            sharing: of the context in which they are made; None: it is made for these alone.
 
         Raises:
             ParameterError: ``spec_type="draft"`` where there is no model that guesses.
         """
+        if sharing is None:
+            wanted = [_positions(request) for request in requests]
+            sharing = self.sharing(sum(wanted), len(requests))
         templates: dict[int, SamplerChain] = {}  # what DRY prepares from a vocabulary is shared
         slots = []
         for request in requests:
@@ -76,7 +110,8 @@ class SlotMaker:
             )
             go_on(chain, request.tokens, request.drawn, request.chain_state)
             slot = self.with_chain(request, chain, on_logits)
-            slot.speculation = self._speculation(request, chain, drafter, texts)
+            slot.speculation = self._speculation(request, chain, drafter, sharing)
+            slot.guidance = self._guidance(request)
             slots.append(slot)
         return slots
 
@@ -129,7 +164,7 @@ class SlotMaker:
         request: Request,
         chain: SamplerChain,
         drafter: Drafter | None,
-        texts: Texts | None,
+        sharing: Sharing,
     ) -> Speculation | None:
         """Guesses tokens of a request; None if nobody is to."""
         options = request.options
@@ -141,19 +176,40 @@ class SlotMaker:
                 "multi_step",
                 f"multi_step={options.multi_step} with {name}: a guess is looked at in every step; give 1",
             )
-        if drafter is None and options.spec_type == "ngram":
-            drafter = PromptLookup(texts, request.where)
-        elif drafter is None:
-            if self._draft_context is None:
+        guesses: Drafter | DraftModel | None = drafter
+        if guesses is None and options.spec_type == "ngram":
+            guesses = PromptLookup(sharing.texts, request.where)
+        elif guesses is None:
+            if sharing.drafts is None:
                 raise ParameterError(
                     "spec_type",
                     "spec_type='draft' needs a smaller model: load the model with model_draft=PATH (command "
                     "line: --model-draft)",
                 )
-            more = MOST_POSITIONS if options.max_tokens is None else options.max_tokens
-            n_ctx = len(request.remaining) + more
-            drafter = DraftModel(self._draft_context, chain, n_ctx, len(self._vocab))
-        return Speculation(drafter, options.spec_draft_n_max, len(self._vocab))
+            guesses = DraftModel(sharing.drafts, chain)
+        return Speculation(guesses, options.spec_draft_n_max, len(self._vocab))
+
+    def _guidance(self, request: Request) -> Guidance | None:
+        """What moves a request's logits away from a negative prompt; None where nothing does.
+
+        Raises:
+            ParameterError: a negative prompt without a scale, or a context shift.
+        """
+        options = request.options
+        if options.guidance_scale == 1.0:
+            if options.negative_prompt is not None:
+                raise ParameterError(
+                    "negative_prompt",
+                    "negative_prompt does nothing without guidance_scale: give it too",
+                )
+            return None
+        if options.context_shift:
+            raise ParameterError(
+                "guidance_scale", "guidance_scale and context_shift do not go together: give one"
+            )
+        negative = "" if options.negative_prompt is None else options.negative_prompt
+        prompt = self._asking.tokens(checked_prompt(negative), options.parse_special)
+        return Guidance(prompt, options.guidance_scale)
 
     def _stream(self, request: Request) -> StreamDecoder:
         """Turns what is generated into text; what was drawn before was part of it."""

@@ -194,28 +194,6 @@ def test_continuity() -> None:  # [L] T8
 # Outputs
 
 
-def test_logits_by_batch_index(llama: Decoder) -> None:  # [L] S3
-    ctx = Context(llama, n_ctx=32, n_seq_max=3, split="equal", **F32)
-    with pytest.raises(IndexError, match="nothing has been decoded"):
-        ctx.logits(0)
-    batch = Batch()
-    for i, s in enumerate((1, 0, 1)):  # "equal" takes sequence 1's two tokens apart
-        batch.add(i + 1, seqs=[s], logits=i != 1)
-    rows = ctx.decode(batch)
-    assert np.array_equal(ctx.logits(0), rows[0])
-    assert np.array_equal(ctx.logits(2), rows[1])
-    assert np.array_equal(ctx.logits(-1), rows[1])
-    assert np.array_equal(ctx.logits(-2), rows[0])
-    for i in (1, 3, -3):
-        with pytest.raises(IndexError, match="no logits"):
-            ctx.logits(i)
-    silent = Batch()
-    silent.add(1, logits=False)
-    ctx.decode(silent)
-    with pytest.raises(IndexError):
-        ctx.logits(-1)
-
-
 @pytest.mark.parametrize("split", ["equal", "sequence"])
 @pytest.mark.parametrize("n_ubatch", [4, 32])
 @pytest.mark.parametrize("lengths", [(5, 2, 7), (4, 4, 4)])

@@ -37,7 +37,7 @@ def ended(process: subprocess.Popen[str]) -> int:
     """The exit code after SIGTERM."""
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
-    assert not said, said
+    assert "Traceback" not in said, said
     return process.returncode
 
 
@@ -47,7 +47,7 @@ def test_it_says_where_it_listens_and_answers_there(where: str, tmp_path: Path) 
     process, printed = started(*(("--port", "0") if where == "port" else ("--uds", path)))
     try:
         assert "2 requests at a time" in printed[0]
-        listens = printed[1].removeprefix("listening on ")
+        listens = next(x for x in printed if x.startswith("listening on ")).split()[-1]
         if where == "port":
             assert re.fullmatch(r"http://127\.0\.0\.1:[0-9]+", listens)
             http = httpx.Client(base_url=listens, timeout=60)
@@ -56,7 +56,7 @@ def test_it_says_where_it_listens_and_answers_there(where: str, tmp_path: Path) 
             http = httpx.Client(transport=transport, base_url="http://localhost", timeout=60)
             assert os.stat(path).st_mode & 0o777 == 0o600
         with http:
-            words = shlex.split(printed[2])  # the line for a shell is a request
+            words = shlex.split(printed[-1])  # the line for a shell is a request
             body = json.loads(words[words.index("-d") + 1])
             url = next(word for word in words if word.startswith("http"))
             response = http.post(httpx.URL(url).path, json=body)

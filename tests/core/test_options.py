@@ -210,31 +210,36 @@ PACKAGE = Path(aleator.__file__).parent
 OWN = {("context", "n_seq_max"), ("context", "prompt_cache")}  # of one context, not of the model
 
 
+def defaults_of(function: ast.FunctionDef) -> dict[str, ast.expr]:
+    """What stands as the default of each argument that has one."""
+    given = function.args
+    before = [*given.posonlyargs, *given.args]
+    pairs = [*zip(before[len(before) - len(given.defaults) :], given.defaults, strict=True)]
+    pairs += [(a, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d]
+    return {argument.arg: value for argument, value in pairs}
+
+
 def test_a_default_stands_in_one_place() -> None:
+    """No argument repeats a declared default; generate, the commands and the model have none of their own."""
     declared = {
-        name
-        for cls in (ContextOptions, GenerateOptions, ModelOptions)
+        name: each.neutral
+        for cls in (CacheOptions, ContextOptions, GenerateOptions, ModelOptions)
         for name, each in declarations(cls).items()
         if each.neutral not in (None, False, "")
     }
-    places = ("generate/*.py", "cli/*.py", "*.py")
     twice = []
-    for path in (path for place in places for path in PACKAGE.glob(place)):
+    for path in PACKAGE.rglob("*.py"):
+        place = path.relative_to(PACKAGE)
+        strict = place.parts[0] in ("generate", "cli") or len(place.parts) == 1
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.FunctionDef):
                 continue
-            given = node.args
-            before = [*given.posonlyargs, *given.args]
-            defaults = [
-                *zip(before[len(before) - len(given.defaults) :], given.defaults, strict=True)
-            ]
-            defaults += [
-                (a, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d
-            ]
             twice += [
-                (path.name, node.name, argument.arg)
-                for argument, _ in defaults
-                if argument.arg in declared and (node.name, argument.arg) not in OWN
+                (str(place), node.name, name)
+                for name, value in defaults_of(node).items()
+                if name in declared
+                and (node.name, name) not in OWN
+                and (strict or (isinstance(value, ast.Constant) and value.value == declared[name]))
             ]
     assert twice == []
 

@@ -17,7 +17,9 @@ import pytest
 
 import aleator
 from aleator.core.errors import AleatorError, ContextFull, EngineClosed, ParameterError, QueueFull
-from aleator.engine.owner import Owner, cells_held
+from aleator.engine.core import cells_held
+from aleator.engine.ended import Ended
+from aleator.engine.owner import Owner
 from aleator.engine.scheduler import Scheduler
 from aleator.engine.ticket import Ticket
 
@@ -195,7 +197,7 @@ def test_an_error_at_the_beginning_of_a_request_is_its_own(
     model: aleator.LanguageModel, engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = owner_of(engine)
-    enter = owner._advance.enter
+    enter = owner._core.advance.enter
 
     def broken(slot: Any, reuse: bool = True) -> int:
         held = enter(slot, reuse)
@@ -203,7 +205,7 @@ def test_an_error_at_the_beginning_of_a_request_is_its_own(
             raise RuntimeError("not today")
         return held
 
-    monkeypatch.setattr(owner._advance, "enter", broken)
+    monkeypatch.setattr(owner._core.advance, "enter", broken)
     prompt = PROMPTS[2]
     assert engine.submit(prompt, max_tokens=1, seed=1).wait()  # something to reuse
     other = engine.submit("ROMEO:", max_tokens=40, seed=1)
@@ -331,6 +333,23 @@ def test_an_interrupt_of_who_submits_leaves_no_request_behind(engine: aleator.En
     wait_until_idle(engine)
     assert engine.stats.cancelled == 1
     assert engine.submit("ROMEO:", max_tokens=3).wait(10)
+
+
+def test_an_interrupt_after_a_request_was_taken_ends_it(
+    engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = Owner.submit
+
+    def interrupted(owner: Owner, ticket: Ticket) -> None:
+        submit(owner, ticket)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Owner, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt) as kept:  # with its frames, and what these hold
+        engine.submit("ROMEO:", max_tokens=400, ignore_eos=True)
+    wait_until_idle(engine)
+    assert engine.stats.cancelled == 1
+    assert kept.value is not None
 
 
 def test_too_many_requests_are_refused(model: aleator.LanguageModel) -> None:
@@ -579,3 +598,46 @@ def test_an_interrupt_of_an_ending_request_is_made_up_for_though_others_end_too(
     with pytest.raises(KeyboardInterrupt):
         long.wait(timeout=30)
     assert interrupted.is_set()
+
+
+def test_whoever_wants_is_told_of_every_end(model: aleator.LanguageModel) -> None:
+    told: list[Ended] = []
+    with aleator.Engine(model, n_seq_max=1, on_end=told.append) as engine:
+        first = engine.submit("ROMEO:", max_tokens=4, seed=1)
+        first.wait()
+        late = engine.submit("ROMEO:", max_tokens=4, deadline=0.0)
+        late.wait()
+        long = engine.submit("ROMEO:", seed=1)
+        next(long)
+        long.cancel()
+        long.wait()
+    assert [each.reason for each in told] == ["length", "deadline", "interrupted"]
+    assert (told[0].prompt, told[0].tokens) == (3, 4)
+    queued, first_token = told[0].queued, told[0].first
+    assert queued is not None
+    assert first_token is not None
+    assert 0 <= queued <= first_token <= told[0].seconds
+    assert told[1].first is None
+
+
+def test_namespaces_share_nothing_that_is_computed(model: aleator.LanguageModel) -> None:
+    prompt = "First Citizen:\nHear me speak.\n" * 8
+    with aleator.Engine(model, n_seq_max=4) as engine:
+        engine.submit(prompt, max_tokens=2, namespace="a").wait()
+        again = engine.submit(prompt, max_tokens=2, namespace="a")
+        other = engine.submit(prompt, max_tokens=2, namespace="b")
+        for each in (again, other):
+            each.wait()
+        assert again.stats.reused_tokens > 50
+        assert other.stats.reused_tokens == 0
+        # Nor of those that run: each computes its whole prompt, and nobody waits for another.
+        several = [engine.submit(prompt + "x", max_tokens=20, namespace=f"{i}") for i in range(4)]
+        for each in several:
+            each.wait()
+        assert [each.stats.reused_tokens for each in several] == [0, 0, 0, 0]
+        whole = len(several[0].request.tokens)
+        assert [each.stats.prompt_tokens for each in several] == [whole] * 4
+        # Guesses neither: what another namespace wrote is not looked at.
+        guessed = engine.submit(prompt, max_tokens=8, namespace="c", spec_type="ngram")
+        guessed.wait()
+        assert guessed.stats.reused_tokens == 0

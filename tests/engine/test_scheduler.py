@@ -60,6 +60,8 @@ def read_all(made: Scheduler) -> None:
         plan = made.plan()
         for each, n in plan.chunks:
             each.done += n
+            for follower in each.partners:
+                follower.done = each.done if follower.follows else follower.done
         made.observe(plan, len(plan.writing), 0.01)
 
 
@@ -103,8 +105,8 @@ def test_shared_prompts_need_their_cells_once(job: Numbered) -> None:
     for each in jobs:
         made.add(each)
     assert made.admit(cells) == jobs[:2]  # 60 + 2 * 15; a third would need 105
-    assert cells.holding == jobs[:2]
-    assert [each.done for each in jobs] == [60, 60, 0, 0]
+    assert cells.holding == jobs[:1]  # the other one follows it
+    assert [each.done for each in jobs] == [60, 0, 0, 0]
     apart = scheduler(n_cells=100)
     for each in [job(61, 75, shares=False, alike=True) for _ in range(2)]:
         apart.add(each)
@@ -112,7 +114,61 @@ def test_shared_prompts_need_their_cells_once(job: Numbered) -> None:
     untold = scheduler(n_cells=100)
     for each in [job(61, 75, alike=True) for _ in range(2)]:
         untold.add(each)
-    assert len(untold.admit(Cells(cached=60, tells=False))) == 1
+    told_not = Cells(cached=60, tells=False)
+    assert len(untold.admit(told_not)) == 2  # one follows the other, as is known without looking
+    read_all(untold)
+    untold.add(job(61, 75, alike=True))
+    assert untold.admit(told_not) == []
+
+
+def test_one_computes_a_prompt_and_the_others_follow(job: Numbered) -> None:
+    made, cells = scheduler(n_cells=120), Cells()
+    leader, second, third, other = (job(40, 60, alike=True) for _ in range(4))
+    for each in (leader, second, third):
+        made.add(each)
+    assert made.admit(cells) == [leader, second, third]
+    assert made.reserved == 60 + 20 + 20
+    assert made.reading == [leader]
+    assert [each.growth for each in (leader, second, third)] == [60, 20, 20]
+    # Who gives up leaves the prompt, and the cells reserved for it, to the next.
+    assert made.heir(leader) is second
+    made.remove(leader)
+    assert made.reserved == 60 + 20
+    assert made.reading == [second]
+    assert made.heir(third) is None
+    made.add(other)
+    assert made.admit(cells) == [other]
+    assert made.plan().chunks == [(second, 40)]
+    read_all(made)
+    assert made.plan().writing == [second, third, other]
+    assert made.heir(second) is None
+    made.remove(second)
+    made.remove(other)
+    assert made.reserved == 60  # with the prompt, which is another's no more
+    made.remove(third)
+    assert made.reserved == 0
+
+
+def test_a_second_prompt_has_a_sequence_and_cells_of_its_own(job: Numbered) -> None:
+    made, cells = scheduler(n_seq_max=3, n_cells=100), Cells()
+    guided, plain, last = job(10, 50, beside=6), job(5, 20), job(5, 20)
+    for each in (guided, plain, last):
+        made.add(each)
+    assert made.admit(cells) == [guided, plain]
+    assert (guided.seq, guided.beside_seq, plain.seq) == (0, 1, 2)
+    assert guided.left == 16
+    guided.done, guided.beside_done = 0, 6
+    assert (guided.left, guided.growth) == (10, 44)
+    guided.done = 10
+    plain.done = 5
+    made.observe(made.plan(), 0, 0.01)
+    made.remove(plain)
+    assert made.admit(cells) == [last]
+    another = job(5, 20, beside=2)
+    made.add(another)
+    assert made.admit(cells) == []  # one sequence is not enough
+    made.remove(guided)
+    assert made.admit(cells) == [another]
 
 
 def test_who_does_not_fit_lets_others_go_first_but_not_for_ever(job: Numbered) -> None:

@@ -37,6 +37,7 @@ def test_what_does_not_occur_changes_nothing(model: LanguageModel) -> None:
     plain = model.generate("ROMEO:", **OPTIONS)
     made = model.generate("ROMEO:", banned_strings="xylophone", **OPTIONS)
     assert (made.tokens, made.text, made.stop_reason) == (plain.tokens, plain.text, "length")
+    assert made.stats.sampled_tokens == plain.stats.sampled_tokens == 40
     start = plain.text[3:8]  # a string whose beginning occurs
     made = model.generate("ROMEO:", banned_strings=[start + "#"], **OPTIONS)
     assert (made.tokens, made.text) == (plain.tokens, plain.text)

@@ -55,6 +55,35 @@ def decode_rows(ctx: Context, rows: list[tuple[int, int, list[int]]]) -> Any:
     return ctx.decode(batch)
 
 
+def test_logits_by_batch_index(llama: Decoder) -> None:  # [L] S3
+    ctx = Context(llama, n_ctx=32, n_seq_max=3, split="equal", **F32)
+    with pytest.raises(IndexError, match="nothing has been decoded"):
+        ctx.logits(0)
+    batch = Batch()
+    for i, s in enumerate((1, 0, 1)):  # "equal" takes sequence 1's two tokens apart
+        batch.add(i + 1, seqs=[s], logits=i != 1)
+    rows = ctx.decode(batch)
+    assert np.array_equal(ctx.logits(0), rows[0])
+    assert np.array_equal(ctx.logits(2), rows[1])
+    assert np.array_equal(ctx.logits(-1), rows[1])
+    assert np.array_equal(ctx.logits(-2), rows[0])
+    for i in (1, 3, -3):
+        with pytest.raises(IndexError, match="no logits"):
+            ctx.logits(i)
+    second = Batch()
+    second.add(1, logits=False)
+    second.add(2, logits=True)
+    rows = ctx.decode(second)
+    assert np.array_equal(ctx.logits(1), rows[0])
+    with pytest.raises(IndexError, match="token 0 of the last batch has no logits"):
+        ctx.logits(0)
+    silent = Batch()
+    silent.add(1, logits=False)
+    ctx.decode(silent)
+    with pytest.raises(IndexError):
+        ctx.logits(-1)
+
+
 @pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize(("n_batch", "n_ubatch"), [(1, 1), (7, 3), (16, 16), (2048, 5)])
 def test_any_split_gives_the_same_logits(
@@ -525,3 +554,13 @@ def test_a_refused_rewind_names_the_option_of_the_context(make_decoder: Any) -> 
     ctx.decode(Batch.one(tokens(9)))
     with pytest.raises(CannotRewind, match="larger n_rollback"):
         ctx.cache.seq_rm(0, 3, -1)
+
+
+def test_states_of_a_context_are_those_of_its_cache(llama: Decoder) -> None:
+    ctx, other = (Context(llama, n_ctx=32, n_seq_max=2, **F32) for _ in range(2))
+    ctx.decode(Batch.one([1, 2, 3]))
+    ctx.decode(Batch.one([4, 5], None, 1))
+    assert ctx.state_write() == ctx.cache.state_write(-1)
+    assert ctx.state_write(1) == ctx.cache.state_write(1)
+    other.state_read(ctx.state_write())
+    assert [other.cache.seq_pos_max(seq) for seq in (0, 1)] == [2, 1]

@@ -18,8 +18,8 @@ from aleator.generate.device_drawing import DeviceDrawing
 from aleator.generate.drawing import HostDrawing, Turn, make_drawing
 from aleator.generate.generation import Generation
 from aleator.generate.slot import Slot
+from tests.engine.test_run import slot
 from tests.generate.test_grammar import DIALOGUE, PERSON
-from tests.generate.test_loop import slot
 
 PROMPTS = ["ROMEO:", "JULIET:\nWhat", "ROMEO:"]
 CHAINS: dict[str, dict[str, Any]] = {

@@ -99,6 +99,16 @@ def test_grammars_and_banned_tokens(model: aleator.LanguageModel) -> None:
     assert Shortest(made).search(endless.constraint, 300) is None
 
 
+def test_an_ending_takes_no_banned_character(model: aleator.LanguageModel) -> None:
+    grammar = S.Grammar('root ::= "]" | "kq"', vocabulary=model.tokenizer)
+    made = spelling(model.tokenizer)
+    banned = [i for i, piece in enumerate(made.pieces) if piece == b"]"]
+    for tokens, text in (((), b"]"), (banned, b"kq")):
+        found = Shortest(made, tokens).search(grammar.constraint, 9)
+        assert found is not None
+        assert b"".join(made.pieces[t] for t in found) == text
+
+
 @pytest.mark.parametrize("max_tokens", [36, 37, 50, 81])
 def test_the_text_is_complete_whatever_max_tokens_is(
     max_tokens: int, model: aleator.LanguageModel

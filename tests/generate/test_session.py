@@ -394,3 +394,9 @@ def test_the_file_tells_what_it_is(path: Path) -> None:
     assert header["kind"] == "session"
     assert json.dumps(header)
     assert isinstance(Session((1, 2), 1).extra, dict)
+
+
+def test_a_session_is_shown_without_its_bytes() -> None:
+    shown = repr(Session((1, 2), 1, seed=7, chain=bytes(9)))
+    assert "seed=7" in shown
+    assert "chain" not in shown

@@ -17,7 +17,7 @@ import aleator
 from aleator.core.errors import ParameterError
 from aleator.generate import Batch, Context
 from aleator.generate.speculation import ngrams
-from aleator.generate.speculation.draft_model import DraftModel
+from aleator.generate.speculation.draft_model import Draft, DraftContext, DraftModel, draft_together
 from aleator.generate.speculation.ngrams import REMEMBERED, PromptLookup, Texts
 from aleator.generate.speculation.speculation import LONGEST_RETRY, RETRY, Costs, Speculation
 from aleator.language_model import bundled_model
@@ -126,15 +126,58 @@ def test_a_draft_model_sees_a_text_that_is_another_at_any_length(
     chain = target.generate("ROMEO:", max_tokens=1, seed=1).chain
 
     def drafter() -> DraftModel:
-        return DraftModel(lambda n: target.context(n), chain, 128, len(target.vocab))
+        return DraftModel(DraftContext(lambda: target.context(128, 2), len(target.vocab)), chain)
+
+    def guesses(made: DraftModel, text: list[int]) -> list[int]:
+        draft = Draft(made, text, 2)
+        draft_together([draft])
+        return draft.found
 
     text = list(range(60, 90))
     moved = [*text[10:], *text[:10]]
     for other in (moved, [*moved, 5], moved[:20], text):
         made = drafter()
-        assert len(made.draft(text, 2)) == 2
-        assert made.draft(other, 2) == drafter().draft(other, 2)
-        assert made._held[: len(other)] == other
+        assert len(guesses(made, text)) == 2
+        assert guesses(made, other) == guesses(drafter(), other)
+        assert made.held[: len(other)] == other
+
+
+def test_a_draft_model_guesses_for_several_texts_in_one_batch(
+    target: aleator.LanguageModel,
+) -> None:
+    chains = [target.generate("ROMEO:", max_tokens=1, seed=s).chain for s in range(3)]
+    texts = [list(range(60, 90)), list(range(60, 70)), [5]]
+    wanted = [4, 2, 3]
+    shared = DraftContext(lambda: target.context(256, 3), len(target.vocab))
+    models = [DraftModel(shared, chain) for chain in chains]
+    batches: list[int] = []
+    decode = shared.context.decode
+
+    def counted(batch: Batch) -> Any:
+        batches.append(len(batch))
+        return decode(batch)
+
+    shared.context.decode = counted  # type: ignore[method-assign]
+    drafts = [Draft(*each) for each in zip(models, texts, wanted, strict=True)]
+    draft_together(drafts)
+    assert batches == [41, 3, 2, 1]
+    for draft, chain in zip(drafts, chains, strict=True):
+        own = DraftModel(DraftContext(lambda: target.context(64), len(target.vocab)), chain)
+        alone = Draft(own, draft.tokens, draft.n)
+        draft_together([alone])
+        assert alone.found == draft.found
+    late = Draft(DraftModel(shared, chains[0]), texts[0], 2)
+    draft_together([late])
+    assert late.found == []  # there is no sequence left
+    models[1].end()
+    draft_together([late])
+    assert late.found == drafts[0].found[:2]
+
+
+def context_of(engine: aleator.Engine) -> Context:
+    owner = engine._owner
+    assert owner is not None
+    return owner._context
 
 
 def test_an_ended_request_does_not_keep_the_context_of_its_draft_model(
@@ -142,17 +185,17 @@ def test_an_ended_request_does_not_keep_the_context_of_its_draft_model(
 ) -> None:
     options: dict[str, Any] = {"max_tokens": 20, "seed": 1, "spec_type": "draft"}
     contexts: list[weakref.ref[Context]] = []
-    make = DraftModel.__init__
+    make = DraftContext.__init__
 
-    def noted(self: DraftModel, context: Any, *given: Any) -> None:
-        def made(n: int) -> Context:
-            new: Context = context(n)
+    def noted(self: DraftContext, context: Any, *given: Any) -> None:
+        def made() -> Context:
+            new: Context = context()
             contexts.append(weakref.ref(new))
             return new
 
         make(self, made, *given)
 
-    monkeypatch.setattr(DraftModel, "__init__", noted)
+    monkeypatch.setattr(DraftContext, "__init__", noted)
     alone = target.generate(REPEATING, **options)
     assert alone.wait()
     with aleator.Engine(target, n_seq_max=1) as engine:
@@ -161,20 +204,22 @@ def test_an_ended_request_does_not_keep_the_context_of_its_draft_model(
         broken = engine.submit(REPEATING, **options | {"max_tokens": 500, "ignore_eos": True})
         while not broken.stats.draft_n:
             next(broken)
-        owner = engine._owner
-        assert owner is not None
-        decode = owner._context.decode
+        own = context_of(engine)
+        decode = own.decode
 
         def fails(batch: Batch) -> Any:
-            monkeypatch.setattr(owner._context, "decode", decode)
+            monkeypatch.setattr(own, "decode", decode)
             raise RuntimeError("not today")
 
-        monkeypatch.setattr(owner._context, "decode", fails)
+        monkeypatch.setattr(own, "decode", fails)
         with pytest.raises(RuntimeError, match="not today"):
             broken.wait()
+        again = engine.submit(REPEATING, **options)
+        assert again.tokens == served.tokens
+        assert again.stats.draft_n > 0  # its sequence was given back
     assert alone.tokens == served.tokens
     gc.collect()
-    assert [each() for each in contexts] == [None] * 3
+    assert [each() for each in contexts] == [None] * 2
 
 
 def test_models_with_states_speculate_where_they_can_be_rewound(tmp_path: Path) -> None:
@@ -275,17 +320,17 @@ def test_guesses_grow_where_they_are_right_and_end_where_they_do_not_pay() -> No
             return [1] * n
 
     costs, made = Costs(), Speculation(Counted(), 16, 100)
-    first = len(made.guess([1], 99, 1, costs))
+    first = made.wanted(99, 1, costs)
     for _ in range(10):
-        n = len(made.guess([1], 99, 1, costs))
+        n = len(made.asked([1], made.wanted(99, 1, costs)))
         made.learn(n, n)
-    assert len(made.guess([1], 99, 1, costs)) > first > 0
-    assert len(made.guess([1], 2, 1, costs)) <= 2
+    assert made.wanted(99, 1, costs) > first > 0
+    assert made.wanted(2, 1, costs) <= 2
     for _ in range(12):
-        n = len(made.guess([1], 99, 1, costs))
+        n = made.wanted(99, 1, costs)
         if n:
             made.learn(n, 0)
-    tries = [len(made.guess([1], 99, 1, costs)) for _ in range(2 * RETRY)]
+    tries = [made.wanted(99, 1, costs) for _ in range(2 * RETRY)]
     assert sum(n > 0 for n in tries) <= 1
     for _ in range(20):
         made.learn(2, 0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
-from aleator import LanguageModel, ParameterError
+from aleator import LanguageModel, ParameterError, load
+from aleator.core.errors import ContextFull
+from aleator.engine.core import cells_held
 from aleator.generate import Batch
 from aleator.generate.logprobs import log_softmax
 from aleator.generate.steering import ReasoningBudget
@@ -143,7 +146,50 @@ def test_what_guidance_cannot_do(model: LanguageModel) -> None:
     with pytest.raises(ParameterError, match="negative_prompt"):
         model.generate("a", guidance_scale=2.0, negative_prompt=3)  # type: ignore[arg-type]
     with (
-        model.engine() as engine,
-        pytest.raises(ParameterError, match="an engine computes one text"),
+        model.engine(n_seq_max=1) as engine,
+        pytest.raises(ParameterError, match="two sequences: make the engine with n_seq_max=2"),
     ):
         engine.submit("a", guidance_scale=2.0)
+    with model.engine(n_seq_max=2, n_ctx=40) as engine:
+        with pytest.raises(ContextFull, match="its negative prompt included"):
+            engine.submit("a", guidance_scale=2.0, negative_prompt="b", max_tokens=30)
+        with pytest.raises(ContextFull, match="the negative prompt has"):
+            engine.submit("a", guidance_scale=2.0, negative_prompt=[5] * 50, max_tokens=3)
+
+
+def test_guidance_in_an_engine(model: LanguageModel) -> None:
+    asked: dict[str, Any] = {"guidance_scale": 1.5, "negative_prompt": "JULIET: O", **OPTIONS}
+    long = "First Citizen:\nBefore we proceed any further, hear me speak.\n\n" * 4
+    wanted: list[tuple[str, dict[str, Any]]] = [
+        ("ROMEO:", asked | {"logprobs": 2}),
+        (long, asked | {"negative_prompt": long + "NURSE:"}),
+        ("ROMEO:", dict(OPTIONS)),
+        ("ROMEO:", asked | {"banned_strings": "the"}),
+        ("ROMEO:", asked | {"grammar": 'root ::= "My lord, " [a-z ]{9} "."', "spec_type": "ngram"}),
+        (long, asked | {"spec_type": "ngram", "temperature": 0.0, "max_tokens": 60}),
+    ]
+    alone = [model.generate(prompt, **options) for prompt, options in wanted]
+    with model.engine(n_seq_max=5, token_budget=48) as engine:
+        made = [engine.submit(prompt, **options) for prompt, options in wanted]
+        for one, other in zip(alone, made, strict=True):
+            assert (one.tokens, one.logprobs, one.text) == (
+                other.tokens,
+                other.logprobs,
+                other.text,
+            )
+        owner = engine._owner
+        assert owner is not None
+        while engine.stats.running:
+            time.sleep(0.002)
+        owner._context.cache.check()
+        assert engine.stats.cells_reserved == 0
+        assert cells_held(owner._context.cache, range(5)) == 0
+    assert alone[5].stats.draft_n > 0
+
+
+def test_a_long_negative_prompt_leaves_less_room(model: LanguageModel) -> None:
+    small = load(n_ctx=32)
+    made = small.generate("a", guidance_scale=2.0, negative_prompt=[5] * 20, ignore_eos=True)
+    n = len(made.request.tokens)
+    assert (len(made.tokens), made.stop_reason) == (32 - 20 + 1, "context")
+    assert n < 20

@@ -387,6 +387,10 @@ def test_json_mamba() -> None:
     }
     config = config_from_json(Fields("config.json", fields))
     assert config.ssm == SSMConfig(d_inner=80, d_conv=4, d_state=16, dt_rank=3)
+    for width, rank in ((48, 3), (49, 4)):  # a sixteenth, rounded up
+        sized = config_from_json(Fields("config.json", fields | {"hidden_size": width}))
+        assert sized.ssm is not None
+        assert sized.ssm.dt_rank == rank
     assert (config.tied, config.rms_eps, config.context_length) == (True, 1e-5, 1 << 20)
     more = {
         "expand": 3,
@@ -397,6 +401,11 @@ def test_json_mamba() -> None:
     }
     config = config_from_json(Fields("config.json", fields | more))
     assert config.ssm == SSMConfig(d_inner=120, d_conv=3, d_state=8, dt_rank=7)
+    falcon = fields | {"model_type": "falcon_mamba"}  # transformers' default, and a value
+    for given, eps in (({}, 1e-6), ({"mixer_rms_eps": 0.5}, 0.5)):
+        config = config_from_json(Fields("config.json", falcon | given))
+        assert config.ssm is not None
+        assert config.ssm.norm_eps == eps
     with pytest.raises(UnsupportedModel, match="use_bias"):
         config_from_json(Fields("config.json", fields | {"use_bias": True}))
     with pytest.raises(FileFormatError, match="expand"):

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
+from starlette.types import ASGIApp
 
-from aleator.server.playground.pages import PAGE
+import aleator
+from aleator.server.app import create_guarded
+from aleator.server.options import ServerOptions
+from aleator.server.playground.saved import PAGE
+from aleator.server.service import Service
 from tests.playground.conftest import Client, MakeClient
 
 FOLDER = Path(str(PAGE))
@@ -69,6 +76,25 @@ def test_vendored_modules_are_those_of_the_manifest() -> None:
 )
 def test_other_files_are_not_served(client: Client, path: str) -> None:
     assert client.request("GET", f"/playground/{path}").status_code == 404
+
+
+def test_the_page_needs_no_key_and_its_endpoints_do(model: aleator.LanguageModel) -> None:
+    with model.engine(n_seq_max=1) as engine:
+        service = Service(model, engine, ServerOptions(api_key=("secret",)))
+        app = create_guarded(service).app
+        paths = ("/", "/playground/main.js", "/api/playground", "/v1/models")
+        assert [status(app, path) for path in paths] == [200, 200, 401, 401]
+        assert status(app, "/api/playground", authorization="Bearer secret") == 200
+        assert status(app, "/playground/../api/playground") != 200
+
+
+def status(app: ASGIApp, path: str, **headers: str) -> int:
+    async def ask() -> int:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            return (await http.get(path, headers=headers)).status_code
+
+    return asyncio.run(ask())
 
 
 def test_a_server_without_the_playground_has_neither_page_nor_endpoints(

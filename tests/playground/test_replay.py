@@ -79,6 +79,17 @@ def test_logits_are_kept_within_their_bound(make_client: MakeClient) -> None:
     assert found == {"steps": 150, "changed": {}, "forgotten": 22, "refused": None}
 
 
+def test_a_text_whose_logits_are_gone_is_told_without_them(make_client: MakeClient) -> None:
+    small = make_client(playground_memory=0)
+    for chain in ({"preset": "llama.cpp"}, {"preset": "neutral", "mirostat": 2}):
+        text = small.write(prompt=PROMPT, seed=5, max_tokens=6, **chain)
+        assert text.tokens == small.model.generate(PROMPT, seed=5, max_tokens=6, **chain).tokens
+        for told in text.steps:
+            assert told["forgotten"]
+            assert told["before"] is None
+            assert (told["stages"], told["top"]) == ([], [])
+
+
 def test_a_text_that_is_given_up_frees_what_no_branch_needs(make_client: MakeClient) -> None:
     own = make_client(playground_memory=4)
     text = own.write(prompt=PROMPT, seed=5, max_tokens=20, preset="neutral")

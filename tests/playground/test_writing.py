@@ -124,6 +124,17 @@ def test_what_is_told_of_a_step_is_what_explain_says(client: Client) -> None:
         chain.accept(told["token"]["id"], generated=True)
 
 
+def test_an_answer_is_that_of_chat(client: Client) -> None:
+    messages = [{"role": "user", "content": "Good morrow."}]
+    chain: dict[str, Any] = {"seed": 5, "preset": "llama.cpp", "max_tokens": 30}
+    text = client.write(messages=messages, **chain)
+    wanted = client.model.chat(messages, **chain)
+    assert text.tokens == wanted.tokens
+    assert "Good morrow." in "".join(each["text"] for each in text.start["prompt"])
+    assert client.refused("/texts", messages=[{"role": "user"}])["param"] is not None
+    assert client.refused("/texts", messages=messages, prompt="x")["param"] == "messages"
+
+
 def test_the_probability_of_an_unlikely_pick_is_told(client: Client) -> None:
     text = client.write(prompt=PROMPT, seed=2, max_tokens=3, preset="llama.cpp")
     branch = client.write(parent=text.id, at=1, token=2047, max_tokens=1, preset="llama.cpp")

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
 
-TEMPLATE = (
-    "{% if tools %}Tools: {{ tools | tojson }} Call one with <tool_call>.\n\n{% endif %}"
-    "{% for m in messages %}{{ m.role }}:\n"
-    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
-    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
-    "\n\n{% endfor %}JULIET:\n{% if enable_thinking %}<think>\n{% elif enable_thinking is false %}"
-    "<think>\n</think>\n{% endif %}"
-)
+TEMPLATE = (Path(__file__).parent / "recorded" / "template.jinja").read_text()
 """Shows tools, and lets the bundled model reason."""
 
 WEATHER = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from aleator.replay import KEY
 from tests.server.conftest import Client, MakeClient
 from tests.server.speaking import TEMPLATE, WEATHER, events_of
 
@@ -140,6 +141,14 @@ def test_errors_name_fields_as_the_client_does(
     error = refused(asks, **body)
     assert error.startswith("invalid_request_error: ")
     assert said in error
+
+
+def test_records_make_the_text_again(asks: Client) -> None:
+    body: dict[str, Any] = {"model": "claude", "messages": HI, "seed": 1, "aleator_replay": True}
+    (record,) = asks.made("/v1/messages", max_tokens=12, **body)[KEY]
+    assert asks.made("/v1/chat/completions", max_tokens=12, **body)[KEY] == [record]
+    end = events_of(asks.post("/v1/messages", max_tokens=12, stream=True, **body))[-1]
+    assert end[KEY] == [record]
 
 
 def test_kinds_of_errors(asks: Client) -> None:

@@ -265,3 +265,23 @@ def test_nobody_waits_for_a_slot_who_does_not_want_to(model: aleator.LanguageMod
         assert response.status_code == 503
         assert response.json()["error"]["type"] == "unavailable_error"
         running.cancel()
+
+
+def test_a_salt_has_slots_and_files_of_its_own(saving: Client, tmp_path: Path) -> None:
+    complete(saving, FRANCE, 1)
+    assert complete(saving, FRANCE, 1, cache_salt="mine")["timings"]["cache_n"] == 0
+    assert complete(saving, FRANCE, 1, cache_salt="mine")["timings"]["prompt_n"] == 1
+    body = {"filename": "talk.bin", "cache_salt": "mine"}
+    assert saving.request("POST", "/slots/1?action=save", json=body).status_code == 200
+    assert act(saving, 1, "restore", "talk.bin").status_code == 404
+    assert not (tmp_path / "talk.bin").exists()
+    assert saving.request("POST", "/slots/3?action=restore", json=body).status_code == 200
+    gone = saving.request("POST", "/slots/1?action=erase", json={"cache_salt": "mine"}).json()
+    assert gone["n_erased"] > 0
+    assert complete(saving, FRANCE, 1)["timings"]["prompt_n"] == 1
+
+
+def test_a_response_can_hold_its_record(saving: Client) -> None:
+    made = complete(saving, FRANCE, 1, aleator_replay=True)
+    assert made["aleator_replay"][0]["seed"] == 1
+    assert "aleator_replay" not in complete(saving, FRANCE, 1)

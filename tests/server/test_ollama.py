@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from aleator import __version__
+from aleator.replay import KEY
 from tests.server.conftest import Client, MakeClient
 from tests.server.speaking import TEMPLATE, WEATHER, lines_of
 
@@ -81,6 +82,14 @@ def test_calls_are_whole_and_their_arguments_objects(asks: Client) -> None:
     assert asks.made("/api/chat", stream=False, **body_of(2, messages=messages))["done"] is True
 
 
+def test_records_make_the_text_again(asks: Client) -> None:
+    body = body_of(messages=HI, aleator_replay=True)
+    (record,) = asks.made("/api/chat", stream=False, **body)[KEY]
+    assert lines_of(asks.post("/api/chat", **body))[-1][KEY] == [record]
+    chat: dict[str, Any] = {"messages": HI, "seed": 1, "max_tokens": 12, "aleator_replay": True}
+    assert asks.made("/v1/chat/completions", **chat)[KEY] == [record]
+
+
 def test_nothing_to_answer_is_a_loaded_model(asks: Client) -> None:
     chat = asks.made("/api/chat", model=NAME, messages=[], keep_alive=0)
     assert (chat["done"], chat["done_reason"], chat["message"]["content"]) == (True, "load", "")
@@ -104,6 +113,15 @@ def test_models(asks: Client) -> None:
         == asks.service.model.weights.config.context_length
     )
     assert asks.get("/api/version").json() == {"version": __version__}
+
+
+def test_vectors(asks: Client) -> None:
+    made = asks.made("/api/embed", model=NAME, input=["My lord", "ale"], keep_alive="5m")
+    vectors = asks.made("/v1/embeddings", input=["My lord", "ale"])
+    assert made["embeddings"] == [entry["embedding"] for entry in vectors["data"]]
+    assert made["prompt_eval_count"] == vectors["usage"]["prompt_tokens"]
+    error = asks.post("/api/embed", model=NAME, input="x", dimensions=3).json()["error"]
+    assert error.startswith("dimensions=3: vectors of this model have 256")
 
 
 @pytest.mark.parametrize(

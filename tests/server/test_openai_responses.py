@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from aleator.replay import KEY
 from tests.server.conftest import Client, MakeClient
 from tests.server.speaking import TEMPLATE, WEATHER, events_of
 
+BAD = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "nothing"}}}
 TOOL = {"type": "function", "name": "weather", "parameters": WEATHER, "strict": True}
 
 
@@ -91,6 +93,8 @@ def test_a_schema_forces_the_text(asks: Client) -> None:
         ({"reasoning": {"effort": "low"}}, "reasoning.effort", "does not read it"),
         ({"previous_response_id": "resp_1"}, "previous_response_id", "not stored"),
         ({"temperature": "hot"}, "temperature", "not a number"),
+        ({"text": BAD, "max_output_tokens": 4}, "text.format", "text.format.schema"),
+        ({"text": BAD, "guided_json": {}}, "guided_json", "there is no field"),
         ({"input_items": 1}, "input_items", "there is no field"),
     ],
 )
@@ -112,3 +116,26 @@ def test_nothing_is_stored(asks: Client) -> None:
 
 def test_another_model(asks: Client) -> None:
     assert asks.refused("/v1/responses", 404, model="gpt-9", input="Hi")["param"] == "model"
+
+
+def test_records_make_the_text_again(asks: Client) -> None:
+    body: dict[str, Any] = {"max_output_tokens": 12, "aleator_replay": True}
+    whole = made(asks, **body)
+    given = {"input": "Who goes there?", "seed": 1, "stream": True, **body}
+    last = events_of(asks.post("/v1/responses", **given))[-1]
+    (record,) = whole[KEY]
+    assert last["response"][KEY] == [record]
+    messages = [{"role": "user", "content": "Who goes there?"}]
+    chat: dict[str, Any] = {"messages": messages, "seed": 1, "max_tokens": 12}
+    assert asks.made("/v1/chat/completions", aleator_replay=True, **chat)[KEY] == [record]
+    assert KEY not in made(asks, max_output_tokens=1)
+
+
+def test_a_salt_keeps_prompts_apart(asks: Client) -> None:
+    def cached(salt: str) -> int:
+        used = made(asks, instructions="Salted.", max_output_tokens=1, cache_salt=salt)["usage"]
+        return int(used["input_tokens_details"]["cached_tokens"])
+
+    cached("a")
+    assert cached("a") > 4
+    assert cached("b") <= 1

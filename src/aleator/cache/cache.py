@@ -13,6 +13,7 @@ from aleator.cache.arguments import Uncopyable
 from aleator.cache.cells.batch_rules import Tokens
 from aleator.cache.handle.sequence import Sequence as Handle
 from aleator.cache.journal import atomic
+from aleator.cache.options import CacheOptions
 from aleator.cache.pools.pool import AnyPool, Step
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.pools.window import WindowPool
@@ -98,7 +99,7 @@ class Cache(StateVerbs, Uncopyable):
         self,
         batch: Tokens,
         *,
-        n_ubatch: int = 512,
+        n_ubatch: int = CacheOptions.n_ubatch,
         n_batch: int | None = None,
         rule: str = "simple",
         keep_tail: int = 0,

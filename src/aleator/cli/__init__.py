@@ -28,6 +28,7 @@ COMMANDS = {
     "batch": "answer the requests of a file, many together; goes on where it stopped",
     "playground": "see, change and compare every draw of a model in the browser",
     "serve": "answer requests over HTTP, in OpenAI's dialect and others",
+    "replay": "make a text again from its record, and compare",
     "explain": "show what every sampler does to the next token's probabilities",
     "cache-view": "show which cells of the KV cache hold what while sequences come and go",
     "samplers": "all samplers, their parameters and ranges",

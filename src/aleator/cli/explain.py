@@ -6,6 +6,7 @@ import argparse
 import json
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser, integer
@@ -17,11 +18,17 @@ from aleator.cli.sampling import (
     sampling_arguments,
 )
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
+from aleator.server.playground.memory import LogitsMemory
+from aleator.server.playground.recording import Recording
+from aleator.server.playground.saved import saved_page
 
 if TYPE_CHECKING:
     from aleator.generate.generation import Generation
     from aleator.samplers import SamplerChain
     from aleator.samplers.explain import Explanation
+
+EVERYTHING = 2**62
+"""Bytes of logits that are kept."""
 
 EXAMPLES = """\
 For one step: a table with a line per sampler, and a bar per token.  The full bar
@@ -41,6 +48,7 @@ examples:
   aleator explain -p "To be" --seed 7
   aleator explain -p "To be" -n 40 --mirostat 2 --png mirostat.png
   aleator explain -m model.gguf -p "Once" --samplers "xtc;min_p" --xtc-probability 1
+  aleator explain -p "To be" -n 40 --html steps.html
   aleator explain -p "To be" -n 20 --json | python -m json.tool
 """
 
@@ -64,6 +72,11 @@ def add_arguments(parser: Parser) -> None:
         help="tokens to show of each step (default: 10 for one step, 3 for several)",
     )
     group.option("--png", metavar="FILE", help="draw a picture too (needs aleator[plot])")
+    group.option(
+        "--html",
+        metavar="FILE",
+        help="write the text with all steps as one page for a browser, which needs nothing else",
+    )
     group.option("--json", action="store_true", help="write one JSON object instead of text")
     add_sampling_options(parser)
     add_grammar_options(parser)
@@ -82,8 +95,11 @@ def run(arguments: argparse.Namespace) -> int:
     top = arguments.top if arguments.top is not None else 3 if many else 10
     model = load_model(arguments)
     steps: list[Explanation] = []
+    recording = Recording(LogitsMemory(EVERYTHING))
 
     def look(chain: SamplerChain, logits: Any) -> None:
+        if arguments.html is not None:
+            recording.look(chain, logits)
         steps.append(chain.explain(logits, model.vocab, top))
         if not arguments.json:
             show(steps[-1], many)
@@ -101,6 +117,11 @@ def run(arguments: argparse.Namespace) -> int:
         finish(generation, steps)
     if arguments.png is not None and steps:
         picture(steps, arguments.png)
+    if arguments.html is not None:
+        recording.begin(generation)
+        name = model.weights.config.name or model.weights.path.name
+        Path(arguments.html).write_text(saved_page(recording, model.tokenizer, name), "utf-8")
+        note(f"page: {arguments.html}")
     return 130 if reason == "interrupted" else 0
 
 

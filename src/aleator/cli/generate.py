@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser, integer
@@ -63,6 +64,7 @@ examples:
   echo "ROMEO:" | aleator generate --preset greedy -n 50
   aleator generate -p "ROMEO:" -n 50 --session scene.state
   aleator generate -n 50 --session scene.state     (goes on)
+  aleator generate -p "ROMEO:" -n 50 --replay text.json && aleator replay text.json
 """
 
 
@@ -95,6 +97,12 @@ def add_arguments(parser: Parser) -> None:
         "--json",
         action="store_true",
         help="write one JSON object when all is done, instead of text as it is made",
+    )
+    text.option(
+        "--replay",
+        metavar="FILE",
+        help="write into FILE what 'aleator replay' needs to make the text again and compare, the prompt "
+        "included; a line for each completion",
     )
     add_session_options(
         text,
@@ -151,6 +159,8 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
         if file is not None:
             held = model.save_session(file, generations[0])
             note(f"session: keys and values of {held} tokens are in {arguments.session}")
+        if arguments.replay is not None:
+            write_records(arguments.replay, model, generations)
     report(generations)
     return exit_code(model, generations)
 
@@ -171,6 +181,17 @@ def stream(generations: Sequence[Generation]) -> None:
             for entry in generation.logprobs:
                 top = "  ".join(f"{each.text!r} {each.logprob:.4f}" for each in entry.top)
                 note(f"{entry.chosen.logprob:9.4f} {entry.chosen.text!r:<16} {top}")
+
+
+def write_records(path: str, model: LanguageModel, generations: Sequence[Generation]) -> None:
+    """Write the records of all completions, a line each; see :mod:`aleator.replay`."""
+    from aleator import __version__
+    from aleator.replay import Record
+
+    records = [Record.of(each, model, __version__).as_json() for each in generations]
+    lines = [json.dumps(record, allow_nan=False) + "\n" for record in records]
+    Path(path).write_text("".join(lines), encoding="utf-8")
+    note(f"replay: what makes the text again is in {path}")
 
 
 def print_json(

@@ -48,7 +48,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop; returns the exit code."""
-    options = ServerOptions(**given(arguments, SERVER))
+    options = ServerOptions(**{**given(arguments, SERVER), "log_requests": False})
     if arguments.port is None and taken(options):
         options = options.replace(port=0)
 

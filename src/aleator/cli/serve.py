@@ -7,12 +7,14 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from aleator import __version__
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import add_declared, given
 from aleator.cli.options import add_model_options, generation_options, load_model, pick
 from aleator.cli.sampling import add_sampling_options, sampling_arguments
 from aleator.cli.terminal import note
 from aleator.core.options import declarations
+from aleator.engine.engine import Engine
 from aleator.engine.options import EngineOptions
 from aleator.server.options import ServerOptions
 
@@ -85,6 +87,7 @@ def serve(
     try:
         running = import_module("aleator.server.run")
         service_of = import_module("aleator.server.service").Service
+        metrics_of = import_module("aleator.server.metrics").Metrics
     except ModuleNotFoundError as error:
         raise ImportError(
             f'aleator serve needs {error.name}: pip install "aleator[server]"', name=error.name
@@ -92,10 +95,11 @@ def serve(
     listening = running.bound(options)  # before the model is loaded: a port in use is told at once
     with listening:
         model = load_model(arguments)
-        with model.engine(n_ctx=options.n_cells, **engine_options) as engine:
+        metrics = metrics_of(__version__, model.fingerprint)
+        with Engine(model, on_end=metrics.ended, n_ctx=options.n_cells, **engine_options) as engine:
             service: Service = service_of(model, engine, options, defaults)
             where = running.address(options, listening)
-            running.serve(service, listening, lambda: announced(service, where))
+            running.serve(service, listening, lambda: announced(service, where), metrics)
 
 
 def announce(service: Service, where: str) -> None:

@@ -3,8 +3,8 @@
 A field says all there is to say about its option::
 
     @dataclass(frozen=True, kw_only=True)
-    class ContextOptions(Options):
-        n_batch: int = option("tokens of one prefill call", 2048, low=1, flags=("-b", "--batch-size"))
+    class PaperOptions(Options):
+        sheets: int = option("how many sheets", 3, low=1, flags=("-s", "--sheets"))
 
 From this come the check of a value, the keyword arguments of the functions that take it (:func:`takes`),
 their types for editors and mypy (``keywords.pyi``, by tools/stubs.py), command-line flags with their help,

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
-import numpy as np
-
 from aleator.core.errors import ContextFull, EngineClosed, ParameterError
 from aleator.core.options import declarations, takes
+from aleator.engine.ended import OnEnd
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.engine.owner import Owner
+from aleator.engine.room import job_of, most_positions, positions
 from aleator.engine.stats import EngineStats
 from aleator.engine.visits import Action, T
 from aleator.generate.context import Context
@@ -85,13 +85,16 @@ class Engine:
 
     Args:
         model: a :class:`aleator.LanguageModel`.
+        on_end: told of every request that ends, in the engine's thread.
         options: docs/options.md.
 
     Raises:
         ParameterError: an option out of range.
     """
 
-    def __init__(self, model: Served, **options: Unpack[EngineKeywords]) -> None:
+    def __init__(
+        self, model: Served, *, on_end: OnEnd | None = None, **options: Unpack[EngineKeywords]
+    ) -> None:
         chosen = EngineOptions.of(options)
         self._model, self.options = model, chosen
         n_seq_max = chosen.n_seq_max
@@ -108,7 +111,8 @@ class Engine:
             )
         cached = model.options.prompt_cache
         context = model.context(self.n_ctx, n_seq_max, prompt_cache=cached, device=None)
-        owner = Owner(context, len(model.vocab), chosen, cached)
+        sharing = model.slots.sharing(self.n_ctx, n_seq_max)
+        owner = Owner(context, len(model.vocab), chosen, cached, sharing, on_end)
         self._owner: Owner | None = owner
         self._final = EngineStats()
         self._making = threading.Lock()
@@ -215,16 +219,21 @@ class Engine:
             raise EngineClosed("the engine is closed: make another one")
         _check_possible(request)
         longest = self._longest(request)
-        slot = self._model.slots.make([request], on_logits, drafter, owner.texts)[0]
+        slot = self._model.slots.make([request], on_logits, drafter, owner.sharing)[0]
         owner.check(slot)
+        longest = min(longest, most_positions(slot, min(self._model.n_ctx, self.n_ctx)))
         slot.take_place(-1, longest, slot.stats)
-        prompt = np.asarray(request.remaining[: slot.to_prefill], np.int32)
-        shares = not request.options.context_shift
-        job = Job(prompt, longest, own.priority, request.where, shares)
-        ticket = owner.submit(job, slot, own.deadline)
+        job = job_of(slot, longest, own.priority)
+        self._check_room(job)
+        ticket = owner.ticket(job, slot, own.deadline)
         generation = Generation(ticket, slot.completion)
         ticket.watch(generation)
-        return generation
+        try:
+            owner.submit(ticket)
+            return generation
+        except BaseException:  # an interrupt: nobody will read it, and it must not be made
+            generation.cancel()
+            raise
 
     def visit(self, action: Action[T]) -> Future[T]:
         """Have something done with the context between two steps, in the engine's thread.
@@ -255,13 +264,27 @@ class Engine:
         if options.context_shift:
             return min(most, share)
         if options.max_tokens is not None:
-            return min(most, prompt + max(1, options.max_tokens))
+            return positions(request, most)
         if share < prompt <= most:
             raise ContextFull(
                 f"the prompt has {prompt} tokens, and without max_tokens a request of this engine has {share} "
                 "positions (n_ctx / n_seq_max): give max_tokens, or make the engine with a larger n_ctx"
             )
         return min(most, share)
+
+    def _check_room(self, job: Job) -> None:
+        """Refuse a request whose two prompts need more than the engine has."""
+        if job.width > self.options.n_seq_max:
+            raise ParameterError(
+                "guidance_scale",
+                f"guidance_scale takes two sequences: make the engine with n_seq_max=2 or more, not "
+                f"{self.options.n_seq_max}",
+            )
+        if job.longest > self.n_ctx:
+            raise ContextFull(
+                f"the request may come to use {job.longest} positions, those of its negative prompt included, "
+                f"and the engine has n_ctx={self.n_ctx}: give a smaller max_tokens"
+            )
 
 
 def _check_possible(request: Request) -> None:
@@ -270,11 +293,6 @@ def _check_possible(request: Request) -> None:
     if options.sampling_device == "device":
         raise ParameterError(
             "sampling_device", "sampling_device='device': an engine draws on the host; give 'auto'"
-        )
-    if options.guidance_scale != 1.0 or options.negative_prompt is not None:
-        raise ParameterError(
-            "guidance_scale",
-            "guidance_scale: an engine computes one text of a request; use model.generate or model.chat",
         )
     if options.multi_step != 1:
         raise ParameterError(

@@ -17,14 +17,20 @@ class Job:
 
     Attributes:
         prompt: int32, the tokens to compute before anything is drawn.
-        longest: positions that it may come to use, those of the prompt included.
-        priority: see :class:`aleator.engine.options.SubmitOptions`.
-        namespace: prompts share what is computed only within one.
-        shares: whether it may share cells with others; if not, it needs all its positions for itself.
-        number: requests are numbered as they come.
-        seq: its sequence; -1 while it waits.
-        done: positions that are computed.
-        passed_over: how many later jobs went first, since they needed less room.
+        longest: Positions that it may come to use, those of the prompt included; of both its sequences.
+        priority: See :class:`aleator.engine.options.SubmitOptions`.
+        namespace: Prompts share what is computed only within one.
+        shares: Whether it may share cells with others; if not, it needs all its positions for itself.
+        beside: Tokens of a second prompt, which has a sequence of its own and is computed first; 0: none.
+        number: Requests are numbered as they come.
+        seq: Its sequence; -1 while it waits.
+        beside_seq: The sequence of the second prompt; -1 without one.
+        done: Positions of ``seq`` that are computed.
+        beside_done: Positions of ``beside_seq`` that are computed.
+        passed_over: How many later jobs went first, since they needed less room.
+        partners: Running jobs with the same prompt, whose cells they share; the first one answers for these.
+            It has no other than the job itself, or none, where nobody shares them.
+        follows: Another one is computing the prompt for it.
     """
 
     prompt: npt.NDArray[np.int32]
@@ -32,10 +38,15 @@ class Job:
     priority: int = 0
     namespace: str = ""
     shares: bool = True
+    beside: int = 0
     number: int = -1
     seq: int = field(default=-1, init=False)
+    beside_seq: int = field(default=-1, init=False)
     done: int = field(default=0, init=False)
+    beside_done: int = field(default=0, init=False)
     passed_over: int = field(default=0, init=False)
+    partners: list[Job] = field(default_factory=list, init=False)
+    follows: bool = field(default=False, init=False)
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -44,8 +55,15 @@ class Job:
 
     @property
     def left(self) -> int:
-        """Tokens of the prompt that are still to be computed."""
-        return max(0, len(self.prompt) - self.done)
+        """Tokens of its prompts that are still to be computed."""
+        left = len(self.prompt) - self.done
+        left = left if left > 0 else 0
+        return left + self.beside - self.beside_done if self.beside_done < self.beside else left
+
+    @property
+    def width(self) -> int:
+        """Sequences that it takes, and rows of a step in which it writes."""
+        return 2 if self.beside else 1
 
     def common(self, other: Job, least: int) -> int:
         """How many tokens of its prompt, but the last, another begins with too; 0 below ``least``."""
@@ -57,7 +75,28 @@ class Job:
         differ = self.prompt[:n] != other.prompt[:n]
         return int(differ.argmax()) if differ.any() else n
 
+    def same_prompt(self, other: Job) -> bool:
+        """Whether another one's prompt can be computed for both."""
+        return (
+            len(self.prompt) == len(other.prompt)
+            and self.shares
+            and other.shares
+            and not self.beside
+            and not other.beside
+            and self.namespace == other.namespace
+            and bool((self.prompt == other.prompt).all())
+        )
+
+    @property
+    def reserve(self) -> int:
+        """Positions that are reserved for it: all, less the prompt where a partner answers for that."""
+        borrows = self.partners and self.partners[0] is not self
+        return self.longest - len(self.prompt) if borrows else self.longest
+
     @property
     def growth(self) -> int:
         """Cells that it may still take from the others."""
-        return self.longest - self.done if self.shares else self.longest
+        if not self.shares:
+            return self.longest
+        done = len(self.prompt) if self.follows else self.done + self.beside_done
+        return self.longest - done

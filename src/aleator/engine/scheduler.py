@@ -20,10 +20,13 @@ class Cells(Protocol):
     """What the scheduler asks of the cache."""
 
     def adopt(self, job: Job) -> int:
-        """Give a job's sequence the cached beginning of its prompt; how many tokens that is."""
+        """Give a job's sequence the cached beginning of its prompt; how many tokens that is.
+
+        Of a second prompt the job itself is told (``beside_done``).
+        """
 
     def drop(self, job: Job) -> None:
-        """Empty a job's sequence again."""
+        """Empty a job's sequences again."""
 
     def held(self) -> int | None:
         """Cells that the sequences of running jobs hold, each counted once; None: that cannot be told."""
@@ -34,8 +37,8 @@ class StepPlan:
     """What one step computes.
 
     Attributes:
-        writing: jobs that decode the token drawn last.
-        chunks: jobs with the tokens of their prompts to compute.
+        writing: Jobs that decode the token drawn last.
+        chunks: Jobs with the tokens of their prompts to compute.
     """
 
     writing: Sequence[Job]
@@ -48,19 +51,24 @@ class Scheduler:
     So nobody who has begun ever lacks cells: what running jobs hold and what they may still need together
     fits the cache; cached prefixes give way.
 
+    Jobs with the same prompt begin together: one computes it, the others follow and take over its cells.
+
     Args:
-        n_seq_max: jobs that run at the same time.
-        n_cells: cells of the cache.
-        token_budget: tokens of a step at most.
-        pace: sizes pieces of prompts.
+        n_seq_max: Sequences of the cache.
+        n_cells: Cells of the cache.
+        token_budget: Tokens of a step at most.
+        pace: Sizes pieces of prompts.
+        reuses: What a job computes can be reused by another one, so it may be worth waiting for.
 
     Attributes:
-        waiting: jobs that have not begun.
-        running: jobs by their sequences, in the order in which they began.
-        reserved: positions that these may come to use, without regard to what they share.
+        waiting: Jobs that have not begun.
+        running: Jobs by their sequences, in the order in which they began.
+        reserved: Positions that these may come to use; a prompt that several share, counted once.
     """
 
-    def __init__(self, n_seq_max: int, n_cells: int, token_budget: int, pace: Pace) -> None:
+    def __init__(
+        self, n_seq_max: int, n_cells: int, token_budget: int, pace: Pace, *, reuses: bool = True
+    ) -> None:
         self.waiting = Queue()
         self.running: dict[int, Job] = {}
         self.reserved = 0
@@ -70,6 +78,8 @@ class Scheduler:
         # Running jobs again: those whose prompts are being computed, and those that write.
         self._reading: list[Job] = []  # in their order
         self._writing: dict[int, Job] = {}
+        self._rows = 0  # of these in a step
+        self._reuses = reuses
         self._stuck = False  # nobody fitted, and nothing has changed since
         # Jobs whose prompts others wait for, and how far these must have come.
         self._awaited: dict[Job, int] = {}
@@ -89,16 +99,55 @@ class Scheduler:
         if self.waiting.remove(job):
             self._stuck = False
         elif self.running.get(job.seq) is job:
-            self.reserved -= job.longest
+            heir = self.heir(job)
+            if heir is not None:
+                heir.follows = False
+                self._read(heir)
+            self._part(job)
             self._forget(job)
             self._awaited.pop(job, None)
             self._stuck = False
 
+    def heir(self, job: Job) -> Job | None:
+        """Who goes on with the prompt that a job computes for others too, when that job ends; None: nobody."""
+        if job.follows or not job.left:
+            return None
+        return next((each for each in job.partners if each.follows), None)
+
+    @property
+    def reading(self) -> list[Job]:
+        """Jobs whose prompts are being computed, in their order; those that follow are not among them."""
+        return self._reading
+
+    def _part(self, job: Job) -> None:
+        """A job's positions are reserved no longer; another partner answers for the prompt they share."""
+        self.reserved -= job.reserve
+        if job.partners:
+            first = job.partners[0] is job
+            job.partners.remove(job)
+            if first and job.partners:
+                self.reserved += len(job.prompt)
+
     def _forget(self, job: Job) -> None:
         del self.running[job.seq]
-        if self._writing.pop(job.seq, None) is None and job in self._reading:
+        if self._writing.pop(job.seq, None) is not None:
+            self._rows -= job.width
+        elif job in self._reading:
             self._reading.remove(job)
         heappush(self._free, job.seq)
+        if job.beside_seq >= 0:
+            heappush(self._free, job.beside_seq)
+
+    def _read(self, job: Job) -> None:
+        """A job that has begun has a prompt to compute, or writes if nothing of it is left."""
+        if job.left:
+            insort(self._reading, job, key=_turn)
+        else:
+            self._write(job)
+
+    def _write(self, job: Job) -> None:
+        self._writing[job.seq] = job
+        self._rows += job.width
 
     def admit(self, cells: Cells) -> list[Job]:
         """Begin jobs while there are sequences and cells for them.
@@ -115,6 +164,8 @@ class Scheduler:
             self._awaited.clear()
             promised: int | None = None
             for job in self.waiting.head():
+                if len(self._free) < job.width:
+                    continue
                 if promised is None and self.reserved + job.longest > self.n_cells:
                     promised = self._promised(cells)
                 if self._begin(job, cells, promised):
@@ -125,35 +176,47 @@ class Scheduler:
 
     def _begin(self, job: Job, cells: Cells, promised: int | None) -> bool:
         """Begin a job if there is room; ``promised``: see :meth:`_promised`, None where it does not matter."""
-        certain = self.reserved + job.longest <= self.n_cells
+        leader = next((each for each in self._reading if job.same_prompt(each)), None)
+        needs = job.longest if leader is None else job.longest - len(job.prompt)
+        certain = self.reserved + needs <= self.n_cells
         if not certain:
             # What is shared may make it fit: at best all of its prompt but the last token.
-            least = job.longest - len(job.prompt) + 1
+            least = needs if leader is not None else job.longest - len(job.prompt) + 1
             if promised is None or not job.shares or promised + least > self.n_cells:
                 return False
-        if self._computed_now(job):
+        if leader is None and self._computed_now(job):
             return False
         job.seq = heappop(self._free)
-        job.done = cells.adopt(job)
+        if job.beside:
+            job.beside_seq = heappop(self._free)
+        job.follows = leader is not None
+        job.done = 0 if job.follows else cells.adopt(job)
         self.running[job.seq] = job
         if not certain and (self._promised(cells) or self.n_cells) > self.n_cells:
             cells.drop(job)
             self._forget(job)
-            job.seq, job.done = -1, 0
+            job.seq = job.beside_seq = -1
+            job.done = job.beside_done = 0
+            job.follows = False
             return False
-        insort(self._reading, job, key=_turn)
+        if leader is None:
+            self._read(job)
+        else:
+            leader.partners = leader.partners or [leader]
+            leader.partners.append(job)
+            job.partners = leader.partners
         self.waiting.take(job)
-        self.reserved += job.longest
+        self.reserved += job.reserve
         return True
 
     def _promised(self, cells: Cells) -> int | None:
         """What running jobs hold and may still take; None where that cannot be told."""
         held = cells.held()
-        return None if held is None else held + sum(job.growth for job in self.running.values())
+        return None if held is None else held + sum([job.growth for job in self.running.values()])
 
     def _computed_now(self, job: Job) -> bool:
         """Whether a running job computes so much of a waiting one's prompt that it is better to wait for it."""
-        if not job.shares:
+        if not job.shares or not self._reuses:
             return False
         for other in self._reading:
             if other.left > WORTH_WAITING and other.shares and other.namespace == job.namespace:
@@ -172,14 +235,15 @@ class Scheduler:
         """
         writing, reading = list(self._writing.values()), self._reading
         chunks: list[tuple[Job, int]] = []
-        room = self._token_budget - len(writing)
+        room = self._token_budget - self._rows
         if writing and reading:
             room = min(room, self._pace.tokens())
         for job in reading:
-            n = job.left if job is reading[-1] else min(job.left, max(LEAST, room // 2))
-            n = min(n, room)
-            if n <= 0:
+            if room <= 0:
                 break
+            left = job.left
+            n = left if job is reading[-1] else min(left, max(LEAST, room // 2))
+            n = min(n, room)
             chunks.append((job, n))
             room -= n
         return StepPlan(writing, chunks)
@@ -196,7 +260,11 @@ class Scheduler:
         for job, _ in plan.chunks:
             if job.left == 0 and job in self._reading:
                 self._reading.remove(job)
-                self._writing[job.seq] = job
+                self._write(job)
+                for each in job.partners:
+                    if each.follows:
+                        each.follows = False
+                        self._write(each)
             if job in self._awaited and (job.left == 0 or job.done >= self._awaited[job]):
                 del self._awaited[job]
                 self._stuck = False

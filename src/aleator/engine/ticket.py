@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import weakref
 from collections.abc import Callable
 from time import perf_counter
 
 from aleator.core.errors import AleatorError
+from aleator.engine.ended import Ended
 from aleator.engine.job import Job
+from aleator.engine.waiters import Waiter, wake
 from aleator.generate.completion import Completion, Stats
 from aleator.generate.generation import Generation, Until
 from aleator.generate.slot import Slot
@@ -27,6 +28,7 @@ class Ticket:
     Attributes:
         generation: cancels it when nobody holds the generation any more; None: before there is one.
         owner: the thread that makes it, which must not wait for it; 0 while there is none.
+        came: moment of ``perf_counter`` at which it was submitted.
         began, first: moments of ``perf_counter``: when its prompt was begun, when its first token was drawn.
     """
 
@@ -36,13 +38,14 @@ class Ticket:
         self.job, self.slot, self.deadline = job, slot, deadline
         self.generation: weakref.finalize[[], Generation] | None = None
         self.owner = 0
+        self.came = perf_counter()
         self.began = self.first = 0.0
         self._woken = woken
         # The lock itself is what `with` takes: entering a Condition is Python code, which an interrupt can
         # leave with the lock taken.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._listeners: list[Callable[[], None]] = []
+        self._waiters: list[Waiter] = []
         self._told = self._settled = False
 
     @property
@@ -72,23 +75,21 @@ class Ticket:
 
     async def make_async(self, until: Until) -> None:
         """See :class:`aleator.generate.generation.Stepper`."""
-        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+        import asyncio  # who awaits has imported it; the others need not wait for that
 
-        def told() -> None:
-            try:
-                loop.call_soon_threadsafe(changed.set)
-            except RuntimeError:  # the loop was closed, and nobody waits any more
-                return
-
-        with self._lock:
-            self._listeners.append(told)
-        try:
-            while not (self._settled or self._ready(until)):
-                await changed.wait()
-                changed.clear()
-        finally:
+        while not (self._settled or self._ready(until)):
+            loop = asyncio.get_running_loop()
+            waiter = Waiter(until, loop, loop.create_future())
             with self._lock:
-                self._listeners.remove(told)
+                if self._settled or self._ready(until):
+                    return
+                self._waiters.append(waiter)
+            try:
+                await waiter.woken
+            except asyncio.CancelledError:
+                with self._lock:
+                    self._waiters = [each for each in self._waiters if each is not waiter]
+                raise
 
     def _ready(self, until: Until) -> bool:
         """Whether readers go on: of a completion that has ended, once its place is free and it is counted."""
@@ -98,9 +99,9 @@ class Ticket:
         """See :class:`aleator.generate.generation.Stepper`."""
         self._woken(self)
 
-    def check(self) -> None:
+    def check(self, completion: Completion) -> None:
         """See :class:`aleator.generate.generation.Stepper`."""
-        error = self.completion.error
+        error = completion.error
         if error is not None and not self._told:
             self._told = True
             raise error
@@ -116,13 +117,22 @@ class Ticket:
         self.completion.cancelled = True
         self.wake()
 
-    def tell(self) -> None:
-        """Let readers look again."""
+    def tell(self, due: list[Waiter] | None = None) -> None:
+        """Let readers look again.
+
+        Args:
+            due: takes those in event loops who may go on, for the caller to :func:`wake`; None: they are woken.
+        """
+        ready: list[Waiter] = [] if due is None else due
         with self._lock:
             self._changed.notify_all()
-            listeners = list(self._listeners)
-        for each in listeners:
-            each()
+            if self._waiters:
+                left: list[Waiter] = []
+                for each in self._waiters:
+                    (ready if self._settled or self._ready(each.until) else left).append(each)
+                self._waiters = left
+        if due is None:
+            wake(ready)
 
     def settle(self) -> None:
         """The completion has ended, and holds nothing any more."""
@@ -141,3 +151,16 @@ class Ticket:
             stats.decode_seconds = now - self.first
         else:
             stats.prompt_seconds = now - self.began
+
+    def ended(self) -> Ended:
+        """What there is to say of it at its end."""
+        completion, came = self.completion, self.came
+        failed = completion.error is not None
+        return Ended(
+            reason="error" if failed else completion.stop_reason or "interrupted",
+            prompt=len(self.slot.request.remaining),
+            tokens=len(completion.tokens),
+            queued=self.began - came if self.began else None,
+            first=self.first - came if self.first else None,
+            seconds=perf_counter() - came,
+        )

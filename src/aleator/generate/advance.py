@@ -1,12 +1,12 @@
 """One step of completions over one context: decode their tokens, draw the next ones, take back wrong guesses.
 
-Which completions take part, and when, is their caller's matter: :class:`aleator.generate.loop.Run` has a batch
-that was made at once, :class:`aleator.engine.Engine` one that anybody joins at any time.
+Which completions take part, and when, is their caller's matter: :class:`aleator.engine.core.Core`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 
@@ -17,10 +17,11 @@ from aleator.core.errors import ParameterError
 from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
-from aleator.generate.drawing import Drawing, Logits, Turn
+from aleator.generate.drawing import Drawing, Drawn, Logits, Turn
 from aleator.generate.logprobs import LogprobsOf
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.slot import Slot
+from aleator.generate.speculation.draft_model import Draft, draft_together
 from aleator.generate.speculation.speculation import Costs
 
 MOST_GUESSED = 64
@@ -29,19 +30,39 @@ MOST_GUESSED = 64
 _shifts = count(1)
 
 Failed = Callable[[Slot, BaseException], None]
-"""Told of an error that one completion alone has; ends it."""
+"""Told of an error that one completion alone has, once it is noted there."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a prompt.
+
+    Attributes:
+        slot: Whose prompt.
+        n: Tokens of it to compute; those of its second prompt come first.
+        followers: Slots with the same prompt and empty sequences, which take over its cells at the end.
+    """
+
+    slot: Slot
+    n: int
+    followers: Sequence[Slot] = ()
 
 
 class Advance:
     """Moves slots forward, each in its own sequence of the context.
 
     Args:
-        context: has an own sequence for each slot, empty when the slot enters.
-        drawing: draws the tokens.
-        n_tokens: tokens of the vocabulary; the output matrix may have more rows.
-        prefixes: prompts are computed only from where they diverge from one of these.
-        failed: told of an error while a token of one slot is guessed, drawn or turned into text; the others
-            go on.  None: such an error is raised.
+        context: Has an own sequence for each slot, empty when the slot enters.
+        drawing: Draws the tokens.
+        n_tokens: Tokens of the vocabulary; the output matrix may have more rows.
+        prefixes: Prompts are computed only from where they diverge from one of these.
+        failed: Told of an error while a token of one slot is guessed, drawn or turned into text, which has
+            ended that slot's completion; the others go on.
+        keep_pieces: Others of the same context may go on from a part of a prompt.
+
+    Attributes:
+        context: Where it is computed.
+        drawing: Draws the tokens.
     """
 
     def __init__(
@@ -51,93 +72,213 @@ class Advance:
         n_tokens: int,
         prefixes: Prefixes,
         failed: Failed | None = None,
+        *,
+        keep_pieces: bool = False,
     ) -> None:
-        self.drawing = drawing
-        self._context, self._prefixes, self._n_tokens = context, prefixes, n_tokens
-        self._failed, self._costs = failed, Costs()
+        self.context, self.drawing = context, drawing
+        self._prefixes, self._n_tokens = prefixes, n_tokens
+        self._failed, self._costs, self._keep_pieces = failed, Costs(), keep_pieces
 
     def enter(self, slot: Slot, reuse: bool = True) -> int:
-        """Give a slot's empty sequence what is cached of its prompt.
+        """Give a slot's empty sequences what is cached of its prompts.
 
         Args:
-            slot: what begins.
-            reuse: look for a cached prefix.
+            slot: What begins.
+            reuse: Look for a cached prefix.
 
         Returns:
             Tokens of the prompt that need not be computed.
         """
-        prompt = slot.request.remaining
-        held = self._prefixes.reuse(slot.seq, prompt, slot.request.where) if reuse else 0
+        prompt, where = slot.request.remaining, slot.request.where
+        held = self._prefixes.reuse(slot.seq, prompt, where) if reuse else 0
         slot.tokens = list(prompt[:held])
         slot.stats.reused_tokens += held
+        guidance = slot.guidance
+        if guidance is not None and reuse:
+            guidance.computed = self._prefixes.reuse(guidance.seq, guidance.prompt, where)
+            slot.stats.reused_tokens += guidance.computed
         if slot.to_prefill == len(prompt) - 1:  # of a session: a context shift makes room for it
             slot.drawn = prompt[-1]
         return held
 
+    def empty(self, slot: Slot) -> None:
+        """Empty a slot's sequences."""
+        self.context.cache.seq_rm(slot.seq, -1, -1)
+        slot.tokens = []
+        if slot.guidance is not None:
+            self.context.cache.seq_rm(slot.guidance.seq, -1, -1)
+            slot.guidance.computed = 0
+
     def logits(self, batch: Batch) -> Logits:
         """Logits [n, V] of the wanted tokens; rows of the output matrix that are no tokens are left out."""
-        rows: Logits = self._context.decode(batch)[:, : self._n_tokens]
+        rows: Logits = self.context.decode(batch)[:, : self._n_tokens]
         return rows
 
-    def step(
-        self, rows: Sequence[tuple[Slot, list[int]]], chunks: Sequence[tuple[Slot, int]] = ()
-    ) -> None:
+    def step(self, rows: Sequence[tuple[Slot, list[int]]], chunks: Sequence[Chunk] = ()) -> None:
         """Decode one batch, and draw from it.
 
         Args:
-            rows: slots with the tokens that each decodes: the one drawn last, and guesses of what follows
+            rows: Slots with the tokens that each decodes: the one drawn last, and guesses of what follows
                 (:meth:`ahead`).
-            chunks: slots with how many more tokens of their prompts to compute; after the last of a prompt
-                its first token is drawn.
+            chunks: Pieces of prompts; after the last of a prompt its first token is drawn.
         """
         batch = Batch()
+        width = 0
         for slot, tokens in rows:
             for pos, token in enumerate(tokens, len(slot.tokens)):
                 batch.add(token, pos, [slot.seq], logits=True)
-        first = len(batch)
-        ending: list[tuple[Slot, int]] = []
-        for slot, n in chunks:
-            prompt, start = slot.request.remaining, len(slot.tokens)
-            for pos in range(start, start + n):
-                batch.add(prompt[pos], pos, [slot.seq], logits=pos == len(prompt) - 1)
-            if start + n == len(prompt):
-                ending.append((slot, first + len(ending)))
+            width += 1
+            if slot.guidance is not None:
+                width += 1
+                for pos, token in enumerate(tokens, slot.beside):
+                    batch.add(token, pos, [slot.guidance.seq], logits=True)
+        n_rows = len(batch)
+        ends = self._add_chunks(batch, chunks, n_rows)
         started = perf_counter()
         logits = self.logits(batch)
         if not chunks:
-            self._costs.observe(len(rows), first - len(rows), perf_counter() - started)
-        for slot, n in chunks:
-            slot.tokens += slot.request.remaining[len(slot.tokens) : len(slot.tokens) + n]
-            slot.stats.prompt_tokens += n
-            if not slot.request.options.context_shift or len(slot.tokens) == slot.to_prefill:
-                self._prefixes.keep(slot.seq, slot.tokens, slot.request.where)
+            self._costs.observe(width, n_rows - width, perf_counter() - started)
+        for chunk in chunks:
+            self._computed(chunk)
         self._draw_after(rows, logits)
-        self.draw(ending, logits)
+        self._draw_first(chunks, ends, logits)
 
-    def ahead(self, slot: Slot, n_sequences: int) -> list[int]:
-        """The token drawn last, and tokens that are likely to be drawn next, which are decoded with it.
+    @staticmethod
+    def _add_chunks(batch: Batch, chunks: Sequence[Chunk], row: int) -> list[tuple[int, int]]:
+        """Add pieces of prompts to a batch.
 
         Args:
-            slot: has drawn a token.
-            n_sequences: how many sequences take part in the step.
+            batch: Where to add them.
+            chunks: The pieces.
+            row: The next row of logits.
+
+        Returns:
+            For each piece the rows of logits after the last tokens of the slot's second prompt, and of its
+            prompt; -1: those are not among them.
         """
-        slot.drafted = False
-        nobody = slot.spell is None and slot.speculation is None
-        if nobody or slot.banned is not None:  # what is held back may be taken back
-            return [slot.drawn]
-        room = min(slot.n_ctx - 1 - len(slot.tokens), self._context.rewindable(n_sequences))
+        ends = []
+        for chunk in chunks:
+            slot, n, guided, own = chunk.slot, chunk.n, -1, -1
+            if slot.guidance is not None:
+                other, at = slot.guidance.prompt, slot.guidance.computed
+                piece = other[at : at + n]
+                for pos, token in enumerate(piece, at):
+                    last = pos == len(other) - 1
+                    batch.add(token, pos, [slot.guidance.seq], logits=last)
+                    if last:
+                        guided, row = row, row + 1
+                n -= len(piece)
+            prompt, start = slot.request.remaining, len(slot.tokens)
+            for pos in range(start, start + n):
+                last = pos == len(prompt) - 1
+                batch.add(prompt[pos], pos, [slot.seq], logits=last)
+                if last:
+                    own, row = row, row + 1
+            ends.append((guided, own))
+        return ends
+
+    def _computed(self, chunk: Chunk) -> None:
+        """A piece of a prompt is in the cache."""
+        slot, n = chunk.slot, chunk.n
+        where, guidance = slot.request.where, slot.guidance
+        slot.stats.prompt_tokens += n
+        if guidance is not None and guidance.computed < len(guidance.prompt):
+            more = min(n, len(guidance.prompt) - guidance.computed)
+            guidance.computed += more
+            n -= more
+            if guidance.computed == len(guidance.prompt):
+                self._prefixes.keep(guidance.seq, guidance.prompt, where)
+        slot.tokens += slot.request.remaining[len(slot.tokens) : len(slot.tokens) + n]
+        whole = len(slot.tokens) == slot.to_prefill
+        if whole or (self._keep_pieces and not slot.request.options.context_shift):
+            self._prefixes.keep(slot.seq, slot.tokens, where)
+        if not whole:
+            return
+        for follower in chunk.followers:
+            self.context.cache.seq_cp(slot.seq, follower.seq, 0, -1)
+            follower.tokens = list(slot.tokens)
+            if follower.stats is not slot.stats:
+                follower.stats.reused_tokens += len(slot.tokens)
+
+    def _draw_first(
+        self, chunks: Sequence[Chunk], ends: Sequence[tuple[int, int]], logits: Logits
+    ) -> None:
+        """Draw the first token after each prompt that is complete."""
+        turns: list[tuple[Slot, int, int]] = []
+        for chunk, (guided, own) in zip(chunks, ends, strict=True):
+            if guided >= 0 and chunk.slot.guidance is not None:
+                chunk.slot.guidance.first = np.array(logits[guided])
+            if own >= 0:
+                turns += [(slot, own, -1) for slot in (chunk.slot, *chunk.followers)]
+        self.draw(turns, logits)
+
+    def ahead(self, slots: Sequence[Slot]) -> list[tuple[Slot, list[int]]]:
+        """The token that each slot has drawn last, and tokens that are likely to be drawn next.
+
+        They are decoded together.
+
+        Args:
+            slots: Those that take part in the step; each has drawn a token.
+
+        Returns:
+            The slots whose drafters have not failed, each with its tokens.
+        """
+        rows = {slot: [slot.drawn] for slot in slots}
+        drafts: list[tuple[Slot, Draft]] = []
+        for slot in slots:
+            slot.drafted = False
+            nobody = slot.spell is None and slot.speculation is None
+            if not nobody and slot.banned is None:  # what is held back may be taken back
+                self.alone(slot, self._guess, slot, rows, drafts)
+        if drafts:
+            self._draft(drafts, rows)
+        return [(slot, tokens) for slot, tokens in rows.items() if not slot.completion.done]
+
+    def _guess(
+        self, slot: Slot, rows: dict[Slot, list[int]], drafts: list[tuple[Slot, Draft]]
+    ) -> None:
+        """Add guesses to a slot's tokens; those of a draft model are only asked for, since others ask too."""
+        n_sequences = len(rows)
+        room = min(slot.n_ctx - 1 - len(slot.tokens), self.context.rewindable(n_sequences))
         wanted = slot.request.options.max_tokens
         if wanted is not None:
             room = min(room, wanted - len(slot.completion.tokens) - 1)
-        guesses: list[int] = []
         if slot.spell is not None:
-            guesses = slot.spell(slot.chain.jump_forward())[: max(0, min(room, slot.guess))]
-        if not guesses and slot.speculation is not None:
-            text = [*slot.tokens, slot.drawn]
-            guesses = slot.speculation.guess(text, room, n_sequences, self._costs)
-            slot.drafted = bool(guesses)
-            slot.stats.draft_n += len(guesses)
-        return [slot.drawn, *guesses]
+            forced = slot.spell(slot.chain.jump_forward())[: max(0, min(room, slot.guess))]
+            rows[slot] += forced
+            if forced:
+                return
+        if slot.speculation is None:
+            return
+        n = slot.speculation.wanted(room, n_sequences, self._costs)
+        if n < 1:
+            return
+        text = [*slot.tokens, slot.drawn]
+        if slot.speculation.model is not None:
+            drafts.append((slot, Draft(slot.speculation.model, text, n)))
+        else:
+            self._add(slot, slot.speculation.asked(text, n), rows)
+
+    def _draft(self, drafts: Sequence[tuple[Slot, Draft]], rows: dict[Slot, list[int]]) -> None:
+        """Have draft models guess for several slots at once; an error is all of theirs."""
+        started = perf_counter()
+        try:
+            draft_together([draft for _, draft in drafts])
+        except Exception as error:
+            for slot, _ in drafts:
+                self.alone(slot, _raise, error)
+            return
+        seconds = (perf_counter() - started) / len(drafts)
+        for slot, draft in drafts:
+            if slot.speculation is not None:
+                slot.speculation.took(len(draft.found), seconds)
+            self._add(slot, draft.found, rows)
+
+    @staticmethod
+    def _add(slot: Slot, guesses: Sequence[int], rows: dict[Slot, list[int]]) -> None:
+        rows[slot] += guesses
+        slot.drafted = bool(guesses)
+        slot.stats.draft_n += len(guesses)
 
     def _draw_after(self, active: Sequence[tuple[Slot, list[int]]], logits: Logits) -> None:
         """Draw after each token that was decoded, for as long as what is drawn is what was decoded next.
@@ -147,13 +288,22 @@ class Advance:
         first, depth = 0, 0
         left = []
         for slot, tokens in active:
-            left.append((slot, tokens, first))
-            first += len(tokens)
+            beside = -1
+            if slot.guidance is not None:
+                beside = first + len(tokens)
+            left.append((slot, tokens, first, beside))
+            first += len(tokens) if beside < 0 else 2 * len(tokens)
         while left:
-            for slot, tokens, _ in left:
+            for slot, tokens, _, _ in left:
                 slot.tokens.append(tokens[depth])
                 slot.stats.decode_tokens += 1
-            self.draw([(slot, start + depth) for slot, _, start in left], logits)
+            self.draw(
+                [
+                    (slot, start + depth, beside if beside < 0 else beside + depth)
+                    for slot, _, start, beside in left
+                ],
+                logits,
+            )
             depth += 1
             left = [each for each in left if self._goes_on(each[0], each[1], depth)]
 
@@ -173,8 +323,14 @@ class Advance:
         elif done < len(tokens) and not slot.completion.done:
             slot.guess = max(1, slot.guess // 2)
         if done < len(tokens):
-            self._context.cache.seq_rm(slot.seq, len(slot.tokens), -1)
+            self._cut(slot)
         return False
+
+    def _cut(self, slot: Slot) -> None:
+        """Take what was decoded after a slot's tokens out of the cache."""
+        self.context.cache.seq_rm(slot.seq, len(slot.tokens), -1)
+        if slot.guidance is not None:
+            self.context.cache.seq_rm(slot.guidance.seq, slot.beside, -1)
 
     def make_room(self, slot: Slot) -> bool:
         """See to it that the slot has a position left; without one its completion ends here."""
@@ -187,8 +343,8 @@ class Advance:
             return False
         keep, used = slot.request.n_keep, len(slot.tokens)
         forget = (used - keep) // 2
-        self._context.cache.seq_rm(slot.seq, keep, keep + forget)
-        self._context.cache.seq_add(slot.seq, keep + forget, used, -forget)
+        self.context.cache.seq_rm(slot.seq, keep, keep + forget)
+        self.context.cache.seq_add(slot.seq, keep + forget, used, -forget)
         del slot.tokens[keep : keep + forget]
         slot.exact = keep if slot.exact is None else min(keep, slot.exact)
         # Equal tokens after other shifts have other rows, so each has a namespace to itself.
@@ -196,42 +352,61 @@ class Advance:
         slot.stats.context_shifts += 1
         return True
 
-    def draw(self, pairs: Iterable[tuple[Slot, int]], logits: Logits) -> None:
-        """Draw a token each for some slots, from the given rows of the logits."""
+    def draw(self, given: Iterable[tuple[Slot, int, int]], logits: Logits) -> None:
+        """Draw a token each for some slots.
+
+        Args:
+            given: Slots, each with its row of the logits, and that of its second prompt: -1 without one, or
+                where that is :attr:`Guidance.first`.
+            logits: Rows [n, V].
+        """
         turns = [
-            Turn(slot, row, slot.limits()[0]) for slot, row in pairs if not slot.completion.done
+            Turn(slot, row, slot.limits()[0], beside)
+            for slot, row, beside in given
+            if not slot.completion.done
         ]
-        if self._failed is None:
-            self._draw(turns, logits)
+        if not turns:
             return
-        for turn in turns:
-            self.alone(turn.slot, self._draw, [turn], logits)
+        started = perf_counter()
+        if self.drawing.together:
+            for turn, drawn in zip(turns, self.drawing.draw(turns, logits), strict=True):
+                self.alone(turn.slot, self._take, turn.slot, drawn)
+        else:
+            rows = self.drawing.rows(logits)
+            for turn in turns:
+                self.alone(turn.slot, self._draw_one, turn, rows)
+        turns[0].slot.stats.sampler_seconds += perf_counter() - started
+
+    def _draw_one(self, turn: Turn, rows: Logits) -> None:
+        (drawn,) = self.drawing.draw([turn], rows)
+        self._take(turn.slot, drawn)
+
+    def _take(self, slot: Slot, drawn: Drawn) -> None:
+        """Go on with what was drawn for a slot."""
+        if drawn.token is None:
+            slot.completion.grammar_over(slot.limits()[1])
+        elif slot.banned is not None and drawn.row is not None:
+            self._hold(slot, slot.banned, drawn.token, drawn.logprobs, drawn.row)
+        else:
+            self.feed(slot, drawn.token, drawn.logprobs)
 
     def alone(self, slot: Slot, action: Callable[..., object], *given: object) -> None:
-        """Do something for one slot; an error is that slot's alone, where somebody is told of it.
+        """Do something for one slot; an error is that slot's alone, and ends its completion.
 
         So is a SystemExit of its callback; KeyboardInterrupt is nobody's own, and is raised.
         """
         try:
             action(*given)
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:
-            if self._failed is None or isinstance(error, KeyboardInterrupt):
-                raise
-            self._failed(slot, error)
+            self.fail(slot, error)
 
-    def _draw(self, turns: Sequence[Turn], logits: Logits) -> None:
-        if not turns:
-            return
-        started = perf_counter()
-        found = self.drawing.draw(turns, logits)
-        turns[0].slot.stats.sampler_seconds += perf_counter() - started
-        for turn, drawn in zip(turns, found, strict=True):
-            if drawn.token is None:
-                turn.slot.completion.grammar_over(turn.slot.limits()[1])
-            elif turn.slot.banned is not None and drawn.row is not None:
-                self._hold(turn.slot, turn.slot.banned, drawn.token, drawn.logprobs, drawn.row)
-            else:
-                self.feed(turn.slot, drawn.token, drawn.logprobs)
+    def fail(self, slot: Slot, error: BaseException) -> None:
+        """An error ends a slot's completion."""
+        slot.completion.fail(error)
+        if self._failed is not None:
+            self._failed(slot, error)
 
     def _hold(
         self,
@@ -247,9 +422,8 @@ class Advance:
         while n:
             gone, left = banned.back(n)
             slot.chain.rollback(n)
-            kept = len(slot.tokens) - (n - 1)  # the one drawn last was not decoded
-            self._context.cache.seq_rm(slot.seq, kept, -1)
-            del slot.tokens[kept:]
+            del slot.tokens[len(slot.tokens) - (n - 1) :]  # the one drawn last was not decoded
+            self._cut(slot)
             token = slot.chain.sample(left)
             n = banned.take(token, gone.row, gone.logprobs)
         slot.drawn = token
@@ -282,14 +456,20 @@ class Advance:
                 slot.completion.feed(held.token, held.logprobs)
 
     def release(self, slot: Slot) -> None:
-        """Give up the sequence of an ended completion; the prompt cache keeps what it held."""
+        """Give up the sequences of an ended completion; the prompt cache keeps what they held."""
         slot.released = True
-        slot.speculation = None  # or who holds the generation would hold the draft model's context
+        slot.end_speculation()
         if slot.completion.namespace:  # for a session; the beginning is of more use
             self._prefixes.keep(slot.seq, slot.tokens, slot.completion.namespace)
         exact = slot.tokens[: slot.exact]
         self._prefixes.keep(slot.seq, exact, slot.request.options.namespace)
-        self._context.cache.seq_rm(slot.seq, -1, -1)
+        self.context.cache.seq_rm(slot.seq, -1, -1)
+        if slot.guidance is not None:
+            self.context.cache.seq_rm(slot.guidance.seq, -1, -1)
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def check_rewinds(slot: Slot, context: Context) -> None:

@@ -103,6 +103,9 @@ class Completion:
         chain: draws the tokens; its constraints say whether the text is complete.
         stream: turns the tokens into text.
         detokenizer: bytes of tokens, and which of them end a generation.
+
+    Attributes:
+        n_ctx: positions that it may use, the prompt's included; 0 before it has a place.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class Completion:
         self.cancelled = False
         self.error: BaseException | None = None
         self.forgotten, self.namespace = request.forgotten, request.namespace
+        self.n_ctx = 0
         self._detokenizer = detokenizer
         if request.options.stop:
             self.require_text("stop")
@@ -164,6 +168,11 @@ class Completion:
     def bytes_of(self, token: int) -> bytes:
         """What a token stands for, names of control tokens too."""
         return self._token_bytes(token)
+
+    @property
+    def has_text(self) -> bool:
+        """Whether tokens have texts."""
+        return self._detokenizer.has_text
 
     def require_text(self, what: str) -> None:
         """Raise TokenizerError where ``what`` cannot be done because tokens have no texts."""

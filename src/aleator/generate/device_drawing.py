@@ -25,7 +25,7 @@ class DeviceDrawing:
     The slots' chains accept the tokens too, so that they can be looked at as after sampling on the host.
 
     Args:
-        slots: see :func:`why_not_on_device`; slot i draws in row i, and is in sequence i.
+        slots: see :func:`why_not_on_device`; slot i draws in row i.
         device: where logits come from.
         n_vocab: tokens of a row of logits.
         n_ctx: positions of a sequence.
@@ -34,6 +34,8 @@ class DeviceDrawing:
         ParameterError: chains that do not fit one another.
 
     """
+
+    together = True
 
     def __init__(self, slots: Sequence[Slot], device: Device, n_vocab: int, n_ctx: int) -> None:
         asked = [n for slot in slots if (n := slot.request.options.logprobs) is not None]
@@ -48,22 +50,31 @@ class DeviceDrawing:
             kernels="torch" if device.type == "cpu" else "auto",
             logprobs=max(asked) if asked else None,
         )
-        for row, slot in enumerate(slots):
+        self._rows = {slot: row for row, slot in enumerate(slots)}
+        for slot, row in self._rows.items():
             self.chain.set_row(row, slot.chain)
+
+    def row_of(self, slot: Slot) -> int:
+        """The row of the chain in which a slot draws."""
+        return self._rows[slot]
+
+    def rows(self, logits: Logits) -> Logits:
+        """See :class:`~aleator.generate.drawing.Drawing`."""
+        return logits
 
     def draw(self, turns: Sequence[Turn], logits: Logits) -> list[Drawn]:
         """See :class:`~aleator.generate.drawing.Drawing`."""
-        closing = {t.slot.seq for t in turns if self._closes(t)}
-        drawing = [turn for turn in turns if turn.slot.seq not in closing]
+        closing = {t.slot for t in turns if self._closes(t)}
+        drawing = [turn for turn in turns if turn.slot not in closing]
         tokens = self._sample(drawing, logits) if drawing else []
         report = self.chain.report
         values = [each.tolist() for each in (report.logprobs, report.top_ids, report.top_logprobs)]
         made: list[Drawn] = []
         for turn in turns:
-            slot, row = turn.slot, turn.slot.seq
+            slot, row = turn.slot, self._rows[turn.slot]
             token: int | None
             ending = slot.ending
-            if ending is not None and row in closing:
+            if ending is not None and slot in closing:
                 token = ending.close()
                 if token is not None:
                     self.chain.accept(row, token, generated=True)
@@ -71,7 +82,9 @@ class DeviceDrawing:
                 continue
             drawn = token = tokens[row]
             if drawn == NOTHING:
-                raise LogitsError(f"sequence {row}: no token that may be drawn has a finite logit")
+                raise LogitsError(
+                    f"sequence {slot.seq}: no token that may be drawn has a finite logit"
+                )
             slot.chain.accept(drawn, generated=True)
             logprobs: LogprobsOf = partial(_of_row, logits, turn.row)
             if slot.request.options.logprobs is not None:
@@ -96,10 +109,10 @@ class DeviceDrawing:
         batch = self.chain.max_batch
         order = [0] * batch
         for turn in turns:
-            order[turn.slot.seq] = turn.row
+            order[self._rows[turn.slot]] = turn.row
         live = None
         if len(turns) < batch:
-            has_turn = {turn.slot.seq for turn in turns}
+            has_turn = {self._rows[turn.slot] for turn in turns}
             live = torch.tensor([row in has_turn for row in range(batch)]).to(logits.device)
         if order != list(range(len(logits))):
             logits = logits.index_select(0, torch.tensor(order).to(logits.device))

@@ -41,12 +41,14 @@ class Turn:
         slot: whose chain draws.
         row: of the logits that it is drawn from.
         left: tokens that may still come, this one included; None: any number.
+        beside: row after the slot's second prompt; -1: that is :attr:`Guidance.first`, or there is none.
 
     """
 
     slot: Slot
     row: int
     left: int | None
+    beside: int = -1
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,15 @@ class Drawing(Protocol):
     """Draws tokens for slots, from logits [n, V]."""
 
     @property
+    def together(self) -> bool:
+        """Whether all turns must be given at once: an error of one is then all of theirs."""
+        ...
+
+    def rows(self, logits: Logits) -> Logits:
+        """Logits as :meth:`draw` takes them several times."""
+        ...
+
+    @property
     def chain(self) -> DeviceChain | None:
         """The chain on the device; None: every slot's own draws, on the host."""
         ...
@@ -75,7 +86,11 @@ class Drawing(Protocol):
 class HostDrawing:
     """Every slot's own chain, on the CPU."""
 
-    chain = None
+    chain, together = None, False
+
+    def rows(self, logits: Logits) -> Logits:
+        """See :class:`Drawing`: in the host's memory."""
+        return host_rows(logits)
 
     def draw(self, turns: Sequence[Turn], logits: Logits) -> list[Drawn]:
         """See :class:`Drawing`."""
@@ -83,7 +98,8 @@ class HostDrawing:
         for turn in turns:
             slot, row = turn.slot, rows[turn.row]
             if slot.guidance is not None:
-                row = slot.guidance.guided(row, slot.tokens[len(slot.request.remaining) :])
+                first = slot.guidance.first
+                row = slot.guidance.guided(row, rows[turn.beside] if turn.beside >= 0 else first)
             if slot.on_logits is not None:
                 slot.on_logits(slot.chain, row)
             token: int | None = None if slot.budget is None else slot.budget.next()

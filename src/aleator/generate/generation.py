@@ -15,7 +15,7 @@ Until = Callable[[], bool]
 
 
 class Stepper(Protocol):
-    """What moves a generation forward: a :class:`aleator.generate.loop.Run`, or a request of an engine."""
+    """What moves a generation forward: a :class:`aleator.engine.run.Run`, or a request of an engine."""
 
     @property
     def stats(self) -> Stats:
@@ -30,8 +30,8 @@ class Stepper(Protocol):
     def wake(self) -> None:
         """Notice that a completion was cancelled; may be called from a signal handler."""
 
-    def check(self) -> None:
-        """Raise the error that ended the completion, if nobody was told of it yet."""
+    def check(self, completion: Completion) -> None:
+        """Raise the error that ended a completion, if nobody was told of it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +95,14 @@ class Generation(Iterator[str]):
         first, made = self._given, self._completion
         self._given = len(made.pieces)
         if first == self._given:
-            self._run.check()
+            self._run.check(self._completion)
             return []
         return [Piece(made.pieces[i], made.piece_ends[i]) for i in range(first, self._given)]
 
     async def wait_async(self) -> None:
         """Let other tasks run until it has ended; raises the error that ended it."""
         await self._run.make_async(lambda: self._completion.done)
-        self._run.check()
+        self._run.check(self._completion)
 
     def logprobs_between(self, first: int, end: int) -> list[Logprobs]:
         """Log-probabilities of tokens drawn already, from ``first`` to ``end``; [] when not asked for."""
@@ -121,7 +121,7 @@ class Generation(Iterator[str]):
     def _next_piece(self) -> str | None:
         """The next piece, if there is one; with the last one comes the error that ended it."""
         if not self._has_more():
-            self._run.check()
+            self._run.check(self._completion)
             return None
         self._given += 1
         return self._completion.pieces[self._given - 1]
@@ -137,7 +137,7 @@ class Generation(Iterator[str]):
         """
         self._run.make(lambda: self._completion.done, timeout)
         if self._completion.done:
-            self._run.check()
+            self._run.check(self._completion)
         return self._completion.done
 
     def __repr__(self) -> str:
@@ -215,6 +215,16 @@ class Generation(Iterator[str]):
     def seed(self) -> int:
         """The seed in effect."""
         return self._completion.chain.seed
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions that it may use, the prompt's included."""
+        return self._completion.n_ctx
+
+    @property
+    def has_text(self) -> bool:
+        """Whether its tokens have texts."""
+        return self._completion.has_text
 
     @property
     def stats(self) -> Stats:

@@ -75,9 +75,7 @@ def prompt_logprobs_of(
         token_bytes: Gives the bytes of a token.
     """
     made: list[list[Logprobs | None]] = [[None] for _ in texts]
-    longer = [i for i, tokens in enumerate(texts) if len(tokens) > 1]
-    for j, at, row in rows_of(context, [Wanted(texts[i][:-1]) for i in longer]):
-        i = longer[j]
+    for i, at, row in rows_of(context, [Wanted(tokens[:-1]) for tokens in texts]):
         made[i].append(top_logprobs(row[: context.n_vocab], texts[i][at + 1], top, token_bytes))
     return made
 

@@ -35,7 +35,7 @@ class Slot:
         speculation: guesses tokens, which are decoded together; None: nobody guesses.
 
     Attributes:
-        guidance: changes the logits before each draw; None: they are the model's.
+        guidance: changes the logits before each draw, by those of a second prompt; None: they are the model's.
         completion: what has been made so far.
         seq: the sequence of the cache.
         n_ctx: positions that it may use.
@@ -83,6 +83,19 @@ class Slot:
         return self.chain.grammar is not None
 
     @property
+    def beside(self) -> int:
+        """Positions of the sequence of its second prompt; 0 without one."""
+        if self.guidance is None:
+            return 0
+        return self.guidance.held(len(self.tokens), len(self.request.remaining))
+
+    def end_speculation(self) -> None:
+        """Guess no more: who holds the generation would hold what the guesses need."""
+        if self.speculation is not None:
+            self.speculation.end()
+            self.speculation = None
+
+    @property
     def to_prefill(self) -> int:
         """Tokens of the prompt that are computed before anything is drawn."""
         return min(len(self.request.remaining), self.n_ctx)
@@ -112,6 +125,7 @@ class Slot:
         """
         self.check_fits(n_ctx)
         self.seq, self.n_ctx, self.stats = seq, n_ctx, stats
+        self.completion.n_ctx = n_ctx
 
     def check_fits(self, n_ctx: int) -> None:
         """See whether the request can be made in ``n_ctx`` positions.

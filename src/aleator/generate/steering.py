@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from aleator.generate.batch import Batch
-from aleator.generate.context import Context
 from aleator.generate.logprobs import log_softmax
 
 Row = npt.NDArray[np.float32]
@@ -80,38 +78,41 @@ class Guidance:
     """Moves logits away from what another prompt would make of the same text.
 
     Natural-log probabilities ``log p`` with the request's own prompt and ``log q`` with the negative one give
-    ``log q + scale * (log p - log q)``, in float64 and rounded to float32.
+    ``log q + scale * (log p - log q)``, in float64 and rounded to float32.  The negative prompt has a sequence
+    of its own, which the text follows there too.
 
     Args:
-        context: Empty, for the negative prompt and the text.
-        prompt: The negative prompt.
+        prompt: The negative prompt, at least one token.
         scale: 1 changes nothing.
+
+    Attributes:
+        prompt: The negative prompt.
+        seq: Its sequence of the cache; -1 before the request begins.
+        computed: Tokens of the prompt that the cache holds.
+        first: The logits [V] after it, once it is computed.
     """
 
-    def __init__(self, context: Context, prompt: Sequence[int], scale: float) -> None:
-        self._context, self._prompt, self._scale = context, list(prompt), scale
-        self._held: list[int] = []
+    def __init__(self, prompt: Sequence[int], scale: float) -> None:
+        self.prompt, self._scale = tuple(prompt), scale
+        self.seq, self.computed = -1, 0
+        self.first: Row = np.empty(0, np.float32)
 
-    def guided(self, row: Row, text: Sequence[int]) -> Row:
+    def held(self, tokens: int, prompt: int) -> int:
+        """Positions that its sequence has.
+
+        Args:
+            tokens: Those of the request's own sequence.
+            prompt: Those of these that are the request's own prompt.
+        """
+        return self.computed + max(0, tokens - prompt)
+
+    def guided(self, row: Row, other: Row) -> Row:
         """The logits [V] to draw from.
 
         Args:
             row: With the request's own prompt.
-            text: The tokens generated so far.
+            other: With the negative one, after the same text.
         """
-        wanted = [*self._prompt, *text]
-        same = next(
-            (i for i, (a, b) in enumerate(zip(self._held, wanted, strict=False)) if a != b),
-            min(len(self._held), len(wanted) - 1),
-        )
-        if same < len(self._held):
-            self._context.cache.seq_rm(0, same, -1)
-        self._held = wanted[:same]
-        step, other = self._context.n_ubatch, row
-        while len(self._held) < len(wanted):
-            part = wanted[len(self._held) : len(self._held) + step]
-            other = np.asarray(self._context.decode(Batch.one(part)))[0][: len(row)]
-            self._held += part
         p, q = log_softmax(row), log_softmax(other)
         moved = q + self._scale * (p - q)
         # Where one of them rules a token out there is no number to move.

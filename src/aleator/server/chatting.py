@@ -41,7 +41,7 @@ class ChatRequest:
             content.
         n: Answers; each draws with a random stream of its own.
         deadline: Seconds from now on after which the answer ends; None: no limit.
-        namespace: Of the prompt cache.
+        namespace: Of the prompt cache; "": the caller's own.
     """
 
     messages: Any

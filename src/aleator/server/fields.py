@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,10 @@ log = logging.getLogger(__name__)
 
 DEEPEST = 128
 """Levels that a body may be nested."""
+MOST_FIELDS = 512
+"""Fields of a body: more than there are."""
+LONGEST_NAME = 64
+"""Letters of a name for which near ones are looked for."""
 _ID = re.compile(r"[0-9]{1,19}")
 
 Check = Callable[[str, Any], Any]
@@ -157,6 +162,8 @@ class Fields:
         """
         if not isinstance(body, Mapping):
             raise ApiError(400, "the body is not a JSON object")
+        if len(body) > MOST_FIELDS:
+            raise ApiError(400, f"the body has {len(body)} fields: give at most {MOST_FIELDS}")
         check_depth(body)
         made = Body({name: each.default for name, each in self.own.items()})
         for word, value in body.items():
@@ -191,7 +198,8 @@ class Fields:
     def _accept(self, word: str, value: Any) -> None:
         known = self.accepted.get(word)
         if known is None:
-            close = difflib.get_close_matches(word, [*self._names, *self.accepted], n=3)
+            known_names = [*self._names, *self.accepted] if len(word) <= LONGEST_NAME else []
+            close = difflib.get_close_matches(word, known_names, n=3)
             hint = f"did you mean {' or '.join(close)}?" if close else "docs/server.md lists them"
             raise _NotHonoured(f"there is no field {word!r:.80}: {hint}")
         if value is None or known.values is None or value in known.values:
@@ -229,8 +237,8 @@ def parsed(data: bytes) -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            counts = Counter(name for name, _ in pairs)
+            twice = counts.most_common(1)[0][0]
             raise ApiError(400, f"{twice!r:.80} occurs twice in one object", code="invalid_json")
         return made
 

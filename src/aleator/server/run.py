@@ -1,54 +1,122 @@
-"""The process that serves: its socket, and the server on it until it is told to end."""
+"""The process that serves: sockets, signals, and an end that lets requests under way come to theirs."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
+import logging
 import os
+import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import ssl
+import stat
+import threading
+from collections.abc import Callable, Generator
+from pathlib import Path
 
 import uvicorn
 
 from aleator.core.errors import ParameterError
-from aleator.server.app import create_app
+from aleator.server.app import create_guarded
+from aleator.server.connections import ConnectionLimits, Connections
+from aleator.server.grammars import Trials
+from aleator.server.guards import Guarded
+from aleator.server.limits import KeyRing, is_loopback
+from aleator.server.logs import configure, event
+from aleator.server.metrics import Metrics
 from aleator.server.options import ServerOptions
 from aleator.server.service import Service
 
-DRAIN = 30
-"""Seconds that requests under way have to come to their end, once the server was told to stop."""
+SPARE_FILES = 128
+"""Open files that are not connections: the model, the log, saved slots."""
+SWEEP_SECONDS = 1.0
+"""How often connections are looked at."""
+BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 75
+"""Seconds that a connection may be idle between requests; more than most clients and proxies keep one."""
+CUT_SECONDS = 1.0
+"""Seconds in which the answers of requests that are cut off are sent."""
+HANDLED = (signal.SIGINT, signal.SIGTERM)
 
 
 def bound(options: ServerOptions) -> socket.socket:
-    """A socket that listens where the options say.
+    """A socket that listens where the options say; what else can be wrong with them is refused, too.
 
     Raises:
-        ParameterError: Nothing can listen there; says why.
+        ParameterError: Nothing can listen there, or a key or certificate cannot be used; says why.
     """
+    KeyRing.of(options.api_key, options.api_key_file)
+    _check_certificate(options)
     if options.uds is not None:
         return _unix_socket(options.uds)
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    shown = f"--host {options.host} --port {options.port}"
     try:
-        return socket.create_server((options.host, options.port), family=family, backlog=2048)
+        return socket.create_server((options.host, options.port), family=family, backlog=BACKLOG)
     except OSError as error:
-        raise ParameterError(
-            "port",
-            f"--host {options.host} --port {options.port}: nothing can listen there: {error.strerror or error}",
-        ) from None
+        if error.errno == errno.EADDRINUSE:
+            why = "another program listens there: give another port, or 0 for any that is free"
+        elif error.errno == errno.EACCES:
+            why = "this user may not listen there: give a port of 1024 or more"
+        else:
+            why = f"nothing can listen there: {error.strerror or error}"
+        raise ParameterError("port", f"{shown}: {why}") from None
 
 
 def _unix_socket(path: str) -> socket.socket:
+    """A socket for this user alone; one that nobody listens on any more is replaced."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        made.bind(path)
-        os.chmod(path, 0o600)  # for this user alone
-        made.listen(2048)
+        if os.path.lexists(path):
+            _make_way(Path(path))
+        before = os.umask(0o177)
+        try:
+            made.bind(path)
+        finally:
+            os.umask(before)
+        made.listen(BACKLOG)
     except OSError as error:
         made.close()
         raise ParameterError(
             "uds", f"--uds {path}: nothing can listen there: {error.strerror or error}"
         ) from None
+    except BaseException:
+        made.close()
+        raise
     return made
+
+
+def _make_way(path: Path) -> None:
+    """Remove a socket that nobody listens on; ParameterError for anything else."""
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        raise ParameterError("uds", f"--uds {path}: a file is there already: give another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        try:
+            other.connect(str(path))
+        except OSError:
+            path.unlink(missing_ok=True)
+            return
+    raise ParameterError("uds", f"--uds {path}: another program listens there: give another path")
+
+
+def _check_certificate(options: ServerOptions) -> None:
+    """See whether certificate and key can be used; ParameterError names the option."""
+    certificate, key = options.ssl_certfile, options.ssl_keyfile
+    if certificate is None:
+        if key is not None:
+            raise ParameterError("ssl_keyfile", f"--ssl-keyfile {key} needs --ssl-certfile FILE")
+        return
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except OSError as error:  # of ssl, too
+        why = error.strerror if not isinstance(error, ssl.SSLError) else None
+        raise ParameterError(
+            "ssl_certfile",
+            f"--ssl-certfile {certificate}, --ssl-keyfile {key or 'in the same file'}: "
+            f"{why or 'not a certificate and its key in PEM form'}",
+        ) from None
 
 
 def address(options: ServerOptions, listening: socket.socket) -> str:
@@ -61,62 +129,162 @@ def address(options: ServerOptions, listening: socket.socket) -> str:
     return f"{scheme}://{shown}:{port}"
 
 
+def allow_files(most: int) -> int:
+    """Let the process open files for so many connections; returns for how many there is room."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft - SPARE_FILES))
+
+
 class Server(uvicorn.Server):
-    """A server that says when it listens.
+    """A server that says when it listens, and ends in two steps.
+
+    At the first signal no request is let in any more, and those under way may come to their end; connections
+    are taken, so that whoever comes is told to ask again.  At the second signal the process ends.
 
     Args:
-        config: Of uvicorn.
-        listens: Called once it does.
+        guarded: What answers.
+        options: Of the server.
+        listens: Called once it listens.
+        cut: Ends the texts that are still made.
     """
 
-    def __init__(self, config: uvicorn.Config, listens: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._listens = listens
+    def __init__(
+        self,
+        guarded: Guarded,
+        options: ServerOptions,
+        listens: Callable[[], None],
+        cut: Callable[[], None],
+    ) -> None:
+        limits = ConnectionLimits(
+            most=allow_files(options.max_connections),
+            head_seconds=options.client_timeout,
+            stall_seconds=options.client_timeout,
+        )
+        self._watched = Connections(limits)
+        super().__init__(
+            uvicorn.Config(
+                guarded.app,
+                loop="asyncio",  # its transports are watched; "auto" takes uvloop's where that is installed
+                http=self._watched.protocol(),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=2,
+                backlog=BACKLOG,
+                ssl_keyfile=options.ssl_keyfile,
+                ssl_certfile=options.ssl_certfile,
+            )
+        )
+        self._gate, self._options = guarded.gate, options
+        self._listens, self._cut = listens, cut
+        self._signals = 0
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
         await super().startup(sockets)
         if self.started:
+            self._tasks.append(asyncio.create_task(self._sweep()))
             self._listens()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End."""
+        await super().shutdown(sockets)
+        for task in self._tasks:
+            task.cancel()
 
-def serve(service: Service, listening: socket.socket, listens: Callable[[], None]) -> None:
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Have signals handled by this class while it serves, if this is the thread that gets them."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        for number in HANDLED:
+            loop.add_signal_handler(number, self._signalled, number)
+        try:
+            yield
+        finally:
+            for number in HANDLED:
+                loop.remove_signal_handler(number)
+
+    def _signalled(self, number: int) -> None:
+        self._signals += 1
+        name = signal.Signals(number).name
+        if self._signals == 1:
+            event(
+                "draining",
+                logging.WARNING,
+                signal=name,
+                running=self._gate.running,
+                seconds=self._options.drain_timeout,
+            )
+            self._tasks.append(asyncio.create_task(self.drain()))
+            return
+        # At once: nothing here waits for a thread, a client or a disk.
+        event("ended at once", logging.WARNING, signal=name, running=self._gate.running)
+        unlink(self._options)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    async def drain(self) -> None:
+        """Let no request in any more, wait for those under way, and end."""
+        self._gate.draining = True
+        if not await self._gate.idle(self._options.drain_timeout):
+            event("requests cut off", logging.WARNING, running=self._gate.running)
+            self._cut()
+            await self._gate.idle(CUT_SECONDS)
+        self.should_exit = True
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            ended = self._watched.sweep()
+            if ended:
+                event("connections ended", logging.WARNING, number=ended)
+
+
+def unlink(options: ServerOptions) -> None:
+    """Remove a unix socket."""
+    if options.uds is not None:
+        Path(options.uds).unlink(missing_ok=True)
+
+
+def serve(
+    service: Service,
+    listening: socket.socket,
+    listens: Callable[[], None],
+    metrics: Metrics | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM; requests under way may come to their end.
 
     Args:
         service: Makes the texts.
         listening: A socket of :func:`bound`.
         listens: Called once requests are taken.
+        metrics: What ``/metrics`` shows, told of ends by the engine; None: made here, without those.
     """
     options = service.options
-    config = uvicorn.Config(
-        create_app(service),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        ws="none",
-        proxy_headers=False,
-        timeout_graceful_shutdown=DRAIN,
-        ssl_keyfile=options.ssl_keyfile,
-        ssl_certfile=options.ssl_certfile,
-    )
+    configure(options.log_format)
+    if (
+        options.uds is None
+        and not is_loopback(options.host)
+        and not len(KeyRing.of(options.api_key, options.api_key_file))
+    ):
+        event("open to the network without a key", logging.WARNING, host=options.host)
+    service.grammars.trials = Trials(str(service.model.weights.path), options.grammar_timeout)
     try:
-        with _ends_in_order():
-            Server(config, listens).run(sockets=[listening])
+        guarded = create_guarded(service, metrics)
+        Server(guarded, options, listens, service.cut).run(sockets=[listening])
     finally:
+        service.grammars.close()
         listening.close()
-        if options.uds is not None:
-            os.unlink(options.uds)
-
-
-@contextmanager
-def _ends_in_order() -> Iterator[None]:
-    """Go on after the server's end: uvicorn raises the signal that ended it once more, which would end all."""
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(each, lambda number, frame: None) for each in signals]
-    try:
-        yield
-    finally:
-        for each, handler in zip(signals, before, strict=True):
-            signal.signal(each, handler)
+        unlink(options)

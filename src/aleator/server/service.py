@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +29,10 @@ from aleator.models.decoder import ARITHMETIC_VERSION
 from aleator.prompts import GENERATION, checked_prompt, divided, options_of
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import in_thread
+from aleator.server.caller import current_caller, own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
+from aleator.server.grammars import Grammars
 from aleator.server.options import ServerOptions
 
 CONSTRAINTS = ("grammar", "json_schema", "regex")
@@ -50,6 +54,7 @@ class Service:
         name: What responses call the model: the first alias, or the name of its file.
         names: What requests may call it.
         started: When it was made, in seconds since 1970.
+        grammars: Compiles those of requests.
         fingerprint: OpenAI's ``system_fingerprint``: model, versions of the numerics (of draws, and of the
             decoder), version of the package.  Requests with one fingerprint, equal bodies and equal seeds
             have equal texts and log-probabilities.
@@ -77,6 +82,8 @@ class Service:
             model.chat_format(self.options.chat_template)  # so that a wrong one is refused now
         self._making = threading.Lock()
         self._scoring = threading.Lock()
+        self._under_way: WeakSet[Generation] = WeakSet()
+        self.grammars = Grammars(model.tokenizer)
 
     def check_model(self, name: str | None) -> str:
         """What a response calls the model.
@@ -120,7 +127,7 @@ class Service:
             given: Options of ``generate`` and sampling parameters by our names.
             n: Completions; each draws with a random stream of its own.
             deadline: Seconds from now on after which they end.
-            namespace: Of the prompt cache.
+            namespace: Of the prompt cache; "": the caller's own.
             on_logits: Called before each draw of any of them, in the engine's thread.
 
         Returns:
@@ -130,7 +137,8 @@ class Service:
             ParameterError, TokenizerError, ContextFull, QueueFull, EngineClosed: As ``Engine.submit``.  Then
                 none has begun.
         """
-        return await in_thread(self._submit, prompt, given, n, deadline, namespace, on_logits)
+        work = partial(self._submit, prompt, given, n, deadline, namespace, on_logits)
+        return await self.grammars.in_thread(given, work)
 
     async def chat(self, request: ChatRequest) -> ChatAnswer:
         """Answer messages; every answer of every dialect begins here.
@@ -139,7 +147,7 @@ class Service:
             ParameterError, TemplateError, ContextFull, QueueFull, EngineClosed: As ``LanguageModel.chat``.
                 Then none has begun.
         """
-        return await in_thread(self._chat, request)
+        return await self.grammars.in_thread(request.options, partial(self._chat, request))
 
     async def chat_tokens(self, request: ChatRequest) -> list[int]:
         """The prompt that messages become; makes nothing.
@@ -185,13 +193,19 @@ class Service:
         namespace: str,
         on_logits: OnLogits | None,
     ) -> list[Generation]:
-        with self._making, readable():
-            return self._start(prompt, self._completed(given, namespace), n, deadline, on_logits)
+        with readable():
+            options = self.grammars.compiled(self._completed(given, namespace))
+            with self._making:
+                return self._start(prompt, options, n, deadline, on_logits)
 
     def _chat(self, request: ChatRequest) -> ChatAnswer:
-        with self._making, readable():
-            asked = self._asked(request)
-            made = self._start(asked.tokens, asked.options, request.n, request.deadline)
+        with readable():
+            self.grammars.try_out(request.options)
+            with self._making:
+                asked = self._asked(request)
+            options = self.grammars.compiled(asked.options)
+            with self._making:
+                made = self._start(asked.tokens, options, request.n, request.deadline)
         return ChatAnswer(
             [
                 ChatChoice(i, each, asked.reply_of(i), not request.parallel_tool_calls)
@@ -226,7 +240,10 @@ class Service:
     ) -> list[Generation]:
         given = options_of({"preset": None, "params": None, **options})
         requests = self.model.asking.requests([checked_prompt(prompt)], [given], n)
-        own = SubmitOptions(deadline=deadline)
+        most = self.options.request_timeout
+        own = SubmitOptions(
+            deadline=min((s for s in (deadline, most) if s is not None), default=None)
+        )
         made: list[Generation] = []
         try:
             for request in requests:
@@ -235,7 +252,14 @@ class Service:
             for each in made:
                 each.cancel()
             raise
+        current_caller().begun.extend(made)
+        self._under_way.update(made)
         return made
+
+    def cut(self) -> None:
+        """End all texts that are still made."""
+        for each in list(self._under_way):
+            each.cancel()
 
     def _embed(
         self, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
@@ -261,8 +285,7 @@ class Service:
         made = {**defaults, **given}
         if made.get("seed") in (None, -1):
             made["seed"] = secrets.randbelow(2**32 - 1)  # 32 bits are easy to write
-        if namespace:
-            made["namespace"] = namespace
+        made["namespace"] = namespace or own_namespace()
         return made
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from aleator._native import StoredRows
 from aleator.cache.devices import Device
 from aleator.cache.journal import Journal
+from aleator.cache.options import CacheOptions
 from aleator.cache.storage import make_storage, side_bytes
 
 RotateKeys = Callable[[int, Any, Any], Any]
@@ -37,7 +38,10 @@ class LayerShape:
 
 
 def bytes_for(
-    layers: Sequence[LayerShape], n_cells: int, type_k: str = "f16", type_v: str = "f16"
+    layers: Sequence[LayerShape],
+    n_cells: int,
+    type_k: str = CacheOptions.type_k,
+    type_v: str = CacheOptions.type_v,
 ) -> tuple[int, int]:
     """Bytes that K and V will take, without allocating them."""
     return (

@@ -8,6 +8,7 @@ from time import perf_counter
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
+from aleator.generate.speculation.draft_model import DraftModel
 from aleator.generate.speculation.drafter import Drafter
 
 ROW_COST = 0.2
@@ -18,7 +19,7 @@ WEIGHT = 0.1
 MEMORY = 0.6
 """What earlier guesses count, each time there are new ones."""
 RETRY, LONGEST_RETRY = 32, 1024
-"""Steps without guesses after which two tokens are tried; each failure doubles them."""
+"""Steps without guesses after which one token is tried; each failure doubles them."""
 
 
 class Costs:
@@ -47,17 +48,14 @@ class Speculation:
     """Asks a drafter for as many tokens as are worth their rows.
 
     Args:
-        drafter: guesses.
-        n_max: tokens at most.
-        n_tokens: tokens of the vocabulary.
-
-    Attributes:
-        likely: how likely a guess is right, by what was seen lately.
+        drafter: Guesses.
+        n_max: Tokens at most.
+        n_tokens: Tokens of the vocabulary.
     """
 
-    def __init__(self, drafter: Drafter, n_max: int, n_tokens: int) -> None:
+    def __init__(self, drafter: Drafter | DraftModel, n_max: int, n_tokens: int) -> None:
         self._drafter, self._n_max, self._n_tokens = drafter, n_max, n_tokens
-        self._right, self._tried = 1.5, 2.0
+        self._right, self._tried = 1.0, 2.0
         self._draft_seconds = 0.0  # for each token
         self._off, self._retry = 0, RETRY
 
@@ -66,31 +64,54 @@ class Speculation:
         """How likely a guess is right, by what was seen lately."""
         return self._right / self._tried
 
-    def guess(self, tokens: Sequence[int], room: int, n_sequences: int, costs: Costs) -> list[int]:
-        """Tokens to decode with the one drawn last.
+    @property
+    def model(self) -> DraftModel | None:
+        """The draft model, which guesses for several at once; None: :meth:`asked` asks another drafter."""
+        return self._drafter if isinstance(self._drafter, DraftModel) else None
+
+    def wanted(self, room: int, n_sequences: int, costs: Costs) -> int:
+        """How many tokens to guess; 0: none.
 
         Args:
-            tokens: the text, that token included.
-            room: how many there may be.
-            n_sequences: how many sequences take part in the step.
-            costs: of steps.
-
-        Raises:
-            ParameterError: the drafter gave something that is no token.
+            room: How many there may be.
+            n_sequences: How many sequences take part in the step.
+            costs: Of steps.
         """
         n = min(room, self._worth(n_sequences, costs))
         if n <= 0:
             self._off += 1
             if self._off < self._retry or room < 1:
-                return []
-            n = min(room, 2)
+                return 0
+            n = 1
         self._off = 0
+        return n
+
+    def asked(self, tokens: Sequence[int], n: int) -> list[int]:
+        """Guesses of a drafter that is no draft model.
+
+        Args:
+            tokens: The text, the token drawn last included.
+            n: How many at most; 1 or more.
+
+        Raises:
+            ParameterError: the drafter gave something that is no token.
+        """
+        if isinstance(self._drafter, DraftModel):
+            raise TypeError("a draft model is asked by draft_together")
         started = perf_counter()
         found = [self._checked(each) for each in islice(self._drafter.draft(tokens, n), n)]
-        if found:
-            each = (perf_counter() - started) / len(found)
-            self._draft_seconds += WEIGHT * (each - self._draft_seconds)
+        self.took(len(found), perf_counter() - started)
         return found
+
+    def took(self, n: int, seconds: float) -> None:
+        """Learn what so many guesses took."""
+        if n:
+            self._draft_seconds += WEIGHT * (seconds / n - self._draft_seconds)
+
+    def end(self) -> None:
+        """Nothing will be guessed any more."""
+        if isinstance(self._drafter, DraftModel):
+            self._drafter.end()
 
     def _worth(self, n_sequences: int, costs: Costs) -> int:
         """With how many guesses a second gives most tokens."""

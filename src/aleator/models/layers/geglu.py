@@ -21,7 +21,7 @@ class GeGLU:
 
     __slots__ = ("down", "gate_up", "n_ff", "rounded")
 
-    def __init__(self, gate_up: Linear, down: Linear, n_ff: int, rounded: bool = False) -> None:
+    def __init__(self, gate_up: Linear, down: Linear, n_ff: int, rounded: bool) -> None:
         self.gate_up, self.down, self.n_ff, self.rounded = gate_up, down, n_ff, rounded
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,7 @@ from aleator.server.dialects import (  # noqa: F401
     openai_errors,
     openai_models,
     openai_responses,
+    operation,
 )
 from aleator.server.errors import ApiError
 
@@ -37,6 +38,7 @@ class Dialect(Protocol):
 
 
 DIALECTS: tuple[Dialect, ...] = (
+    operation,
     openai_models,
     openai_completions,
     openai_chat,

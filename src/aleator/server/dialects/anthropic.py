@@ -15,8 +15,9 @@ from aleator.server.chatting import ChatAnswer
 from aleator.server.dialects.anthropic_input import COUNTED, FIELDS, request_of
 from aleator.server.dialects.anthropic_output import Event, MessageWriter, stop_of
 from aleator.server.dialects.openai_forms import dumps
-from aleator.server.dialects.translated import fitting, in_words
+from aleator.server.dialects.translated import fitting, in_words, with_records
 from aleator.server.errors import ApiError, api_error
+from aleator.server.fields import Body
 from aleator.server.service import Service
 from aleator.server.sse import EventStream, event, unless_gone
 
@@ -58,18 +59,24 @@ async def messages(request: Request) -> Response:
     body = FIELDS.read(await body_of(request), lenient)
     model = service.check_model(body.own["model"])
     asked = request_of(body, lenient)
-    with in_words(WORDS, body.spelled):
+    with in_words(WORDS, body):
         answer = await service.chat(fitting(asked, service))
     writer = MessageWriter(secrets.token_hex(12), model)
     stops = asked.options.get("stop", ())
     headers = {"x-aleator-seed": str(answer.seed)}
     if body.own["stream"]:
-        return EventStream(_events(answer, writer, stops), answer.cancel, _failed, headers=headers)
-    for made in await unless_gone(request, answer.collected(), answer.cancel):
-        writer.push(made)
+        return EventStream(
+            _events(service, body, answer, writer, stops),
+            answer.cancel,
+            _failed,
+            headers=headers,
+        )
+    for each in await unless_gone(request, answer.collected(), answer.cancel):
+        writer.push(each)
     stop = stop_of(answer.choices[0], stops)
     writer.end(stop, answer.usage)
-    return JSONResponse(writer.message(stop, answer.usage), headers=headers)
+    made = with_records(service, body, answer, writer.message(stop, answer.usage))
+    return JSONResponse(made, headers=headers)
 
 
 async def count_tokens(request: Request) -> Response:
@@ -79,20 +86,22 @@ async def count_tokens(request: Request) -> Response:
     body = COUNTED.read(await body_of(request), lenient)
     service.check_model(body.own["model"])
     asked = request_of(body, lenient)
-    with in_words(WORDS, body.spelled):
+    with in_words(WORDS, body):
         tokens = await service.chat_tokens(fitting(asked, service))
     return JSONResponse({"input_tokens": len(tokens)})
 
 
 async def _events(
-    answer: ChatAnswer, writer: MessageWriter, stops: Container[str]
+    service: Service, body: Body, answer: ChatAnswer, writer: MessageWriter, stops: Container[str]
 ) -> AsyncGenerator[bytes, None]:
     begun = False
     async for events in answer.events():
         made = [] if begun else writer.begin(answer.usage)  # the prompt is read: its usage is known
         begun = True
         yield _written([*made, *(each for event in events for each in writer.push(event))])
-    yield _written(writer.end(stop_of(answer.choices[0], stops), answer.usage))
+    end = writer.end(stop_of(answer.choices[0], stops), answer.usage)
+    with_records(service, body, answer, end[-1])
+    yield _written(end)
 
 
 def _written(events: Iterable[Event]) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import LABEL, Accepted
+from aleator.server.caller import own_namespace
 from aleator.server.chatting import ChatRequest
 from aleator.server.dialects.nested import (
     Nested,
@@ -88,7 +89,7 @@ def request_of(body: Body, lenient: bool = False) -> ChatRequest:
     Raises:
         ParameterError: A field that is unknown or cannot be honoured.
     """
-    own, options = body.own, dict(body.options)
+    own, options = body.own, body.options
     if own["max_tokens"] is not None:
         options["max_tokens"] = own["max_tokens"]
     if own.get("stop_sequences"):
@@ -103,7 +104,7 @@ def request_of(body: Body, lenient: bool = False) -> ChatRequest:
         schema = schema or _schema(output.value("format"), "output_config.format", lenient)
         output.done()
     if schema is not None:
-        options["json_schema"] = schema
+        body.force("output_config.format", {"json_schema": schema})
     choice, parallel = _tool_choice(own["tool_choice"], lenient)
     return ChatRequest(
         messages=messages_of(own["messages"], own["system"], lenient),
@@ -114,6 +115,7 @@ def request_of(body: Body, lenient: bool = False) -> ChatRequest:
         template_arguments=template_arguments(own, effort),
         options=options,
         deadline=own.get("deadline"),
+        namespace=own_namespace(own.get("cache_salt", "")),
     )
 
 

@@ -15,7 +15,9 @@ from starlette.routing import Route
 
 from aleator.core.errors import ContextFull, EngineClosed
 from aleator.generate.generation import Generation, Piece
+from aleator.replay import KEY
 from aleator.server.bodies import body_of, in_thread
+from aleator.server.caller import own_namespace
 from aleator.server.dialects.llama_errors import TooLong
 from aleator.server.dialects.llama_errors import render_error as render_error
 from aleator.server.dialects.llama_fields import FIELDS, Prompt, options_of, tokens_of
@@ -30,6 +32,7 @@ from aleator.server.dialects.llama_results import (
 )
 from aleator.server.errors import api_error, spelled_as
 from aleator.server.fields import Body
+from aleator.server.records import replay_field
 from aleator.server.service import Service
 from aleator.server.slots import Slots
 from aleator.server.sse import EventStream, event, merged, unless_gone
@@ -181,6 +184,8 @@ class Reading:
         }
         if told is None:
             made |= self._probabilities(0, n)
+        if own["aleator_replay"]:
+            made[KEY] = replay_field(self._service, [generation])
         return chosen(own["response_fields"], made)
 
     def _probabilities(self, first: int, end: int) -> dict[str, Any]:
@@ -225,7 +230,7 @@ async def respond(
     service: Service = request.app.state.service
     slots: Slots = request.app.state.slots
     service.check_model(body.own["model"])
-    namespace = ""
+    namespace = own_namespace(body.own["cache_salt"])
     schema_errors = {"grammar": "json_schema"} if body.own["json_schema"] is not None else {}
     with spelled_as({**schema_errors, **body.spelled}):
         made, where = await _begin(service, slots, body, prompts, namespace)

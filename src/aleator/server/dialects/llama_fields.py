@@ -250,6 +250,8 @@ def own_fields() -> tuple[Field, ...]:
         Field("n_keep", whole(-1, MOST)),
         Field("n_cmpl", whole(1, MOST_COMPLETIONS), 1, aliases=("n",)),
         Field("deadline", number(1e-3, 1e6)),
+        Field("cache_salt", text, ""),
+        Field("aleator_replay", switch, False),
         Field("temperature", number(0, 1e30), aliases=("temp",)),
         Field("seed", seed),
         Field("samplers", samplers),

@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
 from aleator.server.bodies import body_of
+from aleator.server.caller import own_namespace
 from aleator.server.dialects.llama_errors import not_built
 from aleator.server.dialects.llama_errors import render_error as render_error
 from aleator.server.errors import ApiError
@@ -17,8 +18,11 @@ from aleator.server.fields import Field, Fields, text
 from aleator.server.service import Service
 from aleator.server.slots import Slots
 
-FILE = Fields(Field("filename", text, required=True), Field("model", text), options={}, accepted={})
+SALT = Field("cache_salt", text, "")
+FILE = Fields(Field("filename", text, required=True), SALT, options={}, accepted={})
 """The body of an action with a file."""
+NO_FILE = Fields(SALT, options={}, accepted={})
+"""The body of an action without one; it may be empty."""
 
 ACTIONS = ("save", "restore", "erase")
 
@@ -49,11 +53,14 @@ async def act(request: Request) -> Response:
     action = request.query_params.get("action", "")
     if action not in ACTIONS:
         raise ParameterError("action", f"action={action!r:.80}: give {', '.join(ACTIONS)}")
-    namespace = ""
-    if action == "erase":
-        return JSONResponse({"id_slot": number, "n_erased": await made.erase(number, namespace)})
     service: Service = request.app.state.service
-    name = FILE.read(await body_of(request), service.options.lenient).own["filename"]
+    lenient = service.options.lenient
+    if action == "erase":
+        given = await body_of(request) if await request.body() else {}
+        namespace = own_namespace(NO_FILE.read(given, lenient).own["cache_salt"])
+        return JSONResponse({"id_slot": number, "n_erased": await made.erase(number, namespace)})
+    own = FILE.read(await body_of(request), lenient).own
+    name, namespace = own["filename"], own_namespace(own["cache_salt"])
     head = {"id_slot": number, "filename": name}
     if action == "save":
         moved = await made.save(number, namespace, name)

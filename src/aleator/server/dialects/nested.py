@@ -236,7 +236,7 @@ def text_part(part: Nested, *types: str) -> str:
 
     Args:
         part: The part; its ``type`` is read here.
-        types: The types of text parts that the dialect has; a part without a type is one too.
+        types: What the dialect calls parts with a text; a part without a type is one too.
 
     Raises:
         ParameterError: It is a picture, audio or a file, or of another type.

@@ -1,7 +1,8 @@
-"""Ollama's ``/api/chat``, ``/api/generate``, ``/api/tags``, ``/api/show``, ``/api/ps`` and ``/api/version``."""
+"""Ollama's endpoints: chats, prompts and vectors, and what it says of models."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -13,15 +14,17 @@ from aleator import __version__
 from aleator.chat.reply import Reply
 from aleator.server.accepted import Accepted
 from aleator.server.bodies import body_of, in_thread
+from aleator.server.caller import own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.dialects import ollama_input
 from aleator.server.dialects.nested import wrong
 from aleator.server.dialects.ollama_models import listed, running, shown
-from aleator.server.dialects.ollama_output import OllamaWriter
+from aleator.server.dialects.ollama_output import NANO, OllamaWriter
+from aleator.server.dialects.openai_embeddings import check_dimensions, texts_of
 from aleator.server.dialects.openai_forms import dumps
-from aleator.server.dialects.translated import fitting, in_words
+from aleator.server.dialects.translated import fitting, in_words, with_records
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import Body, Field, Fields, text
+from aleator.server.fields import Body, Field, Fields, text, whole
 from aleator.server.service import Service
 from aleator.server.sse import EventStream, unless_gone
 
@@ -36,6 +39,17 @@ WORDS = {
 }
 """What errors of a chat are called here."""
 
+EMBED = Fields(
+    Field("model", text, required=True),
+    Field("input", texts_of, required=True),
+    Field("dimensions", whole(1, 2**31 - 1)),
+    options={},
+    accepted={
+        "keep_alive": ollama_input.REQUEST["keep_alive"],
+        "truncate": ollama_input.REQUEST["truncate"],
+        "options": Accepted("vectors have no options", ({},)),
+    },
+)
 SHOW = Fields(
     Field("model", text, aliases=("name",)),
     options={},
@@ -81,8 +95,13 @@ async def generate(request: Request) -> Response:
         if body.own[name]:
             raise wrong(name, body.own[name], "with raw=true the prompt is all that is read")
     options = ollama_input.options_of(body, service.model.n_ctx, lenient)
-    with in_words(WORDS, body.spelled):
-        made = await service.submit(body.own["prompt"], {**options, "parse_special": True})
+    with in_words(WORDS, body):
+        made = await service.submit(
+            body.own["prompt"],
+            {**options, "parse_special": True},
+            deadline=body.own["deadline"],
+            namespace=own_namespace(body.own["cache_salt"]),
+        )
     answer = ChatAnswer([ChatChoice(0, made[0], Reply(None))])
     return await _written(request, body, model, answer, chat=False)
 
@@ -103,7 +122,7 @@ async def _answered(
     request: Request, body: Body, model: str, asked: ChatRequest, chat: bool = True
 ) -> Response:
     service: Service = request.app.state.service
-    with in_words(WORDS, body.spelled):
+    with in_words(WORDS, body):
         answer = await service.chat(fitting(asked, service))
     return await _written(request, body, model, answer, chat)
 
@@ -111,11 +130,12 @@ async def _answered(
 async def _written(
     request: Request, body: Body, model: str, answer: ChatAnswer, chat: bool
 ) -> Response:
+    service: Service = request.app.state.service
     writer = OllamaWriter(model, chat)
     headers = {"x-aleator-seed": str(answer.seed)}
     if body.own["stream"]:
         return EventStream(
-            _lines(answer, writer),
+            _lines(service, body, answer, writer),
             answer.cancel,
             _failed,
             headers=headers,
@@ -124,15 +144,18 @@ async def _written(
         )
     events = await unless_gone(request, answer.collected(), answer.cancel)
     lines = [line for event in events for line in writer.push(event)]
-    return JSONResponse(writer.whole(lines, _last(answer, writer)), headers=headers)
+    made = with_records(service, body, answer, writer.whole(lines, _last(answer, writer)))
+    return JSONResponse(made, headers=headers)
 
 
-async def _lines(answer: ChatAnswer, writer: OllamaWriter) -> AsyncGenerator[bytes, None]:
+async def _lines(
+    service: Service, body: Body, answer: ChatAnswer, writer: OllamaWriter
+) -> AsyncGenerator[bytes, None]:
     async for events in answer.events():
         lines = [line for event in events for line in writer.push(event)]
         if lines:
             yield b"".join(map(_line, lines))
-    yield _line(_last(answer, writer))
+    yield _line(with_records(service, body, answer, _last(answer, writer)))
 
 
 def _last(answer: ChatAnswer, writer: OllamaWriter) -> dict[str, Any]:
@@ -146,6 +169,24 @@ def _line(made: Mapping[str, Any]) -> bytes:
 
 def _failed(error: BaseException) -> bytes:
     return _line(render_error(api_error(error)))
+
+
+async def embed(request: Request) -> Response:
+    """Vectors of texts."""
+    service: Service = request.app.state.service
+    began = time.perf_counter()
+    body = await _read(request, EMBED)
+    model = _model(service, body)
+    check_dimensions(service, body.own["dimensions"])
+    vectors, n_tokens = await service.embed(body.own["input"], "mean", True)
+    made = {
+        "model": model,
+        "embeddings": await in_thread(vectors.tolist),
+        "total_duration": int((time.perf_counter() - began) * NANO),
+        "load_duration": 0,
+        "prompt_eval_count": n_tokens,
+    }
+    return JSONResponse(made)
 
 
 async def tags(request: Request) -> Response:
@@ -176,6 +217,7 @@ async def version(request: Request) -> Response:
 ROUTES = [
     Route("/api/chat", chat, methods=["POST"]),
     Route("/api/generate", generate, methods=["POST"]),
+    Route("/api/embed", embed, methods=["POST"]),
     Route("/api/tags", tags),
     Route("/api/ps", running_models),
     Route("/api/show", show, methods=["POST"]),

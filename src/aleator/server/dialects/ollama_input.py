@@ -8,8 +8,10 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import Accepted
+from aleator.server.caller import own_namespace
 from aleator.server.chatting import ChatRequest
 from aleator.server.dialects.nested import Nested, arguments_of, listed, wrong
+from aleator.server.dialects.translated import OURS, template_arguments
 from aleator.server.fields import (
     SPELLINGS,
     Body,
@@ -83,6 +85,7 @@ _SHARED = (
     Field("think", _think),
     Field("logprobs", switch, False),
     Field("top_logprobs", whole(0, 20), 0),
+    *OURS,
 )
 CHAT = Fields(
     *_SHARED,
@@ -139,8 +142,8 @@ def options_of(body: Body, n_ctx: int, lenient: bool) -> dict[str, Any]:
         raise wrong("top_logprobs", body.own["top_logprobs"], "it needs logprobs=true")
     shape = body.own["format"]
     if shape:
-        made["json_schema"] = {"type": "object"} if shape == "json" else shape
-    return made
+        body.force("format", {"json_schema": {"type": "object"} if shape == "json" else shape})
+    return made | body.options
 
 
 def chat_of(body: Body, n_ctx: int, lenient: bool = False) -> ChatRequest:
@@ -175,8 +178,10 @@ def _asked(body: Body, messages: object, tools: object, n_ctx: int, lenient: boo
         messages=messages,
         tools=tools,
         enable_thinking=None if level else think,
-        template_arguments={"reasoning_effort": level} if level else None,
+        template_arguments=template_arguments(body.own, level),
         options=options_of(body, n_ctx, lenient),
+        deadline=body.own["deadline"],
+        namespace=own_namespace(body.own["cache_salt"]),
     )
 
 

@@ -11,7 +11,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aleator.core.errors import ParameterError
+from aleator.replay import KEY
 from aleator.server.bodies import body_of
+from aleator.server.caller import own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatEvent, ChatRequest, ChatStop
 from aleator.server.dialects.openai_errors import render_error as render_error
 from aleator.server.dialects.openai_forms import (
@@ -26,6 +28,7 @@ from aleator.server.dialects.openai_forms import (
 )
 from aleator.server.errors import spelled_as
 from aleator.server.fields import Body, Field, Fields, anything, mapping, switch, text, whole
+from aleator.server.records import replay_field
 from aleator.server.service import Service
 from aleator.server.sse import DONE, EventStream, unless_gone
 
@@ -70,7 +73,10 @@ async def chat_completions(request: Request) -> Response:
     if own["stream"]:
         head = head.of("chat.completion.chunk")
         return EventStream(
-            _events(answer, head, include_usage), answer.cancel, failed, headers=headers
+            _events(answer, head, include_usage, service if own["aleator_replay"] else None),
+            answer.cancel,
+            failed,
+            headers=headers,
         )
     choices = await unless_gone(request, answer.finished(), answer.cancel)
     made = {
@@ -79,6 +85,8 @@ async def chat_completions(request: Request) -> Response:
         "usage": usage(answer.usage),
         "seed": answer.seed,
     }
+    if own["aleator_replay"]:
+        made[KEY] = replay_field(service, (choice.generation for choice in answer.choices))
     return JSONResponse(made, headers=headers)
 
 
@@ -108,6 +116,7 @@ def chat_request(body: Body) -> ChatRequest:
         options=body.options,
         n=own["n"],
         deadline=own["deadline"],
+        namespace=own_namespace(own["cache_salt"]),
     )
 
 
@@ -134,9 +143,16 @@ def _choice(choice: ChatChoice) -> dict[str, Any]:
 
 
 async def _events(
-    answer: ChatAnswer, head: Head, include_usage: bool
+    answer: ChatAnswer, head: Head, include_usage: bool, replays: Service | None
 ) -> AsyncGenerator[bytes, None]:
-    """The chunks of a stream; what is there together is sent together."""
+    """The chunks of a stream; what is there together is sent together.
+
+    Args:
+        answer: Of the model.
+        head: Of the chunks.
+        include_usage: Whether it ends with its usage.
+        replays: Makes the records that it ends with; None: it does not.
+    """
     nothing = "null" if include_usage else ""
     role = {"role": "assistant", "content": ""}
     yield b"".join(
@@ -148,6 +164,9 @@ async def _events(
             yield b"".join([head.chunk(_written(each, answer), nothing) for each in shown])
     if include_usage:
         yield head.chunk("[]", dumps(usage(answer.usage)))
+    if replays is not None:
+        made = (choice.generation for choice in answer.choices)
+        yield head.chunk("[]", replay=replay_field(replays, made))
     yield DONE
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any
@@ -16,7 +16,9 @@ from aleator.core.errors import ParameterError
 from aleator.core.integers import exact
 from aleator.generate.generation import Generation
 from aleator.generate.logprobs import Logprobs
+from aleator.replay import KEY
 from aleator.server.bodies import body_of, in_thread
+from aleator.server.caller import own_namespace
 from aleator.server.dialects.legacy_logprobs import LegacyLogprobs, joined
 from aleator.server.dialects.openai_errors import render_error as render_error
 from aleator.server.dialects.openai_forms import (
@@ -33,6 +35,7 @@ from aleator.server.dialects.openai_forms import (
 from aleator.server.errors import spelled_as
 from aleator.server.fields import Body, Field, Fields, switch, text, whole
 from aleator.server.infilling import infilling
+from aleator.server.records import replay_field
 from aleator.server.service import Service
 from aleator.server.sse import DONE, EventStream, merged, unless_gone
 
@@ -99,7 +102,8 @@ async def completions(request: Request) -> Response:
 
     headers = {"x-aleator-seed": str(choices[0].generation.seed)}
     if own["stream"]:
-        events = _events(choices, head, include_usage, own["n"])
+        replays = service if own["aleator_replay"] else None
+        events = _events(choices, head, include_usage, own["n"], replays)
         return EventStream(events, gone, failed, headers=headers)
     await unless_gone(request, _ended(choices), gone)
     firsts = [choice.generation for choice in choices[::best_of]]
@@ -109,6 +113,9 @@ async def completions(request: Request) -> Response:
         "usage": usage(usage_of([choice.generation for choice in choices], firsts)),
         "seed": choices[0].generation.seed,
     }
+    if own["aleator_replay"]:
+        shown = (each for best in _best(choices, own["n"], best_of) for each in best)
+        made[KEY] = replay_field(service, (each.generation for each in shown))
     return JSONResponse(made, headers=headers)
 
 
@@ -158,7 +165,13 @@ async def _begin(service: Service, body: Body, best_of: int) -> list[Choice]:
                 asked = await in_thread(
                     infilling, service.model.tokenizer, prompt, suffix, parse_special
                 )
-            begun = await service.submit(asked, options, n=best_of, deadline=own["deadline"])
+            begun = await service.submit(
+                asked,
+                options,
+                n=best_of,
+                deadline=own["deadline"],
+                namespace=own_namespace(own["cache_salt"]),
+            )
             for each in begun:
                 legacy = None
                 if top is not None:
@@ -184,11 +197,8 @@ async def _ended(choices: Sequence[Choice]) -> None:
 def _chosen(choices: Sequence[Choice], n: int, best_of: int) -> list[dict[str, Any]]:
     """The choices of a response: of each prompt's the ``n`` best."""
     made: list[dict[str, Any]] = []
-    for first in range(0, len(choices), best_of):
-        some = list(choices[first : first + best_of])
-        if best_of > n:
-            some.sort(key=_mean_logprob, reverse=True)  # stable: of equal ones the first
-        for choice in some[:n]:
+    for best in _best(choices, n, best_of):
+        for choice in best:
             logprobs = None
             if choice.legacy is not None:
                 told = choice.generation.logprobs or []
@@ -198,6 +208,15 @@ def _chosen(choices: Sequence[Choice], n: int, best_of: int) -> list[dict[str, A
                 | _finish(choice.generation)
             )
     return made
+
+
+def _best(choices: Sequence[Choice], n: int, best_of: int) -> Iterator[list[Choice]]:
+    """The ``n`` best completions of each prompt."""
+    for first in range(0, len(choices), best_of):
+        some = list(choices[first : first + best_of])
+        if best_of > n:
+            some.sort(key=_mean_logprob, reverse=True)  # stable: of equal ones the first
+        yield some[:n]
 
 
 def _mean_logprob(choice: Choice) -> float:
@@ -214,15 +233,25 @@ def _finish(made: Generation) -> dict[str, Any]:
 
 
 async def _events(
-    choices: Sequence[Choice], head: Head, include_usage: bool, n: int
+    choices: Sequence[Choice], head: Head, include_usage: bool, n: int, replays: Service | None
 ) -> AsyncGenerator[bytes, None]:
-    """The chunks of a stream; what is there together is sent together."""
+    """The chunks of a stream; what is there together is sent together.
+
+    Args:
+        choices: Of the response.
+        head: Of its chunks.
+        include_usage: Whether it ends with its usage.
+        n: Completions of each prompt.
+        replays: Makes the records that it ends with; None: it does not.
+    """
     nothing = "null" if include_usage else ""
     async for made in merged([_pieces(choice) for choice in choices]):
         yield b"".join([head.chunk(each, nothing) for each in made])
     if include_usage:
         generations = [choice.generation for choice in choices]
         yield head.chunk("[]", dumps(usage(usage_of(generations, generations[::n]))))
+    if replays is not None:
+        yield head.chunk("[]", replay=replay_field(replays, (each.generation for each in choices)))
     yield DONE
 
 

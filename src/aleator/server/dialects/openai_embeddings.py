@@ -25,7 +25,7 @@ MOST = 2048
 Texts = list[str] | list[list[int]]
 
 
-def _input(name: str, value: Any) -> Texts:
+def texts_of(name: str, value: Any) -> Texts:
     """Texts or lists of token ids; one of them stands for a list of one."""
     if isinstance(value, str):
         return [value]
@@ -49,7 +49,7 @@ def _is_id(value: object) -> bool:
 
 FIELDS = Fields(
     Field("model", text),
-    Field("input", _input, required=True),
+    Field("input", texts_of, required=True),
     Field("encoding_format", one_of("float", "base64"), "float"),
     Field("dimensions", whole(1, 2**31 - 1)),
     Field("pooling", one_of("mean", "last"), "mean"),
@@ -68,13 +68,8 @@ async def embeddings(request: Request) -> Response:
     service: Service = request.app.state.service
     body = FIELDS.read(await body_of(request), service.options.lenient)
     own = body.own
-    name, width = service.check_model(own["model"]), service.model.weights.config.n_embd
-    if own["dimensions"] not in (None, width):
-        raise wrong(
-            "dimensions",
-            own["dimensions"],
-            f"vectors of this model have {width}, and lose their meaning when they are cut",
-        )
+    name = service.check_model(own["model"])
+    check_dimensions(service, own["dimensions"])
     vectors, n_tokens = await service.embed(own["input"], own["pooling"], own["normalize"])
     made = {
         "object": "list",
@@ -83,6 +78,21 @@ async def embeddings(request: Request) -> Response:
         "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
     }
     return JSONResponse(made)
+
+
+def check_dimensions(service: Service, wanted: int | None) -> None:
+    """See that vectors are to have the length that they have.
+
+    Raises:
+        ParameterError: They are to be shorter, or longer.
+    """
+    width = service.model.weights.config.n_embd
+    if wanted not in (None, width):
+        raise wrong(
+            "dimensions",
+            wanted,
+            f"vectors of this model have {width}, and lose their meaning when they are cut",
+        )
 
 
 def _entries(vectors: npt.NDArray[np.float32], packed: bool) -> list[dict[str, Any]]:
@@ -99,5 +109,4 @@ def _packed(row: npt.NDArray[np.float32]) -> str:
 
 ROUTES = [
     Route("/v1/embeddings", embeddings, methods=["POST"]),
-    Route("/embeddings", embeddings, methods=["POST"]),
 ]

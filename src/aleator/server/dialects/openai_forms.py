@@ -12,6 +12,7 @@ from typing import Any
 from aleator.core.errors import ParameterError
 from aleator.generate.generation import Generation
 from aleator.generate.logprobs import Logprobs, TokenLogprob
+from aleator.replay import KEY
 from aleator.server.chatting import Usage
 from aleator.server.dialects.legacy_logprobs import finite
 from aleator.server.dialects.openai_errors import render_error
@@ -30,8 +31,14 @@ SHARED = (
     Field("n", whole(1, MOST_COMPLETIONS), 1),
     Field("response_format", mapping),
     Field("deadline", lambda name, value: _seconds(name, value)),
+    Field("cache_salt", text, ""),
+    Field("aleator_replay", switch, False),
 )
-"""Fields of completions and chats alike; ``deadline`` is ours: seconds after which the text ends."""
+"""Fields of completions and chats alike.
+
+Ours are ``deadline``, seconds after which the text ends; ``cache_salt``, whose prompts share what was computed
+with those of the same salt only, as in vLLM; ``aleator_replay``, which asks for the records of the texts.
+"""
 
 dumps: Callable[[Any], str] = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":")
@@ -171,14 +178,17 @@ class Head:
         self.fields = fields
         self._text = dumps(fields)[:-1]
 
-    def chunk(self, choices: str, usage: str = "") -> bytes:
+    def chunk(self, choices: str, usage: str = "", replay: Sequence[Any] | None = None) -> bytes:
         """An event of a stream.
 
         Args:
             choices: JSON of the choices' list.
             usage: JSON of the usage; "": there is no such field.
+            replay: Records of the texts; None: there is no such field.
         """
         more = f',"usage":{usage}' if usage else ""
+        if replay is not None:
+            more += f',"{KEY}":{dumps(replay)}'
         return event(f'{self._text},"choices":{choices}{more}}}')
 
 

@@ -20,7 +20,7 @@ from aleator.server.dialects.openai_errors import render_error as render_error
 from aleator.server.dialects.openai_forms import dumps
 from aleator.server.dialects.responses_input import FIELDS, STATELESS, repeated, request_of
 from aleator.server.dialects.responses_output import Event, ResponseWriter
-from aleator.server.dialects.translated import in_words
+from aleator.server.dialects.translated import in_words, with_records
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import Body
 from aleator.server.service import Service
@@ -43,7 +43,7 @@ async def responses(request: Request) -> Response:
     body = FIELDS.read(await body_of(request), lenient)
     model = service.check_model(body.own["model"])
     asked = request_of(body, lenient)
-    with in_words(WORDS, body.spelled):
+    with in_words(WORDS, body):
         answer = await service.chat(asked)
     writer = ResponseWriter(
         secrets.token_hex(12), int(time.time()), _fixed(service, body, answer, model, lenient)
@@ -51,15 +51,16 @@ async def responses(request: Request) -> Response:
     headers = {"x-aleator-seed": str(answer.seed)}
     if body.own["stream"]:
         return EventStream(
-            _events(answer, writer),
+            _events(service, body, answer, writer),
             answer.cancel,
             lambda error: _written(writer.fail(api_error(error))),
             headers=headers,
         )
-    for made in await unless_gone(request, answer.collected(), answer.cancel):
-        writer.push(made)
+    for each in await unless_gone(request, answer.collected(), answer.cancel):
+        writer.push(each)
     last = writer.end(answer.choices[0].stop or "stop", answer.usage)[-1]
-    return JSONResponse(last["response"], headers=headers)
+    made = with_records(service, body, answer, last["response"])
+    return JSONResponse(made, headers=headers)
 
 
 async def stored(request: Request) -> Response:
@@ -84,11 +85,15 @@ def _fixed(
     }
 
 
-async def _events(answer: ChatAnswer, writer: ResponseWriter) -> AsyncGenerator[bytes, None]:
+async def _events(
+    service: Service, body: Body, answer: ChatAnswer, writer: ResponseWriter
+) -> AsyncGenerator[bytes, None]:
     yield _written(writer.begin())
     async for events in answer.events():
         yield _written(made for event in events for made in writer.push(event))
-    yield _written(writer.end(answer.choices[0].stop or "stop", answer.usage))
+    end = writer.end(answer.choices[0].stop or "stop", answer.usage)
+    with_records(service, body, answer, end[-1]["response"])
+    yield _written(end)
 
 
 def _written(events: Iterable[Event]) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.server.accepted import LABEL, Accepted
+from aleator.server.caller import own_namespace
 from aleator.server.chatting import ChatRequest
 from aleator.server.dialects.nested import (
     Nested,
@@ -123,12 +124,10 @@ def request_of(body: Body, lenient: bool = False) -> ChatRequest:
     Raises:
         ParameterError: A field that is unknown or cannot be honoured.
     """
-    own, options = body.own, dict(body.options)
+    own, options = body.own, body.options
     wanted, effort = _format(own["text"], lenient), _effort(own["reasoning"], lenient)
-    if wanted["type"] == "json_object":
-        options["json_schema"] = {"type": "object"}
-    elif wanted["type"] == "json_schema":
-        options["json_schema"] = wanted["schema"]
+    if wanted["type"] != "text":
+        body.force("text.format", {"json_schema": wanted.get("schema", {"type": "object"})})
     if LOGPROBS in own["include"]:
         options["logprobs"] = own["top_logprobs"] or 0
     elif own["top_logprobs"]:
@@ -141,6 +140,7 @@ def request_of(body: Body, lenient: bool = False) -> ChatRequest:
         template_arguments=template_arguments(own, effort),
         options=options,
         deadline=own["deadline"],
+        namespace=own_namespace(own["cache_salt"]),
     )
 
 

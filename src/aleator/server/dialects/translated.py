@@ -9,12 +9,35 @@ from dataclasses import replace
 from typing import Any
 
 from aleator.core.errors import ParameterError
-from aleator.server.chatting import ChatRequest
-from aleator.server.fields import Field, mapping, number
+from aleator.replay import KEY
+from aleator.server.chatting import ChatAnswer, ChatRequest
+from aleator.server.fields import Body, Field, mapping, number, switch, text
+from aleator.server.records import replay_field
 from aleator.server.service import Service
 
-OURS = (Field("chat_template_kwargs", mapping), Field("deadline", number(1e-6, 1e6)))
+OURS = (
+    Field("chat_template_kwargs", mapping),
+    Field("deadline", number(1e-6, 1e6)),
+    Field("cache_salt", text, ""),
+    Field(KEY, switch, False),
+)
 """Fields of OpenAI's chats here that the other dialects take too."""
+
+
+def with_records(
+    service: Service, body: Body, answer: ChatAnswer, made: dict[str, Any]
+) -> dict[str, Any]:
+    """A response with the record of its text, if the request wants it.
+
+    Args:
+        service: Made it.
+        body: The request.
+        answer: Has ended.
+        made: The response; the record is put into it.
+    """
+    if body.own.get(KEY):
+        made[KEY] = replay_field(service, (choice.generation for choice in answer.choices))
+    return made
 
 
 def template_arguments(own: Mapping[str, Any], effort: str | None) -> dict[str, Any] | None:
@@ -29,24 +52,24 @@ def template_arguments(own: Mapping[str, Any], effort: str | None) -> dict[str, 
 
 
 @contextmanager
-def in_words(words: Mapping[str, str], spelled: Mapping[str, str]) -> Iterator[None]:
+def in_words(words: Mapping[str, str], body: Body) -> Iterator[None]:
     """Let errors name fields as the client does.
 
     Args:
         words: The dialect's, by those of a chat, such as ``.function.strict`` and ``.strict``.
-        spelled: The client's spelling of options, by our names.
+        body: The request.
     """
     try:
         yield
     except ParameterError as error:
-        message, name = str(error), error.parameter
-        for own, theirs in {**spelled, **words}.items():
+        message = str(error)
+        for own, theirs in {**body.spelled, **words}.items():
             if own == theirs:
                 continue
             begin = r"(?<![\w.])" if own[0].isalpha() else ""
             end = r"(?!\w)" if own[-1].isalpha() else ""
             message = re.sub(f"{begin}{re.escape(own)}{end}", theirs, message)
-            name = theirs if name == own else name
+        name = {**body.names, **words}.get(error.parameter, error.parameter)
         raise ParameterError(name, message) from error
 
 

@@ -20,6 +20,17 @@ USUAL: Mapping[str, tuple[float, float]] = {
     "smoothing_factor": (0, 2),
     "smoothing_curve": (1, 4),
     "top_k": (0, 200),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "typical_p": (0, 1),
+    "top_a": (0, 1),
+    "tfs_z": (0, 1),
+    "epsilon_cutoff": (0, 0.1),
+    "eta_cutoff": (0, 0.1),
+    "xtc_probability": (0, 1),
+    "xtc_threshold": (0, 1),
+    "adaptive_target": (-1, 1),
+    "adaptive_decay": (0, 0.99),
     "top_k_limit": (0, 512),
     "top_n_sigma": (-1, 4),
     "min_keep": (0, 20),
@@ -96,5 +107,6 @@ def _parameter(p: Parameter) -> dict[str, Any]:
         low, high = USUAL.get(p.name, (p.low or 0, SLIDER))
         if p.name not in USUAL and p.high is not None and p.high <= SLIDER:
             high = p.high
-        told["slider"] = {"low": low, "high": high, "step": 1 if p.type is int else 0.01}
+        step = 1.0 if p.type is int else 0.01 if high - low >= 0.5 else 0.001
+        told["slider"] = {"low": low, "high": high, "step": step}
     return told

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-PAGE = files("aleator.server.playground") / "page"
+from aleator.server.playground.saved import PAGE
+
 TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",

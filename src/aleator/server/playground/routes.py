@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from typing import Any
@@ -10,16 +11,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aleator.core.errors import AleatorError, GrammarError, ParameterError
+from aleator.core.errors import AleatorError, CacheError, GrammarError, ParameterError
 from aleator.prompts import SAMPLING
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
 from aleator.server.fields import OPTIONS, Field, Fields, listing, text, whole
+from aleator.server.playground.cells import frames, runs
 from aleator.server.playground.declared import everything
+from aleator.server.playground.pages import HEADERS
 from aleator.server.playground.pages import ROUTES as PAGES
 from aleator.server.playground.recording import Recording, Recordings
 from aleator.server.playground.replay import chain_at, draws, resample
+from aleator.server.playground.saved import saved_page
 from aleator.server.playground.spelled import spellings
 from aleator.server.playground.writing import Writer, line
 from aleator.server.service import Service
@@ -28,6 +32,8 @@ from aleator.server.sse import EventStream
 MOST_TOP = 1000
 MOST_DRAWS = 10_000
 MOST_STEP = 2**31 - 1
+PATIENCE = 5.0
+"""Seconds that a look at the engine's cells waits for a free sequence."""
 NDJSON = "application/x-ndjson"
 
 
@@ -44,6 +50,7 @@ STEP = Field("step", whole(0, MOST_STEP), required=True)
 CHAIN = partial(Fields, options=SAMPLING, accepted={})
 WRITE = Fields(
     Field("prompt", prompt),
+    Field("messages", listing),
     Field("parent", text),
     Field("at", whole(0, MOST_STEP)),
     Field("token", whole(0, MOST_STEP)),
@@ -55,6 +62,7 @@ EXPLAIN = CHAIN(STEP, Field("top", whole(0, MOST_TOP), 30))
 RESAMPLE = CHAIN()
 DRAW = CHAIN(STEP, Field("n", whole(1, MOST_DRAWS), 1000))
 CHECK = CHAIN()
+CACHE = Fields(Field("script", listing, required=True), options={}, accepted={})
 TOKENS = Fields(Field("text", text, required=True), options={}, accepted={})
 
 
@@ -112,6 +120,7 @@ async def write(request: Request) -> Response:
     recording = await in_thread(
         playground.writer.begin,
         own["prompt"],
+        own["messages"],
         own["parent"],
         own["at"],
         own["token"],
@@ -216,6 +225,37 @@ async def check(request: Request) -> Response:
     return JSONResponse(await in_thread(work))
 
 
+async def save(request: Request) -> Response:
+    """GET /api/playground/texts/{id}/page: the text with its steps as one file, without a server."""
+    playground = of(request)
+    recording = playground.recordings[request.path_params["id"]]
+    model = playground.service.model
+    page = await in_thread(saved_page, recording, model.tokenizer, playground.service.name)
+    headers = {**HEADERS, "content-disposition": 'attachment; filename="aleator-text.html"'}
+    return Response(page, 200, headers, "text/html; charset=utf-8")
+
+
+async def cache(request: Request) -> Response:
+    """POST /api/playground/cache: the cells of a small context after each operation of a script."""
+    body = CACHE.read(await body_of(request))
+    return JSONResponse(await in_thread(frames, of(request).service.model, body.own["script"]))
+
+
+async def cells(request: Request) -> Response:
+    """GET /api/playground/cells: what the cells of the engine hold now, in runs."""
+    engine = of(request).service.engine
+    try:
+        visit = engine.visit(lambda context, _: context.cache.frame())
+        frame = await asyncio.wait_for(asyncio.wrap_future(visit), PATIENCE)
+    except TimeoutError:
+        raise ApiError(
+            503, "the engine has no sequence free to look at its cells: ask again"
+        ) from None
+    except CacheError as error:
+        raise ApiError(400, str(error)) from None
+    return JSONResponse(runs(frame))
+
+
 async def tokens(request: Request) -> Response:
     """POST /api/playground/tokens: the tokens of a text, as a prompt has them."""
     playground = of(request)
@@ -280,5 +320,8 @@ ROUTES = [
     route("/texts/{id}/resample", again, "POST"),
     route("/texts/{id}/draws", histogram, "POST"),
     route("/chain", check, "POST"),
+    route("/texts/{id}/page", save, "GET"),
+    route("/cache", cache, "POST"),
+    route("/cells", cells, "GET"),
     route("/tokens", tokens, "POST"),
 ]

@@ -82,6 +82,12 @@ class Telling:
         ]
         return told
 
+    def forgotten(self, recording: Recording, step: int) -> dict[str, Any]:
+        """A step in short, of which only the token is known: its logits are not kept any more."""
+        known = {"step": step, "token": self.token(recording.drawn[step]), "picked": False}
+        unknown = ("before", "after", "entropy", "entropy_after", "left")
+        return {**known, **dict.fromkeys(unknown), "stages": [], "top": [], "forgotten": True}
+
     def full_step(self, recording: Recording, step: int, found: Explanation) -> dict[str, Any]:
         """Everything about a step: the stages with what they removed, and tokens through all of them."""
         draw = found.draw

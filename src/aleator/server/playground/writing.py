@@ -6,9 +6,12 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
+from aleator.chat.asking import Chat, prepared
 from aleator.core.errors import ConstraintError, ParameterError
 from aleator.generate.session import Session
 from aleator.server.bodies import in_thread
+from aleator.server.caller import own_namespace
+from aleator.server.playground.memory import Forgotten
 from aleator.server.playground.recording import Recording, Recordings
 from aleator.server.playground.replay import Replay, chain_at
 from aleator.server.playground.told import Telling
@@ -40,6 +43,7 @@ class Writer:
     def begin(
         self,
         prompt: str | list[int] | None,
+        messages: list[Any] | None,
         parent: str | None,
         at: int | None,
         pick: int | None,
@@ -49,6 +53,7 @@ class Writer:
 
         Args:
             prompt: of a new one.
+            messages: of a new one that is an answer, in place of a prompt.
             parent: the text that it branches off.
             at: how many of that text's drawn tokens it shares; None: all.
             pick: the token that follows these; None: the chain draws it.
@@ -58,22 +63,40 @@ class Writer:
             ParameterError: an option, or a place at which the text cannot branch.
             NoSuchText: the parent is not kept.
         """
-        if parent is None:
-            if prompt is None:
-                raise ParameterError("prompt", "prompt is missing: give a text, or parent and at")
+        begins = {"prompt": prompt, "messages": messages, "parent": parent}
+        several = [name for name, value in begins.items() if value is not None]
+        if len(several) != 1:
+            raise ParameterError(
+                several[1] if several else "prompt",
+                f"{' and '.join(several) or 'nothing'} given: give one of prompt, messages and parent",
+            )
+        given: str | list[int] | Session
+        if messages is not None:
+            given, options = self._chat(messages, options)
             recording = Recording(self._recordings.memory)
-            given: str | list[int] | Session = prompt
+        elif prompt is not None:
+            given, recording = prompt, Recording(self._recordings.memory)
         else:
-            if prompt is not None:
-                raise ParameterError("prompt", "prompt and parent are both given: choose one")
-            recording, given = self._branch(self._recordings[parent], at, pick)
+            recording, given = self._branch(self._recordings[str(parent)], at, pick)
         submit = self._service.engine.submit
         try:
-            recording.begin(submit(given, on_logits=recording.look, **options))
+            namespace = own_namespace()
+            recording.begin(
+                submit(given, on_logits=recording.look, **{**options, "namespace": namespace})
+            )
         except ConstraintError as error:
             raise ParameterError("token", str(error)) from None
         self._recordings.add(recording)
         return recording
+
+    def _chat(
+        self, messages: list[Any], options: Mapping[str, Any]
+    ) -> tuple[list[int], Mapping[str, Any]]:
+        """The prompt of an answer as the model's template writes it, and options with what ends a turn."""
+        service = self._service
+        chat_format = service.model.chat_format(service.options.chat_template)
+        asked = prepared(Chat(messages), chat_format, self._tokenizer, options)
+        return asked.tokens, asked.options
 
     def _branch(
         self, parent: Recording, at: int | None, pick: int | None
@@ -162,6 +185,11 @@ class Writer:
         end = min(len(recording.drawn), begin + LINE_STEPS)
         told = []
         for step in range(begin, end):
-            found = replay.explain(step, max(top, 1))
-            told.append(line({"event": "step", **self.telling.step(recording, step, found, top)}))
+            try:
+                found = replay.explain(step, max(top, 1))
+            except Forgotten:  # the text is written faster than it is told
+                of_step = self.telling.forgotten(recording, step)
+            else:
+                of_step = self.telling.step(recording, step, found, top)
+            told.append(line({"event": "step", **of_step}))
         return told

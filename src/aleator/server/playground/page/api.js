@@ -80,6 +80,9 @@ export const get = async (path) => (await ask(path, "GET")).json();
 export const post = async (path, body, abort) => (await ask(path, "POST", body, abort)).json();
 
 /** @param {string} path */
+export const file = async (path) => (await ask(path, "GET")).blob();
+
+/** @param {string} path */
 export const remove = async (path) => void (await ask(path, "DELETE"));
 
 /**

@@ -55,10 +55,10 @@ const Card = watched(function (/** @type {{settings: Settings, name: string, pla
   if (!sampler) return null;
   const names = sampler.parameters.filter((p) => p !== "seed" && p !== "draw");
   return html`<li class="card ${neutral ? "neutral" : ""}" data-sampler=${name}>
-    <header><${Handle} settings=${settings} name=${name} /><h3><span class="place">${place + 1}</span> ${name}</h3>
+    <div class="card-head"><${Handle} settings=${settings} name=${name} /><h3><span class="place">${place + 1}</span> ${name}</h3>
       ${neutral && html`<span class="tag plain">does nothing</span>`}
       <button type="button" class="small" aria-label=${`Take ${name} out`} title="take it out of the chain" onClick=${() => settings.reorder(settings.order.filter((n) => n !== name))}>✕</button>
-    </header>
+    </div>
     <p class="quiet">${sampler.summary}</p>
     <${Folded} open=${!neutral || names.some((p) => p === error?.param)} label=${names.join(", ")}>
       ${names.map((p) => html`<${Control} key=${p} settings=${settings} name=${p} error=${error} />`)}
@@ -101,10 +101,10 @@ export const Cards = watched(function ({ settings, active, error }) {
   const there = (/** @type {string} */ name) => name in parameters;
   return html`<ol class="cards" aria-label="Samplers in order">
     ${order.map((name, place) => html`<${Card} key=${name} settings=${settings} name=${name} place=${place} neutral=${!active.has(name)} error=${error} />`)}
-    <li class="card end"><header><h3>then the draw</h3></header>
+    <li class="card end"><div class="card-head"><h3>then the draw</h3></div>
       ${[...LAST, ...mirostat].filter(there).map((p) => html`<${Control} key=${p} settings=${settings} name=${p} error=${error} />`)}
     </li>
-    <li class="card end"><header><h3>before all of them</h3></header>
+    <li class="card end"><div class="card-head"><h3>before all of them</h3></div>
       ${FIRST.filter(there).map((p) => html`<${Control} key=${p} settings=${settings} name=${p} error=${error} />`)}
     </li>
     <li class="card add"><label class="field"><span>Add a sampler</span><select onChange=${add}><option value="">choose…</option>

@@ -107,6 +107,7 @@ export const Chain = watched(function () {
       <div class="bar-row"><${Choice} label="Preset" value=${main.preset.value} options=${Object.keys(known().presets)} onChange=${(/** @type {string} */ v) => main.choose(v)} />
         <button type="button" disabled=${!Object.keys(main.changes.value).length} onClick=${() => (main.changes.value = {})}>Undo all changes</button></div>
       ${error && html`<${Problem} error=${elsewhere ?? error} />`}
+      <h2>Samplers in order</h2>
       <${Cards} settings=${main} active=${active} error=${error} />
     </div>
     <div class="main"><${Effects} /><${Copying} /></div>

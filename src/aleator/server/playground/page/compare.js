@@ -136,7 +136,7 @@ export const Compare = watched(function () {
       const text = /** @type {Text} */ (side.text.value);
       if (at >= text.steps.length) return html`<p class="quiet">${side.name} had ended before step ${at}.</p>`;
       return html`<section aria-label=${`Step ${at} of ${side.name}`}><h2>${side.name}, step ${at}: <span class="piece">${alone(text.steps[at].token)}</span></h2>
-        <${StepPanel} text=${text} at=${at} rows=${8} /><${Draws} text=${text} at=${at} /></section>`;
+        <${StepPanel} text=${text} at=${at} rows=${8} label=${`${side.name}.`} /><${Draws} text=${text} at=${at} /></section>`;
     })}</div>`}
     <${Hover} />
   </div>`;

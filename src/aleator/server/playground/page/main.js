@@ -3,6 +3,7 @@
 import { render } from "./vendor/preact.mjs";
 import { effect, signal } from "./vendor/signals-core.mjs";
 import { locked, online } from "./api.js";
+import { Cache } from "./cache.js";
 import { Chain, watching } from "./chain.js";
 import { Compare } from "./compare.js";
 import { Constrain } from "./constrain.js";
@@ -17,6 +18,7 @@ const VIEWS = {
   chain: { name: "Chain", View: Chain },
   compare: { name: "Compare", View: Compare },
   constrain: { name: "Constrain", View: Constrain },
+  cache: { name: "Cache", View: Cache },
   reproduce: { name: "Reproduce", View: Reproduce },
 };
 
@@ -92,7 +94,7 @@ const Page = watched(function () {
   return html`<${Head} />
     ${!online.value && html`<p class="problem offline" role="alert">The server does not answer. What is shown stays; <button type="button" class="link" onClick=${start}>try again</button></p>`}
     <${Problem} error=${failed.value} />
-    <main id="view" role="tabpanel" aria-label=${name}><${View} /></main>`;
+    <main><div id="view" role="tabpanel" aria-label=${name}><${View} /></div></main>`;
 });
 
 const app = /** @type {HTMLElement} */ (document.getElementById("app"));

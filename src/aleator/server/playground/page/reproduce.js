@@ -1,13 +1,14 @@
 /** @file The view Reproduce: a link and a record that give the same text, and a button that proves it. */
 
 import { signal } from "./vendor/signals-core.mjs";
+import { file } from "./api.js";
 import { known, main } from "./settings.js";
 import { current, opened, texts, write } from "./texts.js";
 import { CopyButton, Problem, html, watched } from "./ui.js";
-import { length, prompt, seed } from "./write.js";
+import { chats, length, prompt, seed, turns } from "./write.js";
 
 /** @typedef {import("./texts.js").Text} Text */
-/** @typedef {{prompt: string, view?: string, path: Record<string, any>[], tokens?: number[], model?: string}} Recorded */
+/** @typedef {{path: Record<string, any>[], tokens?: number[], model?: string}} Recorded */
 
 const proof = signal(/** @type {{equal: boolean, tokens: number, at: number} | null} */ (null));
 const failed = signal(/** @type {Error | null} */ (null));
@@ -19,7 +20,7 @@ const busy = signal(false);
  * @returns {Recorded}
  */
 export function recorded(text) {
-  return { prompt: text.path[0].prompt, path: text.path, tokens: text.steps.map((s) => s.token.id), model: known().model.name };
+  return { path: text.path, tokens: text.steps.map((s) => s.token.id), model: known().model.name };
 }
 
 /**
@@ -51,14 +52,16 @@ function fromAddress() {
 
 /** @param {any} record @returns {Recorded} */
 function valid(record) {
-  if (!Array.isArray(record?.path) || !record.path.length || typeof record.path[0].prompt !== "string") throw new Error("this is not a record of the playground: it has no path that begins with a prompt");
+  if (!Array.isArray(record?.path) || !record.path.length || !(typeof record.path[0].prompt === "string" || Array.isArray(record.path[0].messages))) throw new Error("this is not a record of the playground: it has no path that begins with a prompt or messages");
   return record;
 }
 
 /** @param {Recorded} record */
 async function open(record) {
-  const { prompt: text, max_tokens, ...asked } = record.path[0];
-  prompt.value = text;
+  const { prompt: text, messages, max_tokens, ...asked } = record.path[0];
+  chats.value = messages !== undefined;
+  if (messages) turns.value = messages;
+  else prompt.value = text;
   seed.value = asked.seed ?? null;
   length.value = max_tokens ?? length.value;
   main.restore(asked);
@@ -95,25 +98,46 @@ async function prove() {
   busy.value = false;
 }
 
-function save() {
-  const text = current.value;
-  if (!text) return;
-  const url = URL.createObjectURL(new Blob([JSON.stringify(recorded(text), null, 1)], { type: "application/json" }));
+/**
+ * Give the browser a file to save.
+ * @param {Blob} blob
+ * @param {string} name
+ */
+function download(blob, name) {
+  const url = URL.createObjectURL(blob);
   const anchor = document.createElement("a");
   anchor.href = url;
-  anchor.download = "aleator-text.json";
+  anchor.download = name;
   anchor.click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
+function save() {
+  const text = current.value;
+  if (text) download(new Blob([JSON.stringify(recorded(text), null, 1)], { type: "application/json" }), "aleator-text.json");
+}
+
+async function savePage() {
+  const text = current.value;
+  if (!text) return;
+  failed.value = null;
+  try {
+    download(await file(`/texts/${text.id}/page`), "aleator-text.html");
+  } catch (error) {
+    failed.value = /** @type {Error} */ (error);
+  }
+}
+
 /** @param {any} event */
 async function loadFile(event) {
-  const [file] = event.currentTarget.files;
+  const field = event.currentTarget;
+  const [file] = field.files;
   if (!file) return;
   failed.value = null;
   proof.value = null;
   try {
     const record = valid(JSON.parse(await file.text()));
+    field.value = ""; // so that the same file can be opened again
     const text = await open(record);
     if (record.tokens) {
       const ids = text.steps.map((s) => s.token.id);
@@ -140,7 +164,9 @@ export const Reproduce = watched(function () {
           <p role="status" class="proof">${busy.value ? "Writing…" : proof.value && (proof.value.equal ? `Equal: all ${proof.value.tokens} tokens.` : `Not equal: token ${proof.value.at} is another one.`)}</p></div></section>
       <section><h2>A link</h2><pre tabindex="0">${link(text)}</pre><${CopyButton} label="Copy the link" text=${() => link(text)} /></section>
       <section><h2>A record</h2><p class="quiet">The requests and the tokens, as JSON.</p>
-        <button type="button" onClick=${save}>Save the record</button></section>`}
+        <button type="button" onClick=${save}>Save the record</button></section>
+      <section><h2>A page of its own</h2><p class="quiet">The text with every step as one HTML file, which needs no server.</p>
+        <button type="button" onClick=${savePage}>Save the page</button></section>`}
     <section><label class="field"><span>Open a record</span><input type="file" accept="application/json,.json" onChange=${loadFile} /></label></section>
     <${Problem} error=${failed.value} />
   </div>`;

@@ -43,10 +43,10 @@ export class StepPanel extends Component {
   }
 
   /** @param {any} props @param {any} state */
-  render({ text, at, rows, onPick }, { step, error }) {
+  render({ text, at, rows, onPick, label }, { step, error }) {
     return html`<div aria-live="polite">
       <${Problem} error=${error} />
-      ${step && !error && html`<${StepView} step=${step} rows=${rows} onPick=${onPick} written=${text.steps[at]?.token.id} />`}
+      ${step && !error && html`<${StepView} step=${step} rows=${rows} onPick=${onPick} label=${label} written=${text.steps[at]?.token.id} />`}
       ${!step && !error && html`<p class="quiet">Asking for the step…</p>`}
     </div>`;
   }

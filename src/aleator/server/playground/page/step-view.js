@@ -52,9 +52,9 @@ function Bar({ p, was, gone, scale }) {
 }
 
 /**
- * @param {{step: FullStep, rows?: number, onPick?: ((token: import("./token.js").Token) => void) | null, written?: number | null}} props
+ * @param {{step: FullStep, rows?: number, onPick?: ((token: import("./token.js").Token) => void) | null, written?: number | null, label?: string}} props
  */
-export function StepView({ step, rows = 12, onPick, written }) {
+export function StepView({ step, rows = 12, onPick, written, label = "" }) {
   // The draw itself changes nothing: the tag "drawn" shows it.
   const active = step.stages.map((s, i) => ({ s, i })).filter(({ s, i }) => !s.neutral && (i + 1 < step.stages.length || s.removed > 0 || s.moved > 0));
   const neutral = step.stages.filter((s) => s.neutral).map((s) => s.name);
@@ -66,7 +66,7 @@ export function StepView({ step, rows = 12, onPick, written }) {
     .map(({ t }) => t)
     .sort((a, b) => b.probabilities[0] - a.probabilities[0] || a.token.id - b.token.id);
   const scale = Math.max(...shown.flatMap((t) => t.probabilities), 1e-9);
-  return html`<div class="stages" tabindex="0" role="region" aria-label="Stages of the chain at this step">
+  return html`<div class="stages" tabindex="0" role="region" aria-label=${`${label} Stages of the chain at step ${step.step}`.trim()}>
     <table>
       <thead>
         <tr>

@@ -38,13 +38,13 @@ class Chunk extends Component {
     for (let i = begin; i < end; i++) {
       const step = steps[i];
       const mark = marks?.(step, i) ?? "";
-      const level = Math.round(16 * Math.max(0, Math.min(1, SHADES[shade].shade(step))));
+      const level = step.before === null ? 0 : Math.round(16 * Math.max(0, Math.min(1, SHADES[shade].shade(step))));
       const name = `t s${level}${step.picked ? " picked" : ""}${i === open ? " open" : ""}${i === active ? " active" : ""}${mark}${joins(step.token) ? " joins" : ""}${step.token.special ? " special" : ""}`;
       const text = inText(step.token);
       const body = text.replace(/\n+$/, "");
       const breaks = text.length - body.length;
-      const arrows = breaks > 0 && html`<i class="mark" aria-hidden="true">${"↵".repeat(breaks)}</i>`;
-      shown.push(html`<span key=${i} id=${`${id}-${i}`} class=${name} data-i=${i} role="option" aria-selected=${i === open} dir="auto"
+      const arrows = breaks > 0 && html`<i class="mark">${"↵".repeat(breaks)}</i>`;
+      shown.push(html`<span key=${i} id=${`${id}-${i}`} class=${name} data-i=${i} role="option" aria-selected=${i === open} aria-label=${body === "" ? (breaks ? "line break" : "empty token") : undefined} dir="auto"
         >${body}${arrows}${text === "" && html`<i class="mark">∅</i>`}</span
       >${"\n".repeat(breaks)}`);
     }
@@ -106,7 +106,8 @@ export const Hover = watched(function () {
     bottom: at.y + 270 > innerHeight ? `${innerHeight - at.y + 26}px` : "auto",
   };
   return html`<div class="hover" style=${place} aria-hidden="true">
-    <p><b class="piece">${alone(step.token)}</b> ${percent(step.before)} → ${percent(step.after)} · ${step.entropy.toFixed(2)} bits · ${step.left} left</p>
+    ${step.before === null ? html`<p>The logits of this step are not kept any more.</p>` : ""}
+    <p><b class="piece">${alone(step.token)}</b> ${percent(step.before)} → ${percent(step.after)} · ${step.entropy?.toFixed(2) ?? "–"} bits · ${step.left ?? "–"} left</p>
     <table>
       ${step.top.slice(0, 8).map(
         (each) => html`<tr class=${each.token.id === step.token.id ? "drawn" : ""}>

@@ -9,7 +9,7 @@ import { remove, stream } from "./api.js";
  * @property {number} step
  * @property {Token} token
  * @property {boolean} picked
- * @property {number} before
+ * @property {number} before  null where logits are not kept; so are the next ones
  * @property {number | null} after
  * @property {number} entropy
  * @property {number} entropy_after
@@ -70,6 +70,16 @@ export const current = signal(/** @type {Text | null} */ (null));
 /** The step that is open; -1: none. */
 export const opened = signal(-1);
 
+/** Tokens that are shown in a second; 0: as they come. */
+export const pace = signal(0);
+
+/** @param {AbortSignal} abort */
+const pause = (abort) =>
+  new Promise((done) => {
+    setTimeout(done, 1000 / pace.value);
+    abort.addEventListener("abort", done, { once: true });
+  });
+
 let made = 0;
 
 /**
@@ -95,6 +105,8 @@ export async function write(asked, { parent = null, at, listed = true, onStart }
         }
         onStart?.(text);
       } else if (told.event === "step") {
+        if (pace.value && listed) await pause(text.abort.signal);
+        if (text.abort.signal.aborted) break;
         text.steps.push(told);
         tell();
       } else {

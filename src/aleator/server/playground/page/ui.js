@@ -103,7 +103,7 @@ export function percent(p) {
   if (p === null || p === undefined) return "–";
   if (p === 0) return "0 %";
   if (p >= 0.9995) return "100 %";
-  const digits = p >= 0.1 ? 1 : p >= 0.001 ? 2 : 0;
+  const digits = p >= 0.1 ? 1 : p >= 0.0001 ? 2 : 0;
   return digits ? `${(100 * p).toFixed(digits)} %` : `${(100 * p).toExponential(0)} %`;
 }
 

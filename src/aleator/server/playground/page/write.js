@@ -5,12 +5,16 @@ import { known, main } from "./settings.js";
 import { StepPanel } from "./step-panel.js";
 import { alone } from "./token.js";
 import { Hover, Legend, SHADES, TextView, shading } from "./text-view.js";
-import { branch, current, opened, texts, write } from "./texts.js";
+import { branch, current, opened, pace, texts, write } from "./texts.js";
 import { Tree } from "./tree.js";
 import { Choice, Problem, html, percent, watched } from "./ui.js";
 
 export const prompt = signal("ROMEO:\n");
 export const length = signal(80);
+/** Whether a text continues the prompt, or answers the turns of a conversation. */
+export const chats = signal(false);
+/** @type {import("./vendor/signals-core.mjs").Signal<{role: string, content: string}[]>} */
+export const turns = signal([{ role: "user", content: "Good morrow, my lady." }]);
 /** null: the server draws one. */
 export const seed = signal(/** @type {number | null} */ (7));
 const failed = signal(/** @type {Error | null} */ (null));
@@ -30,7 +34,7 @@ export async function attempt(work) {
 
 export function begin() {
   opened.value = -1;
-  return attempt(() => write({ ...asked(), prompt: prompt.value }));
+  return attempt(() => write({ ...asked(), ...(chats.value ? { messages: turns.value } : { prompt: prompt.value }) }));
 }
 
 /** @param {number} tokens  How many more. */
@@ -40,15 +44,44 @@ function goOn(tokens) {
   return attempt(() => write({ ...asked(), max_tokens: tokens }, { parent: text, at: text.steps.length }));
 }
 
+/** The words that were written, without control tokens. @param {import("./texts.js").Text} text */
+function words(text) {
+  const encoder = new TextEncoder();
+  const pieces = text.steps.filter((s) => !s.token.special).map((s) => (s.token.text === null ? Uint8Array.from((s.token.bytes ?? "").match(/../g) ?? [], (pair) => parseInt(pair, 16)) : encoder.encode(s.token.text)));
+  return new TextDecoder().decode(Uint8Array.from(pieces.flatMap((piece) => [...piece])));
+}
+
+/** @param {number} i @param {Partial<{role: string, content: string}>} change */
+const edit = (i, change) => (turns.value = turns.value.map((turn, at) => (at === i ? { ...turn, ...change } : turn)));
+
+const Turns = watched(function () {
+  const text = current.value;
+  text?.reason.value;
+  const last = turns.value.at(-1);
+  const keep = () => text && (turns.value = [...turns.value, { role: "assistant", content: words(text).trim() }]);
+  return html`<div class="turns" role="group" aria-label="Turns of the conversation">
+    ${turns.value.map(
+      (turn, i) => html`<div class="turn ${turn.role}" key=${i}>
+        <select aria-label=${`Who speaks in turn ${i + 1}`} onChange=${(/** @type {any} */ e) => edit(i, { role: e.currentTarget.value })}>${["system", "user", "assistant"].map((role) => html`<option value=${role} selected=${role === turn.role}>${role}</option>`)}</select>
+        <textarea rows="2" aria-label=${`Turn ${i + 1}`} value=${turn.content} onInput=${(/** @type {any} */ e) => edit(i, { content: e.currentTarget.value })}></textarea>
+        <button type="button" class="small" aria-label=${`Remove turn ${i + 1}`} disabled=${turns.value.length < 2} onClick=${() => (turns.value = turns.value.filter((_, at) => at !== i))}>✕</button>
+      </div>`,
+    )}
+    <div class="buttons"><button type="button" onClick=${() => (turns.value = [...turns.value, { role: last?.role === "user" ? "assistant" : "user", content: "" }])}>Add a turn</button>
+      <button type="button" disabled=${!text || text.writing} onClick=${keep}>Keep the text as a turn</button></div>
+  </div>`;
+});
+
 const Controls = watched(function () {
   const text = current.value;
   text?.reason.value;
   const writing = Boolean(text?.writing);
   return html`<form class="controls" onSubmit=${(/** @type {Event} */ e) => (e.preventDefault(), begin())}>
-    <label class="prompt-field"><span>Prompt</span>
+    ${known().model.chat && html`<${Choice} label="Write" value=${chats.value ? "chat" : "text"} options=${[["text", "what follows a prompt"], ["chat", "the next turn of a chat"]]} onChange=${(/** @type {string} */ v) => (chats.value = v === "chat")} />`}
+    ${chats.value ? html`<${Turns} />` : html`<label class="prompt-field"><span>Prompt</span>
       <textarea rows="3" value=${prompt.value} onInput=${(/** @type {any} */ e) => (prompt.value = e.currentTarget.value)}
         onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Enter" && (e.ctrlKey || e.metaKey) && begin()}></textarea>
-    </label>
+    </label>`}
     <div class="row">
       <${Choice} label="Preset" value=${main.preset.value} options=${Object.keys(known().presets)} onChange=${(/** @type {string} */ v) => main.choose(v)} hint="the chain's parameters; change them in the view Chain" />
       <label class="field"><span>Seed</span><input type="number" min="-1" step="1" value=${seed.value ?? ""} placeholder="random" onInput=${(/** @type {any} */ e) => (seed.value = e.currentTarget.value === "" ? null : Number(e.currentTarget.value))} /></label>
@@ -60,6 +93,7 @@ const Controls = watched(function () {
         <button type="button" disabled=${!text || writing} onClick=${() => goOn(length.value)}>Continue</button>
         <button type="button" disabled=${!text || writing} onClick=${() => goOn(1)} title="draw one token">Next token</button>
       </span>
+      <${Choice} label="Speed" value=${String(pace.value)} options=${[["0", "as it comes"], ["10", "10 tokens a second"], ["2", "2 tokens a second"]]} onChange=${(/** @type {string} */ v) => (pace.value = Number(v))} />
     </div>
     <${Problem} error=${failed.value} />
   </form>`;

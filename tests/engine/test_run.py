@@ -8,8 +8,9 @@ import pytest
 
 from aleator.cache.devices import CPU
 from aleator.core.errors import ContextFull, ParameterError
+from aleator.engine.room import cells_needed
+from aleator.engine.run import Run
 from aleator.generate.batch import Batch
-from aleator.generate.loop import Run, cells_needed
 from aleator.generate.options import GenerateOptions
 from aleator.generate.request import Request, remaining
 from aleator.generate.slot import Slot
@@ -48,6 +49,8 @@ class Stream:
 class Cache:
     """Sequences as plain lists; a cell is a list of one position, shared after seq_cp."""
 
+    pool = None
+
     def __init__(self) -> None:
         self.seqs: dict[int, list[list[int]]] = {}
         self.tokens: dict[int, list[int]] = {}
@@ -75,6 +78,9 @@ class Cache:
         assert (p0, p1) == (0, -1)
         self.copies += 1
         self.seqs[dst], self.tokens[dst] = list(self.seqs[src]), list(self.tokens[src])
+
+    def unshare(self, seq: int) -> None:
+        pass
 
     def seq_rm(self, seq: int, p0: int, p1: int) -> None:
         held = self.seqs.get(seq, [])
@@ -105,6 +111,7 @@ class FakeContext:
         self.device = CPU
         self.most_used = self.decoded = 0
         self.fail_at: int | None = None
+        self.n_seq_max = 9
         self.script: list[int] = []
 
     def decode(self, batch: Batch) -> Any:
@@ -208,7 +215,7 @@ def test_there_are_enough_cells(shift: bool) -> None:
     made = run(context, *slots, n_ctx=16)
     while not made.done and made.stats.decode_tokens < 200:
         made.step()
-    assert context.most_used <= cells_needed([each.request for each in slots], 16) <= 4 * 16
+    assert context.most_used <= cells_needed(slots, 16) <= 4 * 16
 
 
 def test_ends_at_the_length() -> None:
@@ -245,7 +252,8 @@ def test_ends_when_cancelled_and_shows_what_was_held_back() -> None:
     assert (made.text, made.stop_reason) == ("a", "interrupted")
     assert made.done
     made = scripted([0, 1, 2, 3], stop=("abcdefg",))
-    made._run.step()
+    while not made.drawn:
+        made._run.step()
     made.cancel()
     assert list(made) == ["a"]
 
@@ -358,7 +366,8 @@ def test_progress_of_the_prefill_and_cancelling_it() -> None:
     seen: list[tuple[int, int]] = []
     context = FakeContext(n_ubatch=4)
     made = run(context, slot("abcdefghij"), progress=lambda *at: seen.append(at))
-    made.step()
+    while not made.slots[0].completion.tokens:
+        made.step()
     assert seen == [(0, 10), (4, 10), (8, 10), (10, 10)]
     context = FakeContext(n_ubatch=4)
     made = run(context, slot("abcdefghij"), progress=lambda *at: made.generations[0].cancel())
@@ -376,3 +385,30 @@ def test_stats_count_what_was_done() -> None:
     assert stats.decode_tokens_per_second == 5 / stats.decode_seconds
     assert 0 < stats.sampler_seconds < stats.prompt_seconds + stats.decode_seconds
     assert stats.sampler_us_per_token == pytest.approx(1e6 * stats.sampler_seconds / 6)
+
+
+def test_an_error_of_one_completion_ends_that_one_alone() -> None:
+    def fails(chain: Any, logits: Any) -> None:
+        raise RuntimeError("not today")
+
+    context, broken, fine = FakeContext(), slot(max_tokens=9), slot("juliet", max_tokens=9)
+    broken.on_logits = fails
+    made = run(context, broken, fine).generations
+    assert made[1].tokens == single("juliet", max_tokens=9).tokens
+    with pytest.raises(RuntimeError, match="not today"):
+        made[0].wait()
+    assert (made[0].tokens, made[0].stop_reason) == ([], "interrupted")
+    assert context.cache.used() == 0
+
+
+def test_who_follows_a_prompt_goes_on_with_it_when_it_is_given_up() -> None:
+    context = FakeContext(n_ubatch=4)
+    made = run(context, *(slot("abcdefghij", c, max_tokens=5) for c in range(3)))
+    made.step()
+    generations = made.generations
+    generations[0].cancel()
+    assert generations[1].tokens == single("abcdefghij", 1, max_tokens=5).tokens
+    assert generations[2].tokens == single("abcdefghij", 2, max_tokens=5).tokens
+    assert generations[0].tokens == []
+    assert made.stats.prompt_tokens == 10
+    assert context.cache.used() == 0

@@ -1,0 +1,432 @@
+"""Speed of ``aleator serve`` beside llama-server's, both driven by one client program, in turns.
+
+    python benchmarks/bench_server.py -m MODEL.gguf --llama-server build/bin/llama-server [--quick]
+
+Requests go to ``/v1/completions`` of both, as streams, with the same bodies.  Orders:
+
+    mixed N     N clients, each with prompts of its own of 40 to 60 words, answers of 64 tokens
+    shared N    the same, where prompts begin with the same 600 words
+    schema N    answers are JSON of a schema
+
+Each order is driven in rounds, one server after the other, so that what the machine does meanwhile meets
+both.  What is printed is the median of the rounds.  The load of the machine, and the share of its cores that
+client and server took, are printed with each round: run it on a machine that does nothing else.
+
+Overhead of HTTP: the same requests of one client are made by ``aleator.Engine`` in a process without HTTP; the
+difference in seconds per token is what HTTP costs.  Results go to
+``benchmarks/results/bench_server[_quick].DATE.json`` and ``.md``.  ``--quick`` takes at most six minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import random
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+WORDS = (
+    "the",
+    "king",
+    "of",
+    "and",
+    "to",
+    "in",
+    "is",
+    "was",
+    "he",
+    "for",
+    "it",
+    "with",
+    "as",
+    "his",
+)
+ANSWER = 64
+"""Tokens of an answer."""
+SEQUENCE = 1536
+"""Positions of one sequence: the shared beginning, a prompt, an answer, and some room."""
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"enum": ["Romeo", "Juliet", "Mercutio", "Tybalt"]},
+        "age": {"type": "integer", "minimum": 10, "maximum": 99},
+        "friends": {
+            "type": "array",
+            "items": {"enum": ["Benvolio", "Paris", "Laurence"]},
+            "minItems": 3,
+            "maxItems": 3,
+        },
+        "alive": {"type": "boolean"},
+    },
+    "required": ["name", "age", "friends", "alive"],
+    "additionalProperties": False,
+}
+OURS, THEIRS = "aleator", "llama-server"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What clients ask for in one round.
+
+    Attributes:
+        kind: "mixed", "shared" or "schema".
+        clients: At the same time.
+        each: Requests of each, one after the other.
+    """
+
+    kind: str
+    clients: int
+    each: int
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.kind} {self.clients}"
+
+    def bodies(self, round: int) -> list[dict[str, Any]]:
+        """The requests of a round: the same for every server, others in every round."""
+        return [self._body(f"{round} {number}") for number in range(self.clients * self.each)]
+
+    def _body(self, seed: str) -> dict[str, Any]:
+        rng = random.Random(seed)
+        prompt = " ".join(rng.choice(WORDS) for _ in range(rng.randint(40, 60)))
+        if self.kind == "shared":
+            common = random.Random("common")
+            prompt = " ".join(common.choice(WORDS) for _ in range(600)) + " " + prompt
+        body: dict[str, Any] = {
+            "prompt": prompt,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "temperature": 0.8,
+            "seed": rng.randrange(2**31),
+        }
+        if self.kind == "schema":
+            return {**body, "json_schema": SCHEMA, "max_tokens": 2 * ANSWER}
+        return {**body, "max_tokens": ANSWER, "ignore_eos": True}
+
+
+ORDERS = (
+    Order("mixed", 1, 4),
+    Order("mixed", 4, 3),
+    Order("mixed", 16, 2),
+    Order("mixed", 64, 1),
+    Order("shared", 16, 2),
+    Order("schema", 4, 3),
+)
+
+
+@dataclass
+class Rounds:
+    """What was measured of one order at one server, a value for each round.
+
+    Attributes:
+        values: By name.
+        first: Seconds to the first token of every request.
+        gaps: Seconds between events of all requests.
+    """
+
+    values: dict[str, list[float]] = field(default_factory=dict)
+    first: list[float] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+
+    def add(self, **values: float) -> None:
+        """Add a round."""
+        for name, value in values.items():
+            self.values.setdefault(name, []).append(value)
+
+    def summary(self) -> dict[str, float]:
+        """Medians of the rounds, and quantiles over all of them in milliseconds."""
+        made = {name: statistics.median(values) for name, values in self.values.items()}
+        for name, times in (("first", self.first), ("gap", self.gaps)):
+            for q in (50, 99):
+                made[f"{name}_p{q}_ms"] = float(np.percentile(times, q)) * 1e3 if times else 0.0
+        return made
+
+
+class Running:
+    """A server in a process of its own.
+
+    Args:
+        name: Which.
+        command: Starts it; "{port}" stands for its port.
+        log: What it writes goes there.
+    """
+
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self.name, self._log = name, log
+        words = [word.replace("{port}", str(self.port)) for word in command]
+        with log.open("wb") as out:
+            self._process = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT)
+
+    def wait(self, seconds: float = 180) -> None:
+        """Wait until it answers."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self._process.poll() is not None:
+                break
+            try:
+                with urllib.request.urlopen(self.url("/health"), timeout=5):
+                    return
+            except OSError:
+                time.sleep(0.2)
+        tail = self._log.read_text(errors="replace")[-2000:]
+        raise SystemExit(f"{self.name} does not answer; the end of its log:\n{tail}")
+
+    def url(self, path: str) -> str:
+        """Of a path."""
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def cpu_seconds(self) -> float:
+        """Seconds of processors that it has taken."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def peak_mib(self) -> float:
+        """The most memory that it has had."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        found = re.search(r"VmHWM:\s*(\d+)", status)
+        return int(found[1]) / 1024 if found else 0.0
+
+    def end(self) -> None:
+        """End it."""
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def drive(server: Running, order: Order, round: int) -> dict[str, Any]:
+    """Have one round driven by the client program."""
+    asked = {
+        "port": server.port,
+        "path": "/v1/completions",
+        "clients": order.clients,
+        "bodies": order.bodies(round),
+    }
+    made = subprocess.run(
+        [sys.executable, str(HERE / "server_client.py")],
+        input=json.dumps(asked).encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(made.stdout)
+    return found
+
+
+def others_share(seconds: float, before: tuple[int, int], known: float) -> float:
+    """Cores that others than client and server have taken meanwhile."""
+    busy, ticks = processor_times()[0] - before[0], os.sysconf("SC_CLK_TCK")
+    return max(0.0, busy / ticks - known) / seconds
+
+
+def processor_times() -> tuple[int, int]:
+    """Ticks in which processors worked, and in which they did not, since the machine's start."""
+    fields = [int(x) for x in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    idle = fields[3] + fields[4]
+    return sum(fields) - idle, idle
+
+
+def measure(
+    servers: list[Running], orders: list[Order], rounds: int, end: float
+) -> dict[str, dict[str, Rounds]]:
+    """Drive all orders in rounds, servers in turns; stops beginning rounds when the time is over."""
+    found: dict[str, dict[str, Rounds]] = {}
+    for order in orders:
+        by_server = found.setdefault(order.name, {server.name: Rounds() for server in servers})
+        for round in range(rounds):
+            if round and time.monotonic() > end:
+                break
+            for server in servers if round % 2 == 0 else servers[::-1]:
+                before, cpu = processor_times(), server.cpu_seconds()
+                seen = drive(server, order, round)
+                seconds, own = seen["seconds"], seen["client_seconds"]
+                used = server.cpu_seconds() - cpu
+                if seen["errors"]:
+                    raise SystemExit(f"{server.name}, {order.name}: {seen['errors'][0]}")
+                values = by_server[server.name]
+                values.add(
+                    tokens_per_second=seen["tokens"] / seconds,
+                    requests_per_second=seen["requests"] / seconds,
+                    seconds_per_token=seconds / max(1, seen["tokens"]),
+                    server_cores=used / seconds,
+                    client_cores=own / seconds,
+                    other_cores=others_share(seconds, before, used + own),
+                )
+                values.first += seen["first"]
+                values.gaps += seen["gaps"]
+                print(
+                    f"{order.name:10} {server.name:13} {seen['tokens'] / seconds:8.1f} tok/s "
+                    f"{seen['requests'] / seconds:7.2f} req/s  cores: server {used / seconds:.2f}, client "
+                    f"{own / seconds:.2f}, others {values.values['other_cores'][-1]:.2f}  load {load()}",
+                    flush=True,
+                )
+    return found
+
+
+def load() -> str:
+    """The machine's load in the last minute."""
+    return f"{os.getloadavg()[0]:.2f}"
+
+
+def without_http(model: str, threads: int, rounds: int) -> float:
+    """Seconds per token of the requests of one client, made by an engine in a process without HTTP."""
+    program = (
+        "import json, sys, time, aleator\n"
+        "order = json.load(sys.stdin)\n"
+        f"model = aleator.load({model!r}, n_threads={threads}, n_ctx={SEQUENCE})\n"
+        "names = ('max_tokens', 'temperature', 'seed', 'ignore_eos')\n"
+        "with aleator.Engine(model, n_seq_max=64, n_ctx=order['cells']) as engine:\n"
+        "    engine.submit('Once', max_tokens=16).wait()\n"
+        "    for bodies in order['rounds']:\n"
+        "        began, tokens = time.perf_counter(), 0\n"
+        "        for body in bodies:\n"
+        "            made = engine.submit(body['prompt'], parse_special=True, **{n: body[n] for n in names})\n"
+        "            for piece in made: pass\n"
+        "            tokens += len(made.tokens)\n"
+        "        print((time.perf_counter() - began) / tokens, flush=True)\n"
+    )
+    order = {"cells": 16384, "rounds": [ORDERS[0].bodies(i) for i in range(rounds)]}
+    made = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(order).encode(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return statistics.median(float(line) for line in made.stdout.split())
+
+
+def commands(args: argparse.Namespace, cells: int) -> dict[str, list[str]]:
+    """How to start the servers: the same file, threads, sequences and cells."""
+    ours = [
+        sys.executable, "-c", "import sys; from aleator.cli import main; sys.exit(main())", "serve",
+        "-m", args.model, "-t", str(args.threads), "--parallel", str(args.parallel), "-c", str(SEQUENCE),
+        "--n-cells", str(cells), "--port", "{port}", "--no-log-requests",
+    ]  # fmt: skip
+    theirs = [
+        args.llama_server, "-m", args.model, "-t", str(args.threads), "-np", str(args.parallel), "-c",
+        str(cells), "-kvu", "--host", "127.0.0.1", "--port", "{port}", "--log-disable",
+    ]  # fmt: skip
+    return {OURS: ours, THEIRS: theirs} if args.llama_server else {OURS: ours}
+
+
+@contextmanager
+def started(args: argparse.Namespace, cells: int) -> Iterator[list[Running]]:
+    """Both servers, ready to answer."""
+    with ExitStack() as ends, tempfile.TemporaryDirectory() as folder:
+        servers = []
+        for name, command in commands(args, cells).items():
+            server = Running(name, command, Path(folder) / f"{name}.log")
+            ends.callback(server.end)
+            servers.append(server)
+        for server in servers:
+            server.wait()
+            drive(server, Order("mixed", 2, 1), -1)  # what is made once is made
+        yield servers
+
+
+def report(result: dict[str, Any]) -> str:
+    """Tables of what was measured."""
+    lines = [
+        f"# Servers, {result['date']}",
+        "",
+        f"{result['model']}, {result['threads']} threads, {result['cores']} cores; `{result['command']}`. "
+        "Medians of rounds in turns; times over all requests. Cores: what server, client and others took of "
+        "the machine.",
+        "",
+        "| order | server | tok/s | req/s | ratio | first token ms, p50 / p99 | between tokens ms, p50 / p99 "
+        "| cores: server / client / others |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, by_server in result["orders"].items():
+        theirs = by_server.get(THEIRS)
+        for server, v in by_server.items():
+            key = "requests_per_second" if name.startswith("schema") else "tokens_per_second"
+            ratio = f"{v[key] / theirs[key]:.2f}" if theirs and server == OURS else ""
+            lines.append(
+                f"| {name} | {server} | {v['tokens_per_second']:,.1f} | {v['requests_per_second']:.2f} "
+                f"| {ratio} "
+                f"| {v['first_p50_ms']:,.0f} / {v['first_p99_ms']:,.0f} "
+                f"| {v['gap_p50_ms']:,.1f} / {v['gap_p99_ms']:,.1f} "
+                f"| {v['server_cores']:.2f} / {v['client_cores']:.2f} / {v['other_cores']:.2f} |"
+            )
+    lines += [
+        "",
+        f"Overhead of HTTP at one client: {result['http_us']:,.0f} us a token "
+        f"({result['served_us']:,.0f} us served, {result['plain_us']:,.0f} us by the engine alone, in "
+        "processes of their own). Ratios of schemas are of requests.",
+        "",
+        "Peak memory: "
+        + ", ".join(f"{name} {mib:,.0f} MiB" for name, mib in result["peak_mib"].items())
+        + ".",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("-m", "--model", required=True)
+    parser.add_argument(
+        "--llama-server", help="llama.cpp's program; without it only ours is measured"
+    )
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--parallel", type=int, default=64)
+    parser.add_argument("--rounds", type=int, help="default: 5, with --quick 2")
+    parser.add_argument("--orders", help="such as 'mixed 1,schema 4'; default: all")
+    parser.add_argument("--quick", action="store_true", help="at most six minutes")
+    parser.add_argument("--out", help="default: benchmarks/results/bench_server[_quick].DATE")
+    args = parser.parse_args()
+    orders = [o for o in ORDERS if not args.orders or o.name in args.orders.split(",")]
+    rounds = args.rounds or (2 if args.quick else 5)
+    end = time.monotonic() + (200 if args.quick else 86400)
+    cells = 64 * 256 if args.parallel > 16 else args.parallel * SEQUENCE
+    plain = without_http(args.model, args.threads, rounds)
+    with started(args, cells) as servers:
+        found = measure(servers, orders, rounds, end)
+        peak = {server.name: server.peak_mib() for server in servers}
+    summed = {name: {s: r.summary() for s, r in by.items()} for name, by in found.items()}
+    served = summed.get("mixed 1", {}).get(OURS, {}).get("seconds_per_token", plain)
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    result = {
+        "date": date,
+        "model": Path(args.model).name,
+        "threads": args.threads,
+        "cores": os.cpu_count(),
+        "command": " ".join(["bench_server.py", *sys.argv[1:]]),
+        "orders": summed,
+        "http_us": 1e6 * (served - plain),
+        "served_us": 1e6 * served,
+        "plain_us": 1e6 * plain,
+        "peak_mib": peak,
+    }
+    name = "bench_server_quick" if args.quick else "bench_server"
+    out = Path(args.out or HERE / "results" / f"{name}.{date}")
+    out.with_name(out.name + ".json").write_text(json.dumps(result, indent=1) + "\n")
+    text = report(result)
+    out.with_name(out.name + ".md").write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""``aleator replay``: make texts again from their records, offline, and compare."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aleator.cli.arguments import Parser
+from aleator.cli.declared import given
+from aleator.cli.options import MODEL_OPTIONS, add_model_options, decode
+from aleator.cli.terminal import ProgressBar, complain, note, write
+from aleator.core.contract import NUMERICS_VERSION
+from aleator.core.errors import FileFormatError, ParameterError
+from aleator.generate.options import LOADED
+from aleator.models.decoder import ARITHMETIC_VERSION
+
+if TYPE_CHECKING:
+    from aleator.language_model import LanguageModel
+    from aleator.replay import Record
+
+EXAMPLES = """\
+FILE is what 'aleator generate --replay FILE' wrote, a response of 'aleator serve'
+to a request with "aleator_replay": true, its field of that name, or the value of
+its header x-aleator-replay.  A header has no prompt: give it with --prompt-file,
+as text, or as a JSON list of token ids.  It has no text to compare with, either:
+then the text is printed.
+
+exit codes:
+  0    the same text, tokens and log-probabilities, to the bit
+  1    something differs: standard output says where
+  2    wrong usage, or another model or prompt than in the record
+  3    a file missing or damaged
+
+examples:
+  aleator generate -p "ROMEO:" -n 50 --replay text.json && aleator replay text.json
+  aleator replay response.json -m model.gguf
+  aleator replay header.json -m model.gguf --prompt-file prompt.txt
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    parser.positional("file", "the records; -: standard input")
+    records = parser.group("records")
+    records.option(
+        "--prompt-file",
+        metavar="FILE",
+        help="the prompt, where a record has only its hash: text in UTF-8, or a JSON list of token ids",
+    )
+    records.option(
+        "--any-model",
+        action="store_true",
+        help="go on with a model that is not the one of the record",
+    )
+    add_model_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the texts again; returns the exit code."""
+    from aleator.replay import Record
+
+    if arguments.file is None:
+        raise ParameterError("file", "name the file with the records (see aleator replay --help)")
+    records = [Record.from_json(each, arguments.file) for each in read_records(arguments.file)]
+    model = load_for(records, arguments)
+    prompt = None
+    if arguments.prompt_file is not None:
+        prompt = read_prompt(arguments.prompt_file, model, records[0])
+    differ = 0
+    for number, record in enumerate(records, 1):
+        check_model(record, model, arguments.any_model)
+        where = f"text {number} of {len(records)}" if len(records) > 1 else "the text"
+        differ += not same(record, model, prompt, where)
+    return int(differ > 0)
+
+
+def same(record: Record, model: LanguageModel, prompt: tuple[int, ...] | None, where: str) -> bool:
+    """Make one text again, and print how it compares."""
+    from aleator.replay import differences, hash_of_text, make_again
+
+    now = make_again(record, model, prompt)
+    if record.made is None:
+        write(model.tokenizer.decode(now.tokens, skip_special=True) + "\n")
+        note(
+            f"{where}: made again, {len(now.tokens)} tokens, hash {now.text_hash}; the record has nothing to "
+            "compare it with"
+        )
+        return True
+    found = differences(record.made, now)
+    if not found:
+        what = "tokens and log-probabilities" if record.made.logprobs is not None else "tokens"
+        write(f"{where} is the same: {len(record.made.tokens)} {what}, seed {record.seed}\n")
+        return True
+    write(f"{where} is another one:\n")
+    for line in found:
+        write(f"  {line}\n")
+    text = model.tokenizer.decode(now.tokens, skip_special=True)
+    note(f"  now: {text!r:.400} (hash {hash_of_text(text)})")
+    return False
+
+
+def read_records(path: str) -> list[object]:
+    """The records in a file, a line each or in a response.
+
+    Raises:
+        FileFormatError: There are none.
+    """
+    from aleator.replay import KEY
+
+    text = decode(sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes(), path)
+
+    def values() -> Iterator[Any]:
+        try:
+            yield json.loads(text)
+        except ValueError:
+            for line in text.splitlines():
+                if line.strip():
+                    yield json.loads(line)
+
+    found: list[object] = []
+    try:
+        for value in values():
+            inner = value.get(KEY) if isinstance(value, dict) else value
+            if isinstance(inner, dict):
+                found.append(inner)
+            elif isinstance(inner, list):
+                found += inner
+            else:
+                found.append(value)
+    except (ValueError, RecursionError):
+        raise FileFormatError(path, "this is neither JSON nor JSON lines") from None
+    if not found:
+        raise FileFormatError(path, "there is no record in it")
+    return found
+
+
+def load_for(records: list[Record], arguments: argparse.Namespace) -> LanguageModel:
+    """Load the model as it was for the records, but for what the command line gives."""
+    from aleator.language_model import load
+
+    options: dict[str, Any] = dict(records[0].loading)
+    options["n_ctx"] = max(record.n_ctx for record in records)
+    options |= given(arguments, (*MODEL_OPTIONS, *LOADED))
+    with ProgressBar("loading", "layers") as bar:
+        return load(arguments.model, progress=bar, **options)
+
+
+def check_model(record: Record, model: LanguageModel, any_model: bool) -> None:
+    """Refuse another model or contract than a record's; ParameterError says which."""
+    if record.model != model.fingerprint:
+        message = (
+            f"the model is another one: its fingerprint is {model.fingerprint}, and that of the record "
+            f"{record.model} ({record.name or 'without a name'})"
+        )
+        if not any_model:
+            raise ParameterError("model", f"{message}: give -m PATH, or --any-model to go on")
+        complain(message)
+    then, now = (record.numerics, record.arithmetic), (NUMERICS_VERSION, ARITHMETIC_VERSION)
+    if then != now:
+        note(
+            f"the record was made under version {then[0]} of draws and {then[1]} of the decoder's arithmetic; "
+            f"these are {now[0]} and {now[1]}: another text is no wonder"
+        )
+
+
+def read_prompt(path: str, model: LanguageModel, record: Record) -> tuple[int, ...]:
+    """The tokens of a prompt in a file: text, or a JSON list of ids."""
+    from aleator.replay import hash_of_tokens
+
+    text = decode(Path(path).read_bytes(), path)
+    try:
+        ids = json.loads(text)
+    except ValueError:
+        ids = None
+    if isinstance(ids, list) and ids and all(type(each) is int for each in ids):
+        return tuple(ids)
+    parse_special = bool(record.options.get("parse_special"))
+    tokens = model.prompt_tokens(text, parse_special=parse_special)
+    if len(text) > 1 and text.endswith("\n"):  # which editors add
+        shorter = model.prompt_tokens(text[:-1], parse_special=parse_special)
+        if hash_of_tokens(shorter) == record.prompt_hash:
+            return shorter
+    return tokens

@@ -1,0 +1,180 @@
+"""Requests over one context: who begins, what a step computes, what is given back.
+
+Neither threads nor readers: :class:`aleator.engine.owner.Owner` has a thread that makes steps,
+:class:`aleator.engine.run.Run` makes one whenever somebody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from aleator.cache.cache import Cache
+from aleator.cache.pools.attention import AttentionPool
+from aleator.engine.job import Job
+from aleator.engine.scheduler import Scheduler
+from aleator.generate.advance import Advance, Chunk
+from aleator.generate.slot import Slot
+
+
+class Core:
+    """Makes the steps of requests that come and go.
+
+    Args:
+        advance: Decodes, draws, and rewinds.
+        scheduler: Decides; nothing is under way in it.
+        reuse: Begin prompts with what is cached of them.
+
+    Attributes:
+        advance: Decodes, draws, and rewinds.
+        scheduler: Decides.
+        steps: Steps so far, each a batch that was decoded.
+        mixed_steps: Those of them that computed pieces of prompts while others were writing.
+        step_seconds: Seconds in steps.
+        longest_step: Seconds of the longest one.
+        scheduling_seconds: Seconds in the scheduler's decisions.
+    """
+
+    def __init__(self, advance: Advance, scheduler: Scheduler, reuse: bool) -> None:
+        self.advance, self.scheduler, self._reuse = advance, scheduler, reuse
+        self._cache = advance.context.cache
+        self._mixes = isinstance(self._cache.pool, AttentionPool)
+        self._slots: dict[Job, Slot] = {}
+        self.steps = self.mixed_steps = 0
+        self.step_seconds = self.longest_step = self.scheduling_seconds = 0.0
+
+    def add(self, job: Job, slot: Slot) -> None:
+        """Let a request wait for its turn.
+
+        Args:
+            job: As the scheduler sees it, with a number that no other has.
+            slot: As a step sees it.
+        """
+        self._slots[job] = slot
+        self.scheduler.add(job)
+
+    def leave(self, job: Job) -> None:
+        """A request has ended, or is given up: free what it holds."""
+        slot = self._slots.pop(job, None)
+        if slot is not None and job.seq >= 0:
+            heir = self.scheduler.heir(job)
+            if heir is not None:
+                self._cache.seq_cp(job.seq, heir.seq, 0, -1)
+                self._slots[heir].tokens = list(slot.tokens)
+                heir.done = job.done
+            self.advance.release(slot)
+        self.scheduler.remove(job)
+
+    def clear(self, scheduler: Scheduler) -> None:
+        """After an error: forget all requests, and empty all sequences.
+
+        Args:
+            scheduler: Takes the place of the one before, whatever state that is in.
+        """
+        for seq in range(self.advance.context.n_seq_max):
+            self._cache.seq_rm(seq, -1, -1)
+        self.scheduler, self._slots = scheduler, {}
+
+    def begin(self) -> list[Job]:
+        """Begin what can begin; returns those jobs.
+
+        Where a beginning has failed, the completion has ended, and the job must :meth:`leave`.
+        """
+        started = perf_counter()
+        begun = self.scheduler.admit(self)
+        for job in begun:
+            self._slots[job].seq = job.seq
+        self.scheduling_seconds += perf_counter() - started
+        return begun
+
+    def step(self) -> Sequence[Job]:
+        """Make one step if there is something to make.
+
+        Returns:
+            The jobs that took part; those whose completions have ended must :meth:`leave`.
+        """
+        started = perf_counter()
+        plan = self.scheduler.plan()
+        decided = perf_counter()
+        self.scheduling_seconds += decided - started
+        rows = self._rows(plan.writing)
+        chunks, reading = [], []
+        for job, n in plan.chunks:
+            followers = [each for each in job.partners if each.follows]
+            reading += [job, *followers]
+            chunks.append(Chunk(self._slots[job], n, [self._slots[each] for each in followers]))
+        if rows or chunks:
+            if self._mixes or not (rows and chunks):
+                self.advance.step(rows, chunks)
+            else:  # windows and states are rewound by what one batch advances
+                self.advance.step(rows)
+                self.advance.step([], chunks)
+            took = perf_counter() - decided
+            self.steps += 1
+            self.mixed_steps += bool(rows and chunks)
+            self.step_seconds += took
+            self.longest_step = max(self.longest_step, took)
+        jobs = [*plan.writing, *reading]
+        for job in jobs:
+            slot = self._slots[job]
+            job.done, job.beside_done = len(slot.tokens), slot.beside
+        if rows or chunks:
+            self.scheduler.observe(plan, sum(len(tokens) for _, tokens in rows), took)
+        return jobs
+
+    def _rows(self, writing: Sequence[Job]) -> list[tuple[Slot, list[int]]]:
+        """The tokens that those who write decode next."""
+        going: list[Slot] = []
+
+        def make_room(slot: Slot) -> None:
+            full = len(slot.tokens) == slot.n_ctx
+            if full and slot.request.options.context_shift:
+                self._cache.unshare(slot.seq)  # or others would be moved with it
+            if self.advance.make_room(slot):
+                going.append(slot)
+
+        for job in writing:
+            slot = self._slots[job]
+            if not slot.completion.done:
+                self.advance.alone(slot, make_room, slot)
+        return self.advance.ahead(going)
+
+    # For the scheduler
+
+    def adopt(self, job: Job) -> int:
+        """See :class:`aleator.engine.scheduler.Cells`."""
+        slot = self._slots[job]
+        slot.seq = job.seq
+        if slot.guidance is not None:
+            slot.guidance.seq = job.beside_seq
+        try:
+            held = self.advance.enter(slot, self._reuse)
+        except Exception as error:
+            self.advance.fail(slot, error)
+            self.drop(job)
+            return 0
+        job.beside_done = slot.beside
+        return held
+
+    def drop(self, job: Job) -> None:
+        """See :class:`aleator.engine.scheduler.Cells`."""
+        slot = self._slots[job]
+        self.advance.empty(slot)
+        slot.stats.reused_tokens = 0
+
+    def held(self) -> int | None:
+        """See :class:`aleator.engine.scheduler.Cells`."""
+        running = self.scheduler.running.values()
+        beside = [job.beside_seq for job in running if job.beside]
+        return cells_held(self._cache, [*self.scheduler.running, *beside])
+
+
+def cells_held(cache: Cache, seqs: Iterable[int]) -> int | None:
+    """Cells that some sequences hold, each counted once; None where layers hold other things than cells."""
+    pool = cache.pool
+    if not isinstance(pool, AttentionPool):
+        return None
+    lists = [pool.cells.seq_cell_list(seq) for seq in seqs]
+    return len(np.unique(np.concatenate(lists))) if lists else 0

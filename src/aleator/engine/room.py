@@ -1,0 +1,81 @@
+"""What requests need of a context: positions, sequences, cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from aleator.core.errors import ContextFull
+from aleator.engine.job import Job
+from aleator.generate.request import Request
+from aleator.generate.slot import Slot
+
+
+def positions(request: Request, n_ctx: int) -> int:
+    """Positions that a request's sequence may come to use, at most ``n_ctx``."""
+    wanted = request.options.max_tokens
+    return n_ctx if wanted is None else min(n_ctx, len(request.remaining) + max(1, wanted))
+
+
+def most_positions(slot: Slot, n_ctx: int) -> int:
+    """Positions that a slot's sequence can use where each sequence has ``n_ctx``.
+
+    Raises:
+        ContextFull: its negative prompt is longer.
+    """
+    if slot.guidance is None:
+        return n_ctx
+    negative, prompt = len(slot.guidance.prompt), len(slot.request.remaining)
+    if negative > n_ctx:
+        raise ContextFull(
+            f"the negative prompt has {negative} tokens and the context {n_ctx} positions: shorten it, or load "
+            "the model with a larger n_ctx"
+        )
+    return n_ctx - max(0, negative - prompt)
+
+
+def job_of(slot: Slot, longest: int, priority: int = 0) -> Job:
+    """A request as a scheduler sees it.
+
+    Args:
+        slot: Has its place, but for the sequences.
+        longest: See :func:`positions`.
+        priority: See :class:`aleator.engine.options.SubmitOptions`.
+    """
+    request, guidance = slot.request, slot.guidance
+    return Job(
+        np.asarray(request.remaining[: slot.to_prefill], np.int32),
+        longest + _beside(slot, longest),
+        priority,
+        request.where,
+        shares=not request.options.context_shift,
+        beside=0 if guidance is None else len(guidance.prompt),
+    )
+
+
+def _beside(slot: Slot, longest: int) -> int:
+    """Positions of the sequence of a second prompt, which the text follows too; 0 without one."""
+    if slot.guidance is None:
+        return 0
+    return len(slot.guidance.prompt) + longest - len(slot.request.remaining)
+
+
+def sequences_needed(slots: Sequence[Slot]) -> int:
+    """Sequences with which all completions can begin at once."""
+    return sum(1 if slot.guidance is None else 2 for slot in slots)
+
+
+def cells_needed(slots: Sequence[Slot], n_ctx: int) -> int:
+    """Cells with which all completions can begin at once, each with up to ``n_ctx`` positions."""
+    prompts: set[tuple[tuple[int, ...], str]] = set()
+    cells = 0
+    for slot in slots:
+        request = slot.request
+        longest = positions(request, most_positions(slot, n_ctx))
+        cells += longest + _beside(slot, longest)
+        if slot.guidance is None and not request.options.context_shift:
+            key = request.remaining, request.where
+            cells -= len(request.remaining) if key in prompts else 0
+            prompts.add(key)
+    return max(1, cells)

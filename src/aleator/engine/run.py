@@ -1,0 +1,196 @@
+"""Completions that are begun together, and made while somebody reads them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from aleator.engine.core import Core
+from aleator.engine.job import Job
+from aleator.engine.pace import Pace
+from aleator.engine.room import cells_needed, job_of, most_positions, positions, sequences_needed
+from aleator.engine.scheduler import Scheduler
+from aleator.generate.advance import Advance, check_rewinds
+from aleator.generate.completion import Completion, Detokenizer, Stats
+from aleator.generate.context import Context
+from aleator.generate.drawing import Drawing, make_drawing
+from aleator.generate.generation import Generation, Until
+from aleator.generate.prefixes import Prefixes
+from aleator.generate.slot import Slot
+
+Progress = Callable[[int, int], None]
+"""Called with (prompt tokens done, prompt tokens to do in all) while prompts are computed."""
+
+NO_PAUSE = 1e6
+"""Prompts need not be computed in small pieces: who reads one of these completions waits for all."""
+
+
+class Run:
+    """Makes completions together, with the steps of an engine but no thread: who reads makes the next step.
+
+    Args:
+        context: Has the sequences of all slots, which are empty, and cells as :func:`cells_needed` says.
+        slots: What to make.  The first one's options say where all tokens are drawn (``sampling_device``: see
+            :func:`make_drawing`) and how many before the host hears of them (``multi_step``; what was drawn
+            after a stop string is taken back).
+        detokenizer: The vocabulary: how many tokens there are, and which of them end a generation.
+        n_ctx: Positions that one sequence may use.
+        progress: Told of the prompts.
+        prefixes: Prompts are computed only from where they diverge from one of these, and what was
+            computed is kept among them when its completion ends.  None: those of the context's cache.
+
+    Attributes:
+        stats: Of all completions together.
+        slots: What is made.
+
+    Raises:
+        ContextFull: a prompt longer than ``n_ctx``.
+        ParameterError: an ``n_keep`` which leaves nothing to forget; ``sampling_device`` or ``multi_step`` that
+            the requests or the model do not allow.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        slots: Sequence[Slot],
+        detokenizer: Detokenizer,
+        n_ctx: int,
+        progress: Progress | None = None,
+        *,
+        prefixes: Prefixes | None = None,
+    ) -> None:
+        self.stats, self.slots = Stats(), list(slots)
+        self._lock = threading.RLock()  # several threads may read the generations
+        for slot in slots:
+            check_rewinds(slot, context)
+            slot.take_place(-1, most_positions(slot, n_ctx), self.stats)
+        self._progress, self._total = progress, -1
+        where, n_tokens = slots[0].request.options.sampling_device, len(detokenizer)
+        self._drawing = make_drawing(slots, where, context.device, n_tokens, n_ctx)
+        n_seqs, n_cells = sequences_needed(slots), cells_needed(slots, n_ctx)
+        budget = max(context.n_ubatch, n_seqs + 1)
+        pace = Pace(NO_PAUSE)
+        scheduler = Scheduler(n_seqs, n_cells, budget, pace, reuses=False)
+        advance = self._advance(context, self._drawing, detokenizer, prefixes or context.cache)
+        self._core = Core(advance, scheduler, reuse=True)
+        self._told: set[Completion] = set()
+        self._jobs: dict[Job, Slot] = {}
+        for number, slot in enumerate(slots):
+            if not slot.completion.done:
+                job = job_of(slot, positions(slot.request, slot.n_ctx))
+                job.number = number
+                self._jobs[job] = slot
+                self._core.add(job, slot)
+
+    def _advance(
+        self, context: Context, drawing: Drawing, detokenizer: Detokenizer, prefixes: Prefixes
+    ) -> Advance:
+        """What makes the steps: one token of each, or several where the device draws them."""
+        multi_step = self.slots[0].request.options.multi_step
+        if multi_step == 1:
+            return Advance(context, drawing, len(detokenizer), prefixes)
+        from aleator.generate.multi_step_advance import MultiStepAdvance  # PyTorch is optional
+
+        return MultiStepAdvance(context, drawing, detokenizer, prefixes, self.slots)
+
+    @property
+    def generations(self) -> list[Generation]:
+        """What is being made, in the order of the slots.
+
+        They hold the run and the run does not hold them: with the last one it goes, and frees its context.
+        """
+        return [Generation(self, slot.completion) for slot in self.slots]
+
+    @property
+    def done(self) -> bool:
+        """Whether every completion has ended."""
+        return all(slot.completion.done for slot in self.slots)
+
+    def make(self, until: Until, timeout: float | None = None) -> None:
+        """See :class:`aleator.generate.generation.Stepper`."""
+        end = math.inf if timeout is None else perf_counter() + timeout
+        while not until() and perf_counter() < end:
+            self._step_unless(until)
+
+    async def make_async(self, until: Until) -> None:
+        """See :class:`aleator.generate.generation.Stepper`: each step is made in a thread."""
+        import asyncio  # who awaits has imported it; the others need not wait for that
+
+        while not until():
+            await asyncio.to_thread(self._step_unless, until)
+
+    def wake(self) -> None:
+        """Nothing: who reads makes the next step, which looks."""
+
+    def check(self, completion: Completion) -> None:
+        """See :class:`aleator.generate.generation.Stepper`."""
+        if completion.error is not None and completion not in self._told:
+            self._told.add(completion)
+            raise completion.error
+
+    def _step_unless(self, until: Until) -> None:
+        """Make a step, unless another thread has just made what is waited for."""
+        with self._lock:
+            if not until():
+                self.step()
+
+    def step(self) -> None:
+        """Make one step of all completions under way.
+
+        One thread at a time makes a step.  An error of one completion, such as one of its callback's, ends
+        that one, and is raised where it is read.  Any other has ended all of them when this raises it, with
+        stop reason "interrupted".
+        """
+        with self._lock:
+            try:
+                self._end_ended()
+                if self._jobs:
+                    self._step()
+                self._end_ended()
+            except BaseException as error:
+                self._break_off(error)
+                raise
+
+    def _step(self) -> None:
+        started, core = perf_counter(), self._core
+        core.begin()
+        if self._progress is not None and not self._report(self._progress):
+            return
+        reading = bool(core.scheduler.reading)
+        core.step()
+        if reading:
+            self.stats.prompt_seconds += perf_counter() - started
+            if self._progress is not None and not core.scheduler.reading and self._total > 0:
+                self._progress(self._total, self._total)
+        else:
+            self.stats.decode_seconds += perf_counter() - started
+
+    def _report(self, progress: Progress) -> bool:
+        """Tell how far the prompts are; returns whether a completion is still under way."""
+        left = sum(job.left for job in self._core.scheduler.reading)
+        self._total = max(self._total, left)
+        if left:
+            progress(self._total - left, self._total)
+            self._end_ended()
+        return bool(self._jobs)
+
+    def _end_ended(self) -> None:
+        """Give up the sequences of completions that have ended, or were cancelled."""
+        for job, slot in list(self._jobs.items()):
+            if slot.completion.cancelled:
+                slot.completion.interrupt()
+            if slot.completion.done:
+                del self._jobs[job]
+                self._core.leave(job)
+
+    def _break_off(self, error: BaseException) -> None:
+        """End all completions after an error that is nobody's own."""
+        for slot in self.slots:
+            slot.completion.fail(error)
+            self._told.add(slot.completion)  # it is raised to whoever reads now
+        self._jobs = {}
+        for slot in self.slots:
+            if slot.seq >= 0 and not slot.released:
+                self._core.advance.release(slot)

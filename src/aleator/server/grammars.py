@@ -1,0 +1,226 @@
+"""Grammars of requests: compiled once, and never for longer than the server allows.
+
+What compiles a grammar is native code that no signal ends.  So a new one is first compiled in a process of
+its own (grammar_trial.py), up to its first mask, which is killed when the time is over; only what passes is
+compiled here.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from select import select
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from aleator.core.errors import GrammarError, ParameterError
+from aleator.replay import constraint_as_json, constraint_from_json
+from aleator.samplers.constrained import ConstraintSampler
+from aleator.samplers.params import CHAIN_OPTIONS, CONSTRAINTS
+from aleator.text.tokenizer import Tokenizer
+
+R = TypeVar("R")
+
+KEPT = 64
+"""Compiled grammars that are kept, those used last."""
+AT_ONCE = 4
+"""Requests with grammars that are worked on at the same time, until their texts begin."""
+START_SECONDS = 120.0
+"""That the process for trials has to begin: it reads the vocabulary."""
+
+
+class Trials:
+    """A process that compiles grammars, to see whether it can be done in time.
+
+    Args:
+        model: Path of the model whose vocabulary it reads.
+        seconds: That a grammar has.
+    """
+
+    def __init__(self, model: str, seconds: float) -> None:
+        self._model, self.seconds = model, seconds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, name: str, value: Mapping[str, object]) -> None:
+        """Compile a grammar.
+
+        Args:
+            name: Of the field that it came in.
+            value: The grammar, as :func:`said` writes it.
+
+        Raises:
+            GrammarError: It is wrong, or asks for too much.
+            ParameterError: It takes longer than it may.
+        """
+        process = self._started()
+        try:
+            answer = self._ask(process, json.dumps(value).encode() + b"\n", self.seconds)
+        except BaseException:
+            self.close()
+            raise
+        if answer is None:
+            self.close()
+            raise ParameterError(
+                name,
+                f"{name} takes longer than {self.seconds:g} s to compile: simplify it, or start the server "
+                "with a larger --grammar-timeout",
+            )
+        told = json.loads(answer)
+        if "error" in told:
+            raise GrammarError(told["error"], told["line"], told["column"])
+
+    def close(self) -> None:
+        """End the process; the next trial begins another one."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "aleator.server.grammar_trial", self._model],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            if self._ask(self._process, b"", START_SECONDS) is None:
+                self.close()
+                raise ParameterError(
+                    "grammar",
+                    "grammars cannot be compiled: the process that tries them did not begin",
+                )
+        if self._process is None:
+            raise RuntimeError("the process was ended by another thread")
+        return self._process
+
+    @staticmethod
+    def _ask(process: subprocess.Popen[bytes], question: bytes, seconds: float) -> bytes | None:
+        """Send a line, and get one back; None: none came in time."""
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("the process has no pipes")
+        try:
+            process.stdin.write(question)
+            process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        ready, _, _ = select([process.stdout], [], [], seconds)
+        return process.stdout.readline() or None if ready else None
+
+
+class Grammars:
+    """The grammars of a server's requests, compiled for its vocabulary.
+
+    Args:
+        tokenizer: Of the model.
+
+    Attributes:
+        trials: Tries those that are new; None: they are compiled as they come.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.trials: Trials | None = None
+        self._tokenizer = tokenizer
+        self._made: OrderedDict[str, ConstraintSampler] = OrderedDict()
+        self._tried: OrderedDict[str, None] = OrderedDict()
+        self._lock = threading.Lock()
+        self._limiter: anyio.CapacityLimiter | None = None
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    async def in_thread(self, options: Mapping[str, Any], work: Callable[[], R]) -> R:
+        """Do the work for a request in another thread; few of those with grammars at a time.
+
+        So those that take long do not take all threads.
+        """
+        limiter = None
+        if any(options.get(name) is not None for name in CONSTRAINTS):
+            if self._limiter is None:
+                self._limiter = anyio.CapacityLimiter(AT_ONCE)
+            limiter = self._limiter
+        return await anyio.to_thread.run_sync(work, limiter=limiter)
+
+    def try_out(self, options: Mapping[str, Any]) -> None:
+        """See whether the grammar of a request can be compiled in time.
+
+        Raises:
+            GrammarError: It is wrong.
+            ParameterError: It takes too long.
+        """
+        for name in CONSTRAINTS:
+            if options.get(name) is not None and self.trials is not None:
+                with self._lock:
+                    self._try(name, said(name, options[name]))
+
+    def compiled(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of a request with its grammar compiled, where it has one.
+
+        Raises:
+            GrammarError: It is wrong.
+            ParameterError: It takes too long.
+        """
+        made = dict(options)
+        for name in CONSTRAINTS:
+            if made.get(name) is not None:
+                made[name] = self._sampler(name, made[name])
+        return made
+
+    def close(self) -> None:
+        """End the process for trials."""
+        if self.trials is not None:
+            with self._lock:
+                self.trials.close()
+
+    def _sampler(self, name: str, value: Any) -> ConstraintSampler:
+        told = said(name, value)
+        key = json.dumps(told)
+        with self._lock:
+            known = self._made.get(key)
+            if known is None:
+                self._try(name, told)
+                known = sampler_of(told).bound(self._tokenizer)
+                _ = known.constraint
+                self._made[key] = known
+                if len(self._made) > KEPT:
+                    self._made.popitem(last=False)
+            self._made.move_to_end(key)
+        return known
+
+    def _try(self, name: str, told: Mapping[str, Any]) -> None:
+        key = json.dumps(told)
+        if self.trials is None or key in self._tried:
+            return
+        self.trials.run(name, told)
+        self._tried[key] = None
+        if len(self._tried) > KEPT:
+            self._tried.popitem(last=False)
+
+
+def said(name: str, value: Any) -> dict[str, Any]:
+    """A grammar, JSON-ready: as a request has it, or as it was made of a chat's tools."""
+    if isinstance(value, ConstraintSampler):
+        return constraint_as_json(value)
+    return {"option": name, "value": value}
+
+
+def sampler_of(told: Mapping[str, Any]) -> ConstraintSampler:
+    """What :func:`said` was made from, without a vocabulary.
+
+    Raises:
+        GrammarError: It is wrong.
+    """
+    if "option" not in told:
+        return constraint_from_json(told)
+    made = CHAIN_OPTIONS[told["option"]].check(told["value"])
+    if not isinstance(made, ConstraintSampler):
+        raise TypeError(f"{told['option']} is no grammar")
+    return made

@@ -1,0 +1,101 @@
+"""The cells of a small context after each operation of a script; every request makes a context of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from aleator.cache import Frame
+from aleator.core.errors import AleatorError, ParameterError
+from aleator.generate.cache_script import Script, checked
+from aleator.language_model import LanguageModel
+
+CELLS = 80
+SEQUENCES = 8
+MOST_OPERATIONS = 200
+MOST_TOKENS = 500
+PROMPT = "ROMEO:\nWhat light"
+
+
+def frames(model: LanguageModel, script: Sequence[Any]) -> dict[str, Any]:
+    """Run a script.
+
+    Args:
+        model: Whose cache it is.
+        script: Operations, each a text.
+
+    Returns:
+        ``frames``: what the cells hold after each, and what it cost; ``error``: why the script ends early.
+
+    Raises:
+        ParameterError: Something that is not an operation, or too much of it.
+    """
+    if not all(isinstance(each, str) and each.split() for each in script):
+        raise ParameterError("script", "script: give a list of operations, such as 'decode 0 20'")
+    if len(script) > MOST_OPERATIONS:
+        raise ParameterError(
+            "script", f"script has {len(script)} operations: give {MOST_OPERATIONS}"
+        )
+    operations = [each.split() for each in script]
+    for words in operations:
+        checked(words)
+    tokens = sum(max(0, int(words[2])) for words in operations if words[0] == "decode")
+    if tokens > MOST_TOKENS:
+        raise ParameterError(
+            "script", f"script decodes {tokens} times: {MOST_TOKENS} are the most in one script"
+        )
+    context = model.context(n_ctx=CELLS, n_seq_max=SEQUENCES)
+    running = Script(context, model.prompt_tokens(PROMPT), seed=1)
+    made: list[dict[str, Any]] = []
+    for words in operations:
+        before, began = running.computed, perf_counter()
+        try:
+            running.do(words)
+        except AleatorError as error:
+            told = {"message": f"{' '.join(words)}: {error}", "param": "script", "code": None}
+            return {"frames": made, "error": told}
+        seconds = perf_counter() - began
+        frame = context.cache.frame(" ".join(words))
+        made.append(
+            {**_frame(frame), "computed": running.computed - before, "milliseconds": 1000 * seconds}
+        )
+    return {"frames": made, "error": None}
+
+
+def runs(frame: Frame) -> dict[str, Any]:
+    """Cells as runs of neighbours with equal owners, for caches of any size."""
+    owner, owners = frame.owner, frame.owners
+    ends = np.flatnonzero((owner[1:] != owner[:-1]) | (owners[1:] != owners[:-1])) + 1
+    begins = [0, *ends.tolist()]
+    return {
+        "size": len(owner),
+        "runs": [
+            {"at": at, "cells": end - at, "owner": int(owner[at]), "owners": int(owners[at])}
+            for at, end in pairwise([*begins, len(owner)])
+        ],
+        "sequences": _sequences(frame),
+        "summary": frame.summary(),
+    }
+
+
+def _sequences(frame: Frame) -> list[dict[str, int]]:
+    return [
+        {"seq": s.seq, "cells": s.cells, "low": s.low, "high": s.high, "runs": s.runs}
+        for s in frame.spans
+    ]
+
+
+def _frame(frame: Frame) -> dict[str, Any]:
+    return {
+        "operation": frame.label,
+        "owner": frame.owner.tolist(),
+        "owners": frame.owners.tolist(),
+        "positions": frame.positions.tolist(),
+        "shifts": frame.shifts.tolist(),
+        "sequences": _sequences(frame),
+        "summary": frame.summary(),
+    }

@@ -1,0 +1,86 @@
+"""Readers in event loops are woken when they may go on, each loop once a step."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import aleator
+from aleator.engine.waiters import Waiter, wake
+
+
+def test_each_loop_is_interrupted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        calls: list[Any] = []
+        scheduled = loop.call_soon_threadsafe
+
+        def counted(callback: Any, *args: Any) -> Any:
+            calls.append(callback)
+            return scheduled(callback, *args)
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+        waiters = [Waiter(lambda: True, loop, loop.create_future()) for _ in range(8)]
+        waiters[3].woken.cancel()
+        wake(waiters)
+        await asyncio.gather(*(each.woken for each in waiters), return_exceptions=True)
+        assert len(calls) == 1
+        assert sum(each.woken.cancelled() for each in waiters) == 1
+
+    asyncio.run(run())
+
+
+def test_a_closed_loop_waits_for_nothing() -> None:
+    loop = asyncio.new_event_loop()
+    waiter = Waiter(lambda: True, loop, loop.create_future())
+    loop.close()
+    wake([waiter])
+    assert not waiter.woken.done()
+
+
+def test_who_waits_for_the_end_is_not_woken_for_each_token(model: aleator.LanguageModel) -> None:
+    async def run(engine: aleator.Engine) -> None:
+        looked = 0
+        made = engine.submit("ROMEO:", max_tokens=60, seed=1)
+        reader = asyncio.ensure_future(made.wait_async())
+        loop = asyncio.get_running_loop()
+        scheduled = loop.call_soon_threadsafe
+
+        def counted(callback: Any, *args: Any) -> Any:
+            nonlocal looked
+            looked += 1
+            return scheduled(callback, *args)
+
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign, assignment]
+        await reader
+        assert made.done
+        assert looked <= 1
+
+    with model.engine(n_seq_max=2) as engine:
+        asyncio.run(run(engine))
+
+
+def test_pieces_and_where_they_end(model: aleator.LanguageModel) -> None:
+    async def run(engine: aleator.Engine) -> None:
+        made = engine.submit("ROMEO:", max_tokens=30, seed=1, logprobs=0)
+        pieces = []
+        while some := await made.next_pieces():
+            pieces += some
+        assert "".join(piece.text for piece in pieces) == made.text
+        ends = [piece.end for piece in pieces]
+        assert ends == sorted(ends)
+        assert ends[-1] <= len(made.tokens)
+        told = made.logprobs or []
+        between = [made.logprobs_between(a, b) for a, b in zip([0, *ends], ends, strict=False)]
+        assert [x for each in between for x in each] == told[: ends[-1]]
+        assert made.drawn_between(0, ends[0]) == made.tokens[: ends[0]]
+        again = engine.submit("ROMEO:", max_tokens=30, seed=1)
+        await again.wait_async()
+        assert [(p.text, p.end) for p in await again.next_pieces()] == [
+            (p.text, p.end) for p in pieces
+        ]
+
+    with model.engine(n_seq_max=2) as engine:
+        asyncio.run(run(engine))

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aleator import LanguageModel
+from aleator.core.errors import GrammarError, ParameterError
+from aleator.samplers import Grammar
+from aleator.server.grammars import KEPT, Grammars, Trials
+from tests.server.live import in_thread, request_of, until
+
+FACTOR = 1000003
+SLOW = {"type": "integer", "multipleOf": FACTOR}
+"""Takes more than half a minute of native code."""
+
+
+@pytest.fixture(scope="module")
+def trials(model: LanguageModel) -> Iterator[Trials]:
+    made = Trials(str(model.weights.path), 20)
+    yield made
+    made.close()
+
+
+def test_what_can_be_compiled_passes_and_what_is_wrong_is_told(trials: Trials) -> None:
+    trials.run("regex", {"option": "regex", "value": "[0-9]+"})
+    trials.run("json_schema", {"option": "json_schema", "value": {"type": "object"}})
+    with pytest.raises(GrammarError) as caught:
+        trials.run("grammar", {"option": "grammar", "value": 'root ::= "a'})
+    assert caught.value.line == 1
+    with pytest.raises(GrammarError, match="regular expression"):
+        trials.run("regex", {"option": "regex", "value": "("})
+    trials.run("regex", {"option": "regex", "value": "[a-z]+"})
+
+
+def test_what_takes_too_long_really_ends(model: LanguageModel, trials: Trials) -> None:
+    trials.run("regex", {"option": "regex", "value": "x"})
+    trials.seconds = 0.5
+    began = time.monotonic()
+    with pytest.raises(ParameterError, match="--grammar-timeout") as caught:
+        trials.run("json_schema", {"option": "json_schema", "value": SLOW})
+    assert time.monotonic() - began < 10
+    assert caught.value.parameter == "json_schema"
+    assert trials._process is None
+    trials.seconds = 20
+    trials.run("regex", {"option": "regex", "value": "[a-z]+"})  # by another process
+
+
+def test_a_grammar_is_compiled_once(model: LanguageModel) -> None:
+    grammars = Grammars(model.tokenizer)
+    options: dict[str, Any] = {"regex": "[0-9]{3}", "max_tokens": 5}
+    first, again = grammars.compiled(options), grammars.compiled(dict(options))
+    assert first["regex"] is again["regex"]
+    assert first["max_tokens"] == 5
+    texts = [model.generate("x", seed=s, **each).text for each in (first, again) for s in (1, 2)]
+    assert texts[:2] == texts[2:]
+    assert texts == [model.generate("x", seed=s, **options).text for s in (1, 2, 1, 2)]
+    made = Grammar('root ::= "a"')
+    assert grammars.compiled({"grammar": made})["grammar"] == made
+    for i in range(KEPT + 5):
+        grammars.compiled({"grammar": f'root ::= "{i}"'})
+    assert len(grammars) == KEPT
+
+
+def test_others_are_served_while_a_grammar_takes_its_time(model: LanguageModel) -> None:
+    with in_thread(model, engine={"n_seq_max": 2}, grammar_timeout=4.0) as live:
+        assert (
+            live.post("/v1/completions", {"prompt": "x", "regex": "a", "max_tokens": 1})[0] == 200
+        )
+        slow = [live.connect() for _ in range(6)]
+
+        for i, each in enumerate(slow):
+            schema = {**SLOW, "multipleOf": FACTOR + i}
+            each.sendall(request_of({"prompt": "x", "json_schema": schema}))
+        took = until(
+            lambda: live.post("/v1/completions", {"prompt": "x", "max_tokens": 2})[0] == 200
+        )
+        assert took < 4
+        first = slow[0].recv(2000)
+        assert b" 400 " in first.split(b"\r\n")[0]
+        assert b"--grammar-timeout" in first
+        for each in slow:
+            each.close()

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from aleator.core.errors import ParameterError
+from aleator.server.options import ServerOptions
+from aleator.server.run import bound
+from tests.server.live import PATIENCE, Process, request_of, rest, until
+
+LONG = {
+    "prompt": "ROMEO:", "max_tokens": 1000, "n": 8, "seed": 1, "ignore_eos": True, "stream": True,
+}  # fmt: skip
+"""Takes seconds."""
+
+
+def refusal(**options: object) -> str:
+    with pytest.raises(ParameterError) as caught:
+        bound(ServerOptions.of(options))
+    return str(caught.value)
+
+
+def test_a_port_in_use_is_told_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert refusal(port=port) == (
+            f"--host 127.0.0.1 --port {port}: another program listens there: give another port, or 0 for any "
+            "that is free"
+        )
+        process = Process("--port", str(port))
+        with process:
+            assert process.end() == 2
+        lines = process.err.strip().splitlines()
+        assert len(lines) == 1
+        assert "another program listens there" in lines[0]
+
+
+def test_addresses_of_others_are_refused() -> None:
+    assert "nothing can listen there" in refusal(host="192.0.2.1", port=0)
+    assert "nothing can listen there" in refusal(host="no.such.name.invalid", port=0)
+
+
+def test_a_unix_socket_is_this_users_alone(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    made = bound(ServerOptions(uds=str(path)))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "another program listens there" in refusal(uds=str(path))
+    made.close()
+    bound(ServerOptions(uds=str(path))).close()  # nobody listens on it any more
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert "a file is there already" in refusal(uds=str(file))
+    assert file.read_text() == "mine"
+    assert "nothing can listen there" in refusal(uds=str(tmp_path / "none" / "socket"))
+
+
+def test_certificates_are_looked_at_first(tmp_path: Path) -> None:
+    none = tmp_path / "none.pem"
+    none.write_text("nothing")
+    assert "needs --ssl-certfile" in refusal(ssl_keyfile=str(none))
+    assert "not a certificate" in refusal(ssl_certfile=str(none), port=0)
+    assert "No such file" in refusal(ssl_certfile=str(tmp_path / "x"), port=0)
+
+
+def test_over_tls(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = f"req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {certificate} -days 2"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(["openssl", *words.split(), *subject], check=True, capture_output=True)
+    with Process("--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)) as server:
+        assert "https://127.0.0.1:" in server.err
+        context = ssl.create_default_context(cafile=str(certificate))
+        connection = http.client.HTTPSConnection(
+            "localhost", server.live.port, context=context, timeout=PATIENCE
+        )
+        connection.request("GET", "/health")
+        assert connection.getresponse().read() == b'{"status":"ok"}'
+        connection.close()
+
+
+def test_over_a_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with Process("--uds", str(path)) as server:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(path))
+            connection.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            assert rest(connection).endswith(b'{"status":"ok"}')
+        server.signal()
+        assert server.end() == 0
+        assert not path.exists()
+
+
+def test_the_first_signal_lets_requests_end_and_the_log_says_nothing_of_them() -> None:
+    with Process("--log-format", "json") as server:
+        with server.live.send(request_of(LONG)) as connection:
+            came = connection.recv(2**16)
+            while b"data: " not in came:
+                came += connection.recv(2**16)
+            server.signal()
+            until(lambda: '"draining"' in server.err)
+            status, headers, body = server.live.post("/v1/completions", {"prompt": "x"})
+            assert (status, "retry-after" in headers) == (503, True)
+            assert b"shutting down" in body
+            came += rest(connection)
+        assert server.end() == 0
+    assert came.count(b'"text":') >= 2000
+    assert b"data: [DONE]" in came
+    log = [json.loads(line) for line in server.err.splitlines() if line.startswith("{")]
+    assert [each["event"] for each in log].count("request") == 2
+    assert all("ROMEO" not in json.dumps(each) for each in log)
+
+
+def test_requests_that_take_too_long_are_cut_off() -> None:
+    with Process("--drain-timeout", "0.2") as server:
+        with server.live.send(request_of({**LONG, "stream": False})) as connection:
+            until(lambda: b"aleator_requests_running 8.0" in server.live.ask("GET", "/metrics")[2])
+            server.signal()
+            came = rest(connection)
+        assert server.end() == 0
+        assert "requests cut off" in server.err
+        assert came.startswith(b"HTTP/1.1 200 OK")
+        assert b'"finish_reason":"interrupted"' in came
+
+
+def test_the_second_signal_ends_at_once() -> None:
+    with Process("--drain-timeout", "1000") as server:
+        with server.live.send(request_of(LONG)) as connection:
+            connection.recv(100)
+            server.signal(signal.SIGINT)
+            until(lambda: "draining" in server.err)
+            server.signal(signal.SIGTERM)
+            took = until(lambda: server.process.poll() is not None)
+        assert server.end() == -signal.SIGTERM
+        assert took < 1
+
+
+def test_an_open_server_without_keys_is_warned_of() -> None:
+    with Process("--host", "0.0.0.0") as server:
+        until(lambda: "open to the network without a key" in server.err)
+    file = Path(os.devnull)
+    with Process("--api-key-file", str(file)) as server:
+        assert server.end() == 2
+    assert "has no key" in server.err

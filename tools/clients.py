@@ -1,0 +1,309 @@
+"""Run the client packages that people use against ``aleator serve``, each in an environment of its own.
+
+    python tools/clients.py                      all, against the bundled model
+    python tools/clients.py openai anthropic     some
+    python tools/clients.py --model chat.gguf    against another model
+    python tools/clients.py --record             writes what they sent to tests/server/recorded
+    python tools/clients.py --report FILE        writes the results as Markdown
+
+The scripts are tests/clients/*_client.py.  What they must get is computed here, by the package itself without a
+server.  Environments are made in build/clients, with the newest packages that pip finds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import aleator
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "tests" / "clients"
+RECORDED = ROOT / "tests" / "server" / "recorded"
+ENVIRONMENTS = ROOT / "build" / "clients"
+TEMPLATE = RECORDED / "template.jinja"
+ALIAS = "local-model"
+
+PACKAGES = {
+    "openai": ("openai>=3",),
+    "anthropic": ("anthropic",),
+    "ollama": ("ollama",),
+    "litellm": ("litellm", "mcp"),
+    "langchain": ("langchain-openai",),
+    "llm": ("llm",),
+    "instructor": ("instructor",),
+    "lm_eval": ("lm-eval[api]",),
+}
+"""What pip installs for each script."""
+
+MESSAGES = [{"role": "user", "content": "Who goes there?"}]
+PROMPT = "ROMEO:"
+SEED, MAX_TOKENS = 3, 24
+SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "enum": ["Verona", "Mantua"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+QUESTIONS = [
+    {"question": question, "choices": choices.split("/"), "answer": answer}
+    for question, choices, answer in (
+        ("O, she doth teach the", "torches/xylophone/pint/of", 0),
+        ("But soft, what light through yonder", "window breaks/breaks window/ale/the the", 0),
+        ("Good night, good night! Parting is such", "sweet sorrow/sorrow sweet/a pint/bread", 0),
+        ("A horse, a horse, my kingdom for a", "pint/horse/the/crown of gold", 1),
+        ("To be, or not to be: that is the", "answer/answers/question/questions", 2),
+        ("My lord, the king", "is come/are come/xylophone/to to", 0),
+        ("Romeo, Romeo, wherefore art thou", "Juliet/the/of/Romeo", 3),
+        ("Now is the winter of our", "pints/discontent/window/sorrows", 1),
+    )
+]
+HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
+
+
+def environment(name: str) -> Path:
+    """The Python of an environment with a client, which is made if it is not there."""
+    folder = ENVIRONMENTS / name
+    made, python = folder / ".made", folder / "bin" / "python"
+    if not made.exists():
+        print(f"making {folder.relative_to(ROOT)}", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        subprocess.run([*pip, *PACKAGES[name]], check=True, stderr=subprocess.DEVNULL)
+        made.touch()
+    return python
+
+
+def wanted(model: aleator.LanguageModel, template: str | None, budget: int) -> dict[str, Any]:
+    """What the server must answer, made without one."""
+    options: dict[str, Any] = {"seed": SEED, "max_tokens": MAX_TOKENS}
+    chat_format = model.chat_format(template)
+    chat = model.chat(MESSAGES, chat_template=template, reasoning_budget=budget, **options)
+    return {
+        "tools": chat_format.shows_tools and chat_format.foreign_mark is None,
+        "thinks": "enable_thinking" in chat_format.variables,
+        "chat": chat.text,
+        "completion": model.generate(PROMPT, **options).text,
+        "embedding": model.embed(PROMPT).tolist(),
+        "scores_of_ids": [[score_of_ids(model, *pair) for pair in pairs(q)] for q in QUESTIONS],
+        "scores_of_texts": [[score_of(model, *pair) for pair in pairs(q)] for q in QUESTIONS],
+    }
+
+
+def pairs(question: dict[str, Any]) -> list[tuple[str, str]]:
+    """A prompt and a continuation for each choice."""
+    return [(question["question"], f" {choice}") for choice in question["choices"]]
+
+
+def score_of_ids(model: aleator.LanguageModel, prompt: str, end: str) -> tuple[list[float], bool]:
+    """A score after token ids that the harness makes: those of the whole less those of the prompt, no BOS."""
+    first = model.tokenizer.encode(prompt, add_special=False)
+    whole = model.tokenizer.encode(prompt + end, add_special=False)
+    return score_of(model, list(first), list(whole[len(first) :]))
+
+
+def score_of(
+    model: aleator.LanguageModel, prompt: str | list[int], end: str | list[int]
+) -> tuple[list[float], bool]:
+    """The log-probabilities of a continuation, and whether it is greedy."""
+    found = model.score([prompt], [end])
+    score = found[0] if isinstance(found, list) else found
+    return list(score.logprobs), score.greedy
+
+
+class Recorder(ThreadingHTTPServer):
+    """Passes requests on to the server, and notes them.
+
+    Attributes:
+        requests: Method, path, body and status of each; of several with one shape only the first.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", 0), Passing)
+        self.port, self.requests = port, dict[Any, dict[str, Any]]()
+        self.lock = threading.Lock()
+
+    def handle_error(self, *args: object) -> None:
+        """Clients may leave as they like; what they miss they say themselves."""
+
+    def note(self, method: str, path: str, body: bytes, status: int) -> None:
+        """Note a request, unless one of its shape was noted."""
+        said = json.loads(body) if body else None
+        made = {"method": method, "path": path, "body": said, "status": status}
+        with self.lock:
+            self.requests.setdefault((method, path, status, shape(said)), made)
+
+
+def shape(value: object) -> object:
+    """Which fields a body has, and of which kinds their values are."""
+    if isinstance(value, dict):
+        return tuple(sorted((name, shape(each)) for name, each in value.items()))
+    if isinstance(value, list):
+        return "list", tuple(dict.fromkeys(shape(each) for each in value))
+    return value if isinstance(value, bool) else type(value).__name__
+
+
+class Passing(BaseHTTPRequestHandler):
+    """One request that is passed on, and its response as it comes."""
+
+    protocol_version = "HTTP/1.1"
+    server: Recorder
+
+    def pass_on(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP_BY_HOP}
+        to = HTTPConnection("127.0.0.1", self.server.port)
+        to.request(self.command, self.path, body, headers)
+        response = to.getresponse()
+        self.server.note(self.command, self.path, body, response.status)
+        self.send_response_only(response.status)
+        for name, value in response.getheaders():
+            if name.lower() not in HOP_BY_HOP:
+                self.send_header(name, value)
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        while piece := response.read1(1 << 16):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        self.wfile.write(b"0\r\n\r\n")
+        to.close()
+
+    do_GET = do_POST = do_DELETE = pass_on
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving(model: str | None, template: str | None, budget: int, log: Path) -> Iterator[int]:
+    """Run ``aleator serve``; its port."""
+    command = [
+        str(Path(sys.executable).with_name("aleator")),
+        "serve",
+        "--port",
+        "0",
+        "--alias",
+        ALIAS,
+    ]
+    command += ["--parallel", "8", "-t", "1", "-tb", "1"]
+    command += [] if model is None else ["-m", model]
+    command += [] if template is None else ["--chat-template", template]
+    command += [] if budget < 0 else ["--reasoning-budget", str(budget)]
+    with log.open("w") as out, subprocess.Popen(command, stderr=out, stdout=out) as process:
+        try:
+            yield port_of(process, log)
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def port_of(process: subprocess.Popen[bytes], log: Path) -> int:
+    """Wait for the line that says where the server listens."""
+    for _ in range(1200):
+        found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", log.read_text())
+        if found:
+            return int(found[1])
+        try:
+            process.wait(0.1)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    raise SystemExit(f"aleator serve did not start:\n{log.read_text()}")
+
+
+def run(
+    name: str, python: Path, port: int, answers: dict[str, Any], record: bool
+) -> tuple[bool, str]:
+    """Run a script; whether all of its checks passed, and what it printed."""
+    with tempfile.TemporaryDirectory() as folder, Recorder(port) as recorder:
+        threading.Thread(target=recorder.serve_forever, daemon=True).start()
+        about = {
+            "url": f"http://127.0.0.1:{recorder.server_port}",
+            "model": ALIAS,
+            "messages": MESSAGES,
+            "prompt": PROMPT,
+            "schema": SCHEMA,
+            "seed": SEED,
+            "max_tokens": MAX_TOKENS,
+            "questions": QUESTIONS,
+            "folder": folder,
+            **answers,
+        }
+        given = Path(folder) / "server.json"
+        given.write_text(json.dumps(about))
+        made = subprocess.run(
+            [python, SCRIPTS / f"{name}_client.py", given],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+            cwd=folder,
+        )
+        recorder.shutdown()
+    if record:
+        path = RECORDED / f"{name}.json"
+        requests = json.dumps(list(recorder.requests.values()), indent=1, ensure_ascii=False)
+        path.write_text(requests + "\n")
+    print(made.stdout, end="", flush=True)
+    if made.returncode:
+        print(made.stderr[-6000:], flush=True)
+    return made.returncode == 0, made.stdout
+
+
+def report(outputs: Sequence[str], model: aleator.LanguageModel) -> str:
+    """The results as Markdown."""
+    lines = [
+        f"# Client packages against `aleator serve` ({model.weights.path.name})",
+        "",
+        f"aleator {aleator.__version__}, Python {platform.python_version()}, {platform.machine()}. Made by",
+        "`make clients`. Texts, vectors and log-likelihoods are compared with those without a server.",
+        "",
+    ]
+    for output in outputs:
+        head, *rest = output.splitlines()
+        checks = [f"- {line.strip()}" for line in rest if line.startswith("  ")]
+        lines += [f"## {head}", "", *checks, ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run all that was asked for; exits with 1 if a check failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PACKAGES))
+    parser.add_argument(
+        "--model", help="default: the bundled one, with a template that shows tools"
+    )
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--report", type=Path)
+    arguments = parser.parse_args()
+    names = arguments.names or list(PACKAGES)
+    pythons = {name: environment(name) for name in names}
+    model = aleator.load(arguments.model, n_threads=1)
+    template = TEMPLATE.read_text() if arguments.model is None else None
+    budget = -1 if model.chat_format(template).thinking is None else 8
+    answers = wanted(model, template, budget)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(arguments.model, template, budget, Path(folder) / "log") as port,
+    ):
+        made = [run(name, pythons[name], port, answers, arguments.record) for name in names]
+    if arguments.report:
+        arguments.report.write_text(report([output for _, output in made], model))
+    sys.exit(0 if all(passed for passed, _ in made) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,527 @@
+"""Asks llama-server and ``aleator serve`` the same things, and says where the answers differ.
+
+    python tools/compare_server.py --llama-server build/bin/llama-server --model model.gguf [--model ...]
+                                   [--prompts N] [--n-predict N] [--threads N] [--out FILE.md]
+
+Texts are greedy, with ``numerics="llama.cpp"``.  The two decoders compute logits that differ in their low
+bits, so texts are compared up to the first step whose best two tokens are closer than the two servers'
+log-probabilities are apart; a text that goes another way before that is a difference, and so is any other
+field.  What is refused is compared by status and kind.  Exit code 1: some differences nothing explains.
+
+Compared: token ids, texts, stop types and words, counts and usage, stop strings, grammars, sampled texts (told,
+not counted: a draw near a boundary goes the other way with the last bit), tokens of texts and back, rendered
+templates, streams, errors, and which fields there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+
+PROMPTS = (
+    "Once upon a time",
+    "The capital of France is",
+    "def fibonacci(n):\n    ",
+    "1, 2, 3, 4,",
+    "<|im_start|>user\nWhat is the sky?<|im_end|>\n<|im_start|>assistant\n",
+    "Ein Text auf Deutsch: Der Zug",
+    "媽媽說:",
+    "Q: Why is grass green?\nA:",
+    "{\"name\": \"Ada\", \"born\":",
+    "It was a dark and stormy night; the rain fell in torrents",
+    "To be, or not to be,",
+    "SELECT name FROM users WHERE",
+    "x = [1, 2, 3]\nprint(",
+    "The quick brown fox jumps over the lazy dog. The quick brown",
+    "- eggs\n- milk\n-",
+    "🙂 means",
+)  # fmt: skip
+
+GRAMMARS = (
+    'root ::= "yes" | "no"',
+    "root ::= [0-9]+",
+    'root ::= "- " [a-z ]+ "\\n- " [a-z ]+ "\\n"',
+    'root ::= object\nobject ::= "{" ws "\\"a\\":" ws [0-9]+ ws "}"\nws ::= " "?',
+)
+SCHEMAS: tuple[dict[str, Any], ...] = (
+    {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]},
+    {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+    {"enum": ["red", "green"]},
+)
+TEXTS = (
+    "Hello, world!",
+    "  two spaces",
+    "naïve café 媽 🙂",
+    "tab\there\n\nnew",
+    "",
+    "<|im_start|>user",
+    "a" * 50,
+)
+
+TALK = [{"role": "user", "content": "a"}]
+REFUSED: tuple[tuple[str, dict[str, Any] | list[Any] | str], ...] = (
+    ("/completion", {}),
+    ("/completion", {"prompt": []}),
+    ("/completion", {"prompt": [1, None]}),
+    ("/completion", {"prompt": [10**7]}),
+    ("/completion", {"prompt": {"prompt_string": "a", "multimodal_data": ["aGk="]}}),
+    ("/completion", {"prompt": "a " * 3000}),
+    ("/completion", {"prompt": "a", "n_predict": -2}),
+    ("/completion", {"prompt": "a", "n_predict": "many"}),
+    ("/completion", {"prompt": "a", "grammar": "root := x"}),
+    ("/completion", {"prompt": "a", "json_schema": {"type": "nothing"}}),
+    ("/completion", {"prompt": "a", "n_predict": 1, "samplers": ["magic"]}),
+    ("/completion", {"prompt": "a", "n_predict": 1, "temperature": -1}),
+    ("/completion", {"prompt": "a", "n_predict": 1, "temprature": 1}),
+    ("/completion", {"prompt": "a", "n_predict": 1, "seed": 99999999999, "numerics": "llama.cpp"}),
+    ("/completion", {"prompt": "a", "n_predict": 1, "logit_bias": [[1]]}),
+    ("/completion", "not json"),
+    ("/v1/completions", {}),
+    ("/v1/chat/completions", {}),
+    ("/v1/chat/completions", {"messages": "hi"}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}),
+    ("/v1/chat/completions", {"messages": TALK, "response_format": {"type": "x"}}),
+    ("/infill", {"input_prefix": "a"}),
+    ("/detokenize", {"tokens": "a"}),
+    ("/apply-template", {}),
+    ("/slots/0?action=save", {"filename": "../x"}),
+    ("/slots/0?action=burn", {"filename": "x"}),
+    ("/slots/9?action=erase", {}),
+    ("/rerank", {"query": "a", "documents": ["b"]}),
+    ("/embedding", {}),
+    ("/nothing", {}),
+)  # fmt: skip
+
+
+@dataclass
+class Server:
+    """A server under test; ``ask`` gives status and body."""
+
+    url: str
+    http: httpx.Client
+
+    def ask(self, path: str, body: object) -> tuple[int, Any]:
+        """POST; text instead of JSON is sent as it is."""
+        raw = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        headers = {"content-type": "application/json"}
+        response = self.http.post(self.url + path, content=raw, headers=headers)
+        return response.status_code, _json(response.text)
+
+    def get(self, path: str) -> Any:
+        """GET; the body."""
+        return _json(self.http.get(self.url + path).text)
+
+    def events(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """The events of a stream."""
+        with self.http.stream("POST", self.url + path, json={**body, "stream": True}) as response:
+            lines = [line[6:] for line in response.iter_lines() if line.startswith("data: ")]
+        return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@contextmanager
+def running(command: Sequence[str], url: str, log: Path) -> Iterator[Server]:
+    """A server while it runs."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
+    try:
+        with httpx.Client(timeout=600, trust_env=False) as http:
+            for _ in range(1200):
+                if process.poll() is not None:
+                    raise SystemExit(f"{command[0]} has ended: see {log}")
+                try:
+                    if http.get(f"{url}/v1/models").status_code == 200:
+                        break
+                except httpx.TransportError:
+                    time.sleep(0.1)
+            yield Server(url, http)
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+@dataclass
+class Outcome:
+    """What was found.
+
+    Attributes:
+        counts: By kind: (equal, compared).
+        notes: Differences that are explained.
+        wrong: Those that nothing explains.
+    """
+
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def count(self, kind: str, how: str) -> None:
+        """One more comparison."""
+        self.counts.setdefault(kind, Counter())[how] += 1
+
+    def same(self, kind: str, what: str, theirs: object, ours: object) -> bool:
+        """Compare two values."""
+        equal = theirs == ours
+        self.count(kind, "equal" if equal else "different")
+        if not equal:
+            self.wrong.append(
+                f"{kind}: {what}: llama-server {theirs!r:.160}, aleator {ours!r:.160}"
+            )
+        return equal
+
+
+GREEDY: dict[str, Any] = {"temperature": 0.0, "cache_prompt": False, "return_tokens": True}
+SAME = (
+    "content",
+    "tokens",
+    "stop_type",
+    "stopping_word",
+    "tokens_predicted",
+    "truncated",
+    "has_new_line",
+)
+
+
+class Comparison:
+    """Two servers with one model.
+
+    Args:
+        llama: llama-server.
+        ours: Ours.
+        n_predict: Tokens of a text.
+    """
+
+    def __init__(self, llama: Server, ours: Server, n_predict: int) -> None:
+        self.llama, self.ours, self.n_predict = llama, ours, n_predict
+        self.found = Outcome()
+
+    def both(self, body: dict[str, Any], path: str = "/completion") -> tuple[Any, Any]:
+        """The two answers; ours is asked for llama.cpp's numbers."""
+        status, theirs = self.llama.ask(path, body)
+        mine_status, mine = self.ours.ask(path, {**body, "numerics": "llama.cpp"})
+        if status != 200 or mine_status != 200:
+            raise SystemExit(
+                f"{path} {body!r:.200}: {status} {theirs!r:.300}; {mine_status} {mine!r:.300}"
+            )
+        return theirs, mine
+
+    def text(self, kind: str, what: str, body: dict[str, Any]) -> str:
+        """Compare one text; returns ours."""
+        theirs, mine = self.both({**GREEDY, "n_probs": 10, **body})
+        found = self.found
+        a, b = theirs["tokens"], mine["tokens"]
+        if _ends(theirs["stop_type"], a, b):
+            a = a[: len(b)]  # llama-server draws the end of a text that a grammar has completed
+        step = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+        if step is not None:
+            gap, apart = _margins(theirs, mine, step)
+            if gap <= apart:
+                found.count(kind, "equal up to a tie")
+                found.notes.append(
+                    f"{kind} {what}: token {step}: best two {gap:.2g} apart, logits {apart:.2g}"
+                )
+            else:
+                found.count(kind, "different")
+                found.wrong.append(
+                    f"{kind} {what}: token {step}: best two {gap:.2g} apart, logits {apart:.2g}"
+                )
+            return str(mine["content"])
+        ended = a == b and len(theirs["tokens"]) > len(b)
+        names = [n for n in SAME if not (ended and n in ("tokens", "tokens_predicted"))]
+        names += ["prompt", "tokens_evaluated"]
+        found.same(kind, what, {n: theirs[n] for n in names}, {n: mine[n] for n in names})
+        return str(mine["content"])
+
+    def all(self, prompts: Sequence[str]) -> Outcome:
+        """Compare everything."""
+        base = {"n_predict": self.n_predict}
+        for i, prompt in enumerate(prompts):
+            made = self.text("greedy", f"prompt {i}", {**base, "prompt": prompt})
+            if len(made) > 12:
+                stop = made[len(made) // 2 :][:3]
+                self.text(
+                    "stop strings", f"prompt {i}", {**base, "prompt": prompt, "stop": ["@@@", stop]}
+                )
+        for i, grammar in enumerate(GRAMMARS):
+            self.text(
+                "grammars", f"grammar {i}", {**base, "prompt": prompts[0], "grammar": grammar}
+            )
+        for i, schema in enumerate(SCHEMAS):
+            self.schema(i, {**base, "prompt": prompts[0], "json_schema": schema, **GREEDY})
+        self.text("lengths", "n_predict 1", {"prompt": prompts[0], "n_predict": 1})
+        self.nothing(prompts[0])
+        for seed, prompt in enumerate(prompts):
+            self.sampled(seed, prompt)
+        self.tokens()
+        self.templates()
+        self.openai(prompts)
+        self.streams(prompts[0])
+        self.errors()
+        self.fields(prompts[0])
+        return self.found
+
+    def schema(self, i: int, body: dict[str, Any]) -> None:
+        """JSON of a schema: white space, and what the schema leaves open, are each server's own."""
+        made = self.both({**body, "n_predict": 200})
+        if any(each["stop_type"] == "limit" for each in made):
+            self.found.count("JSON schemas", "cut off")
+            return
+        valid = [_valid(each["content"], body["json_schema"]) for each in made]
+        self.found.same(
+            "JSON schemas", f"schema {i}: {[m['content'] for m in made]}", [True, True], valid
+        )
+
+    def nothing(self, prompt: str) -> None:
+        """No tokens at all: llama-server says that it generates none, and gives one."""
+        theirs, mine = self.both({**GREEDY, "prompt": prompt, "n_predict": 0})
+        self.found.same(
+            "lengths", "n_predict 0, ours", ("", 0), (mine["content"], mine["tokens_predicted"])
+        )
+        if theirs["tokens_predicted"]:
+            self.found.notes.append(
+                f"n_predict 0: llama-server gives {theirs['tokens_predicted']} token"
+            )
+
+    def sampled(self, seed: int, prompt: str) -> None:
+        """Draws with one seed and llama.cpp's default chain."""
+        body = {"prompt": prompt, "n_predict": self.n_predict, "seed": seed, "cache_prompt": False}
+        theirs, mine = self.both({**body, "return_tokens": True})
+        equal = theirs["tokens"] == mine["tokens"]
+        self.found.count("sampled, one seed", "equal" if equal else "go another way somewhere")
+
+    def tokens(self) -> None:
+        """Tokens of texts, and texts of tokens."""
+        for text in TEXTS:
+            for more in (
+                {},
+                {"add_special": True},
+                {"parse_special": False},
+                {"with_pieces": True},
+            ):
+                body = {"content": text, **more}
+                theirs, mine = (s.ask("/tokenize", body)[1] for s in (self.llama, self.ours))
+                self.found.same("tokens", f"{text!r:.30} {more}", theirs, mine)
+            ids = self.llama.ask("/tokenize", {"content": text})[1]["tokens"]
+            theirs, mine = (
+                s.ask("/detokenize", {"tokens": ids})[1] for s in (self.llama, self.ours)
+            )
+            self.found.same("texts of tokens", repr(text)[:30], theirs["content"], mine["content"])
+
+    def templates(self) -> None:
+        """Conversations as text."""
+        if not self.llama.get("/props").get("chat_template"):
+            return
+        talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+        for messages in (
+            talk[:1],
+            [*talk, *talk[:1]],
+            [{"role": "system", "content": "Be kind"}, talk[0]],
+        ):
+            body = {"messages": messages}
+            theirs, mine = (s.ask("/apply-template", body)[1] for s in (self.llama, self.ours))
+            self.found.same("templates", f"{len(messages)} messages", theirs, mine)
+
+    def openai(self, prompts: Sequence[str]) -> None:
+        """Usage and ends of OpenAI's endpoints; and whether each server's text is its own greedy one."""
+        kind = "OpenAI's endpoints"
+        for prompt in prompts[:4]:
+            body: dict[str, Any] = {"prompt": prompt, "max_tokens": 6, "temperature": 0.0}
+            told = self.both(body, "/v1/completions")
+            self.found.same(f"{kind}: usage", "/v1/completions", *map(_usage, told))
+            alone = self.both({**GREEDY, **body})
+            for each, own in zip(told, alone, strict=True):
+                self.found.same(f"{kind}: text", prompt, own["content"], each["choices"][0]["text"])
+        if self.llama.get("/props").get("chat_template"):
+            body = {"messages": [{"role": "user", "content": "Count to three."}], "max_tokens": 6}
+            told = self.both({**body, "temperature": 0.0}, "/v1/chat/completions")
+            self.found.same(f"{kind}: usage", "/v1/chat/completions", *map(_usage, told))
+
+    def streams(self, prompt: str) -> None:
+        """Whether a stream tells what a response tells, and in which fields."""
+        body = {**GREEDY, "prompt": prompt, "n_predict": 12}
+        whole = self.both(body)
+        fields = []
+        for server, alone in zip((self.llama, self.ours), whole, strict=True):
+            more = {"numerics": "llama.cpp"} if server is self.ours else {}
+            made = server.events("/completion", {**body, **more})
+            fields.append(made[0].keys())
+            text = "".join(each["content"] for each in made)
+            tokens = [token for each in made for token in each["tokens"]]
+            expected = alone["content"], alone["tokens"], alone["stop_type"]
+            self.found.same(
+                "streams", "text, tokens, end", expected, (text, tokens, made[-1]["stop_type"])
+            )
+        self.found.same("streams", "fields that we lack", [], sorted(fields[0] - fields[1]))
+
+    def errors(self) -> None:
+        """What is refused: by both with one status and kind, or by us alone, which is strictness."""
+        for path, body in REFUSED:
+            (a, theirs), (b, mine) = (s.ask(path, body) for s in (self.llama, self.ours))
+            what = f"{path} {body!r:.90}"
+            if 200 <= a < 300 <= b < 500:
+                self.found.count("errors", "stricter here")
+                self.found.notes.append(f"refused here alone ({b}): {what}")
+            elif (a, _error(theirs)) == (b, _error(mine)):
+                self.found.count("errors", "equal")
+            else:
+                how = "both refuse, otherwise" if a >= 300 and b >= 300 else "different"
+                self.found.count("errors", how)
+                line = f"{what}: llama-server {a} {_error(theirs)}, aleator {b} {_error(mine)}"
+                (self.found.notes if how != "different" else self.found.wrong).append(line)
+
+    def fields(self, prompt: str) -> None:
+        """Fields of responses that we lack."""
+        theirs, mine = self.both({**GREEDY, "prompt": prompt, "n_predict": 2, "n_probs": 1})
+        for name, path in (
+            ("response", ()),
+            ("settings", ("generation_settings",)),
+            ("timings", ("timings",)),
+        ):
+            a, b = theirs, mine
+            for each in path:
+                a, b = a[each], b[each]
+            self.found.same("fields", name, [], sorted(a.keys() - b.keys()))
+        a, b = (s.get("/props") for s in (self.llama, self.ours))
+        lacking = sorted(a.keys() - b.keys())
+        self.found.notes.append(
+            f"/props has not: {', '.join(lacking) or 'nothing that llama-server has'}"
+        )
+
+
+def _ends(stop_type: str, a: Sequence[int], b: Sequence[int]) -> bool:
+    return stop_type == "eos" and len(a) == len(b) + 1 and list(a[:-1]) == list(b)
+
+
+def _valid(text: str, schema: dict[str, Any]) -> bool:
+    try:
+        jsonschema.validate(json.loads(text), schema)
+    except (ValueError, jsonschema.ValidationError):
+        return False
+    return True
+
+
+def _usage(made: Any) -> tuple[list[int], str]:
+    counts = ("prompt_tokens", "completion_tokens", "total_tokens")
+    return [made["usage"][name] for name in counts], made["choices"][0]["finish_reason"]
+
+
+def _error(body: Any) -> str:
+    error = body.get("error") if isinstance(body, dict) else None
+    return str(error.get("type")) if isinstance(error, dict) else "no error"
+
+
+def _margins(theirs: Any, mine: Any, step: int) -> tuple[float, float]:
+    """How far apart the best two tokens are, and how far the two servers' log-probabilities of them."""
+    tops = [
+        {t["id"]: t["logprob"] for t in made["completion_probabilities"][step]["top_logprobs"]}
+        for made in (theirs, mine)
+    ]
+    best = [sorted(top.values(), reverse=True) for top in tops]
+    gap = min(each[0] - each[1] for each in best)
+    both = tops[0].keys() & tops[1].keys()
+    # Two values may err in opposite directions.
+    apart = 2 * max((abs(tops[0][t] - tops[1][t]) for t in both), default=0.0)
+    return gap, apart
+
+
+def report(results: dict[str, Outcome], version: str) -> str:
+    """The findings, as Markdown."""
+    lines = [
+        "# aleator serve and llama-server",
+        "",
+        f"{datetime.date.today()}; llama-server {version}.",
+        "",
+    ]
+    for name, found in results.items():
+        lines += [f"## {name}", "", "| compared | outcome |", "|---|---|"]
+        for kind, counts in found.counts.items():
+            lines.append(f"| {kind} | {', '.join(f'{n} {how}' for how, n in counts.items())} |")
+        lines += ["", f"Differences that nothing explains: {len(found.wrong)}", ""]
+        lines += [f"- {each}" for each in found.wrong]
+        if found.notes:
+            lines += ["", "Explained:", "", *(f"- {each}" for each in found.notes)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Compare with every model; the exit code says whether anything is unexplained."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--llama-server", required=True, metavar="PROGRAM")
+    parser.add_argument("--model", action="append", required=True, metavar="FILE")
+    parser.add_argument("--prompts", type=int, default=len(PROMPTS))
+    parser.add_argument("--n-predict", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--logs", type=Path, default=Path("."), help="directory of the servers' logs"
+    )
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    told = subprocess.run(
+        [arguments.llama_server, "--version"], capture_output=True, text=True, check=False
+    )
+    version = (told.stdout + told.stderr).split("version:")[-1].splitlines()[0].strip()
+    results: dict[str, Outcome] = {}
+    for model in arguments.model:
+        ports = free_port(), free_port()
+        shared = ["-c", "1024", "--parallel", "1", "-t", str(arguments.threads)]
+        llama = [arguments.llama_server, "-m", model, "--port", str(ports[0]), *shared]
+        llama += ["--slot-save-path", str(arguments.logs), "--no-webui", "--embedding"]
+        ours = [
+            str(Path(sys.executable).with_name("aleator")),
+            "serve",
+            "-m",
+            model,
+            "--port",
+            str(ports[1]),
+            *shared,
+        ]
+        ours += ["--slot-save-path", str(arguments.logs)]
+        urls = [f"http://127.0.0.1:{port}" for port in ports]
+        with (
+            running(llama, urls[0], arguments.logs / "llama-server.log") as theirs,
+            running(ours, urls[1], arguments.logs / "aleator-serve.log") as mine,
+        ):
+            comparison = Comparison(theirs, mine, arguments.n_predict)
+            results[Path(model).name] = comparison.all(PROMPTS[: arguments.prompts])
+    text = report(results, version)
+    print(text)
+    if arguments.out is not None:
+        arguments.out.write_text(text)
+    return int(any(found.wrong for found in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

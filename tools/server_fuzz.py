@@ -1,0 +1,311 @@
+"""Sends a server what nobody should: every field of every endpoint with odd values, and bytes that are no HTTP.
+
+    python tools/server_fuzz.py [--requests 5000] [--seed 1]
+
+The server is in this process, on a socket, with the bundled model.  Every answer must be a status below 500, or
+501 or 503, come within a minute, and be JSON where it says so; afterwards no request is under way, and
+the server gives the text that it gave before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import random
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    2,
+    7,
+    2**31,
+    2**32,
+    2**63,
+    2**64,
+    -(2**63),
+    10**400,
+    0.5,
+    -0.5,
+    1e308,
+    1e-320,
+    -0.0,
+    "",
+    " ",
+    "a",
+    "\x00",
+    "\ud800",
+    "é" * 50,
+    "a" * 5000,
+    "<|im_start|>",
+    "<s>",
+    "../../etc/passwd",
+    "%00",
+    "1e5",
+    "nan",
+    "inf",
+    "true",
+    "null",
+    "[]",
+    "{}",
+    "auto",
+    "none",
+    [],
+    {},
+    [None],
+    [0],
+    [-1],
+    [[]],
+    [""],
+    ["a"],
+    [{}],
+    [1, 2, 3],
+    [[1, 2]],
+    [2**31],
+    ["a", 1],
+    [0.5],
+    {"a": 1},
+    {"": ""},
+    {"type": "object"},
+    {"type": "function"},
+    {"type": "json_object"},
+    {"type": "text"},
+    {"0": -100},
+    {"role": "user"},
+    [{"role": "user", "content": "x"}],
+    [{"role": "x"}],
+    {"a": [{}] * 50},
+    [[[[[[[[]]]]]]]],
+    [0] * 3000,
+    {str(i): i for i in range(600)},
+)
+"""Values for any field."""
+
+ENDPOINTS: dict[str, dict[str, Any]] = {
+    "/v1/completions": {"prompt": "x", "max_tokens": 2},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2},
+    "/v1/responses": {"input": "x", "max_output_tokens": 16},
+    "/v1/messages": {
+        "model": "shakespeare",
+        "messages": [{"role": "user", "content": "x"}],
+        "max_tokens": 2,
+    },
+    "/v1/messages/count_tokens": {
+        "model": "shakespeare",
+        "messages": [{"role": "user", "content": "x"}],
+    },
+    "/v1/embeddings": {"input": "x"},
+    "/completion": {"prompt": "x", "n_predict": 2},
+    "/infill": {"input_prefix": "x", "input_suffix": "y", "n_predict": 2},
+    "/tokenize": {"content": "x"},
+    "/detokenize": {"tokens": [1]},
+    "/apply-template": {"messages": [{"role": "user", "content": "x"}]},
+    "/embedding": {"content": "x"},
+    "/slots/0?action=save": {"filename": "x"},
+    "/slots/0?action=erase": {},
+    "/props": {},
+    "/api/chat": {
+        "model": "shakespeare",
+        "messages": [{"role": "user", "content": "x"}],
+        "options": {"num_predict": 2},
+    },
+    "/api/generate": {"model": "shakespeare", "prompt": "x", "options": {"num_predict": 2}},
+    "/api/show": {"model": "shakespeare"},
+}
+"""Endpoints that take a body, with one that they take."""
+
+BOUNDED = ("max_tokens", "max_output_tokens", "n_predict", "max_completion_tokens")
+"""Fields of length: an odd one may ask for as much as there is room for, which takes its time."""
+
+
+class Wrong(AssertionError):
+    """An answer that must not be."""
+
+
+def declared_fields() -> list[str]:
+    """Names of all fields that any endpoint declares, and of all options."""
+    from starlette.routing import Route
+
+    from aleator.server import dialects
+    from aleator.server.fields import OPTIONS, SPELLINGS, Fields
+
+    names = {
+        *OPTIONS,
+        *SPELLINGS,
+        "tools",
+        "tool_choice",
+        "response_format",
+        "stream_options",
+        "options",
+        "system",
+        "thinking",
+    }
+    for dialect in dialects.DIALECTS:
+        for route in dialect.ROUTES:
+            if isinstance(route, Route):
+                module = sys.modules[route.endpoint.__module__]
+                for value in vars(module).values():
+                    if isinstance(value, Fields):
+                        names |= {*value.own, *value.accepted}
+    return sorted(names)
+
+
+class Fuzz:
+    """Asks a server.
+
+    Args:
+        port: Of 127.0.0.1.
+        seed: Of what is asked.
+
+    Attributes:
+        statuses: How often each came.
+    """
+
+    def __init__(self, port: int, seed: int) -> None:
+        self._port, self._rng = port, random.Random(seed)
+        self.statuses: Counter[str] = Counter()
+
+    def every_field(self, names: Sequence[str], endpoints: Sequence[str], most: int) -> None:
+        """Fields of endpoints with odd values: all pairs, or so many of them."""
+        pairs = [(path, name, value) for path in endpoints for name in names for value in ODD]
+        self._rng.shuffle(pairs)
+        for path, name, value in pairs[:most]:
+            self.ask(path, {**ENDPOINTS[path], name: value})
+
+    def nested(self, endpoints: Sequence[str], most: int) -> None:
+        """Bodies in which a value anywhere is replaced by an odd one."""
+        for _ in range(most):
+            path = self._rng.choice(endpoints)
+            body = json.loads(json.dumps(ENDPOINTS[path]))
+            for _ in range(self._rng.randint(1, 3)):
+                body = self._changed(body)
+            self.ask(path, body)
+
+    def _changed(self, value: Any) -> Any:
+        rng = self._rng
+        if isinstance(value, dict) and value and rng.random() < 0.8:
+            key = rng.choice(sorted(value))
+            return {**value, key: self._changed(value[key])}
+        if isinstance(value, list) and value and rng.random() < 0.8:
+            at = rng.randrange(len(value))
+            return [*value[:at], self._changed(value[at]), *value[at + 1 :]]
+        return rng.choice(ODD)
+
+    def ask(self, path: str, body: Any) -> None:
+        """Send a body; raises Wrong for an answer that must not be."""
+        if isinstance(body, dict) and not any(
+            isinstance(body.get(name), int) and 0 <= body[name] <= 64 for name in BOUNDED if name in body
+        ):  # fmt: skip
+            body = {**body, "deadline": 0.2} if path.startswith("/v1/c") else body
+        data = json.dumps(body).encode()
+        status, kind, answer = self._answer(path, data)
+        self.statuses[str(status)] += 1
+        if status >= 500 and status not in (501, 503):
+            raise Wrong(f"{path} {data[:300]!r}: {status} {answer[:300]!r}")
+        if kind.startswith("application/json"):
+            json.loads(answer)
+
+    def _answer(self, path: str, data: bytes) -> tuple[int, str, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        try:
+            connection.request("POST", path, data, {"content-type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.getheader("content-type", ""), response.read()
+        finally:
+            connection.close()
+
+    def bytes(self, most: int) -> None:
+        """Bytes that are no HTTP, or nearly; the server may close, and must not hang."""
+        rng = self._rng
+        good = (
+            b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 33\r\n"
+            b'connection: close\r\n\r\n{"prompt": "x", "max_tokens": 2 }'
+        )
+        for _ in range(most):
+            data = bytearray(good)
+            for _ in range(rng.randint(1, 6)):
+                at = rng.randrange(len(data))
+                change = rng.random()
+                if change < 0.4:
+                    data[at] = rng.randrange(256)
+                elif change < 0.6:
+                    del data[at : at + rng.randint(1, 9)]
+                elif change < 0.8:
+                    data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randint(1, 9)))
+                else:
+                    data[at:at] = data[at : at + rng.randint(1, 40)]
+            with socket.create_connection(("127.0.0.1", self._port), timeout=60) as connection:
+                try:
+                    connection.sendall(bytes(data))
+                    connection.shutdown(socket.SHUT_WR)
+                    came = connection.recv(2**16)
+                except ConnectionError:
+                    came = b""
+            if came.startswith(b"HTTP/1.1 500"):
+                raise Wrong(f"{bytes(data)!r}: {came[:300]!r}")
+            self.statuses[came[9:12].decode("latin-1") or "closed"] += 1
+
+
+def run(port: int, requests: int, seed: int) -> Counter[str]:
+    """Send so many odd requests; raises Wrong for an answer that must not be."""
+    fuzz = Fuzz(port, seed)
+    paths = list(ENDPOINTS)
+    fuzz.every_field(declared_fields(), paths, requests * 6 // 10)
+    fuzz.nested(paths, requests * 3 // 10)
+    fuzz.bytes(requests // 10)
+    return fuzz.statuses
+
+
+def settled(holds: Callable[[], bool], seconds: float = 60) -> bool:
+    """Wait for something; returns whether it came."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def main() -> int:
+    """Fuzz a server of the bundled model."""
+    import tempfile
+
+    import aleator
+    from tests.server.live import in_thread
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--requests", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    body = {"prompt": "ROMEO:", "max_tokens": 20, "seed": 1}
+    model = aleator.load(n_threads=1)
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"n_seq_max": 4, "max_queue": 8}
+        with in_thread(model, engine=options, slot_save_path=folder, request_timeout=5) as live:
+            before = json.loads(live.post("/v1/completions", body)[2])["choices"]
+            for status, n in sorted(run(live.port, args.requests, args.seed).items()):
+                print(f"{status}: {n}")
+            engine = live.engine
+            if engine is None or not settled(
+                lambda: not engine.stats.running + engine.stats.waiting
+            ):
+                raise Wrong("requests are still under way")
+            if json.loads(live.post("/v1/completions", body)[2])["choices"] != before:
+                raise Wrong("another text than before")
+    print("nothing that must not be")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, ".")
+    sys.exit(main())
