@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: demo test check check-no-torch cover mutate sanitize setup build format lint types stubs docs bench count equality machines page clean help
+.PHONY: demo test check check-no-torch cover mutate sanitize setup build format lint types stubs docs bench count equality machines page clients clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile

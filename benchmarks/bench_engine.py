@@ -1,25 +1,37 @@
-"""Speed of an engine: throughput, time to the first token under load, pauses, and what guesses save.
+"""Speed of an engine under load, against llama-server and transformers' continuous batching.
 
-    python benchmarks/bench_engine.py -m MODEL.gguf [--clients 1,4,16,64] [--threads N]
-    python benchmarks/bench_engine.py -m MODEL.gguf --server http://127.0.0.1:8080
+    python benchmarks/bench_engine.py -m MODEL.gguf [--quick] [--threads 2] [--out FILE.md]
+        [--llama-server PATH] [--transformers] [--clients 1,4,16,64]
 
-Clients send prompts of mixed lengths, half of which begin with the same text, and read answers of mixed
-lengths, one request after the other.  With --server the same requests go to a llama-server that serves the
-same file (start it with ``-np`` and ``-c`` as large as here, ``--no-webui``), by its ``/completion``.  Then,
-without a server: the pauses of four streams while a long prompt is computed, with and without ``max_pause``,
-and the speed of a text that repeats itself, with guesses.  Run it on a machine that does nothing else.
+Clients send prompts of mixed lengths, half of which begin with the same text, and read streams of mixed
+lengths, one request after the other, at temperature 0.8.  The same requests go to a llama-server that is
+started with the same file, threads, sequences and positions, and read as a stream.  transformers gets a Llama
+of the file's shape with random weights in bfloat16 (speed does not depend on what weights are), on PyTorch's
+CPU kernels (for which it needs psutil), and all requests at once: it has no streams to read here, so only its
+tokens per second count.  Also: pauses of running streams while a long prompt is computed, with and without
+``max_pause``, and where an engine's time goes.  --quick takes some six minutes; run it on a machine
+that does nothing else.  A model with random weights and a real vocabulary:
+
+    python tools/make_models.py llama-134m --type Q4_K_M --tokenizer-from SmolLM2.gguf --out MODEL.gguf
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import http.client
 import json
+import os
 import random
+import socket
+import subprocess
+import sys
 import threading
 import time
-import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -28,60 +40,60 @@ import aleator
 COMMON = (
     "You are a helpful assistant that answers in short sentences and never repeats itself. " * 8
 )
-WORDS = (
-    "the",
-    "king",
-    "of",
-    "and",
-    "to",
-    "in",
-    "is",
-    "was",
-    "he",
-    "for",
-    "it",
-    "with",
-    "as",
-    "his",
-)
+WORDS = "the king of and to in is was he for it with as his that on be at by this had not"
+N_CTX = 1024
+"""Positions of a request."""
 
 
 @dataclass
 class Found:
-    """What clients have seen."""
+    """What clients have seen.
+
+    Attributes:
+        tokens: Tokens made.
+        drawing: Seconds in which tokens were drawn, where that is known.
+        first: Seconds from sending a request to the first piece of its text.
+    """
 
     tokens: int = 0
+    drawing: float = 0.0
     first: list[float] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, tokens: int, first: float) -> None:
+    def add(self, tokens: int, first: float, drawing: float) -> None:
         """Note an answer."""
         with self.lock:
             self.tokens += tokens
+            self.drawing += drawing
             self.first.append(first)
 
 
-Ask = Callable[[str, int, int], tuple[int, float]]
-"""(prompt, tokens wanted, seed) to (tokens made, seconds to the first one)."""
+Ask = Callable[[str, int, int], tuple[int, float, float]]
+"""(prompt, tokens wanted, seed) to (tokens made, seconds to the first piece, seconds of drawing)."""
 
 
 def request(number: int) -> tuple[str, int]:
-    """A prompt and how many tokens are wanted."""
+    """A prompt, and how many tokens are wanted."""
     rng = random.Random(number)
-    text = " ".join(rng.choice(WORDS) for _ in range(rng.choice([8, 60, 250])))
+    text = " ".join(rng.choice(WORDS.split()) for _ in range(rng.choice([8, 60, 250])))
     return (COMMON if number % 2 else "") + text, rng.choice([16, 64, 128])
+
+
+def numbers(clients: int, each: int) -> list[list[int]]:
+    """The requests of each client; others for every number of clients, so that none are cached."""
+    return [[10_000 * clients + 100 * i + k for k in range(each)] for i in range(clients)]
 
 
 def load_test(ask: Ask, clients: int, each: int) -> tuple[float, Found]:
     """Let clients ask; returns the seconds that it took, and what they saw."""
     found = Found()
 
-    def client(start: int) -> None:
-        for number in range(start, start + each):
+    def client(own: list[int]) -> None:
+        for number in own:
             prompt, wanted = request(number)
             found.add(*ask(prompt, wanted, number))
 
-    threads = [threading.Thread(target=client, args=(1000 * i,)) for i in range(clients)]
+    threads = [threading.Thread(target=client, args=(own,)) for own in numbers(clients, each)]
     started = time.perf_counter()
     for thread in threads:
         thread.start()
@@ -93,18 +105,21 @@ def load_test(ask: Ask, clients: int, each: int) -> tuple[float, Found]:
 def of_engine(engine: aleator.Engine) -> Ask:
     """Requests go to an engine."""
 
-    def ask(prompt: str, wanted: int, seed: int) -> tuple[int, float]:
+    def ask(prompt: str, wanted: int, seed: int) -> tuple[int, float, float]:
+        sent = time.perf_counter()
         made = engine.submit(prompt, max_tokens=wanted, seed=seed, ignore_eos=True, temperature=0.8)
-        made.wait()
-        return len(made.tokens), made.stats.prompt_seconds
+        first = 0.0
+        for _ in made:
+            first = first or time.perf_counter() - sent
+        return len(made.tokens), first, made.stats.sampler_seconds
 
     return ask
 
 
-def of_server(url: str) -> Ask:
+def of_server(port: int) -> Ask:
     """Requests go to a llama-server."""
 
-    def ask(prompt: str, wanted: int, seed: int) -> tuple[int, float]:
+    def ask(prompt: str, wanted: int, seed: int) -> tuple[int, float, float]:
         body = {
             "prompt": prompt,
             "n_predict": wanted,
@@ -112,18 +127,103 @@ def of_server(url: str) -> Ask:
             "ignore_eos": True,
             "temperature": 0.8,
             "cache_prompt": True,
+            "stream": True,
         }
-        sent = urllib.request.Request(
-            f"{url}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(sent) as reply:
-            timings = json.load(reply)["timings"]
-        return timings["predicted_n"], timings["prompt_ms"] / 1000
+        sent = time.perf_counter()
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        head = {"Content-Type": "application/json"}
+        connection.request("POST", "/completion", json.dumps(body), head)
+        reply, first, last = connection.getresponse(), 0.0, b""
+        while line := reply.readline():
+            if line.startswith(b"data: "):
+                first, last = first or time.perf_counter() - sent, line[6:]
+        connection.close()
+        return int(json.loads(last)["tokens_predicted"]), first, 0.0
 
     return ask
 
 
-def pauses(model: aleator.LanguageModel, max_pause: float) -> tuple[float, float]:
+@contextmanager
+def llama_server(program: str, model: str, clients: int, threads: int) -> Iterator[int]:
+    """A llama-server that has loaded a model; gives its port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    command = [
+        program, "-m", model, "--port", str(port), "-np", str(clients), "-c", str(clients * N_CTX),
+        "-t", str(threads), "-tb", str(threads), "--log-disable", "--no-webui", "-kvu",
+    ]  # fmt: skip
+    folder = str(Path(program).parent)
+    server = subprocess.Popen(
+        command,
+        env={**os.environ, "LD_LIBRARY_PATH": folder},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(600):
+            if server.poll() is not None:
+                raise RuntimeError(f"llama-server ended: {' '.join(command)}")
+            if healthy(port):
+                break
+            time.sleep(0.2)
+        yield port
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def healthy(port: int) -> bool:
+    """Whether a server says that it is ready."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def of_transformers(model: aleator.LanguageModel, clients: int, each: int, threads: int) -> float:
+    """Tokens per second of transformers' continuous batching with the same prompts and lengths."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(threads)
+    config = model.decoder.config
+    shape = transformers.LlamaConfig(
+        vocab_size=config.n_vocab,
+        hidden_size=config.n_embd,
+        intermediate_size=config.n_ff[0],
+        num_hidden_layers=config.n_layers,
+        num_attention_heads=config.n_heads[0],
+        num_key_value_heads=config.n_kv_heads[0],
+        max_position_embeddings=N_CTX,
+    )
+    shape._attn_implementation = "sdpa"
+    made = transformers.LlamaForCausalLM(shape).to(torch.bfloat16).eval()
+    wanted = [request(number) for own in numbers(clients, each) for number in own]
+    # All ask for the same length, as its batch call takes one: the mean of ours.
+    n = round(sum(tokens for _, tokens in wanted) / len(wanted))
+    settings = transformers.GenerationConfig(
+        max_new_tokens=n, do_sample=True, temperature=0.8, eos_token_id=-1, pad_token_id=0
+    )
+    prompts = [list(model.prompt_tokens(prompt)) for prompt, _ in wanted]
+    started = time.perf_counter()
+    outputs = made.generate_batch(
+        inputs=prompts,
+        generation_config=settings,
+        continuous_batching_config=transformers.ContinuousBatchingConfig(
+            num_blocks=max(8, clients * N_CTX // 256), max_batch_tokens=512
+        ),
+        progress_bar=False,
+    )
+    took = time.perf_counter() - started
+    return sum(len(each.generated_tokens) for each in outputs.values()) / took
+
+
+def pauses(model: aleator.LanguageModel, max_pause: float, length: int) -> tuple[float, float]:
     """Long pauses of four streams over the usual while a prompt comes, and seconds to its first token."""
     n = model.n_ctx - 8
     with aleator.Engine(model, n_seq_max=5, max_pause=max_pause) as engine:
@@ -144,7 +244,7 @@ def pauses(model: aleator.LanguageModel, max_pause: float) -> tuple[float, float
             time.sleep(0.01)
         begins = time.perf_counter()
         rng = np.random.default_rng(1)
-        prompt = rng.integers(300, len(model.vocab) - 300, n - 8).tolist()
+        prompt = rng.integers(300, len(model.vocab) - 300, length).tolist()
         long = engine.submit(prompt, max_tokens=1)
         long.wait()
         took = time.perf_counter() - begins
@@ -157,63 +257,83 @@ def pauses(model: aleator.LanguageModel, max_pause: float) -> tuple[float, float
     return longest, took
 
 
+def report(seconds: float, found: Found) -> tuple[float, str]:
+    """Tokens per second, and two cells of the table: these, and the seconds to the first token."""
+    first = np.array(found.first)
+    speed = found.tokens / seconds
+    return speed, f"{speed:.1f} | {np.median(first):.2f}, {np.quantile(first, 0.95):.2f}"
+
+
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("-m", "--model")
+    parser.add_argument("-m", "--model", required=True)
     parser.add_argument("--clients", default="1,4,16,64")
-    parser.add_argument("--requests", type=int, default=8, help="of each client")
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--server", help="address of a llama-server; only that is measured")
+    parser.add_argument("--requests", type=int, help="of each client (default: 8; --quick: 3 to 1)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--llama-server", metavar="PATH", help="the program to compare with")
+    parser.add_argument("--transformers", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    counts = [int(each) for each in args.clients.split(",")]
-    if args.server:
-        for clients in counts:
-            report(
-                "llama-server", clients, *load_test(of_server(args.server), clients, args.requests)
-            )
-        return
-    model = aleator.load(args.model, n_threads=args.threads, n_ctx=1024)
-    for clients in counts:
-        with aleator.Engine(model, n_seq_max=min(clients, 64)) as engine:
-            report("engine", clients, *load_test(of_engine(engine), clients, args.requests))
-            stats = engine.stats
-            us = 1e6 * stats.scheduling_seconds / max(1, stats.steps)
-            print(f"  {stats.steps} steps, admission and decisions {us:.0f} us each")
-    whole = aleator.load(args.model, n_threads=args.threads)
-    for limit in (2.0, 1e6):
-        longest, first = pauses(whole, limit)
-        print(
-            f"max_pause {limit:g}: while a prompt of {whole.n_ctx - 16} tokens is computed, 95% of pauses are "
-            f"below {longest:.2f} times the usual; its first token after {first:.2f} s"
+    model = aleator.load(args.model, n_threads=args.threads, n_ctx=N_CTX)
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        print(line, flush=True)
+
+    say("# An engine under load\n")
+    say(f"{datetime.date.today()}, {Path(args.model).name}, {args.threads} threads.\n")
+    say(f"    python benchmarks/{' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])}\n")
+    say(
+        "| clients | engine, tokens/s | first token, median and 95 % | llama-server | first token | ratio "
+        "| transformers | ratio |"
+    )
+    say("|---:" * 8 + "|")
+    details: list[str] = []
+    for clients in map(int, args.clients.split(",")):
+        each = args.requests or (
+            (3 if clients == 1 else 2 if clients == 4 else 1) if args.quick else 8
         )
-    prompt = "A list of names: Ann, Bob, Eve, Ann, Bob, Eve, Ann, Bob, Eve, Ann, Bob,"
-    for temperature in (0.0, 0.8):
-        for kind in ("none", "ngram"):
-            started = time.perf_counter()
-            made = model.generate(
-                prompt,
-                max_tokens=200,
-                temperature=temperature,
-                seed=1,
-                spec_type=kind,
-                ignore_eos=True,
-            )
-            n = len(made.tokens)
-            took, seen = time.perf_counter() - started, made.stats
-            print(
-                f"temperature {temperature}, spec_type {kind}: {n / took:.1f} tokens/s, "
-                f"{seen.draft_n_accepted} of {seen.draft_n} guesses right"
-            )
+        with aleator.Engine(model, n_seq_max=clients) as engine:
+            seconds, found = load_test(of_engine(engine), clients, each)
+            ours, cells = report(seconds, found)
+            details.append(where_time_goes(clients, engine.stats, found.drawing))
+        row = f"| {clients} | {cells} "
+        if args.llama_server:
+            with llama_server(args.llama_server, args.model, clients, args.threads) as port:
+                theirs, cells = report(*load_test(of_server(port), clients, each))
+            row += f"| {cells} | {ours / theirs:.2f} "
+        else:
+            row += "| | | "
+        if args.transformers:
+            speed = of_transformers(model, clients, each, args.threads)
+            row += f"| {speed:.1f} | {ours / speed:.2f} |"
+        else:
+            row += "| | |"
+        say(row)
+    say("\n" + "\n".join(details) + "\n")
+    length = 512 if args.quick else 4096
+    whole = aleator.load(args.model, n_threads=args.threads, n_ctx=length + 512)
+    for limit in (2.0, 1e6):
+        longest, first = pauses(whole, limit, length)
+        say(
+            f"`max_pause={limit:g}`: while a prompt of {length} tokens is computed, 95 % of pauses of four "
+            f"streams are below {longest:.2f} times the usual one; its first token comes after {first:.2f} s."
+        )
+    if args.out:
+        args.out.write_text("\n".join(lines) + "\n")
 
 
-def report(what: str, clients: int, seconds: float, found: Found) -> None:
-    """Print a line about a load."""
-    first = np.array(found.first)
-    print(
-        f"{what}, {clients} clients: {found.tokens / seconds:.1f} tokens/s, first token after "
-        f"{np.median(first):.3f} s (95%: {np.quantile(first, 0.95):.3f} s)",
-        flush=True,
+def where_time_goes(clients: int, stats: aleator.EngineStats, drawing: float) -> str:
+    """A line about an engine's time."""
+    steps = max(1, stats.steps)
+    prompts = stats.reused_tokens + stats.prompt_tokens
+    return (
+        f"{clients} clients: {stats.steps} steps of {1e3 * stats.step_seconds / steps:.2f} ms, of these "
+        f"{1e3 * drawing / steps:.2f} ms drawing tokens; {1e6 * stats.scheduling_seconds / steps:.0f} us "
+        f"admission and decisions a step; {stats.reused_tokens} of {prompts} prompt tokens reused.  "
     )
 
 

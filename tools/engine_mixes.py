@@ -3,9 +3,10 @@
     python tools/engine_mixes.py [--mixes 1000] [--seed 1] [--models llama:Q8_0,qwen2:Q4_0]
 
 A mix is an engine with random sizes and a handful of requests: prompts that begin alike, many kinds of
-sampling parameters, grammars, stop strings, log-probabilities, arrivals at random steps, priorities,
-cancels and speculation.  What a request gives must be what ``generate`` gives on a model that caches and
-guesses nothing: the tokens (of a cancelled one, their beginning) and the log-probabilities as equal numbers.
+sampling parameters, grammars, stop strings, log-probabilities, guidance, sessions to go on with, arrivals at
+random steps, priorities, cancels and speculation.  What a request gives must be what ``generate`` gives on a
+model that caches and guesses nothing: the tokens (of a cancelled one, their beginning) and the
+log-probabilities as equal numbers.
 A mix is a function of its number and the seed; one that differs is printed, and the exit status is 1.
 """
 
@@ -24,6 +25,7 @@ from make_models import SPECS, write_model
 
 import aleator
 from aleator.generate.generation import Generation
+from aleator.generate.session import Session
 from aleator.language_model import bundled_model
 
 N_VOCAB = 2048
@@ -54,14 +56,16 @@ class Asked:
         options: of ``submit`` and ``generate``.
         priority: of ``submit``.
         spec_type: of ``submit``; alone nothing is guessed.
+        drawn: tokens that were drawn before: the prompt is then a session that ends with these.
         after: steps of the engine after which it comes.
         cancelled_at: tokens after which it is cancelled; None: never.
     """
 
-    prompt: str
+    prompt: str | Session
     options: dict[str, Any] = field(default_factory=dict)
     priority: int = 0
     spec_type: str = "none"
+    drawn: int = 0
     after: int = 0
     cancelled_at: int | None = None
 
@@ -98,13 +102,26 @@ def mix(rng: random.Random) -> tuple[dict[str, Any], list[Asked]]:
             options["logprobs"] = rng.choice([0, 3])
         if rng.random() < 0.2:
             options["stop"] = ["th", "e a"]
+        if n_seq_max > 1 and rng.random() < 0.15:
+            options["guidance_scale"] = rng.choice([0.5, 1.5])
+            options["negative_prompt"] = rng.choice(STEMS) + rng.choice(["", "a b"])
         spec_type = rng.choice(["none", "none", "ngram", "draft"])
+        drawn = rng.choice([0, 0, 0, 1, 12])
         after = rng.choice([0, 0, 3, 10, 25])
-        each = Asked(prompt, options, rng.randint(-1, 1), spec_type, after)
+        each = Asked(prompt, options, rng.randint(-1, 1), spec_type, drawn, after)
         if rng.random() < 0.2:
             each.cancelled_at = rng.choice([0, 1, 8])
         asked.append(each)
     return engine, asked
+
+
+def with_session(model: aleator.LanguageModel, asked: Asked, folder: Path) -> Asked:
+    """A request whose prompt is what has been drawn so far, where that is asked for."""
+    if not asked.drawn:
+        return asked
+    before = model.generate(asked.prompt, **asked.options | {"max_tokens": asked.drawn})
+    model.save_session(folder / "session", before, new=True)
+    return replace(asked, prompt=model.load_session(folder / "session"))
 
 
 def made_together(
@@ -175,6 +192,7 @@ def run(paths: list[Path], mixes: int, seed: int, show: bool = False) -> tuple[i
     for number in range(mixes):
         options, asked = mix(random.Random(f"{seed} {number}"))
         at = number % len(paths)
+        asked = [with_session(plain[at], each, paths[at].parent) for each in asked]
         for each, together in zip(asked, made_together(caching[at], options, asked), strict=True):
             alone = plain[at].generate(each.prompt, **each.options)
             compared += 1

@@ -233,6 +233,28 @@ def test_errors_of_an_earlier_run_count(aleator: Command, tmp_path: Path) -> Non
     )
 
 
+def test_what_failed_for_no_fault_of_its_own_is_made_again(
+    aleator: Command, tmp_path: Path
+) -> None:
+    out, whole = tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
+    asked = write(tmp_path / "in.jsonl", chat("bad", n=2), chat("a"), chat("b", seed=2))
+    assert aleator("batch", asked, str(whole), *SEED).code == 1
+    lines = {json.loads(line)["custom_id"]: line for line in whole.read_text().splitlines()}
+    broken = json.dumps(failed("a", 500, "no memory", "", "server_error"))
+    out.write_text("\n".join([broken, lines["bad"], lines["b"]]) + "\n")
+    result = aleator("batch", asked, str(out), *SEED)
+    assert result.code == 1  # of the request that is wrong
+    assert "1 result that failed before is made again" in result.err
+    assert "2 of 3 results are there already" in result.err
+    again = results(out)
+    assert again.keys() == {"bad", "a", "b"}
+    assert again["bad"]["status_code"] == 400
+    assert again["a"]["body"]["choices"] == results(whole)["a"]["body"]["choices"]
+    assert list(tmp_path.glob("*.part")) == []
+    with ResultFile(str(out)), pytest.raises(ParameterError, match="in use"):
+        ResultFile(str(out))
+
+
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "out"
     texts = (

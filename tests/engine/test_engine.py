@@ -335,6 +335,23 @@ def test_an_interrupt_of_who_submits_leaves_no_request_behind(engine: aleator.En
     assert engine.submit("ROMEO:", max_tokens=3).wait(10)
 
 
+def test_an_interrupt_after_a_request_was_taken_ends_it(
+    engine: aleator.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = Owner.submit
+
+    def interrupted(owner: Owner, ticket: Ticket) -> None:
+        submit(owner, ticket)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Owner, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt) as kept:  # with its frames, and what these hold
+        engine.submit("ROMEO:", max_tokens=400, ignore_eos=True)
+    wait_until_idle(engine)
+    assert engine.stats.cancelled == 1
+    assert kept.value is not None
+
+
 def test_too_many_requests_are_refused(model: aleator.LanguageModel) -> None:
     with aleator.Engine(model, n_seq_max=1, n_ctx=512, max_queue=2) as engine:
         made = [engine.submit("ROMEO:", max_tokens=300, on_logits=_wait) for _ in range(3)]

@@ -39,7 +39,8 @@ or only its body, with "messages" or "prompt" and any option of generate; or a t
 in quotes.  Results are appended to OUT as they are made, a line each, under their
 custom_id (line-1, line-2, ... where none is given).  Started again, it goes on
 with what is not in OUT.  What a line says wins over the options given here.  A line
-that is wrong has an error as its result.  A result does not depend on --parallel.
+that is wrong has an error as its result; one that failed otherwise (status 500) is
+made again when it is started again.  A result does not depend on --parallel.
 
 exit codes: 0 done; 1 done, but lines have errors; 130 interrupted: start again
 
@@ -109,6 +110,14 @@ def run(arguments: argparse.Namespace) -> int:
     lines = list(read_lines(data))
     with ResultFile(arguments.output) as results:
         todo = [line for line in lines if line.name not in results.done]
+        if results.again:
+            n = len(results.again)
+            what = (
+                "1 result that failed before is"
+                if n == 1
+                else f"{n} results that failed before are"
+            )
+            note(f"{what} made again")
         if len(todo) < len(lines):
             note(f"{len(lines) - len(todo)} of {len(lines)} results are there already")
         if not todo:

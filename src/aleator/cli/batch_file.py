@@ -10,6 +10,9 @@ from typing import Any
 
 from aleator.core.errors import FileFormatError, ParameterError
 
+FAILED = 500
+"""The status of an error that was not the request's."""
+
 HEAD = b'{"id": "batch-'
 """How every result begins in the file."""
 
@@ -17,8 +20,9 @@ HEAD = b'{"id": "batch-'
 class ResultFile:
     """A file of JSON lines with a ``custom_id`` each, to which results are appended.
 
-    A last line that was not written to its end is removed, if it begins as a result does.  Nobody else can
-    append meanwhile.
+    A last line that was not written to its end is removed, if it begins as a result does.  So are results of
+    errors that were not the request's (status 500): such a request is made again, while one that was wrong
+    stays wrong.  Nobody else can append meanwhile.
 
     Args:
         path: The file, which need not exist.
@@ -26,6 +30,7 @@ class ResultFile:
     Attributes:
         done: Names of the results that are there.
         errors: Names of those among them that are errors.
+        again: Names of results that are there no more, since the error may be gone.
 
     Raises:
         FileFormatError: It holds something else than results.
@@ -38,7 +43,10 @@ class ResultFile:
             self._lock(path)
             self.done: set[str] = set()
             self.errors: set[str] = set()
+            self.again: set[str] = set()
             self._read(Path(path))
+            if self.again:
+                self._leave_out(path)
         except BaseException:
             self._file.close()
             raise
@@ -87,8 +95,31 @@ class ResultFile:
                     f"line {number} is not a result of a batch: choose another file for results",
                 )
             end += len(line)
-            self._add(*found)
+            if found[1] == FAILED:
+                self.again.add(found[0])
+            else:
+                self._add(*found)
         self._file.truncate(end)
+
+    def _leave_out(self, path: str) -> None:
+        """Replace the file by one without the results that are made again; if interrupted, not at all."""
+        part = f"{path}.part"
+        new = open(part, "w+b")  # noqa: SIM115  __exit__ closes it
+        try:
+            fcntl.flock(new, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._file.seek(0)
+            for line in self._file:
+                found = _result(line)
+                if found is not None and found[0] not in self.again:
+                    new.write(line)
+            new.flush()
+            os.fsync(new.fileno())
+            os.replace(part, path)
+        except BaseException:
+            new.close()
+            raise
+        self._file.close()
+        self._file = new
 
 
 def _result(line: bytes) -> tuple[str, int] | None:

@@ -225,10 +225,15 @@ class Engine:
         slot.take_place(-1, longest, slot.stats)
         job = job_of(slot, longest, own.priority)
         self._check_room(job)
-        ticket = owner.submit(job, slot, own.deadline)
+        ticket = owner.ticket(job, slot, own.deadline)
         generation = Generation(ticket, slot.completion)
         ticket.watch(generation)
-        return generation
+        try:
+            owner.submit(ticket)
+            return generation
+        except BaseException:  # an interrupt: nobody will read it, and it must not be made
+            generation.cancel()
+            raise
 
     def visit(self, action: Action[T]) -> Future[T]:
         """Have something done with the context between two steps, in the engine's thread.

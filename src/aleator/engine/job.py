@@ -56,7 +56,8 @@ class Job:
     @property
     def left(self) -> int:
         """Tokens of its prompts that are still to be computed."""
-        left = max(0, len(self.prompt) - self.done)
+        left = len(self.prompt) - self.done
+        left = left if left > 0 else 0
         return left + self.beside - self.beside_done if self.beside_done < self.beside else left
 
     @property

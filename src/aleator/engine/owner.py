@@ -116,13 +116,23 @@ class Owner:
         """Refuse what this context cannot do; ParameterError says why."""
         check_rewinds(slot, self._context)
 
-    def submit(self, job: Job, slot: Slot, deadline: float | None) -> Ticket:
-        """Take a request.
+    def ticket(self, job: Job, slot: Slot, deadline: float | None) -> Ticket:
+        """A request that :meth:`submit` takes.
 
         Args:
-            job: as the scheduler sees it; it gets its number here.
-            slot: what makes it.
-            deadline: seconds that it has.
+            job: As the scheduler sees it.
+            slot: What makes it.
+            deadline: Seconds that it has, from now on.
+        """
+        end = None if deadline is None else perf_counter() + deadline
+        ticket = Ticket(job, slot, end, self._mail.put)
+        ticket.owner = self._thread.ident or 0
+        return ticket
+
+    def submit(self, ticket: Ticket) -> None:
+        """Take a request; its job gets its number here.
+
+        Whatever is raised, an interrupt too: a ticket that is cancelled then is made no further.
 
         Raises:
             QueueFull: too many wait.
@@ -135,21 +145,10 @@ class Owner:
             if len(self._tickets) >= most:
                 self._counts["refused"] += 1
                 raise QueueFull(self._options.max_queue)
-            job.number = next(self._numbers)
-            end = None if deadline is None else perf_counter() + deadline
-            ticket = Ticket(job, slot, end, self._mail.put)
-            ticket.owner = self._thread.ident or 0
+            number = ticket.job.number = next(self._numbers)
             self._counts["submitted"] += 1
-            try:
-                self._tickets[job.number] = ticket
-                self._mail.put(ticket)
-            except (
-                BaseException
-            ):  # an interrupt: nobody will read it, and it must not stay for ever
-                ticket.completion.cancelled = True
-                self._mail.put(ticket)
-                raise
-        return ticket
+            self._tickets[number] = ticket
+            self._mail.put(ticket)
 
     def visit(self, action: Action[T]) -> Future[T]:
         """See :meth:`aleator.engine.engine.Engine.visit`."""

@@ -212,7 +212,7 @@ class Scheduler:
     def _promised(self, cells: Cells) -> int | None:
         """What running jobs hold and may still take; None where that cannot be told."""
         held = cells.held()
-        return None if held is None else held + sum(job.growth for job in self.running.values())
+        return None if held is None else held + sum([job.growth for job in self.running.values()])
 
     def _computed_now(self, job: Job) -> bool:
         """Whether a running job computes so much of a waiting one's prompt that it is better to wait for it."""
@@ -239,10 +239,11 @@ class Scheduler:
         if writing and reading:
             room = min(room, self._pace.tokens())
         for job in reading:
-            n = job.left if job is reading[-1] else min(job.left, max(LEAST, room // 2))
-            n = min(n, room)
-            if n <= 0:
+            if room <= 0:
                 break
+            left = job.left
+            n = left if job is reading[-1] else min(left, max(LEAST, room // 2))
+            n = min(n, room)
             chunks.append((job, n))
             room -= n
         return StepPlan(writing, chunks)
