@@ -350,6 +350,7 @@ def test_the_page_asks_for_the_key_that_the_server_wants(
         chromium.keys("input[name=key]", "secret", Keys.ENTER)
         write(chromium, 3)
         assert len(tokens(chromium)) == 3
+        assert ["401 (Unauthorized)" in each for each in chromium.reports()] == [True]
         chromium.driver.get("about:blank")
 
 

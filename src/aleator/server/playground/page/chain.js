@@ -82,20 +82,11 @@ const Effects = watched(function () {
     <h2>Over the whole text</h2>
     <p role="status">${found ? html`${n} of ${found.steps} tokens would be others, each after the tokens that were written${found.forgotten ? `; the logits of ${found.forgotten} steps are not kept any more` : ""}${found.refused !== null ? `; from step ${found.refused} on the grammar refuses the text` : ""}. <span class="quiet">Drawn again in ${took.value.toFixed(0)} ms.</span>` : ""}</p>
     <${TextView} id="chain" label="The text; tokens that would change are marked" shade="none" prompt=${text.prompt} steps=${text.steps} length=${text.steps.length} open=${opened.value} onOpen=${(/** @type {number} */ i) => (opened.value = i)}
-      marks=${markers(changed)} />
+      marks=${(/** @type {any} */ _, /** @type {number} */ i) => (i in changed ? " differs" : "")} />
     ${at >= 0 && html`<h2>At step ${at}: <span class="piece">${alone(text.steps[at].token)}</span>${at in changed ? html` would be <span class="piece">${alone(changed[at])}</span>` : ""}</h2>
       <${StepPanel} text=${text} at=${at} chain=${asked} />`}
   </section>`;
 });
-
-/** The same function for the same changes, so that what did not change is not drawn again. @type {WeakMap<object, any>} */
-const functions = new WeakMap();
-
-/** @param {Record<string, any>} changed */
-function markers(changed) {
-  if (!functions.has(changed)) functions.set(changed, (/** @type {any} */ _, /** @type {number} */ i) => (i in changed ? " differs" : ""));
-  return functions.get(changed);
-}
 
 /** The view. */
 export const Chain = watched(function () {

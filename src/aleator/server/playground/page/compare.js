@@ -65,13 +65,8 @@ const Side = watched(function (/** @type {{side: typeof sides[0], first: number}
   </section>`;
 });
 
-/** @type {Map<number, (step: any, i: number) => string>} */
-const marks = new Map();
 /** @param {number} first */
-function mark(first) {
-  if (!marks.has(first)) marks.set(first, (_, i) => (i === first ? " differs" : first >= 0 && i > first ? " after" : ""));
-  return marks.get(first);
-}
+const mark = (first) => (/** @type {any} */ _, /** @type {number} */ i) => (i === first ? " differs" : first >= 0 && i > first ? " after" : "");
 
 /** Counts of many draws beside the exact probabilities. */
 class Draws extends Component {

@@ -92,7 +92,7 @@ const Result = watched(function () {
     </div>
     <p class="quiet">Allowed tokens at each step, up to ${count(most)} (heights are logarithms).</p>
     ${at >= 0 && at < made.steps.length &&
-    html`<h2>Step ${at}: <span class="piece">${alone(made.steps[at].token)}</span> <small>${count(allowed(made.steps[at]) ?? 0)} tokens allowed</small></h2>
+    html`<h2>Step ${at}: <span class="piece">${alone(made.steps[at].token)}</span> <small>${allowed(made.steps[at]) === 1 ? "1 token" : `${count(allowed(made.steps[at]) ?? 0)} tokens`} allowed</small></h2>
       <${StepPanel} text=${made} at=${at} />`}
   </section>`;
 });

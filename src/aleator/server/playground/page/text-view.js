@@ -29,17 +29,18 @@ class Chunk extends Component {
   /** @param {any} next */
   shouldComponentUpdate(next) {
     const mine = this.props;
-    return ["steps", "end", "shade", "marks", "open", "active", "id"].some((name) => mine[name] !== next[name]);
+    return ["steps", "end", "shade", "marks", "open", "id"].some((name) => mine[name] !== next[name]);
   }
 
   /** @param {any} props */
-  render({ steps, begin, end, shade, marks, open, active, id }) {
+  render({ steps, begin, end, shade, marks, open, id }) {
     const shown = [];
+    const named = marks.split("|");
     for (let i = begin; i < end; i++) {
       const step = steps[i];
-      const mark = marks?.(step, i) ?? "";
+      const mark = named[i - begin] ?? "";
       const level = step.before === null ? 0 : Math.round(16 * Math.max(0, Math.min(1, SHADES[shade].shade(step))));
-      const name = `t s${level}${step.picked ? " picked" : ""}${i === open ? " open" : ""}${i === active ? " active" : ""}${mark}${joins(step.token) ? " joins" : ""}${step.token.special ? " special" : ""}`;
+      const name = `t s${level}${step.picked ? " picked" : ""}${i === open ? " open" : ""}${mark}${joins(step.token) ? " joins" : ""}${step.token.special ? " special" : ""}`;
       const text = inText(step.token);
       const body = text.replace(/\n+$/, "");
       const breaks = text.length - body.length;
@@ -62,7 +63,8 @@ export const TextView = watched(function ({ id, label, prompt, steps, length, op
   for (let begin = 0; begin < length; begin += CHUNK) {
     const end = Math.min(length, begin + CHUNK);
     const inside = (/** @type {number} */ i) => (begin <= i && i < end ? i : -1);
-    chunks.push(html`<${Chunk} key=${begin} ...${{ id, steps, begin, end, marks, shade: chosen }} open=${inside(open)} />`);
+    const named = marks ? steps.slice(begin, end).map((step, i) => marks(step, begin + i)).join("|") : "";
+    chunks.push(html`<${Chunk} key=${begin} ...${{ id, steps, begin, end, shade: chosen }} marks=${named} open=${inside(open)} />`);
   }
   /** @param {any} event */
   const at = (event) => {

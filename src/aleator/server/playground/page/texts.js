@@ -92,7 +92,8 @@ export async function write(asked, { parent = null, at, listed = true, onStart }
   const body = parent ? { ...asked, parent: parent.id, at } : asked;
   let waiting = 0;
   const tell = () => {
-    if (!waiting) waiting = requestAnimationFrame(() => ((waiting = 0), text.version.value++));
+    // A long text takes longer to lay out: it is shown less often.
+    if (!waiting) waiting = setTimeout(() => requestAnimationFrame(() => ((waiting = 0), text.version.value++)), text.steps.length / 10);
   };
   try {
     for await (const told of stream("/texts", body, text.abort.signal)) {
