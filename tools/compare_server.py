@@ -516,10 +516,9 @@ def main() -> int:
         ):
             comparison = Comparison(theirs, mine, arguments.n_predict)
             results[Path(model).name] = comparison.all(PROMPTS[: arguments.prompts])
-    text = report(results, version)
-    print(text)
-    if arguments.out is not None:
-        arguments.out.write_text(text)
+        if arguments.out is not None:  # after each model: a run may be broken off
+            arguments.out.write_text(report(results, version))
+    print(report(results, version))
     return int(any(found.wrong for found in results.values()))
 
 

@@ -47,8 +47,8 @@ NOTHING = {
 """Flags that ask for what is the case anyway, or for the model; with how many values they have."""
 
 EXTERNAL = (
-    "--host", "127.0.0.1", "--temp", "0.8", "--seed", "42", "--alias", "tinyllama-2", "--ctx-size", "512",
-    "--batch-size", "32", "--parallel", "2", "--n-predict", "64", "--slots", "--metrics",
+    "--model", "one", "--host", "127.0.0.1", "--temp", "0.8", "--seed", "42", "--alias", "tinyllama-2",
+    "--ctx-size", "512", "--batch-size", "32", "--parallel", "2", "--n-predict", "64", "--slots", "--metrics",
 )  # fmt: skip
 """What most of the tests ask for."""
 PLUGIN = """
