@@ -240,10 +240,10 @@ std::vector<float> run_mamba(Stored type, Compute way) {
   shape.embedding = weights(vocab, embd), shape.output = weights(vocab, embd);
   shape.output_norm = vector(embd, 1, 0.25f);
   shape.eps = 1e-5f;
-  if (int(type) % 2) shape.norm_eps = 1e-5f;
   SSMStep step(shape);
   for (int layer = 0; layer < 2; layer++) {
     SSMLayer l;
+    if (int(type) % 2) l.norm_eps = 1e-5f;
     l.in = weights(2 * inner, embd), l.select = weights(rank + 2 * state, inner);
     l.time_step = weights(inner, rank, true), l.out = weights(embd, inner);
     l.norm = vector(embd, 1, 0.25f);

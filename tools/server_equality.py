@@ -98,7 +98,8 @@ class Server:
         else:
             raise SystemExit(f"the server did not begin:\n{log}")
         # What it writes later must not fill the pipe.
-        threading.Thread(target=self._process.stderr.read, daemon=True).start()
+        self._reader = threading.Thread(target=self._process.stderr.read, daemon=True)
+        self._reader.start()
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to a body."""
@@ -115,6 +116,9 @@ class Server:
         """End it."""
         self._process.terminate()
         self._process.wait(60)
+        self._reader.join()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
 
 
 def completion(server: Server, body: dict[str, Any]) -> tuple[Told, Record]:

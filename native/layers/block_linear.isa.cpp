@@ -97,6 +97,75 @@ static inline __m256 eight_halves(const uint8_t* const (&p)[8], int64_t at) {
   return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
 }
 
+// Two rows of nibbles fill a vector, whose halves are elements 0 to 15, or 16 to 31, of rows k and
+// k + 4: the nibbles need not be brought into order.
+template <class B>
+concept Nibbles = requires { B::nibbles_at; };
+struct TwoRows {
+  __m256i low, high;
+};
+template <class B>
+static inline TwoRows two_rows(const uint8_t* a, const uint8_t* b) {
+  const __m256i q =
+      _mm256_inserti128_si256(_mm256_castsi128_si256(load_as<__m128i>(a + B::nibbles_at)),
+                              load_as<__m128i>(b + B::nibbles_at), 1);
+  const __m256i mask = _mm256_set1_epi8(15);
+  TwoRows of{_mm256_and_si256(q, mask), _mm256_and_si256(_mm256_srli_epi16(q, 4), mask)};
+  if constexpr (B::wide) {
+    const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(iq4_values.u));
+    of.low = _mm256_shuffle_epi8(table, of.low), of.high = _mm256_shuffle_epi8(table, of.high);
+  }
+  if constexpr (B::fifths_at != 0) {
+    const auto fifths = [](const uint8_t* p) { return load_as<uint32_t>(p + B::fifths_at); };
+    const uint32_t first = fifths(a), second = fifths(b);
+    const auto with = [](__m256i v, uint32_t bits) {
+      return reinterpret<__m256i>(with_fifth(reinterpret<vu8x32>(v), bits));
+    };
+    of.low = with(of.low, (first & 0xffff) | second << 16);
+    of.high = with(of.high, first >> 16 | (second & 0xffff0000));
+  }
+  return of;
+}
+
+// Integer products of block b of eight rows with that of T tokens.
+template <class B, int T>
+static inline void eight_dots(const uint8_t* const (&p)[8], int64_t b, int64_t row_bytes,
+                              const Rounded& x, int64_t t0, __m256i* dots) {
+  const int64_t at = b * block_shape(B::type).bytes;
+#pragma GCC unroll 8
+  for (int r = 0; r < 8; r++) __builtin_prefetch(p[r] + at + 8 * row_bytes, 0, 2);
+  const int8_t* q = x.q + t0 * x.in + b * 32;
+  if constexpr (Nibbles<B>) {
+    __m256i pairs[T][4];
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+      const TwoRows u = two_rows<B>(p[k] + at, p[k + 4] + at);
+      const auto twice = [](const int8_t* from) {
+        return _mm256_broadcastsi128_si256(load_as<__m128i>(from));
+      };
+#pragma GCC unroll 4
+      for (int t = 0; t < T; t++) {
+        const __m256i low = dot8<B>(_mm256_setzero_si256(), u.low, twice(q + t * x.in));
+        pairs[t][k] = dot8<B>(low, u.high, twice(q + t * x.in + 16));
+      }
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++)
+      dots[t] = four_sums(pairs[t][0], pairs[t][1], pairs[t][2], pairs[t][3]);
+  } else {
+    __m256i rows[T][8];
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++) {
+      const __m256i u = reinterpret<__m256i>(B::unpack(p[r] + at));
+#pragma GCC unroll 4
+      for (int t = 0; t < T; t++)
+        rows[t][r] = dot8<B>(_mm256_setzero_si256(), u, load256(q + t * x.in));
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) dots[t] = eight_sums(rows[t]);
+  }
+}
+
 template <class B, int T>
 static void few_small(const Weights& w, int64_t row, int64_t rows, const Rounded& x, int64_t t0,
                       float* y, int64_t y_stride) {
@@ -107,22 +176,14 @@ static void few_small(const Weights& w, int64_t row, int64_t rows, const Rounded
   for (int t = 0; t < T; t++) total[t] = _mm256_setzero_ps();
   const int64_t n = x.in / 32;
   for (int64_t b = 0; b < n; b++) {
-    __m256i dots[T][8];
-#pragma GCC unroll 8
-    for (int r = 0; r < 8; r++) {
-      const uint8_t* at = p[r] + b * bytes;
-      __builtin_prefetch(at + 8 * w.row_bytes, 0, 2);
-      const __m256i u = reinterpret<__m256i>(B::unpack(at));
-#pragma GCC unroll 4
-      for (int t = 0; t < T; t++)
-        dots[t][r] = dot8<B>(_mm256_setzero_si256(), u, load256(x.q + (t0 + t) * x.in + b * 32));
-    }
+    __m256i dots[T];
+    eight_dots<B, T>(p, b, w.row_bytes, x, t0, dots);
     const __m256 d = eight_halves(p, b * bytes);
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++) {
       const float dx = x.d[(t0 + t) * n + b];
       const int32_t sum = sum32(x.sums + (t0 + t) * 2 * n + 2 * b);
-      __m256i dot = eight_sums(dots[t]);
+      __m256i dot = dots[t];
       if constexpr (zero_of<B> != 0)
         dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(zero_of<B> * sum));
       total[t] =

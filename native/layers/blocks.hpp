@@ -124,7 +124,8 @@ static inline vu8x64 iq4_64(const uint8_t* p) {
 #endif
 }
 
-// Types of 32 elements.
+// Types of 32 elements.  Of most, nibbles_at is where the nibbles begin as nibbles32 takes them,
+// and fifths_at where their fifth bits, 0 if there are none.
 struct BlockQ8_0 {
   static constexpr Stored type = Stored::q8_0;
   static constexpr int zero = 128;
@@ -135,18 +136,21 @@ struct BlockQ4_0 {
   static constexpr Stored type = Stored::q4_0;
   static constexpr int zero = 8;
   static constexpr bool has_m = false, wide = false;
+  static constexpr int64_t nibbles_at = 2, fifths_at = 0;
   static vu8x32 unpack(const uint8_t* p) { return nibbles32(p + 2); }
 };
 struct BlockQ4_1 {
   static constexpr Stored type = Stored::q4_1;
   static constexpr int zero = 0;
   static constexpr bool has_m = true, wide = false;
+  static constexpr int64_t nibbles_at = 4, fifths_at = 0;
   static vu8x32 unpack(const uint8_t* p) { return nibbles32(p + 4); }
 };
 struct BlockQ5_0 {
   static constexpr Stored type = Stored::q5_0;
   static constexpr int zero = 16;
   static constexpr bool has_m = false, wide = false;
+  static constexpr int64_t nibbles_at = 6, fifths_at = 2;
   static vu8x32 unpack(const uint8_t* p) {
     return with_fifth(nibbles32(p + 6), load_as<uint32_t>(p + 2));
   }
@@ -155,6 +159,7 @@ struct BlockQ5_1 {
   static constexpr Stored type = Stored::q5_1;
   static constexpr int zero = 0;
   static constexpr bool has_m = true, wide = false;
+  static constexpr int64_t nibbles_at = 8, fifths_at = 4;
   static vu8x32 unpack(const uint8_t* p) {
     return with_fifth(nibbles32(p + 8), load_as<uint32_t>(p + 4));
   }
@@ -163,6 +168,7 @@ struct BlockIQ4_NL {
   static constexpr Stored type = Stored::iq4_nl;
   static constexpr int zero = 128;
   static constexpr bool has_m = false, wide = true;
+  static constexpr int64_t nibbles_at = 2, fifths_at = 0;
   static vu8x32 unpack(const uint8_t* p) { return iq4_32(p + 2); }
 };
 

@@ -712,6 +712,13 @@ class LoadKeywords(TypedDict, total=False):
     """Keep what was computed while there is room, so that a text that begins like an earlier one is
     computed only from where they diverge (default: on)."""
 
+    n_gpu_layers: int | None
+    """Layers that a CUDA device computes: 0 for none, or at least as many as the model has; a model
+    is not divided (0 or more; default: what device says)."""
+
+    tensor_split: str | None
+    """Refused: one device computes a model (default: none)."""
+
     model_draft: str | None
     """A smaller model with the same vocabulary, which guesses for spec_type='draft' (default:
     none)."""

@@ -27,7 +27,7 @@ from aleator.generate.slot import OnLogits
 from aleator.generate.speculation.drafter import Drafter
 from aleator.models.build import build_decoder
 from aleator.models.decoder import Decoder
-from aleator.models.placement import placement
+from aleator.models.placement import check_layers, placement
 from aleator.models.weights import Weights, open_weights
 from aleator.prompts import (
     GENERATION,
@@ -97,8 +97,9 @@ def load(
     given = resolved(options, {**{each.name: each for each in LOADED}, **known})
     chosen = ModelOptions(**{name: given.pop(name) for name in known.keys() & given.keys()})
     ContextOptions(**given)  # so that what is out of range is refused before anything is loaded
-    where = placement(chosen.device, chosen.dtype)
+    where = placement(chosen.device, chosen.dtype, chosen.n_gpu_layers)
     weights = open_weights(bundled_model() if path is None else path)
+    check_layers(chosen.n_gpu_layers, weights.config.n_layers)
     tokenizer = Tokenizer(load_vocabulary(weights))
     decoder = build_decoder(weights, *where, progress=progress)
     draft: LanguageModel | None = None

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from aleator.core.errors import ParameterError
 from aleator.core.integers import UNBOUNDED, exact, first_inexact, integer, integer_in, token_ids
@@ -25,7 +24,12 @@ NONE: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("value", [7, np.int8(7), np.uint64(7), np.array(7), torch.tensor(7)])
+def test_a_tensor_is_an_integer_too() -> None:
+    torch = pytest.importorskip("torch")
+    assert type(exact(torch.tensor(7))) is int
+
+
+@pytest.mark.parametrize("value", [7, np.int8(7), np.uint64(7), np.array(7)])
 def test_integers_of_any_kind(value: Any) -> None:
     assert exact(value) == 7
     assert type(exact(value)) is int

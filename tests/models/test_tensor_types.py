@@ -5,7 +5,6 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from numpy.typing import NDArray
 
@@ -73,6 +72,7 @@ def test_a_q8_0_block_by_hand() -> None:
 
 @pytest.mark.parametrize("name", FLOATS)
 def test_floats_of_every_width(name: str) -> None:
+    torch = pytest.importorskip("torch")
     dtype = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[name]
     values = torch.randn(3, 5).to(dtype)
     data = values.view(-1).view(torch.uint8).numpy().copy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aleator.core.errors import NoCells
 from aleator.generate.cache_script import EXAMPLE
 from tests.playground.conftest import Client
 
@@ -38,6 +39,14 @@ def test_what_cannot_be_done_ends_the_script_where_it_stands(client: Client) -> 
     assert [each["operation"] for each in told["frames"]] == ["decode 0 4"]
     assert told["error"]["message"].startswith("decode 1 400: ")
     assert client.post("/cache", script=["decode 99 1"])["error"] is not None
+
+
+def test_a_cache_without_cells_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_cells(**_: object) -> None:
+        raise NoCells("a recurrent cache has no cells")
+
+    monkeypatch.setattr(client.model, "context", no_cells)
+    assert client.refused("/cache", script=["decode 0 1"])["message"].endswith("no cells")
 
 
 @pytest.mark.parametrize(

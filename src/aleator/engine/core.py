@@ -139,7 +139,7 @@ class Core:
             slot = self._slots[job]
             if not slot.completion.done:
                 self.advance.alone(slot, make_room, slot)
-        return self.advance.ahead(going)
+        return self.advance.guesses.ahead(going)
 
     # For the scheduler
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from types import FrameType
 
-OURS = ("aleator.engine.owner", "aleator.engine.core", "aleator.generate.advance")
+OURS = (
+    "aleator.engine.owner",
+    "aleator.engine.core",
+    "aleator.generate.advance",
+    "aleator.generate.speculation.guesses",
+)
 """Modules whose frames hold the context."""
 
 

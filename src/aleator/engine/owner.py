@@ -24,10 +24,11 @@ from aleator.engine.stats import EngineStats
 from aleator.engine.ticket import Ticket
 from aleator.engine.visits import Action, T, Visits
 from aleator.engine.waiters import Waiter, wake
-from aleator.generate.advance import Advance, check_rewinds
+from aleator.generate.advance import Advance
 from aleator.generate.completion import Completion
 from aleator.generate.context import Context
 from aleator.generate.drawing import HostDrawing
+from aleator.generate.rewinds import check_rewinds
 from aleator.generate.slot import Slot
 from aleator.slots import Sharing
 

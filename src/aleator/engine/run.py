@@ -12,12 +12,13 @@ from aleator.engine.job import Job
 from aleator.engine.pace import Pace
 from aleator.engine.room import cells_needed, job_of, most_positions, positions, sequences_needed
 from aleator.engine.scheduler import Scheduler
-from aleator.generate.advance import Advance, check_rewinds
+from aleator.generate.advance import Advance
 from aleator.generate.completion import Completion, Detokenizer, Stats
 from aleator.generate.context import Context
 from aleator.generate.drawing import Drawing, make_drawing
 from aleator.generate.generation import Generation, Until
 from aleator.generate.prefixes import Prefixes
+from aleator.generate.rewinds import check_rewinds
 from aleator.generate.slot import Slot
 
 Progress = Callable[[int, int], None]

@@ -13,7 +13,6 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from aleator.core.errors import ParameterError
 from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.batch import Batch
 from aleator.generate.context import Context
@@ -21,8 +20,7 @@ from aleator.generate.drawing import Drawing, Drawn, Logits, Turn
 from aleator.generate.logprobs import LogprobsOf
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.slot import Slot
-from aleator.generate.speculation.draft_model import Draft, draft_together
-from aleator.generate.speculation.speculation import Costs
+from aleator.generate.speculation.guesses import Guesses
 
 MOST_GUESSED = 64
 """Forced tokens that are decoded together at most."""
@@ -63,6 +61,7 @@ class Advance:
     Attributes:
         context: Where it is computed.
         drawing: Draws the tokens.
+        guesses: Says what slots decode in a step.
     """
 
     def __init__(
@@ -77,7 +76,8 @@ class Advance:
     ) -> None:
         self.context, self.drawing = context, drawing
         self._prefixes, self._n_tokens = prefixes, n_tokens
-        self._failed, self._costs, self._keep_pieces = failed, Costs(), keep_pieces
+        self._failed, self._keep_pieces = failed, keep_pieces
+        self.guesses = Guesses(context, self.alone)
 
     def enter(self, slot: Slot, reuse: bool = True) -> int:
         """Give a slot's empty sequences what is cached of its prompts.
@@ -119,7 +119,7 @@ class Advance:
 
         Args:
             rows: Slots with the tokens that each decodes: the one drawn last, and guesses of what follows
-                (:meth:`ahead`).
+                (:meth:`Guesses.ahead`).
             chunks: Pieces of prompts; after the last of a prompt its first token is drawn.
         """
         batch = Batch()
@@ -137,7 +137,7 @@ class Advance:
         started = perf_counter()
         logits = self.logits(batch)
         if not chunks:
-            self._costs.observe(width, n_rows - width, perf_counter() - started)
+            self.guesses.costs.observe(width, n_rows - width, perf_counter() - started)
         for chunk in chunks:
             self._computed(chunk)
         self._draw_after(rows, logits)
@@ -211,74 +211,6 @@ class Advance:
             if own >= 0:
                 turns += [(slot, own, -1) for slot in (chunk.slot, *chunk.followers)]
         self.draw(turns, logits)
-
-    def ahead(self, slots: Sequence[Slot]) -> list[tuple[Slot, list[int]]]:
-        """The token that each slot has drawn last, and tokens that are likely to be drawn next.
-
-        They are decoded together.
-
-        Args:
-            slots: Those that take part in the step; each has drawn a token.
-
-        Returns:
-            The slots whose drafters have not failed, each with its tokens.
-        """
-        rows = {slot: [slot.drawn] for slot in slots}
-        drafts: list[tuple[Slot, Draft]] = []
-        for slot in slots:
-            slot.drafted = False
-            nobody = slot.spell is None and slot.speculation is None
-            if not nobody and slot.banned is None:  # what is held back may be taken back
-                self.alone(slot, self._guess, slot, rows, drafts)
-        if drafts:
-            self._draft(drafts, rows)
-        return [(slot, tokens) for slot, tokens in rows.items() if not slot.completion.done]
-
-    def _guess(
-        self, slot: Slot, rows: dict[Slot, list[int]], drafts: list[tuple[Slot, Draft]]
-    ) -> None:
-        """Add guesses to a slot's tokens; those of a draft model are only asked for, since others ask too."""
-        n_sequences = len(rows)
-        room = min(slot.n_ctx - 1 - len(slot.tokens), self.context.rewindable(n_sequences))
-        wanted = slot.request.options.max_tokens
-        if wanted is not None:
-            room = min(room, wanted - len(slot.completion.tokens) - 1)
-        if slot.spell is not None:
-            forced = slot.spell(slot.chain.jump_forward())[: max(0, min(room, slot.guess))]
-            rows[slot] += forced
-            if forced:
-                return
-        if slot.speculation is None:
-            return
-        n = slot.speculation.wanted(room, n_sequences, self._costs)
-        if n < 1:
-            return
-        text = [*slot.tokens, slot.drawn]
-        if slot.speculation.model is not None:
-            drafts.append((slot, Draft(slot.speculation.model, text, n)))
-        else:
-            self._add(slot, slot.speculation.asked(text, n), rows)
-
-    def _draft(self, drafts: Sequence[tuple[Slot, Draft]], rows: dict[Slot, list[int]]) -> None:
-        """Have draft models guess for several slots at once; an error is all of theirs."""
-        started = perf_counter()
-        try:
-            draft_together([draft for _, draft in drafts])
-        except Exception as error:
-            for slot, _ in drafts:
-                self.alone(slot, _raise, error)
-            return
-        seconds = (perf_counter() - started) / len(drafts)
-        for slot, draft in drafts:
-            if slot.speculation is not None:
-                slot.speculation.took(len(draft.found), seconds)
-            self._add(slot, draft.found, rows)
-
-    @staticmethod
-    def _add(slot: Slot, guesses: Sequence[int], rows: dict[Slot, list[int]]) -> None:
-        rows[slot] += guesses
-        slot.drafted = bool(guesses)
-        slot.stats.draft_n += len(guesses)
 
     def _draw_after(self, active: Sequence[tuple[Slot, list[int]]], logits: Logits) -> None:
         """Draw after each token that was decoded, for as long as what is drawn is what was decoded next.
@@ -466,28 +398,3 @@ class Advance:
         self.context.cache.seq_rm(slot.seq, -1, -1)
         if slot.guidance is not None:
             self.context.cache.seq_rm(slot.guidance.seq, -1, -1)
-
-
-def _raise(error: Exception) -> None:
-    raise error
-
-
-def check_rewinds(slot: Slot, context: Context) -> None:
-    """Refuse guesses and banned strings that could not be taken back.
-
-    Raises:
-        ParameterError: a slot with speculation, and a model whose states cannot be rewound; a banned string
-            with more tokens than they can be rewound by.
-    """
-    if slot.speculation is not None and context.rewindable(1) < 1:
-        raise ParameterError(
-            "n_rollback",
-            f"speculation takes guesses back, which {context.decoder.config.architecture} cannot without "
-            "states to go back to: load the model with n_rollback=8, or leave spec_type and drafter out",
-        )
-    if slot.banned is not None and slot.banned.longest > context.rewindable(1) + 1:
-        raise ParameterError(
-            "banned_strings",
-            f"banned_strings: one has {slot.banned.longest} bytes, and this model's states can be taken "
-            f"back by {context.rewindable(1)} tokens: load the model with a larger n_rollback",
-        )

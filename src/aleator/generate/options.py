@@ -99,6 +99,16 @@ class ContextOptions(CacheOptions):
     )
 
 
+def not_divided(value: str | None) -> None:
+    """Nothing; ParameterError for anything that asks for several devices."""
+    if value is not None:
+        raise ParameterError(
+            "tensor_split",
+            f"tensor_split={value!r}: one device computes a model, so there is nothing to split: leave it out, "
+            "and name the device with device='cuda:N'",
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(Options):
     """Options of :func:`aleator.load` beside those of a context."""
@@ -135,6 +145,24 @@ class ModelOptions(Options):
         former=("keep_texts",),
         off_flags=("--no-prompt-cache",),
         off_help="compute every prompt anew",
+        portable=False,
+    )
+    n_gpu_layers: int | None = option(
+        "layers that a CUDA device computes: 0 for none, or at least as many as the model has; a model is not "
+        "divided",
+        None,
+        low=0,
+        high=MOST,
+        flags=("-ngl", "--n-gpu-layers"),
+        shown="what device says",
+        portable=False,
+    )
+    tensor_split: str | None = option(
+        "refused: one device computes a model",
+        None,
+        flags=("-ts", "--tensor-split"),
+        metavar="N,N",
+        checker=not_divided,
         portable=False,
     )
     model_draft: str | None = option(

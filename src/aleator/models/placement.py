@@ -13,26 +13,56 @@ DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """Files of drivers: for CUDA, for CUDA under Windows, and for AMD's devices, which PyTorch calls CUDA too."""
 
 
-def placement(device: object, dtype: object) -> tuple[Device, str]:
+def placement(device: object, dtype: object, n_gpu_layers: int | None = None) -> tuple[Device, str]:
     """The device and the type to compute in.
 
     Args:
         device: "cpu", "cuda" or "cuda:N", or PyTorch's object for it; None: CUDA where there is one, else the
             CPU.
         dtype: a type's name, or PyTorch's object for it; None: float32 on the CPU, bfloat16 on CUDA.
+        n_gpu_layers: 0: the CPU computes; more: a CUDA device does; None: whatever ``device`` says.
 
     Raises:
-        ParameterError: another device or type, or a CUDA device that is not there.
+        ParameterError: another device or type, or a CUDA device that is not there; ``n_gpu_layers`` and the
+            device contradict each other.
         ImportError: a device or a type that needs PyTorch, which is not installed.
     """
-    chosen = ("cuda" if _has_cuda() else "cpu") if device is None else device
-    place = checked_device("device", chosen)
+    if device is None:
+        device = "cuda" if n_gpu_layers != 0 and _has_cuda() else "cpu"
+    place = checked_device("device", device)
+    if n_gpu_layers is not None and (n_gpu_layers == 0) != (place.type == "cpu"):
+        remedy = (
+            "leave out device"
+            if n_gpu_layers == 0
+            else "give 0, or device='cuda' where there is one"
+        )
+        raise ParameterError(
+            "n_gpu_layers", f"n_gpu_layers={n_gpu_layers} with device={str(place)!r}: {remedy}"
+        )
     if dtype is None:
         return place, "float32" if place.type == "cpu" else "bfloat16"
     name = str(dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise ParameterError("dtype", f"dtype={dtype!r}: give {', '.join(DTYPES)}")
     return place, name
+
+
+def check_layers(n_gpu_layers: int | None, n_layers: int) -> None:
+    """Refuse to divide a model between a device and the CPU.
+
+    Args:
+        n_gpu_layers: layers that the device is to compute; None: nothing is said.
+        n_layers: layers of the model.
+
+    Raises:
+        ParameterError: some and not all.
+    """
+    if n_gpu_layers is not None and 0 < n_gpu_layers < n_layers:
+        raise ParameterError(
+            "n_gpu_layers",
+            f"n_gpu_layers={n_gpu_layers}: the model has {n_layers} layers, and one device computes all of "
+            f"them: give 0 or {n_layers}",
+        )
 
 
 def _has_cuda() -> bool:

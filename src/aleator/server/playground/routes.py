@@ -238,7 +238,10 @@ async def save(request: Request) -> Response:
 async def cache(request: Request) -> Response:
     """POST /api/playground/cache: the cells of a small context after each operation of a script."""
     body = CACHE.read(await body_of(request))
-    return JSONResponse(await in_thread(frames, of(request).service.model, body.own["script"]))
+    try:
+        return JSONResponse(await in_thread(frames, of(request).service.model, body.own["script"]))
+    except CacheError as error:  # a cache without cells
+        raise ApiError(400, str(error), "script") from None
 
 
 async def cells(request: Request) -> Response:
