@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 import aleator
@@ -161,6 +162,20 @@ def test_a_chain_is_changed_moved_and_copied(page: Browser) -> None:
     page.until(lambda: "min_p" not in page.text(".copying pre"), "min_p out")
     page.button("Undo all changes")
     page.shows("main", "0 of 24 tokens would be others")
+
+
+def test_a_card_is_dragged(page: Browser) -> None:
+    page.view("chain")
+    page.find("#handle-temperature")
+    order = [each.get_attribute("data-sampler") for each in page.all("[data-sampler]")]
+    handle, target = page.find("#handle-top_k"), page.find("[data-sampler=penalties] h3")
+    page.script("scrollTo(0, 0)")
+    ActionChains(page.driver).click_and_hold(handle).move_to_element(target).release().perform()
+    wanted = ["top_k", *(name for name in order if name != "top_k")]
+    page.until(
+        lambda: [e.get_attribute("data-sampler") for e in page.all("[data-sampler]")] == wanted,
+        "the order",
+    )
 
 
 def test_a_chain_that_cannot_be_says_why_beside_its_field(page: Browser) -> None:
