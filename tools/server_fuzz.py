@@ -120,6 +120,7 @@ ENDPOINTS: dict[str, dict[str, Any]] = {
         "options": {"num_predict": 2},
     },
     "/api/generate": {"model": "shakespeare", "prompt": "x", "options": {"num_predict": 2}},
+    "/api/embed": {"model": "shakespeare", "input": "x"},
     "/api/show": {"model": "shakespeare"},
 }
 """Endpoints that take a body, with one that they take."""
