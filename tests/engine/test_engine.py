@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -657,7 +657,11 @@ def test_a_forked_child_is_told_that_the_engine_stayed_behind(
     if not child:
         faulthandler.dump_traceback_later(20, exit=True)
         told = 0
-        for call in (lambda: made.text, lambda: engine.submit("JULIET:").text):
+        calls: tuple[Callable[[], str], ...] = (
+            lambda: made.text,
+            lambda: engine.submit("JULIET:").text,
+        )
+        for call in calls:
             try:
                 call()
             except EngineClosed:
