@@ -132,6 +132,8 @@ def test_depth() -> None:
         (COMPLETIONS, {"prompt": "a", "max_tokens": -2}, "max_tokens"),
         (COMPLETIONS, {"prompt": "a", "n_predict": 1.5}, "n_predict"),
         (COMPLETIONS, {"prompt": "a", "samplers": ["top_q"]}, "samplers"),
+        (COMPLETIONS, {"prompt": "a", "samplers": 5}, "samplers"),
+        (COMPLETIONS, {"prompt": "a", "sampler_seq": 5}, "sampler_seq"),
         (COMPLETIONS, {"prompt": "a", "seed": 2**64}, "seed"),
         (COMPLETIONS, {"prompt": "a", "numerics": "llama.cpp", "seed": 99999999999}, "seed"),
         (COMPLETIONS, {"prompt": "a", "guided_regex": "("}, "guided_regex"),

@@ -118,10 +118,16 @@ async def write(request: Request) -> Response:
     playground = of(request)
     body = WRITE.read(await body_of(request))
     own, options = body.own, body.options
-    begins = [own[name] for name in ("prompt", "messages", "parent", "at", "token")]
-    recording = await playground.service.grammars.in_thread(
-        options, partial(playground.writer.begin, *begins, options)
+    work = partial(
+        playground.writer.begin,
+        own["prompt"],
+        own["messages"],
+        own["parent"],
+        own["at"],
+        own["token"],
+        options,
     )
+    recording = await playground.service.grammars.in_thread(options, work)
     return EventStream(
         playground.writer.lines(recording, own["top"]),
         recording.generation.cancel,
