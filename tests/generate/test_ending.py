@@ -11,7 +11,7 @@ from json_schemas import check
 
 import aleator
 from aleator import samplers as S
-from aleator.generate.ending import Shortest
+from aleator.generate.ending import TRIALS, Shortest
 from aleator.grammar.spelling import spelling
 
 PETS = {
@@ -97,6 +97,31 @@ def test_grammars_and_banned_tokens(model: aleator.LanguageModel) -> None:
     assert b"".join(made.pieces[token] for token in other) == b"end!"
     endless = S.Grammar('root ::= "a" root', vocabulary=model.tokenizer)
     assert Shortest(made).search(endless.constraint, 300) is None
+
+
+@pytest.mark.parametrize(
+    ("sampler", "most"),
+    [
+        (S.Regex("[a-z]{1000}"), 350),
+        (S.JSONSchema({"type": "string", "minLength": 1000}), 3400),
+        (S.Regex("((a|b)(c|d)){500}"), 12000),  # where chance chooses all attempts are made
+    ],
+)
+def test_what_cannot_fit_is_not_tried_again_and_again(
+    sampler: S.Regex, most: int, model: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[int] = []
+    search = Shortest.search
+
+    def counted(self: Shortest, *given: Any) -> list[int] | None:
+        found = search(self, *given)
+        searched.append((given[2] if len(given) > 2 else TRIALS) - self._trials)
+        return found
+
+    monkeypatch.setattr(Shortest, "search", counted)
+    assert not model.generate("a", grammar=sampler, max_tokens=60, seed=1).complete
+    assert len(searched) == 2  # after the first token, and in place of it
+    assert all(0 < tried <= most for tried in searched), searched
 
 
 def test_an_ending_takes_no_banned_character(model: aleator.LanguageModel) -> None:

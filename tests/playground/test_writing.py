@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from aleator.generate.session import Session
-from tests.playground.conftest import Client
+from aleator.server.grammars import Trials
+from tests.playground.conftest import Client, MakeClient
 
 PROMPT = "ROMEO:\n"
 GRAMMAR = 'root ::= ("yes" | "no" | "perhaps") (", " ("sir" | "madam"))* "."'
@@ -176,3 +177,38 @@ def test_a_grammar_that_the_text_breaks_refuses_the_branch(client: Client) -> No
     text = client.write(prompt=PROMPT, seed=1, max_tokens=4, preset="neutral")
     error = client.refused("/texts", parent=text.id, at=3, grammar='root ::= "qqqq"')
     assert error["param"] == "token"
+
+
+SLOW = {"type": "integer", "multipleOf": 1000003}
+"""Takes more than half a minute of native code."""
+
+
+def test_a_grammar_that_takes_too_long_is_refused(make_client: MakeClient) -> None:
+    client = make_client()
+    text = client.write(prompt=PROMPT, seed=1, max_tokens=2, preset="neutral")
+    service = client.app.state.service
+    service.grammars.trials = Trials(str(client.model.weights.path), 20)
+    try:
+        assert client.write(prompt=PROMPT, seed=1, max_tokens=2, regex="[a-z]+").tokens
+        service.grammars.trials.seconds = 0.5
+        messages = [{"role": "user", "content": "Hi"}]
+        for path, body in (
+            ("/texts", {"prompt": PROMPT}),
+            ("/texts", {"messages": messages}),
+            ("/chain", {}),
+            (f"/texts/{text.id}/step", {"step": 1}),
+        ):
+            error = client.refused(path, **body, json_schema=SLOW)
+            assert "--grammar-timeout" in error["message"]
+    finally:
+        service.grammars.close()
+
+
+def test_the_end_of_the_server_and_its_limit_of_time_end_texts_too(make_client: MakeClient) -> None:
+    text = make_client(request_timeout=1e-3).write(prompt=PROMPT, seed=1, ignore_eos=True)
+    assert text.end["reason"] == "deadline"
+    client = make_client()
+    watched: list[Any] = []
+    client.app.state.service.watch = watched.extend
+    client.write(prompt=PROMPT, max_tokens=1)
+    assert len(watched) == 1

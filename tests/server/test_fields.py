@@ -126,9 +126,14 @@ def test_depth() -> None:
     ("path", "body", "param"),
     [
         (COMPLETIONS, {"prompt": "a", "temp": -1e40}, "temp"),
+        (COMPLETIONS, {"prompt": "a", "temperature": -1}, "temperature"),
+        (CHAT, {"messages": HI, "temp": -0.5}, "temp"),
+        ("/v1/responses", {"input": "a", "temperature": -1}, "temperature"),
         (COMPLETIONS, {"prompt": "a", "max_tokens": -2}, "max_tokens"),
         (COMPLETIONS, {"prompt": "a", "n_predict": 1.5}, "n_predict"),
         (COMPLETIONS, {"prompt": "a", "samplers": ["top_q"]}, "samplers"),
+        (COMPLETIONS, {"prompt": "a", "samplers": 5}, "samplers"),
+        (COMPLETIONS, {"prompt": "a", "sampler_seq": 5}, "sampler_seq"),
         (COMPLETIONS, {"prompt": "a", "seed": 2**64}, "seed"),
         (COMPLETIONS, {"prompt": "a", "numerics": "llama.cpp", "seed": 99999999999}, "seed"),
         (COMPLETIONS, {"prompt": "a", "guided_regex": "("}, "guided_regex"),
@@ -178,6 +183,25 @@ def test_what_cannot_be_honoured_is_refused_by_name(
     error = client.refused(path, **body)
     assert error["param"] == param, error
     assert error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"allowed_token_ids": [65], "regex": "b"},
+        {"allowed_token_ids": [65], "logit_bias": {"65": "-inf"}},
+        {"json_schema": {"type": "object", "properties": {f"k{i}": {} for i in range(3000)}}},
+    ],
+)
+def test_a_request_that_leaves_no_token_is_wrong_itself(
+    client: Client, body: dict[str, Any], stream: bool
+) -> None:
+    response = client.post(COMPLETIONS, prompt="ROMEO:", max_tokens=3, stream=stream, **body)
+    told = response.text.removeprefix("data: ") if stream else response.text
+    assert response.status_code == (200 if stream else 400)
+    error = json.loads(told)["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "no_token_left")
 
 
 def test_bodies_that_are_no_requests(client: Client) -> None:

@@ -48,6 +48,8 @@ class Shortest:
     def __init__(self, spelling: Spelling, banned: Iterable[int] = ()) -> None:
         self._spelling, self._banned = spelling, tuple(banned)
         self._ready = False
+        self._trials = 0
+        self._met_digit = self._met_branch = False  # whether a digit, or chance, could choose
 
     def _prepare(self) -> None:
         if self._ready:
@@ -78,15 +80,22 @@ class Shortest:
         """End-of-generation tokens."""
         return self._spelling.ends
 
+    @property
+    def gave_up(self) -> bool:
+        """Whether the last search ended for want of trials: more of them can find more."""
+        return self._trials <= 0
+
     def search(
         self, constraint: host.Constraint, limit: int, trials: int = TRIALS
     ) -> list[int] | None:
         """Tokens that make the text complete, at most ``limit``; None if none were found."""
         self._prepare()
         best: list[int] | None = None
-        self._trials = trials
+        self._trials, self._met_digit, self._met_branch = trials, False, False
         for attempt in range(ATTEMPTS):
             rng = random.Random(attempt) if attempt >= len(self._digits) else None
+            if attempt and best is None and not (self._met_branch if rng else self._met_digit):
+                continue  # it would go the same way once more
             digits = self._digits[attempt % len(self._digits)]
             found = self._descend(constraint.clone(), limit, digits, rng)
             if found is not None and (best is None or len(found) < len(best)):
@@ -108,6 +117,7 @@ class Shortest:
                 token = self._next(at, at.mask(), lost, digits, rng)
                 if token is None:
                     return None
+                self._met_digit |= token in digits
                 at.accept(token)
                 tokens.append(token)
             if len(tokens) > limit or self._trials <= 0:
@@ -148,8 +158,10 @@ class Shortest:
         if allowed(self._openers) and not letters:  # where a JSON value begins
             return [*values[:1], *numbers, *values, *allowed(self._openers)][0]
         branches = allowed(self._printable)
-        if rng is not None and 1 < len(branches) <= FEW:  # such as names of properties
-            return rng.choice(branches)
+        if 1 < len(branches) <= FEW:  # such as names of properties
+            self._met_branch = True
+            if rng is not None:
+                return rng.choice(branches)
         key = words.tobytes()
         if key not in lost:
             steps = self._way_out(at)
@@ -255,7 +267,7 @@ class Ending:
             self._plan = None
             return token
         found = self._shortest.search(self._constraint, left - 1)
-        if found is None and self._plan is None:
+        if found is None and self._plan is None and self._shortest.gave_up:
             found = self._shortest.search(self._constraint, left - 1, THOROUGH)
         if found is not None:
             self._growth = self._growth or max(GROWTH, len(found))

@@ -23,6 +23,8 @@ _RANK = {name: rank for rank, name in enumerate(ORDERED)}
 
 def parse_names(names: str | Iterable[str]) -> tuple[str, ...]:
     """Read sampler names, as ``"top_k;top_p;temperature"`` or as a sequence, in any spelling."""
+    if not isinstance(names, Iterable):
+        raise ParameterError("samplers", f"samplers={names!r:.60}: give names of samplers")
     given = names.split(";") if isinstance(names, str) else list(names)
     order = []
     for name in given:
@@ -40,6 +42,8 @@ def parse_names(names: str | Iterable[str]) -> tuple[str, ...]:
 
 def parse_letters(letters: str) -> tuple[str, ...]:
     """Read llama.cpp's ``--sampler-seq``, such as ``"edskypmxt"``."""
+    if not isinstance(letters, str):
+        raise ParameterError("sampler_seq", f"sampler_seq={letters!r:.60}: give a text of letters")
     for letter in letters:
         if letter not in BY_LETTER:
             known = ", ".join(f"{k} {v}" for k, v in BY_LETTER.items())

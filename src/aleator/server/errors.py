@@ -8,8 +8,10 @@ from contextlib import contextmanager
 
 from aleator.core.errors import (
     AleatorError,
+    ConstraintError,
     ContextFull,
     EngineClosed,
+    LogitsError,
     ParameterError,
     QueueFull,
     TemplateError,
@@ -80,6 +82,9 @@ def api_error(error: BaseException, spelled: Mapping[str, str] | None = None) ->
         return ApiError(400, message, "messages")
     if isinstance(error, TokenizerError):
         return ApiError(400, message, "prompt")
+    if isinstance(error, ConstraintError | LogitsError):
+        # What a request allows leaves no token to draw, or its grammar has become too large on the way.
+        return ApiError(400, message, code="no_token_left")
     log.error("a request failed", exc_info=error)
     if isinstance(error, AleatorError):
         return ApiError(500, message, kind="server_error")

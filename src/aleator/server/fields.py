@@ -193,7 +193,7 @@ class Fields:
         if name in self.own:
             made.own[name] = self.own[name].check(word, value)
         else:
-            made.options[name] = _as_given(name, value)
+            made.options[name] = _as_given(name, word, value)
 
     def _accept(self, word: str, value: Any) -> None:
         known = self.accepted.get(word)
@@ -213,12 +213,20 @@ class _NotHonoured(Exception):
     """A field that is not known, or asks for what is not done."""
 
 
-def _as_given(name: str, value: Any) -> Any:
-    """A value of an option as Python takes it, where JSON writes it in another way."""
+def _as_given(name: str, word: str, value: Any) -> Any:
+    """A value of an option as Python takes it, where JSON writes it in another way.
+
+    Raises:
+        ParameterError: A temperature below 0, which the library takes for 0: in a request it is a mistake.
+    """
     if name == "logit_bias" and isinstance(value, Mapping):
         return {_token_id(key): bias for key, bias in value.items()}
     if name == "preset":
         return text(name, value)
+    if name == "temperature" and isinstance(value, int | float) and value < 0:
+        raise ParameterError(
+            word, f"{word}={value!r:.80}: give 0, which always takes the most likely token, or more"
+        )
     return value
 
 

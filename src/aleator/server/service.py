@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -253,8 +253,12 @@ class Service:
                 each.cancel()
             raise
         current_caller().begun.extend(made)
-        self._under_way.update(made)
+        self.watch(made)
         return made
+
+    def watch(self, made: Iterable[Generation]) -> None:
+        """Let :meth:`cut` end texts, too."""
+        self._under_way.update(made)
 
     def cut(self) -> None:
         """End all texts that are still made."""

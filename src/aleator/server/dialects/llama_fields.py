@@ -65,7 +65,7 @@ LLAMA_ACCEPTED: Mapping[str, Accepted] = {
 LLAMA_SPELLINGS: Mapping[str, str] = {**SPELLINGS, "reasoning_budget_tokens": "reasoning_budget"}
 
 
-AS_OPTIONS = ("temperature", "seed", "samplers", "logit_bias", "grammar", "json_schema")
+AS_OPTIONS = ("seed", "samplers", "logit_bias", "grammar", "json_schema")
 """Own fields that are options of a generation once they are read."""
 
 
@@ -252,7 +252,6 @@ def own_fields() -> tuple[Field, ...]:
         Field("deadline", number(1e-3, 1e6)),
         Field("cache_salt", text, ""),
         Field("aleator_replay", switch, False),
-        Field("temperature", number(0, 1e30), aliases=("temp",)),
         Field("seed", seed),
         Field("samplers", samplers),
         Field("logit_bias", logit_bias),

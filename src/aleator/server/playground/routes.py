@@ -26,7 +26,7 @@ from aleator.server.playground.replay import chain_at, draws, resample
 from aleator.server.playground.saved import saved_page
 from aleator.server.playground.spelled import spellings
 from aleator.server.playground.writing import Writer, line
-from aleator.server.service import Service
+from aleator.server.service import Service, readable
 from aleator.server.sse import EventStream
 
 MOST_TOP = 1000
@@ -79,9 +79,10 @@ class Playground:
         self.recordings = Recordings(limit)
         self.writer = Writer(service, self.recordings)
 
+    @readable()
     def params(self, options: dict[str, Any], seed: int | None = None) -> SamplingParams:
         """The sampling parameters of a request; without a seed they get ``seed``."""
-        given = dict(options)
+        given = self.service.grammars.compiled(options)
         preset = given.pop("preset", None)
         return self.service.model.asking.sampling_params(preset, None, seed, **given)
 
@@ -116,16 +117,17 @@ async def write(request: Request) -> Response:
     """POST /api/playground/texts: write a text or a branch; a stream of lines."""
     playground = of(request)
     body = WRITE.read(await body_of(request))
-    own = body.own
-    recording = await in_thread(
+    own, options = body.own, body.options
+    work = partial(
         playground.writer.begin,
         own["prompt"],
         own["messages"],
         own["parent"],
         own["at"],
         own["token"],
-        body.options,
+        options,
     )
+    recording = await playground.service.grammars.in_thread(options, work)
     return EventStream(
         playground.writer.lines(recording, own["top"]),
         recording.generation.cancel,
@@ -155,7 +157,7 @@ async def explain(request: Request) -> Response:
         found = replay.chain.explain(recording.logits(step), top=body.own["top"])
         return playground.writer.telling.full_step(recording, step, found)
 
-    return JSONResponse(await in_thread(work))
+    return JSONResponse(await playground.service.grammars.in_thread(body.options, work))
 
 
 async def again(request: Request) -> Response:
@@ -171,7 +173,7 @@ async def again(request: Request) -> Response:
         )
         return playground.writer.telling.resampled(found)
 
-    return JSONResponse(await in_thread(work))
+    return JSONResponse(await playground.service.grammars.in_thread(body.options, work))
 
 
 async def histogram(request: Request) -> Response:
@@ -201,7 +203,7 @@ async def histogram(request: Request) -> Response:
         ]
         return {"n": body.own["n"], "tokens": told}
 
-    return JSONResponse(await in_thread(work))
+    return JSONResponse(await playground.service.grammars.in_thread(body.options, work))
 
 
 async def check(request: Request) -> Response:
@@ -222,7 +224,7 @@ async def check(request: Request) -> Response:
             **spellings(options),
         }
 
-    return JSONResponse(await in_thread(work))
+    return JSONResponse(await playground.service.grammars.in_thread(body.options, work))
 
 
 async def save(request: Request) -> Response:

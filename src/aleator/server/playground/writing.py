@@ -15,7 +15,7 @@ from aleator.server.playground.memory import Forgotten
 from aleator.server.playground.recording import Recording, Recordings
 from aleator.server.playground.replay import Replay, chain_at
 from aleator.server.playground.told import Telling
-from aleator.server.service import Service
+from aleator.server.service import Service, readable
 from aleator.text.tokenizer import Tokenizer
 
 LINE_STEPS = 32
@@ -40,6 +40,7 @@ class Writer:
         self._tokenizer: Tokenizer = service.model.tokenizer
         self.telling = Telling(service.model.vocab)
 
+    @readable()
     def begin(
         self,
         prompt: str | list[int] | None,
@@ -71,21 +72,24 @@ class Writer:
                 f"{' and '.join(several) or 'nothing'} given: give one of prompt, messages and parent",
             )
         given: str | list[int] | Session
+        service = self._service
         if messages is not None:
+            service.grammars.try_out(options)
             given, options = self._chat(messages, options)
             recording = Recording(self._recordings.memory)
         elif prompt is not None:
             given, recording = prompt, Recording(self._recordings.memory)
         else:
             recording, given = self._branch(self._recordings[str(parent)], at, pick)
-        submit = self._service.engine.submit
+        options = service.grammars.compiled(options) | {"namespace": own_namespace()}
+        if service.options.request_timeout is not None:
+            options["deadline"] = service.options.request_timeout
         try:
-            namespace = own_namespace()
-            recording.begin(
-                submit(given, on_logits=recording.look, **{**options, "namespace": namespace})
-            )
+            generation = service.engine.submit(given, on_logits=recording.look, **options)
         except ConstraintError as error:
             raise ParameterError("token", str(error)) from None
+        service.watch([generation])
+        recording.begin(generation)
         self._recordings.add(recording)
         return recording
 
