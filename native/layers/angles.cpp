@@ -1,5 +1,7 @@
 #include "layers/angles.hpp"
 
+#include <stdexcept>
+
 #include "layers/elementary.hpp"
 
 namespace aleator {
@@ -18,10 +20,11 @@ void PositionAngles::begin(const Rotation& rotation) {
   rotation_ = rotation;
   if (starts_.size() > 8 * (used_ + 1)) starts_.clear(), angles_.clear();
   for (auto& [page, start] : starts_) start.used = false;
-  used_ = 0, last_page_ = -1;
+  used_ = 0, last_page_ = no_page;
 }
 
 void PositionAngles::find(int32_t page) {
+  if (page < 0) throw std::invalid_argument("a key's position is negative");
   auto at = starts_.find(page);
   if (at == starts_.end()) {
     int32_t positions[page_size];

@@ -28,28 +28,30 @@ class PositionAngles {
   // A step of the same rotation begins: pages of positions that the last one did not need are
   // forgotten once they are most.
   void begin(const Rotation& rotation);
-  // The row of a position, at least 0; valid until begin, and data after the last call.
+  // The row of a position; valid until begin, and data after the last call.
+  // std::invalid_argument for a position below 0.
   int32_t row(int32_t position) {
-    const int32_t page = position / page_size;
+    const int32_t page = position >> page_bits;
     if (page != last_page_) find(page);
-    return last_row_ + position % page_size;
+    return last_row_ + (position & (page_size - 1));
   }
   const float* data() const { return angles_.data(); }
   std::size_t rows() const { return starts_.size() * page_size; }
 
  private:
-  static constexpr int32_t page_size = 256;
+  static constexpr int32_t page_bits = 8, page_size = 1 << page_bits;
   struct Start {
     int32_t row = 0;
     bool used = false;
   };
+  static constexpr int32_t no_page = INT32_MIN;
   void find(int32_t page);
 
   Rotation rotation_;
   std::vector<float> angles_;
   std::unordered_map<int32_t, Start> starts_;  // of pages
   std::size_t used_ = 0;
-  int32_t last_page_ = -1, last_row_ = 0;
+  int32_t last_page_ = no_page, last_row_ = 0;
 };
 
 }  // namespace aleator

@@ -104,25 +104,26 @@ class StringArray {
       : data_(std::move(data)), broken_(offset) {
     if (count > data_.size() / 8) count = data_.size() / 8 + 1;  // so many cannot be there
     StringWalk walk(data_, offset);
-    starts_.reserve(count);
+    starts_.reserve(count + 1);
     uint64_t length = 0;
     for (uint64_t i = 0; i < count; ++i) {
       broken_ = walk.offset();
       const char* text = walk.next(length);
-      if (!text || !is_utf8(text, length)) return;
+      if (!text || !is_utf8(text, length)) break;
       starts_.push_back(broken_);
       has_empty_ |= length == 0;
     }
+    starts_.push_back(starts_.size() < count ? broken_ : walk.offset());
   }
 
-  uint64_t size() const { return starts_.size(); }
+  uint64_t size() const { return starts_.size() - 1; }
   uint64_t broken() const { return broken_; }
   bool has_empty() const { return has_empty_; }
 
   std::string_view operator[](uint64_t i) const {
-    uint64_t length = 0;
-    std::memcpy(&length, data_.data() + starts_[i], 8);
-    return {reinterpret_cast<const char*>(data_.data() + starts_[i] + 8), length};
+    // Not by the length that the data say: the file may have been written to since.
+    return {reinterpret_cast<const char*>(data_.data() + starts_[i] + 8),
+            starts_[i + 1] - starts_[i] - 8};
   }
 
   nb::str text(int64_t i) const {
@@ -183,7 +184,7 @@ class StringArray {
   }
 
   Bytes data_;
-  std::vector<uint64_t> starts_;
+  std::vector<uint64_t> starts_;  // of each, and the end of the last one
   uint64_t broken_;
   bool has_empty_ = false;
   mutable std::once_flag built_;

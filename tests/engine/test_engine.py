@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import gc
+import os
 import subprocess
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -641,3 +643,33 @@ def test_namespaces_share_nothing_that_is_computed(model: aleator.LanguageModel)
         guessed = engine.submit(prompt, max_tokens=8, namespace="c", spec_type="ngram")
         guessed.wait()
         assert guessed.stats.reused_tokens == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_is_told_that_the_engine_stayed_behind(
+    model: aleator.LanguageModel, engine: aleator.Engine
+) -> None:
+    made = engine.submit("ROMEO:", max_tokens=200, ignore_eos=True, seed=1, on_logits=_wait)
+    next(made)
+    owner = owner_of(engine)
+    with owner._lock, owner._tickets[0]._lock:  # as the thread may hold them when the process forks
+        child = os.fork()
+    if not child:
+        faulthandler.dump_traceback_later(20, exit=True)
+        told = 0
+        calls: tuple[Callable[[], str], ...] = (
+            lambda: made.text,
+            lambda: engine.submit("JULIET:").text,
+        )
+        for call in calls:
+            try:
+                call()
+            except EngineClosed:
+                told += 1
+        engine.close()
+        with aleator.Engine(model, n_seq_max=1, n_ctx=64) as own:
+            told += len(own.submit("ROMEO:", max_tokens=3, ignore_eos=True).tokens)
+        os._exit(told)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+    assert engine.submit("ROMEO:", max_tokens=3, ignore_eos=True).text
+    assert made.wait(60)

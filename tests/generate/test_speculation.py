@@ -348,3 +348,26 @@ def test_rows_cost_what_was_measured() -> None:
     assert before != costs.row
     assert costs.usual(1) == 1.0
     assert costs.usual(2) == 0.0
+
+
+def test_a_chain_that_fails_while_a_draft_model_guesses_ends_its_own_text(
+    target: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        def sample(self, logits: Any) -> int:
+            raise RuntimeError("not today")
+
+    chain = DraftModel.chain
+
+    def chain_of(model: DraftModel) -> Any:
+        return Broken() if model._chain.seed == 2 else chain(model)
+
+    monkeypatch.setattr(DraftModel, "chain", chain_of)
+    given: dict[str, Any] = {"max_tokens": 24, "ignore_eos": True, "spec_type": "draft"}
+    with aleator.Engine(target, n_seq_max=3) as engine:
+        made = [engine.submit(REPEATING, seed=s, **given) for s in (1, 2, 3)]
+        with pytest.raises(RuntimeError, match="not today"):
+            made[1].wait()
+        for s in (1, 3):
+            plain = target.generate(REPEATING, seed=s, max_tokens=24, ignore_eos=True)
+            assert made[s - 1].tokens == plain.tokens

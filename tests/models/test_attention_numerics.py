@@ -278,3 +278,13 @@ def test_lower_instruction_sets(isa: str) -> None:
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert out.returncode == 0, out.stdout[-3000:]
     assert " passed" in out.stdout
+
+
+def test_a_raw_key_at_a_position_below_zero_is_refused() -> None:
+    layer = Layer(Case(raw=True))
+    assert layer.deltas is not None
+    layer.deltas[7] = -5
+    with pytest.raises(ValueError, match="a key's position is negative"):
+        layer.run(queries(layer.case, 1), [(0, 60)], [0], [0], [60])
+    layer.deltas[7] = 2**31 - 1
+    assert np.isfinite(layer.run(queries(layer.case, 1), [(0, 60)], [0], [0], [60])).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -83,3 +84,23 @@ def test_a_forked_child_looks_itself(tmp_path: Path, monkeypatch: pytest.MonkeyP
             os._exit(3)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+def test_the_queue_is_never_empty_while_something_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finite_check, "_PIECE", 256)
+    decoder = decoder_without_thread(
+        write_gguf(tmp_path / "m.gguf", tensors=model_tensors()), monkeypatch
+    )
+    check, lengths = decoder.weights.check, []
+
+    class Watched(deque[tuple[str, int]]):
+        def popleft(self) -> tuple[str, int]:
+            lengths.append(len(self))
+            return super().popleft()
+
+    check._left = Watched(check._left)
+    names = len(check._left)
+    check.wait()
+    assert lengths == list(range(names, 0, -1))  # each matrix leaves it once, when it is done

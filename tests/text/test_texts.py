@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,19 @@ def test_errors_of_a_file_are_those_of_metadata(
 def test_an_empty_token_has_a_name(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", model_metadata() | byte_level(("",)))
     assert Vocabulary.from_gguf(path).tokens[258] == "[EMPTY_258]"
+
+
+def test_a_length_that_changes_later_leads_nowhere_else() -> None:
+    data = np.frombuffer(string("ab") + string("cd") + b"x" * 99, np.uint8).copy()
+    found = _native.StringArray(data, 0, 2)
+    data[0] = data[10] = 90
+    data[17] = 255
+    assert list(StoredTexts(found)) == ["ab", "cd"]
+    assert found.find("cd") == 1
+    assert found.first_twice() is None
+
+
+def test_another_process_gets_lists_and_dictionaries() -> None:
+    texts = StoredTexts(stored(["a", "b"]))
+    assert pickle.loads(pickle.dumps(texts)) == ["a", "b"]
+    assert pickle.loads(pickle.dumps(TextNumbers(texts))) == {"a": 0, "b": 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections import Counter
 from concurrent.futures import Future
@@ -176,6 +177,21 @@ class Owner:
         """
         self._closed = True
         self._mail.put(None)
+
+    def stay_behind(self) -> None:
+        """Make nothing any more, in a fork's child, which has not the thread.
+
+        The thread may have held any lock.
+        """
+        self._lock = threading.Lock()
+        self._closed = True
+        for ticket in list(self._tickets.values()):
+            ticket.stay_behind(
+                EngineClosed(
+                    "the engine's thread is in the process that was forked: make another engine"
+                )
+            )
+        self._tickets.clear()
 
     @property
     def closed(self) -> bool:
@@ -377,6 +393,15 @@ def _close_all() -> None:
     """Native code must not run while the interpreter is taken down."""
     for owner in list(_owners):
         owner.close()
+
+
+def _stay_behind() -> None:
+    for owner in list(_owners):
+        owner.stay_behind()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_stay_behind)
 
 
 def _counted(ticket: Ticket) -> dict[str, int]:

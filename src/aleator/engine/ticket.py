@@ -41,12 +41,15 @@ class Ticket:
         self.came = perf_counter()
         self.began = self.first = 0.0
         self._woken = woken
+        self._told = self._settled = False
+        self._make_lock()
+
+    def _make_lock(self) -> None:
         # The lock itself is what `with` takes: entering a Condition is Python code, which an interrupt can
         # leave with the lock taken.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._waiters: list[Waiter] = []
-        self._told = self._settled = False
 
     @property
     def completion(self) -> Completion:
@@ -140,6 +143,12 @@ class Ticket:
         if self.generation is not None:
             self.generation.detach()  # or it would hold the generation, by the frames of its error
         self.tell()
+
+    def stay_behind(self, error: BaseException) -> None:
+        """End it with an error, in a fork's child, which has not the thread that makes it."""
+        self._make_lock()  # the thread may have held it
+        self.completion.fail(error)
+        self.settle()
 
     def count_time(self) -> None:
         """Note how long the prompt has taken so far, or what came after it."""

@@ -275,10 +275,12 @@ class Advance:
             return False
         keep, used = slot.request.n_keep, len(slot.tokens)
         forget = (used - keep) // 2
+        # What an interrupt leaves is kept as a cached prefix: nothing may be named there that moves just now.
+        slot.exact = keep if slot.exact is None else min(keep, slot.exact)
+        left, slot.tokens = slot.tokens[keep + forget :], slot.tokens[:keep]
         self.context.cache.seq_rm(slot.seq, keep, keep + forget)
         self.context.cache.seq_add(slot.seq, keep + forget, used, -forget)
-        del slot.tokens[keep : keep + forget]
-        slot.exact = keep if slot.exact is None else min(keep, slot.exact)
+        slot.tokens += left
         # Equal tokens after other shifts have other rows, so each has a namespace to itself.
         slot.completion.forget(keep, forget, f"context shift {next(_shifts)}")
         slot.stats.context_shifts += 1

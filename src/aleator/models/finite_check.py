@@ -99,6 +99,7 @@ class FiniteCheck:
             except Exception as error:
                 self._found = error
                 return
-            self._left.popleft()
-            if end is not None:
-                self._left.appendleft((name, end))
+            if end is None:
+                self._left.popleft()
+            else:  # in one step: who sees the queue empty believes that all is well
+                self._left[0] = name, end

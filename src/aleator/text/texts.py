@@ -32,6 +32,9 @@ class StoredTexts(Sequence[str]):
             return [self.stored[i] for i in range(len(self))[index]]
         return self.stored[index]
 
+    def __reduce__(self) -> tuple[type[list[str]], tuple[list[str]]]:
+        return list, (list(self),)  # another process need not have the file
+
 
 class TextNumbers(Mapping[str, int]):
     """The number of each of some strings that all differ."""
@@ -55,3 +58,6 @@ class TextNumbers(Mapping[str, int]):
         if found < 0:
             raise KeyError(text)
         return found
+
+    def __reduce__(self) -> tuple[type[dict[str, int]], tuple[dict[str, int]]]:
+        return dict, ({text: i for i, text in enumerate(self)},)

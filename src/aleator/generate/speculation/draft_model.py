@@ -103,12 +103,14 @@ class Draft:
         tokens: The prompt and all that was drawn.
         n: How many to guess at most; 1 or more.
         found: The guesses.
+        error: Of the chain, which ends the guessing for this text alone.
     """
 
     model: DraftModel
     tokens: Sequence[int]
     n: int
     found: list[int] = field(default_factory=list)
+    error: Exception | None = None
 
 
 def draft_together(drafts: Sequence[Draft]) -> None:
@@ -139,7 +141,11 @@ def draft_together(drafts: Sequence[Draft]) -> None:
             draft.model.held += new
             if first:
                 draft.model.sure = len(draft.tokens)
-            token = chain.sample(row[: shared.n_tokens])
+            try:
+                token = chain.sample(row[: shared.n_tokens])
+            except Exception as error:  # of a user's sampler
+                draft.error = error
+                continue
             draft.found.append(token)
             if len(draft.found) < draft.n:
                 following.append((draft, chain, [token]))

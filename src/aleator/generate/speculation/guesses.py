@@ -76,7 +76,7 @@ class Guesses:
             self._add(slot, slot.speculation.asked(text, n), rows)
 
     def _draft(self, drafts: Sequence[tuple[Slot, Draft]], rows: dict[Slot, list[int]]) -> None:
-        """Have draft models guess for several slots at once; an error is all of theirs."""
+        """Have draft models guess for several slots at once; an error of the small model is all of theirs."""
         started = perf_counter()
         try:
             draft_together([draft for _, draft in drafts])
@@ -88,6 +88,8 @@ class Guesses:
         for slot, draft in drafts:
             if slot.speculation is not None:
                 slot.speculation.took(len(draft.found), seconds)
+            if draft.error is not None:
+                self._alone(slot, _raise, draft.error)
             self._add(slot, draft.found, rows)
 
     @staticmethod

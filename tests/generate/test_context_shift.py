@@ -1,0 +1,35 @@
+"""What a context shift leaves behind when it is interrupted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import aleator
+from aleator.cache.cache import Cache
+
+
+@pytest.mark.parametrize("name", ["seq_rm", "seq_add"])
+def test_an_interrupted_shift_leaves_no_wrong_prefix(
+    model: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    small = aleator.load(n_threads=1, n_ctx=64)
+    options: dict[str, Any] = {"max_tokens": 60, "ignore_eos": True, "context_shift": True}
+    change = getattr(Cache, name)
+
+    def interrupted(cache: Cache, seq: int, p0: int, *others: int) -> None:
+        change(cache, seq, p0, *others)
+        if p0 > 0:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Cache, name, interrupted)
+        broken = small.generate("ROMEO:\nWhat is it that you would have of me?", seed=1, **options)
+        with pytest.raises(KeyboardInterrupt):
+            broken.wait()
+    text = [*broken.request.tokens, *broken.drawn]
+    again = small.generate(text[:60], max_tokens=4, seed=2, logprobs=3)
+    alone = model.generate(text[:60], max_tokens=4, seed=2, logprobs=3)
+    assert again.tokens == alone.tokens
+    assert again.logprobs == alone.logprobs
