@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import itertools
+import threading
 from typing import Any
 
 import pytest
 
 import aleator
+from aleator.server.bodies import in_thread
 from aleator.server.infilling import infilling
 from aleator.text.tokenizer import Tokenizer
 from tests.server.conftest import Client, MakeClient
@@ -250,3 +254,38 @@ def test_text_between_two_texts() -> None:
     tokenizer = Tokenizer(aleator.text.Vocabulary.from_metadata(metadata))
     assert infilling(tokenizer, "ab", "c", True) == [3, 0, 1, 4, 2, 5]
     assert infilling(tokenizer, [1], "c", True) == [3, 1, 4, 2, 5]
+
+
+def test_those_who_wait_for_the_prompts_of_others_take_no_threads(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, goes_on = client.service, threading.Event()
+    monkeypatch.setattr(
+        service.model, "prompt_logprobs", lambda tokens, top: [None] if goes_on.wait(30) else []
+    )
+
+    async def ask() -> None:
+        scored = [asyncio.ensure_future(service.prompt_logprobs([1], 1)) for _ in range(60)]
+        try:
+            async with asyncio.timeout(10):
+                await asyncio.sleep(0.1)
+                assert await in_thread(lambda: 5) == 5
+        finally:
+            goes_on.set()
+        assert await asyncio.gather(*scored) == [[None]] * 60
+
+    asyncio.run(ask())
+
+
+def test_a_context_shift_without_an_end_has_one(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = client.service.model.weights.config
+    short = dataclasses.replace(config, context_length=30)
+    monkeypatch.setattr(client.service.model.weights, "config", short)
+    endless = {"prompt": "ROMEO:", "seed": 1, "ignore_eos": True, "context_shift": True}
+    for more in ({}, {"max_tokens": -1}):
+        made = client.made(PATH, **endless, **more)
+        assert made["usage"]["completion_tokens"] == 30
+        assert made["choices"][0]["finish_reason"] == "length"
+    assert client.made(PATH, **endless, max_tokens=40)["usage"]["completion_tokens"] == 40

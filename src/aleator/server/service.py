@@ -5,12 +5,14 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
+import anyio
+import anyio.to_thread
 import numpy as np
 import numpy.typing as npt
 
@@ -34,6 +36,8 @@ from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
 from aleator.server.grammars import Grammars
 from aleator.server.options import ServerOptions
+
+R = TypeVar("R")
 
 CONSTRAINTS = ("grammar", "json_schema", "regex")
 
@@ -81,7 +85,7 @@ class Service:
         if self.options.chat_template is not None:
             model.chat_format(self.options.chat_template)  # so that a wrong one is refused now
         self._making = threading.Lock()
-        self._scoring = threading.Lock()
+        self._scoring: anyio.CapacityLimiter | None = None
         self._under_way: WeakSet[Generation] = WeakSet()
         self.grammars = Grammars(model.tokenizer)
 
@@ -170,7 +174,7 @@ class Service:
         Raises:
             ParameterError, TokenizerError, ContextFull: As ``LanguageModel.embed``.
         """
-        return await in_thread(self._embed, texts, pooling, normalize)
+        return await self._alone(partial(self._embed, texts, pooling, normalize))
 
     async def prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
         """What the model thinks of every token of a prompt; of the first one None.
@@ -182,7 +186,16 @@ class Service:
         Raises:
             ParameterError, TokenizerError, ContextFull: As ``LanguageModel.prompt_logprobs``.
         """
-        return await in_thread(self._prompt_logprobs, tokens, top)
+        return await self._alone(partial(self._prompt_logprobs, tokens, top))
+
+    async def _alone(self, work: Callable[[], R]) -> R:
+        """Compute outside of the engine, in another thread; one request at a time.
+
+        The others wait without threads, or those that need one for a moment would wait for all of them.
+        """
+        if self._scoring is None:
+            self._scoring = anyio.CapacityLimiter(1)
+        return await anyio.to_thread.run_sync(work, limiter=self._scoring)
 
     def _submit(
         self,
@@ -268,14 +281,12 @@ class Service:
     def _embed(
         self, texts: Sequence[str | Sequence[int]], pooling: str, normalize: bool
     ) -> tuple[npt.NDArray[np.float32], int]:
-        with self._scoring:
-            tokens = [self.model.prompt_tokens(each) for each in texts]
-            return self.model.embed(tokens, pooling, normalize), sum(map(len, tokens))
+        tokens = [self.model.prompt_tokens(each) for each in texts]
+        return self.model.embed(tokens, pooling, normalize), sum(map(len, tokens))
 
     def _prompt_logprobs(self, tokens: Sequence[int], top: int) -> list[Logprobs | None]:
-        with self._scoring:
-            thought = self.model.prompt_logprobs(tokens, top)
-            return [each for each in thought if not isinstance(each, list)]
+        thought = self.model.prompt_logprobs(tokens, top)
+        return [each for each in thought if not isinstance(each, list)]
 
     def _completed(
         self, given: Mapping[str, Any], namespace: str, tools: bool = False
@@ -289,6 +300,9 @@ class Service:
         made = {**defaults, **given}
         if made.get("seed") in (None, -1):
             made["seed"] = secrets.randbelow(2**32 - 1)  # 32 bits are easy to write
+        if made.get("context_shift") and made.get("max_tokens") in (None, -1):
+            # A text that the model does not end would go on for ever; llama-server has this bound, too.
+            made["max_tokens"] = self.model.weights.config.context_length
         made["namespace"] = namespace or own_namespace()
         return made
 

@@ -18,6 +18,10 @@ MOST_TEXTS = 512
 """Texts that are kept; the one that was not used for the longest time is forgotten first."""
 
 
+MOST_BRANCHES = 256
+"""Texts of which each branches off the one before: a text keeps all those that it comes from."""
+
+
 class NoSuchText(ApiError):
     """A text that was never written, or is not kept any more."""
 
@@ -42,6 +46,7 @@ class Recording:
 
     Attributes:
         id: its name.
+        depth: how many texts it comes from.
         rows: for each drawn token the logits that it was drawn from; one more while the next is drawn.
     """
 
@@ -54,6 +59,7 @@ class Recording:
     ) -> None:
         self.id = secrets.token_urlsafe(9)
         self.parent, self.at, self.inherited = parent, at, inherited
+        self.depth: int = 0 if parent is None else parent.depth + 1
         self.rows: list[Row] = [] if parent is None else parent.rows[: len(inherited)]
         self._memory = memory
         self._generation: Generation | None = None

@@ -12,7 +12,7 @@ from aleator.generate.session import Session
 from aleator.server.bodies import in_thread
 from aleator.server.caller import own_namespace
 from aleator.server.playground.memory import Forgotten
-from aleator.server.playground.recording import Recording, Recordings
+from aleator.server.playground.recording import MOST_BRANCHES, Recording, Recordings
 from aleator.server.playground.replay import Replay, chain_at
 from aleator.server.playground.told import Telling
 from aleator.server.service import Service, readable
@@ -105,6 +105,12 @@ class Writer:
     def _branch(
         self, parent: Recording, at: int | None, pick: int | None
     ) -> tuple[Recording, Session]:
+        if parent.depth >= MOST_BRANCHES:
+            raise ParameterError(
+                "parent",
+                f"parent={parent.id!r} comes from {parent.depth} texts that branch off one another: begin a "
+                "new one with its tokens as prompt",
+            )
         drawn = parent.drawn
         at = len(drawn) if at is None else at
         most = len(drawn) if pick is None else len(drawn) - 1
