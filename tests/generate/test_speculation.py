@@ -371,3 +371,23 @@ def test_a_chain_that_fails_while_a_draft_model_guesses_ends_its_own_text(
         for s in (1, 3):
             plain = target.generate(REPEATING, seed=s, max_tokens=24, ignore_eos=True)
             assert made[s - 1].tokens == plain.tokens
+
+
+def test_both_sequences_of_guidance_count_for_what_can_be_taken_back(
+    target: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    rewindable = Context.rewindable
+
+    def counted(context: Context, n_sequences: int) -> int:
+        asked.append(n_sequences)
+        return rewindable(context, n_sequences)
+
+    options: dict[str, Any] = {"max_tokens": 8, "guidance_scale": 1.5, "seed": 1}
+    plain = target.generate(REPEATING, **options)
+    oracle = Oracle([*plain.request.tokens, *plain.tokens])
+    monkeypatch.setattr(Context, "rewindable", counted)
+    guessed = target.generate(REPEATING, drafter=oracle, **options)
+    assert guessed.tokens == plain.tokens
+    assert guessed.stats.draft_n_accepted > 0
+    assert set(asked[1:]) == {2}  # the first asks whether guesses can be taken back at all

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aleator import _native
+from aleator import LanguageModel, _native, load
 from aleator.core.errors import FileFormatError
 from aleator.text import Tokenizer, Vocabulary
 from aleator.text.texts import StoredTexts, TextNumbers
+from aleator.text.tokenizer import _MetadataEncoder
 from tests.models.builders import model_metadata, string, write_gguf
 from tests.text.vocabularies import byte_level, sentencepiece
 
@@ -38,8 +39,13 @@ def test_they_are_a_sequence_and_its_numbers() -> None:
     assert dict(numbers) == {word: i for i, word in enumerate(words)}
     assert numbers.get("x") is None
     assert "\ud800" not in numbers
+    assert numbers.get(3) is None  # type: ignore[call-overload]
     with pytest.raises(KeyError):
         numbers["x"]
+    assert texts == words
+    assert texts == StoredTexts(stored([*words]))
+    assert texts != words[:-1]
+    assert texts != [*words[:-1], "c"]
 
 
 @pytest.mark.parametrize(
@@ -137,3 +143,16 @@ def test_another_process_gets_lists_and_dictionaries() -> None:
     texts = StoredTexts(stored(["a", "b"]))
     assert pickle.loads(pickle.dumps(texts)) == ["a", "b"]
     assert pickle.loads(pickle.dumps(TextNumbers(texts))) == {"a": 0, "b": 1}
+
+
+def test_a_tokenizer_of_another_process_is_the_same(model: LanguageModel) -> None:
+    made = pickle.loads(pickle.dumps(model.tokenizer))
+    assert isinstance(made, Tokenizer)
+    assert made.encode("To be, or not") == model.tokenizer.encode("To be, or not")
+    assert made.vocab.tokens == model.vocab.tokens
+
+
+def test_tables_are_made_once() -> None:
+    encoder = _MetadataEncoder(load().vocab)
+    make = vars(_MetadataEncoder)["backend"].func
+    assert make(encoder) is make(encoder)  # as two threads would ask for them

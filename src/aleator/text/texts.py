@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
 
@@ -32,6 +33,13 @@ class StoredTexts(Sequence[str]):
             return [self.stored[i] for i in range(len(self))[index]]
         return self.stored[index]
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str | bytes):
+            return NotImplemented
+        return len(self) == len(other) and all(map(operator.eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
     def __reduce__(self) -> tuple[type[list[str]], tuple[list[str]]]:
         return list, (list(self),)  # another process need not have the file
 
@@ -51,13 +59,16 @@ class TextNumbers(Mapping[str, int]):
         return iter(self._texts)
 
     def __contains__(self, text: object) -> bool:
-        return isinstance(text, str) and self._texts.stored.find(text) >= 0
+        return self._find(text) >= 0
 
     def __getitem__(self, text: str) -> int:
-        found = self._texts.stored.find(text)
+        found = self._find(text)
         if found < 0:
             raise KeyError(text)
         return found
+
+    def _find(self, text: object) -> int:
+        return self._texts.stored.find(text) if isinstance(text, str) else -1
 
     def __reduce__(self) -> tuple[type[dict[str, int]], tuple[dict[str, int]]]:
         return dict, ({text: i for i, text in enumerate(self)},)

@@ -52,6 +52,9 @@ class Tokenizer:
         else:
             self._encode_body = _MetadataEncoder(vocab).encode
 
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Vocabulary]]:
+        return Tokenizer, (self.vocab,)  # another process makes its own tables
+
     def encode(
         self,
         text: str,
@@ -149,6 +152,7 @@ class _MetadataEncoder:
             if made is None:
                 spm = self.vocab.kind == "spm"
                 made = _sentencepiece(self.vocab) if spm else _byte_level(self.vocab)
+                vars(self)["backend"] = made  # before another thread gets the lock
                 _native.give_back_memory()  # half of what making it took
             return cast("tokenizers.Tokenizer", made)
 

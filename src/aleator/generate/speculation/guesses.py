@@ -54,7 +54,7 @@ class Guesses:
         self, slot: Slot, rows: dict[Slot, list[int]], drafts: list[tuple[Slot, Draft]]
     ) -> None:
         """Add guesses to a slot's tokens; those of a draft model are only asked for, since others ask too."""
-        n_sequences = len(rows)
+        n_sequences = sum([1 if each.guidance is None else 2 for each in rows])
         room = min(slot.n_ctx - 1 - len(slot.tokens), self._context.rewindable(n_sequences))
         wanted = slot.request.options.max_tokens
         if wanted is not None:
