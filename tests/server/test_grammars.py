@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ from aleator import LanguageModel
 from aleator.core.errors import GrammarError, ParameterError
 from aleator.samplers import Grammar
 from aleator.server.grammars import KEPT, Grammars, Trials
-from tests.server.live import in_thread, request_of, until
+from tests.server.live import in_thread, request_of, rest, until
 
 FACTOR = 1000003
 SLOW = {"type": "integer", "multipleOf": FACTOR}
@@ -78,8 +81,37 @@ def test_others_are_served_while_a_grammar_takes_its_time(model: LanguageModel) 
             lambda: live.post("/v1/completions", {"prompt": "x", "max_tokens": 2})[0] == 200
         )
         assert took < 4
-        first = slow[0].recv(2000)
+        first = rest(slow[0])
         assert b" 400 " in first.split(b"\r\n")[0]
         assert b"--grammar-timeout" in first
         for each in slow:
             each.close()
+
+
+def test_known_grammars_do_not_wait_for_new_ones(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grammars, goes_on = Grammars(model.tokenizer), threading.Event()
+    known = {"regex": "[0-9]{3}"}
+    made = grammars.compiled(known)
+    grammars.trials = Trials("no model", 1)
+    monkeypatch.setattr(grammars.trials, "run", lambda name, told: goes_on.wait(30))
+
+    async def ask() -> None:
+        options = [{"regex": f"x{i}"} for i in range(50)]
+        slow = [
+            asyncio.ensure_future(
+                grammars.in_thread(each, partial(grammars.compiled, each), forced=True)
+            )
+            for each in options
+        ]
+        try:
+            async with asyncio.timeout(10):
+                await asyncio.sleep(0.1)
+                again = await grammars.in_thread(known, partial(grammars.compiled, known))
+                assert again["regex"] is made["regex"]
+        finally:
+            goes_on.set()
+        await asyncio.gather(*slow)
+
+    asyncio.run(ask())

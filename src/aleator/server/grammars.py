@@ -23,6 +23,7 @@ from aleator.core.errors import GrammarError, ParameterError
 from aleator.replay import constraint_as_json, constraint_from_json
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.params import CHAIN_OPTIONS, CONSTRAINTS
+from aleator.server.bodies import in_thread
 from aleator.text.tokenizer import Tokenizer
 
 R = TypeVar("R")
@@ -131,19 +132,30 @@ class Grammars:
         self._tokenizer = tokenizer
         self._made: OrderedDict[str, ConstraintSampler] = OrderedDict()
         self._tried: OrderedDict[str, None] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # for what was made and tried; held for a moment
+        self._compiling = (
+            threading.Lock()
+        )  # for the process, and what takes long; taken before the other
         self._limiter: anyio.CapacityLimiter | None = None
 
     def __len__(self) -> int:
         return len(self._made)
 
-    async def in_thread(self, options: Mapping[str, Any], work: Callable[[], R]) -> R:
-        """Do the work for a request in another thread; few of those with grammars at a time.
+    async def in_thread(
+        self, options: Mapping[str, Any], work: Callable[[], R], forced: bool = False
+    ) -> R:
+        """Do the work for a request in another thread; few of those with new grammars at a time.
 
-        So those that take long do not take all threads.
+        So those that take long do not take all threads, and those whose grammar is known do not wait for them.
+
+        Args:
+            options: Of the request.
+            work: What to do.
+            forced: A grammar is made of something else than the options, too.
         """
         limiter = None
-        if any(options.get(name) is not None for name in CONSTRAINTS):
+        constrained = any(options.get(name) is not None for name in CONSTRAINTS)
+        if forced or (constrained and not await in_thread(self._known, options)):
             if self._limiter is None:
                 self._limiter = anyio.CapacityLimiter(AT_ONCE)
             limiter = self._limiter
@@ -158,8 +170,11 @@ class Grammars:
         """
         for name in CONSTRAINTS:
             if options.get(name) is not None and self.trials is not None:
-                with self._lock:
-                    self._try(name, said(name, options[name]))
+                told = said(name, options[name])
+                key = json.dumps(told)
+                if not self._passed(key):
+                    with self._compiling:
+                        self._try(name, told, key)
 
     def compiled(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Options of a request with its grammar compiled, where it has one.
@@ -177,32 +192,56 @@ class Grammars:
     def close(self) -> None:
         """End the process for trials."""
         if self.trials is not None:
-            with self._lock:
+            with self._compiling:
                 self.trials.close()
+
+    def _known(self, options: Mapping[str, Any]) -> bool:
+        """Whether the grammars of a request are compiled."""
+        return all(
+            self._found(json.dumps(said(name, options[name]))) is not None
+            for name in CONSTRAINTS
+            if options.get(name) is not None
+        )
 
     def _sampler(self, name: str, value: Any) -> ConstraintSampler:
         told = said(name, value)
         key = json.dumps(told)
-        with self._lock:
-            known = self._made.get(key)
-            if known is None:
-                self._try(name, told)
-                known = sampler_of(told).bound(self._tokenizer)
-                _ = known.constraint
+        known = self._found(key)
+        if known is not None:
+            return known
+        with self._compiling:
+            known = self._found(key)
+            if known is not None:  # another request has made it meanwhile
+                return known
+            self._try(name, told, key)
+            known = sampler_of(told).bound(self._tokenizer)
+            _ = known.constraint
+            with self._lock:
                 self._made[key] = known
                 if len(self._made) > KEPT:
                     self._made.popitem(last=False)
-            self._made.move_to_end(key)
         return known
 
-    def _try(self, name: str, told: Mapping[str, Any]) -> None:
-        key = json.dumps(told)
-        if self.trials is None or key in self._tried:
+    def _found(self, key: str) -> ConstraintSampler | None:
+        with self._lock:
+            known = self._made.get(key)
+            if known is not None:
+                self._made.move_to_end(key)
+        return known
+
+    def _passed(self, key: str) -> bool:
+        with self._lock:
+            return key in self._tried
+
+    def _try(self, name: str, told: Mapping[str, Any], key: str) -> None:
+        """See whether a grammar can be compiled; ``_compiling`` is held."""
+        if self.trials is None or self._passed(key):
             return
         self.trials.run(name, told)
-        self._tried[key] = None
-        if len(self._tried) > KEPT:
-            self._tried.popitem(last=False)
+        with self._lock:
+            self._tried[key] = None
+            if len(self._tried) > KEPT:
+                self._tried.popitem(last=False)
 
 
 def said(name: str, value: Any) -> dict[str, Any]:

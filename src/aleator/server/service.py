@@ -151,7 +151,8 @@ class Service:
             ParameterError, TemplateError, ContextFull, QueueFull, EngineClosed: As ``LanguageModel.chat``.
                 Then none has begun.
         """
-        return await self.grammars.in_thread(request.options, partial(self._chat, request))
+        forced = request.tool_choice not in (None, "auto", "none")
+        return await self.grammars.in_thread(request.options, partial(self._chat, request), forced)
 
     async def chat_tokens(self, request: ChatRequest) -> list[int]:
         """The prompt that messages become; makes nothing.
