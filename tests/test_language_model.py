@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import faulthandler
 import lzma
 import math
+import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -381,3 +384,28 @@ def test_on_logits_sees_every_draw(model: LanguageModel) -> None:
 
     generation = model.generate("ROMEO:", **OPTIONS, on_logits=look)
     assert generation.tokens == seen == model.generate("ROMEO:", **OPTIONS).tokens
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_while_another_thread_changes_the_cache() -> None:
+    model = load()
+    want = model.generate("ROMEO:", max_tokens=3, seed=1).tokens
+    entered, leave = threading.Event(), threading.Event()
+
+    def change() -> None:
+        entered.set()
+        leave.wait(60)
+
+    journal = model._cached_context().cache.journal
+    other = threading.Thread(target=journal.run, args=(change,))
+    other.start()
+    entered.wait()
+    child = os.fork()
+    if not child:
+        faulthandler.dump_traceback_later(20, exit=True)
+        same = [model.generate("ROMEO:", max_tokens=3, seed=1).tokens == want for _ in range(2)]
+        os._exit(3 if all(same) else 4)
+    leave.set()
+    other.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert model.generate("ROMEO:", max_tokens=3, seed=1).tokens == want

@@ -335,6 +335,8 @@ class LanguageModel(Chatting, Scoring, Saving):
 
     def _cached_context(self) -> Context:
         """The model's own context, whose prompt cache all generations use."""
+        if self._context is not None and self._context.stayed_behind():
+            self._context = self._user = None
         if self._context is None:
             cached = self.options.prompt_cache
             self._context = self.context(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, runtime_checkable
 
@@ -13,7 +14,7 @@ from aleator.cache.builder import build_cache
 from aleator.cache.devices import checked_device
 from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.prefix import PrefixConfig
-from aleator.core.errors import Aborted, InvalidBatch, ParameterError
+from aleator.core.errors import Aborted, CacheBusy, InvalidBatch, ParameterError
 from aleator.core.options import declarations, takes
 from aleator.core.threads import MAX_THREADS
 from aleator.generate.batch import Batch, checked_inputs
@@ -34,6 +35,10 @@ class HasDecoder(Protocol):
     def decoder(self) -> Decoder:
         """The network."""
         ...
+
+
+_left: list[Context] = []
+# Contexts of a forked process's parent that a thread was using there; they are never freed.
 
 
 @takes(declarations(ContextOptions).values())
@@ -100,6 +105,7 @@ class Context(Uncopyable):
         self.cache = build_cache(decoder.cache_layers, chosen, n_ctx, self.n_ubatch, prefix)
         self._step = computed.over(self.cache.pool, flash_attn)
         self.cache.journal.lock_timeout = chosen.lock_timeout
+        self._process = os.getpid()
         # The last decode's logits and their tokens' batch indices.
         self._last: tuple[Any, list[int]] = (None, [])
 
@@ -182,6 +188,25 @@ class Context(Uncopyable):
                 f"{', '.join(map(str, wanted[:8]))}{', ...' if n > 8 else ''}"
             )
         return rows[wanted.index(i)]
+
+    def stayed_behind(self) -> bool:
+        """Whether this is a fork's child, and a thread of its parent was just changing the cache.
+
+        Then the cache stays as that thread had it, and nothing can use it.
+        """
+        if self._process == os.getpid():
+            return False
+        journal = self.cache.journal
+        timeout, journal.lock_timeout = journal.lock_timeout, 0.0
+        try:
+            journal.run(bool)
+        except CacheBusy:
+            _left.append(self)
+            return True
+        finally:
+            journal.lock_timeout = timeout
+        self._process = os.getpid()
+        return False
 
     def rewindable(self, n_sequences: int) -> int:
         """Tokens by which each of so many sequences can be rewound after a decode that advances them together.
