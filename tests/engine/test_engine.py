@@ -652,8 +652,10 @@ def test_a_forked_child_is_told_that_the_engine_stayed_behind(
     made = engine.submit("ROMEO:", max_tokens=200, ignore_eos=True, seed=1, on_logits=_wait)
     next(made)
     owner = owner_of(engine)
-    with owner._lock, owner._tickets[0]._lock:  # as the thread may hold them when the process forks
-        child = os.fork()
+    locks = engine._making, owner._lock, owner._tickets[0]._lock
+    for lock in locks:  # other threads may hold them when the process forks
+        lock.acquire()
+    child = os.fork()
     if not child:
         faulthandler.dump_traceback_later(20, exit=True)
         told = 0
@@ -670,6 +672,8 @@ def test_a_forked_child_is_told_that_the_engine_stayed_behind(
         with aleator.Engine(model, n_seq_max=1, n_ctx=64) as own:
             told += len(own.submit("ROMEO:", max_tokens=3, ignore_eos=True).tokens)
         os._exit(told)
+    for lock in locks:
+        lock.release()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
     assert engine.submit("ROMEO:", max_tokens=3, ignore_eos=True).text
     assert made.wait(60)

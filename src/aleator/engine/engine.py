@@ -192,6 +192,7 @@ class Engine:
             raise ParameterError("n", "n: submit a request for each completion, with another seed")
         given: dict[str, Any] = {"preset": preset, "params": params, **options}
         own = SubmitOptions.of({name: given.pop(name) for name in SUBMIT if name in given})
+        self._open()  # before the lock, which a thread may have held that a fork left behind
         with self._making:
             request = self._model.asking.requests([checked_prompt(prompt)], [options_of(given)])[0]
             return self.start(request, own, on_logits, drafter)
@@ -214,9 +215,7 @@ class Engine:
         Raises:
             QueueFull, EngineClosed, ParameterError, ContextFull: as for :meth:`submit`.
         """
-        owner = self._owner
-        if owner is None:
-            raise EngineClosed("the engine is closed: make another one")
+        owner = self._open()
         _check_possible(request)
         longest = self._longest(request)
         slot = self._model.slots.make([request], on_logits, drafter, owner.sharing)[0]
@@ -251,10 +250,15 @@ class Engine:
         Raises:
             EngineClosed: the engine was closed; as the future's exception, if that happens before it is done.
         """
-        owner = self._owner
-        if owner is None:
-            raise EngineClosed("the engine is closed: make another one")
+        owner = self._open()
         return owner.visit(action)
+
+    def _open(self) -> Owner:
+        """What makes the requests, while it takes any."""
+        owner = self._owner
+        if owner is None or owner.closed:
+            raise EngineClosed("the engine is closed: make another one")
+        return owner
 
     def _longest(self, request: Request) -> int:
         """Positions that a request may come to use; ContextFull if its prompt is longer."""
