@@ -12,6 +12,7 @@ import pytest
 from aleator import LanguageModel
 from aleator.core.errors import GrammarError, ParameterError
 from aleator.samplers import Grammar
+from aleator.server import grammars
 from aleator.server.grammars import KEPT, Grammars, Trials
 from tests.server.live import in_thread, request_of, rest, until
 
@@ -51,20 +52,37 @@ def test_what_takes_too_long_really_ends(model: LanguageModel, trials: Trials) -
     trials.run("regex", {"option": "regex", "value": "[a-z]+"})  # by another process
 
 
+def test_what_takes_too_much_memory_is_refused(
+    trials: Trials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def big(i: int) -> dict[str, Any]:
+        return {"option": "json_schema", "value": {"type": "integer", "multipleOf": 50021 + i}}
+
+    monkeypatch.setattr(grammars, "NOTICED_BYTES", 2**22)
+    for i in range(2):
+        monkeypatch.setattr(grammars, "MOST_BYTES", 2**30)
+        assert trials.run("json_schema", big(2 * i)) > 2**22
+        assert trials._process is None  # what it used is not used again unseen
+        monkeypatch.setattr(grammars, "MOST_BYTES", 2**20)
+        with pytest.raises(GrammarError, match="MiB of memory"):
+            trials.run("json_schema", big(2 * i + 1))
+    assert trials.run("regex", {"option": "regex", "value": "[a-z]+"}) < 2**22
+
+
 def test_a_grammar_is_compiled_once(model: LanguageModel) -> None:
-    grammars = Grammars(model.tokenizer)
+    made_by = Grammars(model.tokenizer)
     options: dict[str, Any] = {"regex": "[0-9]{3}", "max_tokens": 5}
-    first, again = grammars.compiled(options), grammars.compiled(dict(options))
+    first, again = made_by.compiled(options), made_by.compiled(dict(options))
     assert first["regex"] is again["regex"]
     assert first["max_tokens"] == 5
     texts = [model.generate("x", seed=s, **each).text for each in (first, again) for s in (1, 2)]
     assert texts[:2] == texts[2:]
     assert texts == [model.generate("x", seed=s, **options).text for s in (1, 2, 1, 2)]
     made = Grammar('root ::= "a"')
-    assert grammars.compiled({"grammar": made})["grammar"] == made
+    assert made_by.compiled({"grammar": made})["grammar"] == made
     for i in range(KEPT + 5):
-        grammars.compiled({"grammar": f'root ::= "{i}"'})
-    assert len(grammars) == KEPT
+        made_by.compiled({"grammar": f'root ::= "{i}"'})
+    assert len(made_by) == KEPT
 
 
 def test_others_are_served_while_a_grammar_takes_its_time(model: LanguageModel) -> None:
@@ -91,27 +109,41 @@ def test_others_are_served_while_a_grammar_takes_its_time(model: LanguageModel) 
 def test_known_grammars_do_not_wait_for_new_ones(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grammars, goes_on = Grammars(model.tokenizer), threading.Event()
+    made_by, goes_on = Grammars(model.tokenizer), threading.Event()
     known = {"regex": "[0-9]{3}"}
-    made = grammars.compiled(known)
-    grammars.trials = Trials("no model", 1)
-    monkeypatch.setattr(grammars.trials, "run", lambda name, told: goes_on.wait(30))
+    made = made_by.compiled(known)
+    made_by.trials = Trials("no model", 1)
+    monkeypatch.setattr(made_by.trials, "run", lambda name, told: int(goes_on.wait(30)))
 
     async def ask() -> None:
         options = [{"regex": f"x{i}"} for i in range(50)]
         slow = [
             asyncio.ensure_future(
-                grammars.in_thread(each, partial(grammars.compiled, each), forced=True)
+                made_by.in_thread(each, partial(made_by.compiled, each), forced=True)
             )
             for each in options
         ]
         try:
             async with asyncio.timeout(10):
                 await asyncio.sleep(0.1)
-                again = await grammars.in_thread(known, partial(grammars.compiled, known))
+                again = await made_by.in_thread(known, partial(made_by.compiled, known))
                 assert again["regex"] is made["regex"]
         finally:
             goes_on.set()
         await asyncio.gather(*slow)
 
     asyncio.run(ask())
+
+
+def test_grammars_are_kept_as_long_as_memory_allows(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Grammars(model.tokenizer)
+    made.trials = Trials("no model", 1)
+    monkeypatch.setattr(made.trials, "run", lambda name, told: grammars.KEPT_BYTES // 3)
+    for i in range(5):
+        made.compiled({"regex": f"{i}"})
+    assert len(made) == 3
+    monkeypatch.setattr(made.trials, "run", lambda name, told: grammars.KEPT_BYTES + 1)
+    made.compiled({"regex": "x"})
+    assert len(made) == 0

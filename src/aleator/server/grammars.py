@@ -30,6 +30,12 @@ R = TypeVar("R")
 
 KEPT = 64
 """Compiled grammars that are kept, those used last."""
+MOST_BYTES = 2**27
+"""Of memory that one grammar may take, as far as its trial shows."""
+KEPT_BYTES = 2**29
+"""Of memory that those which are kept take together, as far as their trials showed."""
+NOTICED_BYTES = 2**25
+"""After a trial that took more the process begins anew: memory that is used again would not be seen."""
 AT_ONCE = 4
 """Requests with grammars that are worked on at the same time, until their texts begin."""
 START_SECONDS = 120.0
@@ -48,8 +54,8 @@ class Trials:
         self._model, self.seconds = model, seconds
         self._process: subprocess.Popen[bytes] | None = None
 
-    def run(self, name: str, value: Mapping[str, object]) -> None:
-        """Compile a grammar.
+    def run(self, name: str, value: Mapping[str, object]) -> int:
+        """Compile a grammar; returns how many bytes of memory it took.
 
         Args:
             name: Of the field that it came in.
@@ -75,6 +81,14 @@ class Trials:
         told = json.loads(answer)
         if "error" in told:
             raise GrammarError(told["error"], told["line"], told["column"])
+        if told["bytes"] > NOTICED_BYTES:
+            self.close()
+        if told["bytes"] > MOST_BYTES:
+            raise GrammarError(
+                f"the grammar asks for too much: {told['bytes'] >> 20} MiB of memory, and {MOST_BYTES >> 20} "
+                "are the most: simplify it"
+            )
+        return int(told["bytes"])
 
     def close(self) -> None:
         """End the process; the next trial begins another one."""
@@ -131,7 +145,7 @@ class Grammars:
         self.trials: Trials | None = None
         self._tokenizer = tokenizer
         self._made: OrderedDict[str, ConstraintSampler] = OrderedDict()
-        self._tried: OrderedDict[str, None] = OrderedDict()
+        self._tried: OrderedDict[str, int] = OrderedDict()  # the bytes that they take
         self._lock = threading.Lock()  # for what was made and tried; held for a moment
         self._compiling = (
             threading.Lock()
@@ -218,7 +232,7 @@ class Grammars:
             _ = known.constraint
             with self._lock:
                 self._made[key] = known
-                if len(self._made) > KEPT:
+                while len(self._made) > KEPT or self._bytes() > KEPT_BYTES:
                     self._made.popitem(last=False)
         return known
 
@@ -227,7 +241,12 @@ class Grammars:
             known = self._made.get(key)
             if known is not None:
                 self._made.move_to_end(key)
+                if key in self._tried:
+                    self._tried.move_to_end(key)
         return known
+
+    def _bytes(self) -> int:
+        return sum(self._tried.get(key, 0) for key in self._made)
 
     def _passed(self, key: str) -> bool:
         with self._lock:
@@ -237,10 +256,10 @@ class Grammars:
         """See whether a grammar can be compiled; ``_compiling`` is held."""
         if self.trials is None or self._passed(key):
             return
-        self.trials.run(name, told)
+        taken = self.trials.run(name, told)
         with self._lock:
-            self._tried[key] = None
-            if len(self._tried) > KEPT:
+            self._tried[key] = taken
+            if len(self._tried) > 2 * KEPT:
                 self._tried.popitem(last=False)
 
 
