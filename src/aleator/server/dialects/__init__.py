@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from starlette.routing import Route
 
-from aleator.server.dialects import (  # noqa: F401
+from aleator.server.dialects import (
     anthropic,
     llama,
     llama_embeddings,
@@ -18,7 +18,6 @@ from aleator.server.dialects import (  # noqa: F401
     openai_chat,
     openai_completions,
     openai_embeddings,
-    openai_errors,
     openai_models,
     openai_responses,
     operation,

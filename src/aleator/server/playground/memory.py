@@ -57,11 +57,11 @@ class LogitsMemory:
         Args:
             logits: float32 [V].
         """
-        row = Row(np.array(logits, np.float32))
-        assert row.logits is not None  # noqa: S101
+        kept = np.array(logits, np.float32)
+        row = Row(kept)
         with self._lock:
             self._rows.append(row)
-            self._used += row.logits.nbytes
+            self._used += kept.nbytes
             while self._used > self.limit:
                 oldest = self._rows.popleft()
                 if oldest.logits is not None:
