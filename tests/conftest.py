@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,6 +49,12 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def same_seeds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds that a test does not give are drawn, but the same in every run."""
+    monkeypatch.setattr(secrets, "randbelow", random.Random(request.node.nodeid).randrange)
 
 
 @pytest.fixture(scope="session")
