@@ -196,7 +196,7 @@ def pythons() -> list[str]:
     """Interpreters from 3.11 on that are found here: on the path, and pyenv's."""
     places = [*os.environ["PATH"].split(os.pathsep), "/usr/bin"]
     places += [str(each / "bin") for each in sorted(Path.home().glob(".pyenv/versions/*"))]
-    found = {}
+    found: dict[str, str] = {}
     for place in places:
         for minor in range(11, 20):
             path = Path(place) / f"python3.{minor}"
