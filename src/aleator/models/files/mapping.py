@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import stat
@@ -10,6 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aleator.core.errors import FileFormatError, ModelNotFound
+
+
+def lock(data: NDArray[np.uint8]) -> str:
+    """Let the system keep mapped bytes in memory.
+
+    Args:
+        data: ``[size]``, from :func:`map_file`.
+
+    Returns:
+        Why that is not so; "" where it is.
+    """
+    try:
+        mlock = ctypes.CDLL(None, use_errno=True).mlock
+    except (AttributeError, OSError, TypeError):
+        return "this system has no mlock"
+    if mlock(ctypes.c_void_p(data.ctypes.data), ctypes.c_size_t(data.nbytes)) == 0:
+        return ""
+    return f"{os.strerror(ctypes.get_errno())}: raise the limit, ulimit -l"
 
 
 def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
