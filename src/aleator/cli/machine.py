@@ -38,12 +38,11 @@ def usable_processors() -> int:
 def cores() -> int:
     """Cores among the processors, of which each may run two threads; 0: unknown."""
     found = set()
-    for line in _read("proc/cpuinfo").split("\n\n"):
-        fields = dict(
-            (part.strip() for part in each.split(":", 1))
-            for each in line.splitlines()
-            if ":" in each
-        )
+    for block in _read("proc/cpuinfo").split("\n\n"):
+        fields = {}
+        for line in block.splitlines():
+            name, _, value = line.partition(":")
+            fields[name.strip()] = value.strip()
         if "core id" in fields:
             found.add((fields.get("physical id", "0"), fields["core id"]))
     return len(found)
