@@ -1,4 +1,4 @@
-"""Python blocks of the documentation run, and print what their comments say; the commands that are shown exist."""
+"""Python blocks of the documentation run and print what their comments say; commands that are shown exist."""
 
 from __future__ import annotations
 
