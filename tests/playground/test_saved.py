@@ -52,7 +52,9 @@ def test_a_file_has_the_steps_as_they_were_told(client: Client) -> None:
 
 
 def test_a_file_has_branches_comparisons_and_cells(client: Client) -> None:
-    text = client.write(prompt="ROMEO:\n", seed=4, max_tokens=6, preset="llama.cpp", temperature=0.5)
+    text = client.write(
+        prompt="ROMEO:\n", seed=4, max_tokens=6, preset="llama.cpp", temperature=0.5
+    )
     rival = next(
         each["token"]["id"]
         for each in text.steps[3]["top"]

@@ -107,9 +107,7 @@ def saved_page(
 """
 
 
-def told(
-    texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown
-) -> dict[str, Any]:
+def told(texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown) -> dict[str, Any]:
     """What the file holds: texts, each after the one that it branches off, and what is shown of them."""
     telling = Telling(tokenizer.vocab)
     order = _with_ancestors(texts)
@@ -170,7 +168,7 @@ def _ends(texts: Sequence[Named], order: Mapping[Recording, str]) -> dict[Record
     """How many drawn tokens the file has of each text: of one that nobody asked for, what others share."""
     ends = {each.recording: len(each.recording.drawn) for each in texts}
     asked = set(ends)
-    for recording in reversed(order):
+    for recording in reversed([*order]):
         parent = recording.parent
         if parent is not None and parent not in asked:
             ends[parent] = max(ends.get(parent, 0), recording.at)
@@ -183,7 +181,8 @@ def _text(
     """A text from where it leaves the one that it branches off; null for a step that is forgotten."""
     generation = recording.generation
     replay = Replay(recording, tokenizer)
-    steps, full = [], []
+    steps: list[dict[str, Any]] = []
+    full: list[dict[str, Any] | None] = []
     for step in range(recording.at, end):
         try:
             if step < len(recording.inherited):  # the token that was picked
@@ -216,9 +215,7 @@ def _text(
     }
 
 
-def _full(
-    telling: Telling, recording: Recording, step: int, found: Explanation
-) -> dict[str, Any]:
+def _full(telling: Telling, recording: Recording, step: int, found: Explanation) -> dict[str, Any]:
     """Everything about a step, but the tokens that no view shows."""
     whole = telling.full_step(recording, step, found)
     wanted = {each["token"]["id"] for each in whole["traces"][:ROWS]}

@@ -43,6 +43,25 @@ function ends(steps, length) {
 /** The token under the pointer, and where. */
 const hovered = signal(/** @type {{step: Step, x: number, y: number} | null} */ (null));
 
+/**
+ * One token.
+ * @param {string} id  of the text
+ * @param {number} i
+ * @param {string} name  its classes
+ * @param {Step} step
+ * @param {string} whole  the character that it completes
+ * @returns {any[]}  no empty text among them: Preact would write it again every time
+ */
+function token(id, i, name, step, whole) {
+  const text = inText(step.token);
+  const body = text.replace(/\n+$/, "");
+  const breaks = text.length - body.length;
+  const shown = html`<span key=${i} id=${`${id}-${i}`} class=${name} data-i=${i} role="option" aria-selected=${/ open\b/.test(name)} aria-label=${body === "" ? (breaks ? "line break" : "empty token") : undefined}
+    >${body || null}${whole ? html`<i class="mark whole">${whole}</i>` : null}${breaks > 0 && html`<i class="mark">${"↵".repeat(breaks)}</i>`}${text === "" && html`<i class="mark">∅</i>`}</span
+  >`;
+  return [shown, ...Array.from({ length: breaks }, (_, n) => html`<br key=${`${i} ${n}`} />`)];
+}
+
 /** So many tokens are drawn together, and left alone while they do not change. */
 class Chunk extends Component {
   /** @param {any} next */
@@ -60,14 +79,7 @@ class Chunk extends Component {
       const mark = named[i - begin] ?? "";
       const level = step.before === null ? 0 : Math.round(16 * Math.max(0, Math.min(1, SHADES[shade].shade(step))));
       const name = `t s${level}${step.picked ? " picked" : ""}${i === open ? " open" : ""}${mark}${joins(step.token) ? " joins" : ""}${step.token.special ? " special" : ""}`;
-      const text = inText(step.token);
-      const body = text.replace(/\n+$/, "");
-      const breaks = text.length - body.length;
-      const whole = completed(steps, i);
-      const arrows = breaks > 0 && html`<i class="mark">${"↵".repeat(breaks)}</i>`;
-      shown.push(html`<span key=${i} id=${`${id}-${i}`} class=${name} data-i=${i} role="option" aria-selected=${i === open} aria-label=${body === "" ? (breaks ? "line break" : "empty token") : undefined}
-        >${body}${whole && html`<i class="mark whole">${whole}</i>`}${arrows}${text === "" && html`<i class="mark">∅</i>`}</span
-      >${"\n".repeat(breaks)}`);
+      shown.push(...token(id, i, name, step, completed(steps, i)));
     }
     return html`<span class="chunk">${shown}</span>`;
   }

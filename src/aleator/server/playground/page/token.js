@@ -98,21 +98,29 @@ export function completed(steps, i) {
 export function together(tokens) {
   /** @type {(string | Token)[]} */
   const made = [];
+  let text = "";
   /** @type {Token[]} */
   let split = [];
   const close = () => {
-    const text = split.length ? decoded(split.flatMap((each) => bytesOf(each.bytes ?? ""))) : "";
-    if (split.length) made.push(text === null ? split.map(inText).join("") : visible(text));
+    const whole = decoded(split.flatMap((each) => bytesOf(each.bytes ?? "")));
+    text += whole === null ? split.map(inText).join("") : visible(whole);
     split = [];
   };
-  for (const token of tokens) {
-    if (token.text === null && token.bytes !== undefined) {
-      split.push(token);
-      continue;
-    }
+  const end = () => {
     close();
-    made.push(token.special ? token : inText(token));
+    if (text) made.push(text);
+    text = "";
+  };
+  for (const token of tokens) {
+    if (token.text === null && token.bytes !== undefined) split.push(token);
+    else if (token.special) {
+      end();
+      made.push(token);
+    } else {
+      close();
+      text += inText(token);
+    }
   }
-  close();
+  end();
   return made;
 }
