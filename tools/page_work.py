@@ -1,4 +1,4 @@
-"""What it costs to look at a long text on the playground's page: milliseconds of its own thread for each thing done.
+"""What it costs to look at a long text on the playground's page.
 
 The times are those of the page's main thread alone, so other programs on the machine do not count.  Needs
 selenium, and Debian's chromium and chromium-driver: ``python tools/page_work.py``.

@@ -1,4 +1,4 @@
-"""Make the pictures and recorded pages of docs/playground.md with the bundled model, and Chromium, light and dark.
+"""Make the pictures, light and dark, and the recorded pages of docs/playground.md with the bundled model.
 
 Needs selenium, Pillow, and Debian's chromium and chromium-driver: ``python tools/screenshots.py``.
 """
@@ -114,12 +114,12 @@ class Texts:
 def recorded(address: str, folder: Path) -> None:
     """The recorded pages of the documentation."""
     texts = Texts(address)
-    begin = {"prompt": "ROMEO:\n", "seed": 7, "max_tokens": 40}
+    begin = {"prompt": "ROMEO:\n", "seed": 7, "max_tokens": 24}
     first, steps = texts.write(**begin, preset="llama.cpp")
     rivals = [each["token"]["id"] for each in steps[9]["top"]]
     rival = next(token for token in rivals if token != steps[9]["token"]["id"])
-    second, _ = texts.write(parent=first, at=9, token=rival, max_tokens=30)
-    third, _ = texts.write(parent=second, at=25, max_tokens=20, temperature=1.5)
+    second, _ = texts.write(parent=first, at=9, token=rival, max_tokens=16)
+    third, _ = texts.write(parent=second, at=16, max_tokens=10, temperature=1.5)
     other, _ = texts.write(**begin, preset="neutral")
     names = {first: "llama.cpp", second: "another word", third: "hotter", other: "neutral"}
     texts.save(

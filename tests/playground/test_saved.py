@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aleator.cli import main
-from aleator.server.playground.saved import ROWS
+from aleator.server.playground.saved import ROWS, rounded
 from tests.playground.conftest import Client, MakeClient, Written
 
 
@@ -26,7 +26,9 @@ def record(page: str) -> dict[str, Any]:
 
 def steps_of(written: Written) -> list[dict[str, Any]]:
     """Steps as the stream told them."""
-    return [{k: v for k, v in step.items() if k != "event"} for step in written.steps]
+    steps = [{k: v for k, v in step.items() if k != "event"} for step in written.steps]
+    made: list[dict[str, Any]] = rounded(steps)
+    return made
 
 
 def without_times(step: dict[str, Any]) -> dict[str, Any]:
@@ -46,7 +48,7 @@ def test_a_file_has_the_steps_as_they_were_told(client: Client) -> None:
     assert held["spelled"]["cli"] == "aleator generate --seed 4 --preset llama.cpp"
     for i, step in enumerate(held["full"]):
         asked = client.post(f"/texts/{text.id}/step", step=i)
-        assert without_times(step) == without_times(asked)
+        assert without_times(step) == rounded(without_times(asked))
         rows = {each["token"]["id"] for each in step["traces"]}
         assert {step["token"]["id"], step["draw"]["token"]["id"]} <= rows
 
@@ -82,16 +84,15 @@ def test_a_file_has_branches_comparisons_and_cells(client: Client) -> None:
     assert root["steps"] == steps_of(text)
     picked, drawn = middle["steps"]  # the next text leaves it after these
     assert (middle["at"], picked["token"]["id"], picked["picked"]) == (3, rival, True)
-    assert picked["before"] == next(
-        each["before"] for each in text.steps[3]["top"] if each["token"]["id"] == rival
-    )
+    before = {each["token"]["id"]: each["before"] for each in text.steps[3]["top"]}
+    assert picked["before"] == rounded(before[rival])
     assert drawn == steps_of(branch)[0]
     assert end["steps"] == steps_of(second)
     assert middle["spelled"]["json"] == json.dumps({"seed": middle["seed"]}, indent=1)
     assert alone["steps"][0]["stages"][0]["name"] == "regex"
     (histogram,) = held["draws"]
     asked = client.post(f"/texts/{other.id}/draws", step=1, n=1000)
-    assert histogram == {"text": 3, "step": 1, **asked}
+    assert histogram == rounded({"text": 3, "step": 1, **asked})
     assert [each["operation"] for each in held["cells"]] == ["decode 0 3", "fork 0 1"]
 
 

@@ -28,6 +28,8 @@ TOP = 10
 """Likely tokens that are named for each step; the open step shows more."""
 ROWS = 12
 """Rows of an open step, as ``StepView`` of step-view.js has them."""
+DIGITS = 5
+"""Digits of the probabilities in a file."""
 DRAWS = 1000
 """Draws of a step whose histogram is recorded."""
 
@@ -82,9 +84,8 @@ def saved_page(
     Raises:
         Forgotten: The logits of no step are kept.
     """
-    record = json.dumps(
-        told(texts, tokenizer, model, shown or Shown()), ensure_ascii=False, separators=(",", ":")
-    )
+    held = rounded(told(texts, tokenizer, model, shown or Shown()))
+    record = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
     modules = {f"page/{name}": _url(text) for name, text in _modules(FIRST).items()}
     style = (PAGE / "page.css").read_text("utf-8")
     # In a script element only "<" can begin what ends it, or a comment.
@@ -139,6 +140,15 @@ def told(texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown)
         ],
         "cells": list(shown.cells),
     }
+
+
+def rounded(value: Any) -> Any:
+    """JSON whose numbers have the digits that anyone reads: half the bytes."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: rounded(each) for key, each in value.items()}
+    return [rounded(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def drawn_often(
