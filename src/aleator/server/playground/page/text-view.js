@@ -78,7 +78,7 @@ class Chunk extends Component {
       const step = steps[i];
       const mark = named[i - begin] ?? "";
       const level = step.before === null ? 0 : Math.round(16 * Math.max(0, Math.min(1, SHADES[shade].shade(step))));
-      const name = `t s${level}${step.picked ? " picked" : ""}${i === open ? " open" : ""}${mark}${joins(step.token) ? " joins" : ""}${step.token.special ? " special" : ""}`;
+      const name = `t s${level}${step.picked ? " picked" : ""}${i === open ? " open" : ""}${mark}${joins(step.token) ? " joins" : ""}${step.token.special ? " special" : ""}${step.token.text === null ? " bytes" : ""}`;
       shown.push(...token(id, i, name, step, completed(steps, i)));
     }
     return html`<span class="chunk">${shown}</span>`;
