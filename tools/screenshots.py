@@ -120,7 +120,9 @@ def recorded(address: str, folder: Path) -> None:
     rival = next(token for token in rivals if token != steps[9]["token"]["id"])
     second, _ = texts.write(parent=first, at=9, token=rival, max_tokens=16)
     third, _ = texts.write(parent=second, at=16, max_tokens=10, temperature=1.5)
-    other, _ = texts.write(**begin, preset="neutral")
+    other, rest = texts.write(**begin, preset="neutral")
+    both = [[step["token"]["id"] for step in told] for told in (steps, rest)]
+    parted = next(i for i, (one, two) in enumerate(zip(*both, strict=True)) if one != two)
     names = {first: "llama.cpp", second: "another word", third: "hotter", other: "neutral"}
     texts.save(
         folder / "branches.html",
@@ -128,7 +130,7 @@ def recorded(address: str, folder: Path) -> None:
         current=second,
         step=9,
         compare=[first, other],
-        draws=[{"id": first, "step": 1}, {"id": other, "step": 1}],
+        draws=[{"id": each, "step": parted} for each in (first, other)],
         script=[each.strip() for each in EXAMPLE.split(";")],
     )
     schema, _ = texts.write(
