@@ -9,13 +9,13 @@ import importlib
 import math
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 import aleator
-from aleator.integrations import packages
 
 REGISTERED: dict[str, Any] = {}
 
@@ -67,7 +67,7 @@ def adapter() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         for name, module in stand_in.items():
             patch.setitem(sys.modules, name, module)
-        patch.setattr(packages, "find_spec", lambda name: object())
+        patch.setattr(metadata, "version", lambda name: "0.4.13")
         patch.delitem(sys.modules, "aleator.integrations.lm_eval", raising=False)
         yield importlib.import_module("aleator.integrations.lm_eval")
         sys.modules.pop("aleator.integrations.lm_eval")

@@ -1,1 +1,1 @@
-"""Adapters to other packages, each in a module of its own; none is imported that is not asked for."""
+"""Adapters for other packages, a module for each; docs/integrations.md says which versions they ran with."""

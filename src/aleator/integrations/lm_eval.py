@@ -18,20 +18,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from aleator.integrations.versions import require
+
+require("lm_eval", at_least="0.4.13", install="aleator[lm-eval]")
+
+import lm_eval.models  # noqa: F401  registers theirs, or the harness would know only ours
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
 import aleator
 from aleator.core.errors import ParameterError, TemplateError
 from aleator.engine.options import EngineOptions
 from aleator.generate.scores import Score
-from aleator.integrations.packages import required
-
-_NEEDED = 'pip install "lm-eval>=0.4.9"'
-
-required("lm_eval", "0.4.9", "lm_eval", _NEEDED)
-
-import lm_eval.models  # noqa: E402, F401  registers theirs, or the harness would know only ours
-from lm_eval.api.model import TemplateLM  # noqa: E402  looked for above
-from lm_eval.api.registry import register_model  # noqa: E402
-from lm_eval.utils import get_rolling_token_windows, make_disjoint_window  # noqa: E402
 
 AT_ONCE = 256
 """Texts that are scored before the harness's cache hears of them."""

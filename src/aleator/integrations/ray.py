@@ -22,18 +22,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aleator.integrations.versions import require
+
+require("ray", at_least="2.60", install="aleator[ray]")
+require("pyarrow", at_least="17", install="aleator[ray]")
+
+import ray
+import ray.data
+
 from aleator.core.errors import ParameterError
-from aleator.integrations.packages import required
 from aleator.integrations.ray_generator import MADE, Generator, WorkerMemory, check, seed_of
 from aleator.integrations.row_file import RowFile
-
-_NEEDED = 'pip install "ray[data]>=2.44"'
-
-required("ray", "2.44", "ray", _NEEDED)
-required("pyarrow", "9", "pyarrow", _NEEDED)
-
-import ray  # noqa: E402  looked for above
-import ray.data  # noqa: E402
 
 __all__ = ["Generator", "WorkerMemory", "Written", "connect", "generate", "seed_of", "write"]
 
