@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import aleator
 from aleator import samplers as S
 from aleator.samplers.kept import KeptRow
 
-OPTIONS = {"top_k": 20, "top_p": 0.9, "temperature": 0.8, "repetition_penalty": 1.1}
+OPTIONS: dict[str, Any] = {"top_k": 20, "top_p": 0.9, "temperature": 0.8, "repetition_penalty": 1.1}
 
 
 @pytest.fixture(scope="module")
