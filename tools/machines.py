@@ -25,7 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "machines" / "logits.txt"
 PARTS = (
-    "layers/decoder_step.cpp", "layers/attention_step.cpp", "layers/products.cpp", "layers/ssm_step.cpp",
+    "layers/decoder_step.cpp", "layers/attention_step.cpp", "layers/products.cpp", "layers/ssm_layers.cpp",
+    "layers/ssm_step.cpp",
     "layers/angles.cpp", "layers/elementary.cpp", "layers/gelu.cpp", "simd/dispatch.cpp", "threads/pool.cpp",
     "../tools/machines.cpp",
 )  # fmt: skip
@@ -49,14 +50,12 @@ class Machine:
     chosen: tuple[str, ...] = ("",)
 
 
+ARM: dict[str, tuple[str, ...]] = {"base": (), "dotprod": ("-march=armv8.2-a+dotprod",)}
+
 MACHINES = {
-    "aarch64": Machine(
-        "aarch64-linux-gnu-g++", ("qemu-aarch64-static", "-cpu", "cortex-a72"), {"base": ()}
-    ),
+    "aarch64": Machine("aarch64-linux-gnu-g++", ("qemu-aarch64-static", "-cpu", "cortex-a72"), ARM),
     "aarch64-dotprod": Machine(
-        "aarch64-linux-gnu-g++",
-        ("qemu-aarch64-static", "-cpu", "max"),
-        {"base": ("-march=armv8.2-a+dotprod",)},
+        "aarch64-linux-gnu-g++", ("qemu-aarch64-static", "-cpu", "max"), ARM, ("", "base")
     ),
     "x86-64": Machine(
         "g++",
