@@ -220,7 +220,7 @@ def _tensors_of_directory(
     files = architecture.hugging_face
     if files is None:
         raise UnsupportedModel(f"{directory}: {architecture.name!r} is read from GGUF files only")
-    names = files.names(config.n_layers)
+    names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
     tensors: dict[str, StoredTensor] = {}
     for file, name, tensor in read_directory(directory):
         if name.endswith("rotary_emb.inv_freq"):
