@@ -73,7 +73,7 @@ def chain(model: LanguageModel, **changes: Any) -> Any:
     from aleator import SamplingParams
 
     values = {**GIVEN, **changes}
-    return SamplingParams.preset(str(values.pop("preset")), **values).chain(model.tokenizer)  # type: ignore[arg-type]
+    return SamplingParams.preset(str(values.pop("preset")), **values).chain(model.tokenizer)
 
 
 @pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])

@@ -119,7 +119,7 @@ class AleatorSampler:
         memory = (ctypes.c_uint8 * (size * _DATA.itemsize)).from_address(
             ctypes.addressof(array.data.contents)
         )
-        data = np.frombuffer(memory, _DATA)
+        data = np.frombuffer(memoryview(memory), _DATA)
         logits = np.full(self._n_vocab, -np.inf, np.float32)
         logits[data["id"]] = data["logit"]
         token = self.chain.sample(logits)
