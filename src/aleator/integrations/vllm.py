@@ -19,6 +19,7 @@ import inspect
 import json
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -379,7 +380,7 @@ def _made(settings: AleatorParams) -> SamplerChain:
     try:
         return settings.chain(tokenizer())
     except ParameterError as error:
-        if tokenizer() is None and "token" in str(error):
+        if tokenizer() is None and re.search("tokenizer|vocab", str(error)):
             raise ParameterError(
                 error.parameter, f"{error}; for that set {TOKENIZER} to the model's directory"
             ) from None
