@@ -11,6 +11,7 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 
@@ -113,3 +114,56 @@ class LlamaState:
 
 
 LLAMA: dict[str, dict[str, Any]] = {"llama_cpp": {"Llama": object, "LlamaState": LlamaState}}
+
+
+# SGLang 0.5.23
+
+
+class CustomLogitProcessor(ABC):  # noqa: B024
+    @classmethod
+    def to_str(cls) -> str:
+        return cls.__name__
+
+
+class Sampler:
+    """Only the way from forward to _sample_from_probs."""
+
+    def forward(self, logits_output: Any, sampling_info: Any, positions: Any) -> Any:
+        logits = logits_output.next_token_logits
+        logits.div_(sampling_info.temperatures)
+        logits[:] = logits.softmax(-1)
+        return self._sample_from_probs(logits, sampling_info, positions, False)
+
+    def _sample_from_probs(self, *args: Any) -> Any:
+        raise NotImplementedError
+
+
+_REGISTERED: dict[str, Any] = {}
+SGLANG: dict[str, dict[str, Any]] = {
+    "sglang.srt.sampling.custom_logit_processor": {"CustomLogitProcessor": CustomLogitProcessor},
+    "sglang.srt.layers.sampler": {
+        "Sampler": Sampler,
+        "register_sampler_backend": _REGISTERED.__setitem__,
+        "registered": _REGISTERED,
+    },
+}
+
+
+# mlx 0.32.4 and mlx-lm 0.32.2
+
+
+class MlxArray:
+    """An array that is not NumPy's, as far as the adapter uses one."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = np.asarray(values)
+        self.shape, self.ndim = self.values.shape, self.values.ndim
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.values, dtype)
+
+    def astype(self, dtype: Any) -> MlxArray:
+        return MlxArray(self.values.astype(dtype))
+
+
+MLX: dict[str, dict[str, Any]] = {"mlx.core": {"array": MlxArray, "float32": np.float32}}
