@@ -14,6 +14,7 @@
 #   make page      types of the playground's page (needs npm)
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
 #   make clients   the client packages that people use (openai, anthropic, lm-eval, ...) against aleator serve
+#   make integrations  the adapters against the packages they are for, each in an environment of its own: gigabytes
 #   make bench     the benchmarks (compiles llama.cpp the first time: about ten minutes)
 PYTHON ?= python3
 VENV := .venv
@@ -57,6 +58,10 @@ mutate: setup
 CLIENTS ?= --record --report benchmarks/results/clients.$(shell date +%F).md
 clients: setup
 	$(BIN)/python tools/clients.py $(CLIENTS)
+
+INTEGRATIONS ?= --report benchmarks/results/integrations.$(shell date +%F).md
+integrations: setup
+	$(BIN)/python tools/integrations.py $(INTEGRATIONS)
 
 check-no-torch: setup
 	$(BIN)/python tools/check_no_torch.py $(TESTS)
@@ -133,13 +138,16 @@ count: setup
 	$(BIN)/python benchmarks/count_instructions.py
 
 # The modules of the page have types in JSDoc comments; tests of the page run axe-core where it is.
-page:
-	mkdir -p build/page && cp tools/page/package.json build/page
-	npm install --silent --no-audit --no-fund --prefix build/page
+page: page-packages
 	rm -rf build/page/src && cp -r src/aleator/server/playground/page build/page/src
 	cp tools/page/vendor/*.d.mts build/page/src/vendor && cp tools/page/tsconfig.json build/page/src
 	build/page/node_modules/.bin/tsc --project build/page/src/tsconfig.json
 	$(PYTHON) tools/vendor_browser.py --check
+
+.PHONY: page-packages
+page-packages:
+	mkdir -p build/page && cp tools/page/package.json build/page
+	npm install --silent --no-audit --no-fund --prefix build/page
 
 clean:
 	rm -rf build dist $(VENV) src/aleator/_native*.so
