@@ -32,7 +32,6 @@ from aleator.server.options import ServerOptions
 
 ROOT = Path(__file__).parent.parent
 FILES = (
-    "README.md",
     "docs/samplers.md",
     "docs/options.md",
     "docs/engine.md",
