@@ -250,6 +250,10 @@ class GenerateKeywords(SamplingKeywords, total=False):
     """Report with each token its natural-log probability and those of so many most probable ones,
     from the model's logits as they are before sampling (0 or more; default: none)."""
 
+    kept: bool
+    """Report with each token which tokens the samplers had left, and its natural-log probability
+    among them; needs logprobs, and portable numerics (default: off)."""
+
     echo: bool
     """Begin the text with the prompt (default: off)."""
 
@@ -337,6 +341,10 @@ class BatchKeywords(TypedDict, total=False):
     logprobs: int | None | Sequence[int | None]
     """Report with each token its natural-log probability and those of so many most probable ones,
     from the model's logits as they are before sampling (0 or more; default: none)."""
+
+    kept: bool | Sequence[bool]
+    """Report with each token which tokens the samplers had left, and its natural-log probability
+    among them; needs logprobs, and portable numerics (default: off)."""
 
     echo: bool | Sequence[bool]
     """Begin the text with the prompt (default: off)."""

@@ -256,6 +256,12 @@ class GenerateOptions(Options):
         high=MOST,
         flags=("--logprobs",),
     )
+    kept: bool = option(
+        "report with each token which tokens the samplers had left, and its natural-log probability among "
+        "them; needs logprobs, and portable numerics",
+        False,
+        portable=False,
+    )
     echo: bool = option("begin the text with the prompt", False, flags=("--echo",))
     parse_special: bool = option(
         "read the names of control tokens in the prompt as those tokens; do not with text of strangers",
