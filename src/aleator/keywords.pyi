@@ -235,6 +235,14 @@ class GenerateKeywords(SamplingKeywords, total=False):
     """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
     default: -1)."""
 
+    max_new_tokens: int | None
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
+    n_predict: int | None
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
     stop: str | Iterable[str]
     """End before this text, which is not part of it; several may be given (default: none)."""
 
@@ -316,6 +324,14 @@ class BatchKeywords(TypedDict, total=False):
     """Those of ``generate_batch``."""
 
     max_tokens: int | None | Sequence[int | None]
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
+    max_new_tokens: int | None | Sequence[int | None]
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
+    n_predict: int | None | Sequence[int | None]
     """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
     default: -1)."""
 
