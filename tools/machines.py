@@ -25,7 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "machines" / "logits.txt"
 PARTS = (
-    "layers/decoder_step.cpp", "layers/attention_step.cpp", "layers/products.cpp", "layers/ssm_step.cpp",
+    "layers/decoder_step.cpp", "layers/experts.cpp", "layers/feed_forward.cpp", "layers/attention_step.cpp",
+    "layers/products.cpp", "layers/ssm_step.cpp", "layers/ssm_layers.cpp",
     "layers/angles.cpp", "layers/elementary.cpp", "layers/gelu.cpp", "simd/dispatch.cpp", "threads/pool.cpp",
     "../tools/machines.cpp",
 )  # fmt: skip

@@ -122,6 +122,16 @@ SPECS: dict[str, Spec] = {
     "qwen2moe": Spec(
         arch="qwen2moe", n_experts=6, n_used=3, n_ff_shared=48, bias=True, seed=24
     ),
+    "gpt-oss": Spec(
+        arch="gpt-oss", n_layers=4, n_experts=6, n_used=3, bias=True, window=8, scaling="yarn",
+        factor=4.0, seed=26,
+    ),
+    "gpt-oss-mxfp4": Spec(
+        arch="gpt-oss", n_experts=4, n_used=2, bias=True, window=8, n_heads=6, type="MXFP4", seed=27
+    ),
+    "jamba-experts": Spec(
+        arch="jamba", n_layers=5, pattern=2, dt_rank=4, n_experts=6, n_ff_expert=96, seed=25
+    ),
     # A mixture of 4.0 B parameters of which a token takes 1.2 B: for benchmarks.
     "qwen3moe-1b-active": Spec(
         arch="qwen3moe", n_vocab=32000, n_layers=24, n_embd=2048, n_heads=32, n_kv_heads=4,
@@ -143,6 +153,11 @@ def is_recurrent(spec: Spec, layer: int) -> bool:
     """Whether a layer keeps a state."""
     attention = spec.arch == "jamba" and spec.pattern and layer % spec.pattern == spec.pattern - 1
     return spec.arch in ("mamba", "jamba") and not attention
+
+
+def has_experts(spec: Spec, layer: int) -> bool:
+    """Whether a layer's feed-forward part is a mixture; of jamba every other one is."""
+    return spec.n_experts > 0 and (spec.arch != "jamba" or layer % 2 == 1)
 
 
 def random_tensors(spec: Spec) -> dict[str, Array]:
@@ -204,8 +219,13 @@ def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
             yield at + "attn_k_norm.weight", vector(spec.head_dim, 1.0)
         if not is_recurrent(spec, layer):
             yield at + "attn_output.weight", matrix(spec.n_embd, q)
-        yield at + "ffn_norm.weight", vector(spec.n_embd, 1.0)
-        if spec.n_experts:
+        if spec.arch == "gpt-oss":
+            yield at + "attn_output.bias", vector(spec.n_embd, 0.0)
+            yield at + "attn_sinks.weight", vector(spec.n_heads, 1.0)
+            yield at + "post_attention_norm.weight", vector(spec.n_embd, 1.0)
+        else:
+            yield at + "ffn_norm.weight", vector(spec.n_embd, 1.0)
+        if has_experts(spec, layer):
             yield from _experts(spec, at, rng)
             continue
         yield at + "ffn_gate.weight", matrix(spec.n_ff, spec.n_embd)
@@ -226,6 +246,15 @@ def _experts(spec: Spec, at: str, rng: np.random.Generator) -> Iterator[tuple[st
     yield at + "ffn_gate_exps.weight", stacked(n, ff, spec.n_embd)
     yield at + "ffn_up_exps.weight", stacked(n, ff, spec.n_embd)
     yield at + "ffn_down_exps.weight", stacked(n, spec.n_embd, ff)
+    if spec.arch == "gpt-oss":
+        for name, width in (
+            ("gate_inp", 1),
+            ("gate_exps", ff),
+            ("up_exps", ff),
+            ("down_exps", spec.n_embd),
+        ):
+            bias = (0.3 * rng.standard_normal((n, width))).astype(np.float32)
+            yield f"{at}ffn_{name}.bias", bias[:, 0] if width == 1 else bias
     if not shared:
         return
     yield at + "ffn_gate_shexp.weight", stacked(1, shared, spec.n_embd)
@@ -243,7 +272,11 @@ def type_of(spec: Spec, name: str, tensor: Array) -> str:
     feed-forward matrices, Q4_K for the rest.
     """
     n = tensor.shape[-1]
-    kept = tensor.ndim == 1 or name.endswith(("ssm_a", "ssm_conv1d.weight", "ffn_gate_inp.weight"))
+    kept = tensor.ndim == 1 or name.endswith(
+        ("ssm_a", "ssm_conv1d.weight", "ffn_gate_inp.weight", ".bias")
+    )
+    if spec.type == "MXFP4" and "_exps" not in name:  # as in gpt-oss's own files
+        return "F32"
     if kept or spec.type == "F32":
         return "F32"
     kind = spec.type

@@ -41,9 +41,10 @@ constexpr int64_t many_queries = 6;
 // scores[i * stride + j] = q_i . key_j * scale for columns [begin, end) and every query.
 ALEATOR_DECLARE(void score(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
                            int64_t end, float* scores, int64_t stride, float* room))
-// Scores of n cells become e^(score - highest); returns 1 / their sum.  Overwrites up to 15 floats
-// after them.
-ALEATOR_DECLARE(float weigh(float* scores, int64_t n))
+// Scores of n cells become e^(score - highest); returns 1 / their sum.  `sink` is one more score,
+// of a cell without a value; -infinity: there is none.  Overwrites up to 15 floats after the
+// scores.
+ALEATOR_DECLARE(float weigh(float* scores, int64_t n, float sink))
 // out[i * out_stride + c] += sum over columns [begin, end) that query i sees of weights[i * stride
 // + j] * value_j[c], for channels [c0, c1), of which c0 is a multiple of 32, and c1 too or the
 // last. At most mixed_rows columns.  Rows of out have padded(dim) floats.

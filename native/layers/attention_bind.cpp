@@ -14,7 +14,7 @@ static void attend(Pool& pool, const CacheMemory& keys, const CacheMemory& value
                    std::optional<Array<const int64_t, 1>> seen_first,
                    std::optional<Array<const int64_t, 1>> seen_sinks,
                    Array<const double, 1> frequencies, bool interleaved, bool raw,
-                   Array<float, 3> out) {
+                   Array<float, 3> out, std::optional<Array<const float, 1>> sinks) {
   const int64_t tokens = int64_t(q.shape(0)), heads = int64_t(q.shape(1));
   require(tokens > 0 && keys.side.heads == values.side.heads && heads % keys.side.heads == 0 &&
               keys.side.n_cells == values.side.n_cells && int64_t(q.shape(2)) == keys.side.dim &&
@@ -28,7 +28,8 @@ static void attend(Pool& pool, const CacheMemory& keys, const CacheMemory& value
   const Pooled pooled{std::nullopt, seen,        list_start, seen_list,
                       seen_count,   seen_deltas, seen_first, seen_sinks};
   const Seen checked_ = checked(pooled, tokens, keys.side.n_cells);
-  const AttentionShape shape{keys.side, values.side, heads, scale};
+  require(!sinks || int64_t(sinks->size()) == heads, "sinks must have a score for each head");
+  const AttentionShape shape{keys.side, values.side, heads, scale, sinks ? sinks->data() : nullptr};
   const Rotation rotation{frequencies.data(), int64_t(frequencies.size()), 1, interleaved};
   nb::gil_scoped_release nogil;
   AttentionStep step;
@@ -54,8 +55,9 @@ ALEATOR_BIND(attention) {
         nb::arg("q"), nb::arg("seen"), nb::arg("list_start"), nb::arg("seen_list"),
         nb::arg("seen_count"), nb::arg("seen_deltas").none(), nb::arg("seen_first").none(),
         nb::arg("seen_sinks").none(), nb::arg("frequencies"), nb::arg("interleaved"),
-        nb::arg("raw"), nb::arg("out").noconvert(),
+        nb::arg("raw"), nb::arg("out").noconvert(), nb::arg("sinks").none() = nb::none(),
         "Attention of queries q float32 [T, heads, dim] into out float32 [T, heads, dim of the "
         "values], as DecoderStep does it; for the lists see DecoderStep.run. raw: keys are stored "
-        "unrotated, and rotated by seen_deltas, their positions then.");
+        "unrotated, and rotated by seen_deltas, their positions then. sinks float32 "
+        "[H]: a score of each head without a value.");
 }

@@ -1,6 +1,7 @@
 #include "layers/attention_step.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace aleator {
 
@@ -179,6 +180,11 @@ void AttentionStep::run(int thread, Pool& pool, const AttentionShape& s, const f
   });
 }
 
+// Scores become weights; returns 1 / their sum.
+float AttentionStep::weigh(const AttentionShape& s, int64_t head, float* scores, int64_t n) const {
+  return weigh_(scores, n, s.sinks ? s.sinks[head] : -INFINITY);
+}
+
 void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0,
                               int64_t h1, const float* q, float* out) const {
   const int64_t group = s.group(), n = tile.tokens * group, dim = s.values.dim;
@@ -200,7 +206,8 @@ void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile&
   for (int64_t row = 0; row < int64_t(rows); row++) {
     const int64_t first = own.first[size_t(row % n)], end = own.end[size_t(row % n)];
     if (first < end)
-      own.factors[size_t(row)] = weigh_(&own.scores[size_t(row * stride + first)], end - first);
+      own.factors[size_t(row)] = weigh(s, (h0 + row / n) * group + row % n % group,
+                                       &own.scores[size_t(row * stride + first)], end - first);
   }
   blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
     mix_(seen, s.values, &own.scores[size_t(row * stride)], stride, begin, end, 0, dim,
@@ -241,12 +248,14 @@ void AttentionStep::run_apart(int thread, Pool& pool, const AttentionShape& s, c
   pool.barrier();
   pool.split(thread, tokens_ * s.heads, [&](int64_t row) {
     const Tile& tile = tiles_[size_t(tile_of_[size_t(row / s.heads)])];
-    const int64_t t = tile.token + (row - tile.token * s.heads) % (tile.tokens * group) / group;
+    const int64_t in_tile = row - tile.token * s.heads, i = in_tile % (tile.tokens * group);
+    const int64_t t = tile.token + i / group;
+    const int64_t head = in_tile / (tile.tokens * group) * group + i % group;
     const bool joined = sunk(t);
     const int64_t low = joined ? 0 : first(t) - tile.base;
     const int64_t high = joined ? tile.n : seen_.seen_count[t] - tile.base;
     factors_[size_t(row)] =
-        low < high ? weigh_(&scores_[size_t(row * stride + low)], high - low) : 0.0f;
+        low < high ? weigh(s, head, &scores_[size_t(row * stride + low)], high - low) : 0.0f;
   });
   pool.barrier();
   constexpr int64_t channels = 32;

@@ -32,6 +32,7 @@ struct AttentionShape {
   CacheSide keys, values;
   int64_t heads = 0;  // of queries
   float scale = 0;
+  const float* sinks = nullptr;  // [heads] a score of each head that no value goes with, or none
   int64_t group() const { return heads / keys.heads; }
 };
 
@@ -68,6 +69,7 @@ class AttentionStep {
             const float* q) const;
   void run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0, int64_t h1,
                  const float* q, float* out) const;
+  float weigh(const AttentionShape& s, int64_t head, float* scores, int64_t n) const;
   bool apart(const AttentionShape& s, int threads) const;
   void run_apart(int thread, Pool& pool, const AttentionShape& s, const float* q, float* out);
 

@@ -97,10 +97,19 @@ static inline __m256 eight_halves(const uint8_t* const (&p)[8], int64_t at) {
   return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
 }
 
+template <class B>
+static inline __m256 eight_scales(const uint8_t* const (&p)[8], int64_t at) {
+  if constexpr (B::type != Stored::mxfp4) return eight_halves(p, at);
+  const auto s = [&](int r) { return scale_of<B>(p[r] + at); };
+  return _mm256_setr_ps(s(0), s(1), s(2), s(3), s(4), s(5), s(6), s(7));
+}
+
 // Two rows of nibbles fill a vector, whose halves are elements 0 to 15, or 16 to 31, of rows k and
 // k + 4: the nibbles need not be brought into order.
 template <class B>
 concept Nibbles = requires { B::nibbles_at; };
+template <class B>
+concept LookedUp = requires { B::table; };
 struct TwoRows {
   __m256i low, high;
 };
@@ -111,8 +120,8 @@ static inline TwoRows two_rows(const uint8_t* a, const uint8_t* b) {
                               load_as<__m128i>(b + B::nibbles_at), 1);
   const __m256i mask = _mm256_set1_epi8(15);
   TwoRows of{_mm256_and_si256(q, mask), _mm256_and_si256(_mm256_srli_epi16(q, 4), mask)};
-  if constexpr (B::wide) {
-    const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(iq4_values.u));
+  if constexpr (LookedUp<B>) {
+    const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(B::table.u));
     of.low = _mm256_shuffle_epi8(table, of.low), of.high = _mm256_shuffle_epi8(table, of.high);
   }
   if constexpr (B::fifths_at != 0) {
@@ -178,7 +187,7 @@ static void few_small(const Weights& w, int64_t row, int64_t rows, const Rounded
   for (int64_t b = 0; b < n; b++) {
     __m256i dots[T];
     eight_dots<B, T>(p, b, w.row_bytes, x, t0, dots);
-    const __m256 d = eight_halves(p, b * bytes);
+    const __m256 d = eight_scales<B>(p, b * bytes);
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++) {
       const float dx = x.d[(t0 + t) * n + b];
@@ -407,7 +416,7 @@ struct Panel {
       for (int64_t i = 0; i < blocks; i++) {
         const uint8_t* at = p[r] + (b + i) * bytes;
         part[i] = B::unpack(at);
-        d[b + i][r] = half_at(at);
+        d[b + i][r] = scale_of<B>(at);
         if constexpr (B::has_m) m[b + i][r] = half_at(at + 2);
       }
       std::memcpy(&v[r], part, sizeof v[r]);
@@ -604,7 +613,7 @@ static float dot(const uint8_t* p, const int8_t* q, const float* d, const int16_
       const vu8x32 u = B::unpack(p);
       int32_t sum = 0;
       for (int i = 0; i < 32; i++) sum += int32_t(u[i]) * q[i];
-      total = fused(half_at(p) * d[b], float(sum - B::zero * sum32(sums)), total);
+      total = fused(scale_of<B>(p) * d[b], float(sum - B::zero * sum32(sums)), total);
       if constexpr (B::has_m) total = fused(half_at(p + 2), d[b] * float(sum32(sums)), total);
     }
   }
@@ -656,7 +665,7 @@ ALEATOR_KEPT static void read_blocks(const uint8_t* p, int64_t in, float* y) {
       }
     } else {
       const vu8x32 u = B::unpack(p);
-      const float d = half_at(p), m = B::has_m ? half_at(p + 2) : 0.0f;
+      const float d = scale_of<B>(p), m = B::has_m ? half_at(p + 2) : 0.0f;
       for (int i = 0; i < 32; i++) {
         const float v = d * float(int(u[i]) - B::zero);
         y[i] = B::has_m ? v + m : v;

@@ -65,7 +65,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
 }
 
 AttentionShape DecoderStep::attention(const DecoderLayer& l) const {
-  return {l.keys, l.values, l.heads(), shape_.attention_scale};
+  return {l.keys, l.values, l.heads(), shape_.attention_scale, l.sinks};
 }
 
 void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& batch) {

@@ -56,7 +56,7 @@ class BoundDecoderStep {
                  Floats attention_norm, Floats ffn_norm, std::optional<Floats> q_norm,
                  std::optional<Floats> k_norm, const CacheMemory& keys, const CacheMemory& values,
                  std::optional<Floats> attention_post_norm, std::optional<Floats> ffn_post_norm,
-                 bool window) {
+                 bool window, std::optional<Floats> sinks) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
     const int64_t groups = keys.side.heads, heads = q.weights.out / dim;
@@ -82,12 +82,14 @@ class BoundDecoderStep {
     if (k_norm) norm(*k_norm, dim, at + "attn_k_norm");
     if (attention_post_norm) norm(*attention_post_norm, e, at + "post_attention_norm");
     if (ffn_post_norm) norm(*ffn_post_norm, e, at + "post_ffw_norm");
+    if (sinks) norm(*sinks, heads, at + "attn_sinks");
 
     n_layers_++;
     n_cells = keys.side.n_cells;
-    kept_.push_back({{q, k, v, o},
-                     {attention_norm, ffn_norm, q_norm, k_norm, attention_post_norm, ffn_post_norm},
-                     {keys.data, values.data}});
+    kept_.push_back(
+        {{q, k, v, o},
+         {attention_norm, ffn_norm, q_norm, k_norm, attention_post_norm, ffn_post_norm, sinks},
+         {keys.data, values.data}});
     DecoderLayer layer{.q = q.weights,
                        .k = k.weights,
                        .v = v.weights,
@@ -100,6 +102,7 @@ class BoundDecoderStep {
                        .values = values.side,
                        .attention_post_norm = pointer(attention_post_norm),
                        .ffn_post_norm = pointer(ffn_post_norm),
+                       .sinks = pointer(sinks),
                        .group = window};
     if (gate) {
       layer.gate = gate->weights, layer.up = up->weights, layer.down = down->weights;
@@ -293,8 +296,9 @@ ALEATOR_BIND(decoder_step) {
           nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
           nb::arg("attention_post_norm").none() = nb::none(),
           nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
+          nb::arg("sinks").none() = nb::none(),
           "Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down "
-          "are None where add_mixture follows.")
+          "are None where add_mixture follows; sinks [heads]: scores without a value.")
       .def("add_recurrent_layer", &BoundDecoderStep::add_recurrent_layer, nb::arg("projection"),
            nb::arg("select"), nb::arg("time_step"), nb::arg("output"), nb::arg("norm"),
            nb::arg("conv"), nb::arg("conv_bias"), nb::arg("a"), nb::arg("d"),

@@ -91,8 +91,9 @@ def test_the_index_lists_it_without_torch(copied: Path) -> None:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_an_architecture_is_whole_under_its_stem(name: str) -> None:
-    assert (PACKAGE / "models" / f"{name}.py").is_file()
-    assert "def test_" in (ROOT / "tests" / "models" / f"test_{name}.py").read_text()
+    stem = name.replace("-", "_")
+    assert (PACKAGE / "models" / f"{stem}.py").is_file()
+    assert "def test_" in (ROOT / "tests" / "models" / f"test_{stem}.py").read_text()
 
 
 def test_nothing_outside_models_names_an_architecture() -> None:

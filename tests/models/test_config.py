@@ -319,7 +319,6 @@ def test_json_fields_are_checked(changes: dict[str, Any], field: str) -> None:
         {"layer_types": ["full_attention", "sliding_attention"]},
         {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
         {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "mscale": 0.7}},
-        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": False}},
     ],
 )
 def test_json_features_not_supported(changes: dict[str, Any]) -> None:

@@ -97,7 +97,9 @@ class Architecture:
         qkv_bias: query, key and value projections have a bias.
         head_norm: every query and key head is RMS-normalised before the rotation.
         post_norm: what attention and feed-forward give is normalised before it is added.
+        ffn_norm: GGUF's name of the norm before feed-forward.
         activation: of the gate.
+        sinks: attention has a learned score for each head that no value goes with.
         scaled_embedding: embeddings of tokens are multiplied by sqrt(n_embd).
         recurrent: the kind of the layers that keep a state; None: there are none.
         state_norm: time step, B and C of such layers are RMS-normalised, with weights.
@@ -110,7 +112,9 @@ class Architecture:
     qkv_bias: bool = False
     head_norm: bool = False
     post_norm: bool = False
+    ffn_norm: str = "ffn_norm"
     activation: Literal["silu", "silu_clamped", "gelu"] = "silu"
+    sinks: bool = False
     scaled_embedding: bool = False
     recurrent: Literal["state space"] | None = None
     state_norm: bool = False

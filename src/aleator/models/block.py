@@ -36,6 +36,7 @@ class Block:
         self.head_dim, self.head_dim_v = parts.head_dim, parts.head_dim_v
         self.n_rotated = self.n_heads + self.n_kv_heads
         self.scale = parts.scale
+        self.sinks = parts.sinks
         self.attn_norm, self.ffn_norm = RMSNorm(parts.attn_norm, eps), RMSNorm(parts.ffn_norm, eps)
         self.qkv, self.output = parts.qkv, parts.output
         self.head_weights: torch.Tensor | None = None
@@ -75,7 +76,7 @@ class Block:
         if rows is not None and len(rows) == 0:
             return x[:0]
         q = q.to(cells.device(self.layer))
-        attended = attend(q, self.layer, cells, self.scale, batch.fused).to(x)
+        attended = attend(q, self.layer, cells, self.scale, batch.fused, self.sinks).to(x)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
         if self.post_norms is None:

@@ -43,6 +43,7 @@ class RopeConfig:
         attn_factor: cos and sin are multiplied by it.
         beta_fast: see ``scaling``.
         beta_slow: see ``scaling``.
+        truncate: the ends of YaRN's ramp are whole pairs.
         low_freq_factor: see ``scaling``.
         high_freq_factor: see ``scaling``.
     """
@@ -56,6 +57,7 @@ class RopeConfig:
     attn_factor: float = 1.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    truncate: bool = True
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
 

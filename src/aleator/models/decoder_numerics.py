@@ -7,6 +7,7 @@ with weights in blocks are in :mod:`aleator.models.block_numerics`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -149,15 +150,19 @@ def hadamard(x: Floats, block: int) -> Floats:
     return y
 
 
-def attention(q: Floats, keys: Floats, values: Floats, scale: float) -> Floats:
+def attention(
+    q: Floats, keys: Floats, values: Floats, scale: float, sink: float = -math.inf
+) -> Floats:
     """One query over the keys [n, dim] and values [n, dim_v] of the cells that it sees.
 
     The query is [dim], or its form for each key, [n, dim].  Cells come in the order of their
-    positions; keys and values are what the cache's bytes stand for.
+    positions; keys and values are what the cache's bytes stand for.  ``sink`` is one more score, of a cell
+    without a value.
     """
     scores = dot16(q, keys) * np.float32(scale)
-    weights = exponential(scores - scores.max())
-    total = tree(_lane_sums(weights))
+    highest = max(scores.max(), np.float32(sink))
+    weights = exponential(scores - highest)
+    total = tree(_lane_sums(weights)) + exponential(np.float32(sink) - highest)
     out = np.zeros(values.shape[1], np.float32)
     for weight, value in zip(weights, values, strict=True):
         out = fused(np.full_like(value, weight), value, out)

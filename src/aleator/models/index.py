@@ -14,6 +14,7 @@ from aleator.models.qwen2 import QWEN2 as QWEN2
 from aleator.models.qwen3 import QWEN3 as QWEN3
 from aleator.models.qwen2moe import QWEN2MOE as QWEN2MOE
 from aleator.models.qwen3moe import QWEN3MOE as QWEN3MOE
+from aleator.models.gpt_oss import GPT_OSS as GPT_OSS
 from aleator.models.gemma3 import GEMMA3 as GEMMA3
 from aleator.models.mamba import MAMBA as MAMBA
 from aleator.models.jamba import JAMBA as JAMBA

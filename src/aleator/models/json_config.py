@@ -146,8 +146,8 @@ def read_rope(fields: Fields, head_dim: int, context_length: int) -> RopeConfig:
     scaling = rope.get("rope_type", rope.get("type", "default"))
     if scaling not in ("default", "linear", "yarn", "llama3"):
         raise unsupported(fields.path, f"rotary scaling of type {scaling!r} (rope_type)")
-    for key in ("mscale", "mscale_all_dim", "truncate"):
-        if rope.get(key) not in (None, key == "truncate"):
+    for key in ("mscale", "mscale_all_dim"):
+        if rope.get(key) not in (None, False):
             raise unsupported(fields.path, f"{key} of the rotary scaling")
     outer = fields.number("rope_theta", 1.0, MAX_THETA, 10000.0)
     share = rope.number("partial_rotary_factor", 0.0, 1.0, 1.0)
@@ -172,6 +172,7 @@ def read_rope(fields: Fields, head_dim: int, context_length: int) -> RopeConfig:
         attn_factor=attn_factor,
         beta_fast=rope.number("beta_fast", 0.0, 1e6, 32.0),
         beta_slow=rope.number("beta_slow", 0.0, 1e6, 1.0),
+        truncate=rope.get("truncate", True),
         low_freq_factor=rope.number("low_freq_factor", 1e-6, 1e6, None if llama3 else 1.0),
         high_freq_factor=rope.number("high_freq_factor", 1e-6, 1e6, None if llama3 else 4.0),
     )

@@ -46,8 +46,11 @@ def frequencies(rope: RopeConfig, divisors: Doubles | None = None) -> tuple[Doub
         return plain, rope.attn_factor
     # Pairs that rotate more than beta_fast times within the original context keep their frequency,
     # those that rotate less than beta_slow times are interpolated, those between are mixed.
-    low = max(0.0, math.floor(_pair_that_rotates(rope, rope.beta_fast)))
-    high = min(rope.dim - 1.0, math.ceil(_pair_that_rotates(rope, rope.beta_slow)))
+    low = _pair_that_rotates(rope, rope.beta_fast)
+    high = _pair_that_rotates(rope, rope.beta_slow)
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(0.0, low), min(rope.dim - 1.0, high)
     ramp = np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
     mixed = plain / rope.factor * ramp + plain * (1.0 - ramp)
     return mixed, rope.attn_factor * (1.0 + 0.1 * _logarithm(rope.factor))

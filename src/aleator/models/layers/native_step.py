@@ -95,6 +95,7 @@ class NativeStep(HostStep):
             first_post,
             second_post,
             block.windowed,
+            block.sinks,
         )
         if isinstance(block.ffn, Mixture):
             step.add_mixture(*mixture_arguments(block.ffn))

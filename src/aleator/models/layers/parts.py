@@ -195,6 +195,7 @@ class Attention(Generic[M, V]):
         scale: what scores are multiplied by.
         q_norm: weight of the normalisation of query heads; None: there is none.
         k_norm: the same of key heads.
+        sinks: scores of the heads that no value goes with, if there are any.
         post_norms: weights of the normalisations of what attention and feed-forward give, if there are any.
     """
 
@@ -225,9 +226,12 @@ class Attention(Generic[M, V]):
         if architecture.head_norm:
             self.q_norm = source.norm("attn_q_norm", self.head_dim)
             self.k_norm = source.norm("attn_k_norm", self.head_dim)
+        self.sinks: V | None = None
+        if architecture.sinks:
+            self.sinks = source.values("attn_sinks.weight", self.n_heads, exact=True)
         width = self.n_heads * self.head_dim_v
         self.output = source.matrix(["attn_output"], width, [config.n_embd])
-        self.ffn_norm = source.norm("ffn_norm")
+        self.ffn_norm = source.norm(source.architecture.ffn_norm)
         self.post_norms: tuple[V, V] | None = None
         if architecture.post_norm:
             self.post_norms = source.norm("post_attention_norm"), source.norm("post_ffw_norm")
