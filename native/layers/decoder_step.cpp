@@ -2,18 +2,12 @@
 
 #include <algorithm>
 
-#include "layers/gelu.hpp"
 #include "threads/float_rules.hpp"
 
 namespace aleator {
 
 static const auto read_row_ = ALEATOR_PICK(read_row);
 static const auto rotate_ = ALEATOR_PICK(rotate);
-static const auto swiglu_ = ALEATOR_PICK(swiglu);
-static const auto geglu_ = ALEATOR_PICK(geglu);
-static const auto geglu_rounded_ = ALEATOR_PICK(geglu_rounded);
-static const auto geglu_exact_ = ALEATOR_PICK(geglu_exact);
-static const auto square_glu_ = ALEATOR_PICK(square_glu);
 static const auto store_head_ = ALEATOR_PICK(store_head);
 static const auto hadamard_ = ALEATOR_PICK(hadamard);
 
@@ -41,6 +35,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   }
   products_.prepare(pool, t, e, shape_.norm);
   recurrent_.prepare(t, spaces_);
+  experts_.prepare(t, e, mixtures_);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
   ones_.resize(size_t(ff), 1.0f);
@@ -85,6 +80,7 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
     recurrent_.run(thread, products_, spaces_[size_t(l.recurrent)], batch.runs, shape_.eps);
   else
     attend(thread, l, batch);
+  if (l.mixture >= 0) return mix(thread, l, batch.tokens);
   if (l.gate.out == 0) return;
   if (l.recurrent >= 0 || !shape_.parallel)
     gate(thread, l, products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up})),
@@ -188,33 +184,26 @@ void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_
   const bool gated = l.up.data;
   const int64_t own = rows_per_unit(l.gate, tokens),
                 rows = gated ? std::min(own, rows_per_unit(l.up, tokens)) : own, ff = l.gate.out;
-  const uint16_t* table = shape_.gate == Gate::gelu_rounded ? gelu_table() : nullptr;
   products_.pool().split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
     const int64_t begin = unit * rows, end = std::min(ff, begin + rows), n = end - begin;
     Products::multiply(l.gate, begin, end, x, gate_.data());
     if (gated) Products::multiply(l.up, begin, end, x, up_.data());
-    for (int64_t t = 0; t < tokens; t++) {
-      float* gate = &gate_[t * ff + begin];
-      const float* up = gated ? &up_[t * ff + begin] : ones_.data();
-      switch (shape_.gate) {
-        case Gate::silu:
-          swiglu_(gate, up, n);
-          break;
-        case Gate::gelu:
-          geglu_(gate, up, n);
-          break;
-        case Gate::gelu_rounded:
-          geglu_rounded_(gate, up, n, table);
-          break;
-        case Gate::gelu_exact:
-          geglu_exact_(gate, up, n);
-          break;
-        case Gate::relu_squared:
-          square_glu_(gate, up, n);
-          break;
-      }
-    }
+    for (int64_t t = 0; t < tokens; t++)
+      apply_gate(shape_.gate, &gate_[t * ff + begin],
+                 gated ? &up_[t * ff + begin] : ones_.data(), n);
   });
+}
+
+// The running sum += the mixture, or += rms_norm of what it gives.
+void DecoderStep::mix(int thread, const DecoderLayer& l, int64_t tokens) {
+  experts_.run(thread, products_, mixtures_[size_t(l.mixture)], l.ffn_norm, shape_.eps);
+  const int64_t e = shape_.n_embd();
+  products_.pool().split(thread, tokens, [&](int64_t t) {
+    float *y = experts_.out(t), *x = products_.x(t);
+    if (l.ffn_post_norm) products_.norm(y, l.ffn_post_norm, e, shape_.eps, y);
+    for (int64_t i = 0; i < e; i++) x[i] += shape_.residual_scale * y[i];
+  });
+  products_.pool().barrier();
 }
 
 }  // namespace aleator

@@ -8,6 +8,7 @@
 
 #include "bind.hpp"
 #include "layers/angles.hpp"
+#include "layers/feed_forward.hpp"
 #include "layers/gelu.hpp"
 #include "layers/rows.hpp"
 
@@ -57,10 +58,12 @@ static void activate(const std::string& name, Rows<float, 1> gate, Rows<const fl
   const int64_t n = int64_t(gate.size());
   if (name == "silu") return ALEATOR_PICK(swiglu)(gate.data(), up.data(), n);
   if (name == "gelu") return ALEATOR_PICK(geglu)(gate.data(), up.data(), n);
+  if (name == "silu_clamped") return apply_gate(Gate::silu_clamped, gate.data(), up.data(), n);
   if (name == "gelu_exact") return ALEATOR_PICK(geglu_exact)(gate.data(), up.data(), n);
   if (name == "relu_squared") return ALEATOR_PICK(square_glu)(gate.data(), up.data(), n);
   require(name == "gelu_rounded",
-          "name must be silu, gelu, gelu_exact, gelu_rounded or relu_squared, not " + name);
+          "name must be silu, silu_clamped, gelu, gelu_exact, gelu_rounded or relu_squared, not " +
+              name);
   ALEATOR_PICK(geglu_rounded)(gate.data(), up.data(), n, gelu_table());
 }
 
@@ -91,8 +94,8 @@ ALEATOR_BIND(rows) {
       "Every row of float32 [n, width] less its mean, over its standard deviation, in place, times "
       "weight[:width] plus weight[width:].");
   m.def("activate", &activate, nb::arg("name"), nb::arg("gate").noconvert(), nb::arg("up"),
-        "gate = f(gate) * up in place, float32 [n]; f is 'silu', 'gelu', 'gelu_exact', "
-        "'gelu_rounded' or 'relu_squared'.");
+        "gate = f(gate) * up in place, float32 [n]; f is 'silu', 'silu_clamped', 'gelu', "
+        "'gelu_exact', 'gelu_rounded' or 'relu_squared'.");
   m.def(
       "soften_logits",
       [](Rows<float, 2> x, float cap) { ALEATOR_PICK(soften)(x.data(), int64_t(x.size()), cap); },

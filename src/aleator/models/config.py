@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aleator.core.errors import UnsupportedModel
+from aleator.models.experts import ExpertsConfig
 from aleator.models.files.fields import Fields
 
 # Limits against hostile files; no known model comes near them.
@@ -137,6 +138,7 @@ class ModelConfig:
         query_growth: (rate, context): queries at position p are multiplied by
             1 + rate * ln(1 + floor(p / context)); None: they are not.
         ssm: layers that keep a state, if there are any.
+        experts: mixtures of experts, if there are any.
     """
 
     architecture: str
@@ -165,6 +167,7 @@ class ModelConfig:
     qkv_clamp: float = 0.0
     query_growth: tuple[float, int] | None = None
     ssm: SSMConfig | None = None
+    experts: ExpertsConfig | None = None
 
     def rotated(self, layer: int) -> bool:
         """Whether a layer's queries and keys are rotated by their positions."""
@@ -173,6 +176,10 @@ class ModelConfig:
     def keeps_state(self, layer: int) -> bool:
         """Whether a layer keeps a state, instead of attending."""
         return self.ssm is not None and not (self.n_kv_heads and self.n_kv_heads[layer])
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether a layer's feed-forward part is a mixture of experts."""
+        return self.experts is not None and self.experts.layers[layer]
 
 
 def without_attention(architecture: str, **values: Any) -> ModelConfig:

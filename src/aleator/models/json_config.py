@@ -37,6 +37,7 @@ def full_attention(
     *,
     head_dim: int | None = None,
     windows: bool = False,
+    experts: bool = False,
 ) -> ModelConfig:
     """Read the dimensions of a model whose layers see the whole text, or windows that the file names.
 
@@ -45,12 +46,13 @@ def full_attention(
         architecture: whose it is.
         head_dim: size of a head where the file gives none; None: the width divided by the heads.
         windows: whether a ``sliding_window`` counts where no ``use_sliding_window`` switches it on or off.
+        experts: whether there may be mixtures of experts, which the caller reads.
 
     Raises:
         FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
         UnsupportedModel: the model needs what no decoder here computes.
     """
-    refuse_features(fields)
+    refuse_features(fields, experts=experts)
     config = transformer(fields, architecture, head_dim=head_dim)
     if not fields.get("use_sliding_window", windows):
         return replace(config, window=read_windows(fields, config, [False] * config.n_layers))
@@ -151,18 +153,21 @@ def transformer(
     )
 
 
-def refuse_features(fields: Fields, key: str = "hidden_act", activation: str = "silu") -> None:
+def refuse_features(
+    fields: Fields, key: str = "hidden_act", activation: str = "silu", experts: bool = False
+) -> None:
     """Raise UnsupportedModel for what would change the logits and no decoder here computes.
 
     Args:
         fields: the configuration.
         key: the field that names the activation.
         activation: the one that the architecture has.
+        experts: whether it may have mixtures of experts.
     """
     if fields.get(key, activation) != activation:
         raise unsupported(fields.path, f"the activation {fields.get(key)!r} ({key})")
     for key in ("num_experts", "num_local_experts"):
-        if fields.get(key, 0):
+        if not experts and fields.get(key, 0):
             raise unsupported(fields.path, f"a mixture of experts ({key})")
     if fields.get("quantization_config") is not None:
         raise unsupported(fields.path, "quantised safetensors (quantization_config)")

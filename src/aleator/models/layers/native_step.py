@@ -12,7 +12,9 @@ from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.storage.host import HostLayer
 from aleator.core.threads import pool as thread_pool
+from aleator.models.layers.native_feed_forward import gated_matrices, mixture_arguments
 from aleator.models.layers.native_recurrent import Rows, same_rows, space_arguments
+from aleator.models.layers.parts import Mixture
 from aleator.models.step import HostStep, Inputs
 
 if TYPE_CHECKING:
@@ -77,6 +79,8 @@ class NativeStep(HostStep):
                 space = next(spaces)
                 conv, ssm = states.conv[space.index], states.ssm[space.index]
                 step.add_recurrent_layer(*space_arguments(space, conv, ssm))
+                if isinstance(space.ffn, Mixture):
+                    step.add_mixture(*mixture_arguments(space.ffn))
         # Together, and last: what interrupts leaves the step before, or none that is believed.
         self._rows: tuple[Rows, Rows] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])
@@ -85,18 +89,14 @@ class NativeStep(HostStep):
         window = _window(self._pool)
         rows = (window if block.windowed and window is not None else self._pool.first).rows
         q, k, v = block.qkv
-        (o,), (down,) = block.output, block.ffn.down
-        matrices = block.ffn.gate_up
-        gate, up = matrices[0], matrices[1] if block.ffn.gated else None
+        (o,) = block.output
         first_post, second_post = block.post_norms or (None, None)
         step.add_layer(
             q.matrix,
             k.matrix,
             v.matrix,
             o.matrix,
-            gate.matrix,
-            None if up is None else up.matrix,
-            down.matrix,
+            *gated_matrices(block.ffn),
             block.attn_norm,
             block.ffn_norm,
             None if block.q_norm is None else block.q_norm.reshape(-1),
@@ -108,6 +108,8 @@ class NativeStep(HostStep):
             block.windowed,
             block.rotated,
         )
+        if isinstance(block.ffn, Mixture):
+            step.add_mixture(*mixture_arguments(block.ffn))
 
     def run(
         self,
