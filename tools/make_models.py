@@ -56,6 +56,7 @@ class Spec:
     n_used: int = 2
     n_ff_expert: int = 32
     n_ff_shared: int = 0
+    factors: tuple[float, ...] = ()  # granite's: of embeddings, scores, what is added, logits
     seed: int = 1
     type: str = "F32"
 
@@ -128,6 +129,13 @@ SPECS: dict[str, Spec] = {
     ),
     "gpt-oss-mxfp4": Spec(
         arch="gpt-oss", n_experts=4, n_used=2, bias=True, window=8, n_heads=6, type="MXFP4", seed=27
+    ),
+    "granitemoe": Spec(
+        arch="granitemoe", n_ff=48, n_ff_expert=48, n_experts=6, n_used=3, tied=True,
+        factors=(3.0, 0.2, 0.5, 2.0), seed=28,
+    ),
+    "granitemoe-shared": Spec(
+        arch="granitemoe", n_ff=32, n_experts=5, n_ff_shared=40, factors=(1.5, 0.3, 0.7, 4.0), seed=29
     ),
     "jamba-experts": Spec(
         arch="jamba", n_layers=5, pattern=2, dt_rank=4, n_experts=6, n_ff_expert=96, seed=25
@@ -312,6 +320,12 @@ def write_model(
         _add_transformer(w, spec)
     if spec.arch in ("mamba", "jamba"):
         _add_mamba(w, spec)
+    if spec.factors:
+        embedding, scores, residual, logits = spec.factors
+        w.add_embedding_scale(embedding)
+        w.add_attention_scale(scores)
+        w.add_residual_scale(residual)
+        w.add_logit_scale(logits)
     if spec.n_experts:
         w.add_expert_count(spec.n_experts)
         w.add_expert_used_count(spec.n_used)

@@ -23,6 +23,7 @@ from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.fingerprint import ModelIdentity, fingerprint, remembered
 from aleator.models.finite_check import FiniteCheck
+from aleator.models.fused import separated
 from aleator.models.index import read_gguf
 from aleator.models.index import read_json as read_config
 
@@ -57,7 +58,7 @@ class Weights:
     ) -> None:
         self.path, self.architecture, self.config, self.gguf = path, architecture, config, gguf
         self.kind = "safetensors" if gguf is None else "gguf"
-        self._tensors = tensors
+        self._tensors = separated(tensors, architecture, config)
         self.check = FiniteCheck(self)
         self.size_bytes = sum(tensor.data.size for tensor in tensors.values())
         self.n_parameters = sum(
@@ -233,5 +234,8 @@ def _tensors_of_directory(
                 f"{file}: the tensor {theirs!r} is not part of the architecture "
                 f"{architecture.name!r} with {config.n_layers} layers"
             )
-        tensors[names[theirs]] = files.convert(names[theirs], tensor)
+        made = files.convert(names[theirs], tensor)
+        if files.convert_heads is not None:
+            made = files.convert_heads(names[theirs], made, config.n_heads[0])
+        tensors[names[theirs]] = made
     return tensors

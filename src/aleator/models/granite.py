@@ -1,0 +1,28 @@
+"""granite: llama with factors of embeddings, attention's scores, what is added, and logits."""
+
+from __future__ import annotations
+
+from aleator.models import gguf_config, granite_factors
+from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.config import ModelConfig
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.json_config import full_attention
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    return granite_factors.in_gguf(gguf_config.transformer(gguf, architecture), gguf.fields)
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    return granite_factors.in_json(full_attention(fields, architecture), fields)
+
+
+GRANITE = Architecture(
+    "granite",
+    rope_style="norm",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(("granite",), read_json),
+)
