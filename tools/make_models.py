@@ -56,6 +56,8 @@ class Spec:
     n_used: int = 2
     n_ff_expert: int = 32
     n_ff_shared: int = 0
+    dense_layers: int = 0  # the first ones, which have no experts
+    choice_bias: bool = False
     factors: tuple[float, ...] = ()  # granite's: of embeddings, scores, what is added, logits
     seed: int = 1
     type: str = "F32"
@@ -137,6 +139,13 @@ SPECS: dict[str, Spec] = {
     "granitemoe-shared": Spec(
         arch="granitemoe", n_ff=32, n_experts=5, n_ff_shared=40, factors=(1.5, 0.3, 0.7, 4.0), seed=29
     ),
+    "ernie4_5-moe": Spec(
+        arch="ernie4_5-moe", n_layers=3, n_experts=6, n_used=3, n_ff_shared=40, dense_layers=1,
+        choice_bias=True, seed=30,
+    ),
+    "hunyuan-moe": Spec(
+        arch="hunyuan-moe", n_ff=32, n_experts=5, n_ff_shared=48, tied=True, seed=31
+    ),
     "jamba-experts": Spec(
         arch="jamba", n_layers=5, pattern=2, dt_rank=4, n_experts=6, n_ff_expert=96, seed=25
     ),
@@ -165,7 +174,8 @@ def is_recurrent(spec: Spec, layer: int) -> bool:
 
 def has_experts(spec: Spec, layer: int) -> bool:
     """Whether a layer's feed-forward part is a mixture; of jamba every other one is."""
-    return spec.n_experts > 0 and (spec.arch != "jamba" or layer % 2 == 1)
+    sparse = layer % 2 == 1 if spec.arch == "jamba" else layer >= spec.dense_layers
+    return spec.n_experts > 0 and sparse
 
 
 def random_tensors(spec: Spec) -> dict[str, Array]:
@@ -222,7 +232,7 @@ def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
         if spec.arch == "gemma3":
             yield at + "post_attention_norm.weight", vector(spec.n_embd, 1.0)
             yield at + "post_ffw_norm.weight", vector(spec.n_embd, 1.0)
-        if spec.arch in ("qwen3", "gemma3", "qwen3moe"):
+        if spec.arch in ("qwen3", "gemma3", "qwen3moe", "hunyuan-moe"):
             yield at + "attn_q_norm.weight", vector(spec.head_dim, 1.0)
             yield at + "attn_k_norm.weight", vector(spec.head_dim, 1.0)
         if not is_recurrent(spec, layer):
@@ -263,6 +273,8 @@ def _experts(spec: Spec, at: str, rng: np.random.Generator) -> Iterator[tuple[st
         ):
             bias = (0.3 * rng.standard_normal((n, width))).astype(np.float32)
             yield f"{at}ffn_{name}.bias", bias[:, 0] if width == 1 else bias
+    if spec.choice_bias:
+        yield at + "exp_probs_b.bias", (0.1 * rng.standard_normal(n)).astype(np.float32)
     if not shared:
         return
     yield at + "ffn_gate_shexp.weight", stacked(1, shared, spec.n_embd)
@@ -330,6 +342,9 @@ def write_model(
         w.add_expert_count(spec.n_experts)
         w.add_expert_used_count(spec.n_used)
         w.add_expert_feed_forward_length(spec.n_ff_expert)
+        if spec.arch == "ernie4_5-moe":
+            w.add_leading_dense_block_count(spec.dense_layers)
+            w.add_interleave_moe_layer_step(1)
         if spec.n_ff_shared:
             w.add_expert_shared_feed_forward_length(spec.n_ff_shared)
     if tokenizer_from is None:

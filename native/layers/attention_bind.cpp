@@ -71,11 +71,11 @@ ALEATOR_BIND(attention) {
       nb::arg("seen_sinks").none(), nb::arg("frequencies"), nb::arg("interleaved"), nb::arg("raw"),
       nb::arg("out").noconvert(), nb::arg("softcap") = 0.0f, nb::arg("slopes").none() = nb::none(),
       nb::arg("seen_positions").none() = nb::none(), nb::arg("positions").none() = nb::none(),
+      nb::arg("sinks").none() = nb::none(),
       "Attention of queries q float32 [T, heads, dim] into out float32 [T, heads, dim of the "
       "values], as DecoderStep does it; for the lists see DecoderStep.run. raw: keys are stored "
       "unrotated, and rotated by seen_deltas, their positions then. softcap: scores s become "
       "softcap * tanh(s / softcap); slopes float32 [heads]: the slope times seen_positions of the "
       "listed cell less positions[t] is added to a score; sinks float32 [heads]: scores that no "
-      "value goes "
-      "with.");
+      "value goes with.");
 }

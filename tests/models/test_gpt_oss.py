@@ -70,7 +70,7 @@ def test_generation_sessions_and_shifts(tmp_path: Path) -> None:
     options: dict[str, Any] = {"max_tokens": 20, "temperature": 0.0, "ignore_eos": True}
     model = load(path, n_threads=1)
     first = model.generate("ROMEO: But soft, what light", **options)
-    again = load(path, prompt_cache=False, form="torch").generate(first.request.tokens, **options)
+    again = load(path, prompt_cache=False).generate(first.request.tokens, **options)
     assert first.text == again.text
     shifted = load(path, n_threads=1, n_ctx=24).generate(
         first.request.tokens, context_shift=True, seed=1, max_tokens=40, ignore_eos=True

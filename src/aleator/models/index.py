@@ -31,6 +31,8 @@ from aleator.models.mpt import MPT as MPT
 from aleator.models.gemma2 import GEMMA2 as GEMMA2
 from aleator.models.qwen2moe import QWEN2MOE as QWEN2MOE
 from aleator.models.qwen3moe import QWEN3MOE as QWEN3MOE
+from aleator.models.ernie4_5_moe import ERNIE4_5_MOE as ERNIE4_5_MOE
+from aleator.models.hunyuan_moe import HUNYUAN_MOE as HUNYUAN_MOE
 from aleator.models.granitemoe import GRANITEMOE as GRANITEMOE
 from aleator.models.gpt_oss import GPT_OSS as GPT_OSS
 from aleator.models.gemma3 import GEMMA3 as GEMMA3
