@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,12 @@ from typing import Any
 import pytest
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
-from aleator.models import index
+from aleator.models import index, open_weights
 from aleator.models.config import ModelConfig, RopeConfig, SSMConfig, WindowConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.index import ARCHITECTURES
+from aleator.models.unsupported import NEEDS
 from tests.models.builders import model_json, model_metadata, write_gguf
 
 FromGGUF = Callable[..., ModelConfig]
@@ -506,3 +509,11 @@ def test_json_gemma3_is_checked(changes: dict[str, Any], error: type[Exception])
 def test_an_architecture_that_only_gguf_files_have_says_so() -> None:
     with pytest.raises(UnsupportedModel, match=r"'jamba' are read from GGUF files only.*convert"):
         from_json(model_type="jamba")
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_refusals_say_what_an_architecture_needs(name: str, tmp_path: Path) -> None:
+    assert name not in ARCHITECTURES
+    path = write_gguf(tmp_path / "m.gguf", architecture=name)
+    with pytest.raises(UnsupportedModel, match=re.escape(f"{name!r} is not supported: it needs ")):
+        open_weights(path)

@@ -8,6 +8,7 @@ from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.unsupported import NEEDS
 
 from aleator.models.llama import LLAMA as LLAMA
 from aleator.models.qwen2 import QWEN2 as QWEN2
@@ -85,7 +86,8 @@ def read_json(fields: Fields) -> tuple[Architecture, ModelConfig]:
 
 
 def _unsupported(path: object, name: str) -> UnsupportedModel:
+    needs = f": it needs {NEEDS[name]}" if name in NEEDS else ""
     return UnsupportedModel(
-        f"{path}: the architecture {name!r} is not supported; supported are "
+        f"{path}: the architecture {name!r} is not supported{needs}; supported are "
         f"{', '.join(ARCHITECTURES)}"
     )
