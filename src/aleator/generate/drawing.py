@@ -13,8 +13,9 @@ import numpy.typing as npt
 from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
-from aleator.generate.logprobs import LogprobsOf, top_logprobs
+from aleator.generate.logprobs import LogprobsOf, top_logprobs, with_kept
 from aleator.generate.slot import Slot
+from aleator.samplers.kept import KeptRow
 
 if TYPE_CHECKING:
     import torch
@@ -102,6 +103,9 @@ class HostDrawing:
                 row = slot.guidance.guided(row, rows[turn.beside] if turn.beside >= 0 else first)
             if slot.on_logits is not None:
                 slot.on_logits(slot.chain, row)
+            logprobs: LogprobsOf = partial(top_logprobs, row)
+            if slot.request.options.kept:
+                logprobs = with_kept(logprobs, KeptRow.of(slot.chain, row))
             token: int | None = None if slot.budget is None else slot.budget.next()
             if token is not None:
                 slot.chain.accept(token, generated=True)
@@ -109,7 +113,7 @@ class HostDrawing:
                 token = slot.chain.sample(row)
             else:
                 token = slot.ending.draw(row, turn.left)
-            drawn.append(Drawn(token, partial(top_logprobs, row), row))
+            drawn.append(Drawn(token, logprobs, row))
         return drawn
 
 
@@ -120,6 +124,10 @@ def why_not_on_device(slot: Slot) -> str:
         return "numerics='llama.cpp' are made on the host only"
     if slot.on_logits is not None:
         return "on_logits looks at the host's chain"
+    if request.options.kept:
+        return (
+            "kept is reported by the host's chains (a DeviceChain of your own has it in its report)"
+        )
     if slot.budget is not None or slot.banned is not None or slot.guidance is not None:
         return "reasoning_budget, banned_strings and guidance_scale are the host's"
     if request.options.context_shift and request.options.max_tokens is None:

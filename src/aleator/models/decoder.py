@@ -110,6 +110,12 @@ class Decoder(ABC):
     def drop_head(self) -> None:
         """Have the output matrix give its input."""
 
+    @property
+    def uses_positions(self) -> bool:
+        """Whether positions do more than rotate queries and keys: vectors, distances, or growing queries."""
+        grows = self.config.query_growth is not None
+        return self.n_positions is not None or self.slopes is not None or grows
+
     def check_positions(self, positions: npt.NDArray[np.int32]) -> None:
         """Refuse positions that the model has no embedding for.
 

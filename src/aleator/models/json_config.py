@@ -91,10 +91,14 @@ def read_windows(
                 "layers",
             )
         layers = [kind == "sliding_attention" for kind in kinds]
+    if not any(layers):
+        return None
     if fields.get("sliding_window") is None and size is None:
+        if kinds is not None:
+            raise unsupported(fields.path, "windows of no size (layer_types)")
         return None
     found = fields.integer("sliding_window", 1, MAX_LENGTH, size)
-    return WindowConfig(found, tuple(layers), rope or config.rope) if any(layers) else None
+    return WindowConfig(found, tuple(layers), rope or config.rope)
 
 
 _WINDOW_KINDS = {"sliding_attention", "full_attention"}

@@ -19,6 +19,7 @@ from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.gguf_parts import open_parts
 from aleator.models.files.json_object import read_json
+from aleator.models.files.mapping import lock
 from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.fingerprint import ModelIdentity, fingerprint, remembered
@@ -104,6 +105,20 @@ class Weights:
         for name in sorted(self._tensors):
             tensor = self._tensors[name]
             yield f"{name} {tensor.shape} {tensor.type}", tensor.data
+
+    def lock(self) -> tuple[int, str]:
+        """Let the system keep all tensors in memory until the process ends.
+
+        Returns:
+            The bytes that are held, and why it is not all of them; "" where it is.
+        """
+        held, why_not = 0, ""
+        for tensor in self._tensors.values():
+            why_not = lock(tensor.data)
+            if why_not:
+                break
+            held += tensor.data.nbytes
+        return held, why_not
 
     def recommended_sampling(self) -> dict[str, Any]:
         """The sampling parameters that the model's files recommend.
