@@ -125,13 +125,6 @@ SPECS: dict[str, Spec] = {
     "qwen2moe": Spec(
         arch="qwen2moe", n_experts=6, n_used=3, n_ff_shared=48, bias=True, seed=24
     ),
-    "gpt-oss": Spec(
-        arch="gpt-oss", n_layers=4, n_experts=6, n_used=3, bias=True, window=8, scaling="yarn",
-        factor=4.0, seed=26,
-    ),
-    "gpt-oss-mxfp4": Spec(
-        arch="gpt-oss", n_experts=4, n_used=2, bias=True, window=8, n_heads=6, type="MXFP4", seed=27
-    ),
     "granitemoe": Spec(
         arch="granitemoe", n_ff=48, n_ff_expert=48, n_experts=6, n_used=3, tied=True,
         factors=(3.0, 0.2, 0.5, 2.0), seed=28,
@@ -237,12 +230,7 @@ def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
             yield at + "attn_k_norm.weight", vector(spec.head_dim, 1.0)
         if not is_recurrent(spec, layer):
             yield at + "attn_output.weight", matrix(spec.n_embd, q)
-        if spec.arch == "gpt-oss":
-            yield at + "attn_output.bias", vector(spec.n_embd, 0.0)
-            yield at + "attn_sinks.weight", vector(spec.n_heads, 1.0)
-            yield at + "post_attention_norm.weight", vector(spec.n_embd, 1.0)
-        else:
-            yield at + "ffn_norm.weight", vector(spec.n_embd, 1.0)
+        yield at + "ffn_norm.weight", vector(spec.n_embd, 1.0)
         if has_experts(spec, layer):
             yield from _experts(spec, at, rng)
             continue
@@ -264,15 +252,6 @@ def _experts(spec: Spec, at: str, rng: np.random.Generator) -> Iterator[tuple[st
     yield at + "ffn_gate_exps.weight", stacked(n, ff, spec.n_embd)
     yield at + "ffn_up_exps.weight", stacked(n, ff, spec.n_embd)
     yield at + "ffn_down_exps.weight", stacked(n, spec.n_embd, ff)
-    if spec.arch == "gpt-oss":
-        for name, width in (
-            ("gate_inp", 1),
-            ("gate_exps", ff),
-            ("up_exps", ff),
-            ("down_exps", spec.n_embd),
-        ):
-            bias = (0.3 * rng.standard_normal((n, width))).astype(np.float32)
-            yield f"{at}ffn_{name}.bias", bias[:, 0] if width == 1 else bias
     if spec.choice_bias:
         yield at + "exp_probs_b.bias", (0.1 * rng.standard_normal(n)).astype(np.float32)
     if not shared:
@@ -295,8 +274,6 @@ def type_of(spec: Spec, name: str, tensor: Array) -> str:
     kept = tensor.ndim == 1 or name.endswith(
         ("ssm_a", "ssm_conv1d.weight", "ffn_gate_inp.weight", ".bias")
     )
-    if spec.type == "MXFP4" and "_exps" not in name:  # as in gpt-oss's own files
-        return "F32"
     if kept or spec.type == "F32":
         return "F32"
     kind = spec.type

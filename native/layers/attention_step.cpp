@@ -1,7 +1,6 @@
 #include "layers/attention_step.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "layers/gelu.hpp"
 
@@ -194,7 +193,7 @@ float AttentionStep::weigh(const AttentionShape& s, const Tile& tile, int64_t to
   if (s.slopes)
     lean_(scores + first, end - first, s.slopes[head], tile.positions + first,
           seen_.positions[token]);
-  return weigh_(scores + first, end - first, s.sinks ? s.sinks[head] : -INFINITY);
+  return weigh_(scores + first, end - first);
 }
 
 void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0,

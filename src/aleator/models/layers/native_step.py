@@ -107,7 +107,6 @@ class NativeStep(HostStep):
             second_post,
             block.windowed,
             block.rotated,
-            block.sinks,
         )
         if isinstance(block.ffn, Mixture):
             step.add_mixture(*mixture_arguments(block.ffn))
