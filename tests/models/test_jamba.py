@@ -148,4 +148,5 @@ def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Pat
         "use_mamba_kernels": False,
     }
     config = transformers.JambaConfig(**(sizes | changes))
-    check(write(transformers.JambaForCausalLM(config), tmp_path), tmp_path)
+    # B and C are small before they are normalised, which magnifies the last bits.
+    check(write(transformers.JambaForCausalLM(config), tmp_path), tmp_path, tolerance=1e-4)
