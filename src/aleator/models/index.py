@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from aleator.core.errors import UnsupportedModel
+from aleator.models import refused
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.unsupported import NEEDS
 
 from aleator.models.llama import LLAMA as LLAMA
 from aleator.models.qwen2 import QWEN2 as QWEN2
@@ -57,6 +57,7 @@ def read_gguf(gguf: GGUFFile) -> tuple[Architecture, ModelConfig]:
     if kind != "model":
         raise UnsupportedModel(
             f"{gguf.path}: the file holds a {kind!r}, not a model (general.type)"
+            f"{refused.KINDS.get(kind, '')}"
         )
     architecture = ARCHITECTURES.get(fields.require("general.architecture", str))
     if architecture is None:
@@ -85,8 +86,7 @@ def read_json(fields: Fields) -> tuple[Architecture, ModelConfig]:
 
 
 def _unsupported(path: object, name: str) -> UnsupportedModel:
-    needs = f": it needs {NEEDS[name]}" if name in NEEDS else ""
     return UnsupportedModel(
-        f"{path}: the architecture {name!r} is not supported{needs}; supported are "
+        f"{path}: the architecture {name!r} is not supported{refused.why(name)}; supported are "
         f"{', '.join(ARCHITECTURES)}"
     )

@@ -33,7 +33,5 @@ NEEDS: dict[str, str] = {
     "minicpm3": _LATENT,
     "llama4": "windows that begin anew every so many positions, and experts that scale what they take",
     "llama4_text": "windows that begin anew every so many positions, and experts that scale what they take",
-    "bert": "an encoder: attention to later tokens",
-    "t5": "an encoder beside the decoder",
 }
 """Names of architectures in GGUF files and of model types in config.json -> what they need."""
