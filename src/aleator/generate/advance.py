@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.batch import Batch
+from aleator.generate.choices import Choices
 from aleator.generate.context import Context
 from aleator.generate.drawing import Drawing, Drawn, Logits, Turn
 from aleator.generate.logprobs import LogprobsOf
@@ -57,8 +58,10 @@ class Advance:
         failed: Told of an error while a token of one slot is guessed, drawn or turned into text, which has
             ended that slot's completion; the others go on.
         keep_pieces: Others of the same context may go on from a part of a prompt.
+        choices: Choose the tokens that take long; None: each is chosen at once.
 
     Attributes:
+        choices: A slot that is among them sits steps out: :meth:`choose` goes on with it.
         context: Where it is computed.
         drawing: Draws the tokens.
         guesses: Says what slots decode in a step.
@@ -73,8 +76,10 @@ class Advance:
         failed: Failed | None = None,
         *,
         keep_pieces: bool = False,
+        choices: Choices | None = None,
     ) -> None:
         self.context, self.drawing = context, drawing
+        self.choices = choices or Choices()
         self._prefixes, self._n_tokens = prefixes, n_tokens
         self._failed, self._keep_pieces = failed, keep_pieces
         self.guesses = Guesses(context, self.alone)
@@ -241,14 +246,21 @@ class Advance:
 
     def _goes_on(self, slot: Slot, tokens: list[int], done: int) -> bool:
         """Whether the token that was drawn after ``done`` of those decoded is the next of them."""
-        right = not slot.completion.done and done < len(tokens) and slot.drawn == tokens[done]
+        open_choice = slot in self.choices
+        right = (
+            not (slot.completion.done or open_choice)
+            and done < len(tokens)
+            and slot.drawn == tokens[done]
+        )
         if right:
             if slot.drafted:
                 slot.stats.draft_n_accepted += 1
             else:
                 slot.stats.forced_tokens += 1
             return True
-        if slot.drafted and slot.speculation is not None:
+        if open_choice:  # nothing is known of the guesses
+            pass
+        elif slot.drafted and slot.speculation is not None:
             slot.speculation.learn(len(tokens) - 1, done - 1)
         elif done == len(tokens) > 1:
             slot.guess = min(MOST_GUESSED, 2 * slot.guess)
@@ -313,7 +325,15 @@ class Advance:
 
     def _draw_one(self, turn: Turn, rows: Logits) -> None:
         (drawn,) = self.drawing.draw([turn], rows)
-        self._take(turn.slot, drawn)
+        made = self.choices.begin(turn.slot, drawn)
+        if made is not None:
+            self._take(turn.slot, made)
+
+    def choose(self, slot: Slot) -> None:
+        """Go on choosing the token that a slot has drawn."""
+        made = self.choices.go_on(slot)
+        if made is not None:
+            self._take(slot, made)
 
     def _take(self, slot: Slot, drawn: Drawn) -> None:
         """Go on with what was drawn for a slot."""
@@ -338,6 +358,7 @@ class Advance:
 
     def fail(self, slot: Slot, error: BaseException) -> None:
         """An error ends a slot's completion."""
+        self.choices.drop(slot)
         slot.completion.fail(error)
         if self._failed is not None:
             self._failed(slot, error)
@@ -392,6 +413,7 @@ class Advance:
     def release(self, slot: Slot) -> None:
         """Give up the sequences of an ended completion; the prompt cache keeps what they held."""
         slot.released = True
+        self.choices.drop(slot)
         slot.end_speculation()
         if slot.completion.namespace:  # for a session; the beginning is of more use
             self._prefixes.keep(slot.seq, slot.tokens, slot.completion.namespace)

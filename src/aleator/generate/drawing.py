@@ -13,6 +13,7 @@ import numpy.typing as npt
 from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
+from aleator.generate.ending import Work
 from aleator.generate.logprobs import LogprobsOf, top_logprobs
 from aleator.generate.slot import Slot
 
@@ -53,12 +54,19 @@ class Turn:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What came of a turn: the token, accepted by the slot's chain; None: the text is complete without."""
+    """What came of a turn.
+
+    Attributes:
+        token: Accepted by the slot's chain; None: the text is complete without, or ``choosing`` finds it.
+        logprobs: What the model thought of the tokens.
+        row: The logits [V] that it was drawn from, where the host has them.
+        choosing: Work that gives the token, and may take long; None: it is done.
+    """
 
     token: int | None
     logprobs: LogprobsOf
     row: npt.NDArray[np.float32] | None = None
-    """The logits [V] that it was drawn from, where the host has them."""
+    choosing: Work[int | None] | None = None
 
 
 class Drawing(Protocol):
@@ -102,14 +110,15 @@ class HostDrawing:
                 row = slot.guidance.guided(row, rows[turn.beside] if turn.beside >= 0 else first)
             if slot.on_logits is not None:
                 slot.on_logits(slot.chain, row)
+            choosing: Work[int | None] | None = None
             token: int | None = None if slot.budget is None else slot.budget.next()
             if token is not None:
                 slot.chain.accept(token, generated=True)
             elif slot.ending is None or turn.left is None:
                 token = slot.chain.sample(row)
             else:
-                token = slot.ending.draw(row, turn.left)
-            drawn.append(Drawn(token, partial(top_logprobs, row), row))
+                choosing = slot.ending.drawing(row, turn.left)
+            drawn.append(Drawn(token, partial(top_logprobs, row), row, choosing))
         return drawn
 
 
