@@ -86,8 +86,11 @@ def make_decoder(tmp_path_factory: pytest.TempPathFactory) -> MakeDecoder:
 
 @pytest.fixture(scope="session")
 def golden_logits() -> Any:
-    """Arrays of tests/data/golden_logits.npz, which tools/golden_logits.py made."""
+    """Arrays of tests/data/logits, which tools/golden_logits.py made."""
     import numpy as np
 
-    with np.load(Path(__file__).parent / "data" / "golden_logits.npz") as arrays:
-        return dict(arrays)
+    found: dict[str, Any] = {}
+    for path in sorted((Path(__file__).parent / "data" / "logits").glob("*.npz")):
+        with np.load(path) as arrays:
+            found |= dict(arrays)
+    return found

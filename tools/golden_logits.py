@@ -1,6 +1,8 @@
 """Logits of llama.cpp for the models of make_models.py, kept so that tests need no llama.cpp.
 
-    python tools/golden_logits.py tests/data/golden_logits.npz
+    python tools/golden_logits.py [qwen3moe gemma3 ...]
+
+writes tests/data/logits/ARCHITECTURE.npz for the architectures that are named, or for all of them.
 
 Needs llama-cpp-python (the extra ``bench``).  Everything in float32 (cache too), no flash
 attention, one thread.  Per model: logits of a prefill at every position, a greedy continuation,
@@ -19,7 +21,7 @@ from pathlib import Path
 import llama_cpp
 import numpy as np
 import numpy.typing as npt
-from make_models import SPECS, write_model
+from make_models import SPECS, Spec, write_model
 
 N_PREFILL, N_GREEDY = 20, 64
 Row = tuple[int, int, Sequence[int]]  # token, position, sequences
@@ -152,10 +154,28 @@ def recurrent_script(llama: LlamaCpp, tokens: list[int]) -> npt.NDArray[np.float
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("out", type=Path, nargs="?", default=Path("tests/data/golden_logits.npz"))
+    parser.add_argument("architectures", nargs="*", help="all, where none is named")
+    parser.add_argument("--out", type=Path, default=Path("tests/data/logits"))
     args = parser.parse_args()
-    arrays: dict[str, npt.NDArray[np.generic]] = {}
-    for name, spec in SPECS.items():
+    args.out.mkdir(parents=True, exist_ok=True)
+    for architecture in args.architectures or sorted({spec.arch for spec in SPECS.values()}):
+        small = {
+            name: spec
+            for name, spec in SPECS.items()
+            if spec.arch == architecture and spec.n_vocab < 1000
+        }
+        if not small:
+            parser.error(f"tools/make_models.py makes no small model of {architecture}")
+        out = args.out / f"{architecture}.npz"
+        np.savez_compressed(out, allow_pickle=False, **golden(small))
+        print(f"{out}: {out.stat().st_size / 1024:.1f} KiB, {len(small)} models")
+
+
+def golden(specs: dict[str, Spec]) -> dict[str, npt.NDArray[np.generic]]:
+    """What llama.cpp computes for these models."""
+    made = f"tools/golden_logits.py, llama-cpp-python {llama_cpp.__version__}"
+    arrays: dict[str, npt.NDArray[np.generic]] = {"generator": np.array(made)}
+    for name, spec in specs.items():
         with tempfile.TemporaryDirectory() as folder:
             llama = LlamaCpp(write_model(Path(folder) / "model.gguf", spec))
             tokens = prompt(spec.n_vocab)
@@ -165,12 +185,7 @@ def main() -> None:
             run = {"mamba": recurrent_script, "jamba": hybrid_script}.get(spec.arch, script)
             arrays[f"{name}/script"] = run(llama, tokens)
             llama.close()
-    arrays["generator"] = np.array(
-        f"tools/golden_logits.py, llama-cpp-python {llama_cpp.__version__}"
-    )
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(args.out, allow_pickle=False, **arrays)
-    print(f"{args.out}: {args.out.stat().st_size / 1024:.1f} KiB, {len(SPECS)} models")
+    return arrays
 
 
 if __name__ == "__main__":

@@ -52,6 +52,10 @@ class Spec:
     dt_rank: int = 0
     dt_b_c_norm: bool = False
     sections: tuple[int, ...] = ()  # of M-RoPE, qwen2vl
+    n_experts: int = 0
+    n_used: int = 2
+    n_ff_expert: int = 32
+    n_ff_shared: int = 0
     seed: int = 1
     type: str = "F32"
 
@@ -110,6 +114,18 @@ SPECS: dict[str, Spec] = {
         d_state=8,
         tied=True,
         seed=21,
+    ),
+    "qwen3moe": Spec(arch="qwen3moe", n_experts=8, head_dim=24, n_heads=6, n_kv_heads=2, seed=22),
+    "qwen3moe-all": Spec(
+        arch="qwen3moe", n_experts=5, n_used=5, tied=True, scaling="yarn", factor=4.0, seed=23
+    ),
+    "qwen2moe": Spec(
+        arch="qwen2moe", n_experts=6, n_used=3, n_ff_shared=48, bias=True, seed=24
+    ),
+    # A mixture of 4.0 B parameters of which a token takes 1.2 B: for benchmarks.
+    "qwen3moe-1b-active": Spec(
+        arch="qwen3moe", n_vocab=32000, n_layers=24, n_embd=2048, n_heads=32, n_kv_heads=4,
+        head_dim=64, n_ff=6144, context=16384, n_experts=32, n_used=8, n_ff_expert=768, seed=127,
     ),
     # For benchmarks: 134 M and 943 M parameters.
     "llama-134m": Spec(
@@ -183,15 +199,40 @@ def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
         if spec.arch == "gemma3":
             yield at + "post_attention_norm.weight", vector(spec.n_embd, 1.0)
             yield at + "post_ffw_norm.weight", vector(spec.n_embd, 1.0)
-        if spec.arch in ("qwen3", "gemma3"):
+        if spec.arch in ("qwen3", "gemma3", "qwen3moe"):
             yield at + "attn_q_norm.weight", vector(spec.head_dim, 1.0)
             yield at + "attn_k_norm.weight", vector(spec.head_dim, 1.0)
         if not is_recurrent(spec, layer):
             yield at + "attn_output.weight", matrix(spec.n_embd, q)
         yield at + "ffn_norm.weight", vector(spec.n_embd, 1.0)
+        if spec.n_experts:
+            yield from _experts(spec, at, rng)
+            continue
         yield at + "ffn_gate.weight", matrix(spec.n_ff, spec.n_embd)
         yield at + "ffn_up.weight", matrix(spec.n_ff, spec.n_embd)
         yield at + "ffn_down.weight", matrix(spec.n_embd, spec.n_ff)
+
+
+def _experts(spec: Spec, at: str, rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
+    """A layer's router and experts, and the expert that every token takes, if there is one."""
+
+    def stacked(n: int, n_out: int, n_in: int) -> Array:
+        made = rng.standard_normal((n, n_out, n_in), np.float32)
+        made /= np.float32(math.sqrt(n_in))
+        return made if n > 1 else made[0]
+
+    n, ff, shared = spec.n_experts, spec.n_ff_expert, spec.n_ff_shared
+    yield at + "ffn_gate_inp.weight", stacked(1, n, spec.n_embd) * np.float32(2)
+    yield at + "ffn_gate_exps.weight", stacked(n, ff, spec.n_embd)
+    yield at + "ffn_up_exps.weight", stacked(n, ff, spec.n_embd)
+    yield at + "ffn_down_exps.weight", stacked(n, spec.n_embd, ff)
+    if not shared:
+        return
+    yield at + "ffn_gate_shexp.weight", stacked(1, shared, spec.n_embd)
+    yield at + "ffn_up_shexp.weight", stacked(1, shared, spec.n_embd)
+    yield at + "ffn_down_shexp.weight", stacked(1, spec.n_embd, shared)
+    if spec.arch == "qwen2moe":
+        yield at + "ffn_gate_inp_shexp.weight", stacked(1, 1, spec.n_embd)[0]
 
 
 def type_of(spec: Spec, name: str, tensor: Array) -> str:
@@ -202,7 +243,7 @@ def type_of(spec: Spec, name: str, tensor: Array) -> str:
     feed-forward matrices, Q4_K for the rest.
     """
     n = tensor.shape[-1]
-    kept = tensor.ndim == 1 or name.endswith(("ssm_a", "ssm_conv1d.weight"))
+    kept = tensor.ndim == 1 or name.endswith(("ssm_a", "ssm_conv1d.weight", "ffn_gate_inp.weight"))
     if kept or spec.type == "F32":
         return "F32"
     kind = spec.type
@@ -238,6 +279,12 @@ def write_model(
         _add_transformer(w, spec)
     if spec.arch in ("mamba", "jamba"):
         _add_mamba(w, spec)
+    if spec.n_experts:
+        w.add_expert_count(spec.n_experts)
+        w.add_expert_used_count(spec.n_used)
+        w.add_expert_feed_forward_length(spec.n_ff_expert)
+        if spec.n_ff_shared:
+            w.add_expert_shared_feed_forward_length(spec.n_ff_shared)
     if tokenizer_from is None:
         w.add_tokenizer_model("no_vocab")
     else:
@@ -247,7 +294,9 @@ def write_model(
         if kind == "F32":
             w.add_tensor(name, tensor)
         else:
-            w.add_tensor(name, quantise(kind, tensor), raw_dtype=gguf.GGMLQuantizationType[kind])
+            rows = quantise(kind, tensor.reshape(-1, tensor.shape[-1]))
+            stored = rows.reshape(*tensor.shape[:-1], -1)
+            w.add_tensor(name, stored, raw_dtype=gguf.GGMLQuantizationType[kind])
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

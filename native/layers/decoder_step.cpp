@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "layers/gelu.hpp"
 #include "threads/float_rules.hpp"
 
 namespace aleator {
@@ -10,9 +9,6 @@ namespace aleator {
 static const auto read_row_ = ALEATOR_PICK(read_row);
 static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
 static const auto rotate_ = ALEATOR_PICK(rotate);
-static const auto swiglu_ = ALEATOR_PICK(swiglu);
-static const auto geglu_ = ALEATOR_PICK(geglu);
-static const auto geglu_rounded_ = ALEATOR_PICK(geglu_rounded);
 static const auto store_head_ = ALEATOR_PICK(store_head);
 static const auto hadamard_ = ALEATOR_PICK(hadamard);
 
@@ -40,6 +36,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   }
   products_.prepare(pool, t, e);
   recurrent_.prepare(t, spaces_);
+  experts_.prepare(t, e, mixtures_);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
   for (int64_t i = 0; i < t; i++) {
@@ -76,6 +73,7 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
     recurrent_.run(thread, products_, spaces_[size_t(l.recurrent)], batch.runs, shape_.eps);
   else
     attend(thread, l, batch);
+  if (l.mixture >= 0) return mix(thread, l, batch.tokens);
   if (l.gate.out == 0) return;
   feed_forward(thread, l, batch.tokens);
   products_.pool().barrier();
@@ -133,22 +131,25 @@ void DecoderStep::feed_forward(int thread, const DecoderLayer& l, int64_t tokens
   const Input x = products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up}));
   const int64_t rows = std::min(rows_per_unit(l.gate, tokens), rows_per_unit(l.up, tokens)),
                 ff = l.gate.out;
-  const uint16_t* table = shape_.gate == Gate::gelu_rounded ? gelu_table() : nullptr;
   products_.pool().split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
     const int64_t begin = unit * rows, end = std::min(ff, begin + rows), n = end - begin;
     Products::multiply(l.gate, begin, end, x, gate_.data());
     Products::multiply(l.up, begin, end, x, up_.data());
-    for (int64_t t = 0; t < tokens; t++) {
-      float* gate = &gate_[t * ff + begin];
-      const float* up = &up_[t * ff + begin];
-      if (shape_.gate == Gate::silu)
-        swiglu_(gate, up, n);
-      else if (table)
-        geglu_rounded_(gate, up, n, table);
-      else
-        geglu_(gate, up, n);
-    }
+    for (int64_t t = 0; t < tokens; t++)
+      apply_gate(shape_.gate, &gate_[t * ff + begin], &up_[t * ff + begin], n);
   });
+}
+
+// The running sum += the mixture, or += rms_norm of what it gives.
+void DecoderStep::mix(int thread, const DecoderLayer& l, int64_t tokens) {
+  experts_.run(thread, products_, mixtures_[size_t(l.mixture)], l.ffn_norm, shape_.eps);
+  const int64_t e = shape_.n_embd();
+  products_.pool().split(thread, tokens, [&](int64_t t) {
+    float *y = experts_.out(t), *x = products_.x(t);
+    if (l.ffn_post_norm) rms_norm_(y, l.ffn_post_norm, e, shape_.eps, y);
+    for (int64_t i = 0; i < e; i++) x[i] += y[i];
+  });
+  products_.pool().barrier();
 }
 
 }  // namespace aleator

@@ -1,5 +1,5 @@
-// One micro-batch through a whole decoder of the llama, qwen2, qwen3, gemma3 or jamba kind, on the
-// processor.
+// One micro-batch through a whole decoder with attention, on the processor: llama and its kind,
+// with mixtures of experts and layers that keep a state where the model has them.
 //
 // One call does everything from the embedding's rows to the logits, on all threads of the pool,
 // with weights in their stored types and keys and values written straight into the cache.
@@ -12,6 +12,7 @@
 
 #include "layers/angles.hpp"
 #include "layers/attention_step.hpp"
+#include "layers/experts.hpp"
 #include "layers/products.hpp"
 #include "layers/ssm_layers.hpp"
 
@@ -26,10 +27,9 @@ struct DecoderLayer {
   const float *attention_post_norm = nullptr, *ffn_post_norm = nullptr;
   int64_t group = 0;       // of layers that share a pool of cells and a rotation: see DecoderShape
   int64_t recurrent = -1;  // the number of the state space that is there instead of attention
+  int64_t mixture = -1;    // of the mixture that is there instead of gate, up and down
   int64_t heads() const { return q.out / keys.dim; }
 };
-
-enum class Gate : int { silu, gelu, gelu_rounded };
 
 constexpr int64_t most_groups = 2;
 
@@ -68,6 +68,11 @@ class DecoderStep {
     spaces_.push_back(space);
     layers_.push_back(layer);
   }
+  // The feed-forward part of the last layer is a mixture of experts.
+  void add_mixture(const Mixture& mixture) {
+    layers_.back().mixture = int64_t(mixtures_.size());
+    mixtures_.push_back(mixture);
+  }
   // The caller has checked every index.  Calls from several threads take turns.
   void run(Pool& pool, const MicroBatch& batch, Watch* watch = nullptr);
 
@@ -79,11 +84,14 @@ class DecoderStep {
   AttentionShape attention(const DecoderLayer& l) const;
   void add(int thread, const Weights& w, const float* from, const float* norm, int64_t tokens);
   void feed_forward(int thread, const DecoderLayer& l, int64_t tokens);
+  void mix(int thread, const DecoderLayer& l, int64_t tokens);
 
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;
   std::vector<SSMLayer> spaces_;
+  std::vector<Mixture> mixtures_;
   SSMLayers recurrent_;
+  Experts experts_;
   std::mutex turn_;
   Products products_;
   std::vector<float> q_, k_, v_, attended_, gate_, up_;

@@ -13,6 +13,7 @@
 #include "layers/cache_memory.hpp"
 #include "layers/decoder_step.hpp"
 #include "layers/interruptible.hpp"
+#include "layers/mixture_memory.hpp"
 #include "layers/ssm_memory.hpp"
 #include "layers/stored_matrix.hpp"
 
@@ -50,10 +51,10 @@ class BoundDecoderStep {
   }
 
   void add_layer(const StoredMatrix& q, const StoredMatrix& k, const StoredMatrix& v,
-                 const StoredMatrix& o, const StoredMatrix& gate, const StoredMatrix& up,
-                 const StoredMatrix& down, Floats attention_norm, Floats ffn_norm,
-                 std::optional<Floats> q_norm, std::optional<Floats> k_norm,
-                 const CacheMemory& keys, const CacheMemory& values,
+                 const StoredMatrix& o, std::optional<StoredMatrix> gate,
+                 std::optional<StoredMatrix> up, std::optional<StoredMatrix> down,
+                 Floats attention_norm, Floats ffn_norm, std::optional<Floats> q_norm,
+                 std::optional<Floats> k_norm, const CacheMemory& keys, const CacheMemory& values,
                  std::optional<Floats> attention_post_norm, std::optional<Floats> ffn_post_norm,
                  bool window) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
@@ -74,7 +75,7 @@ class BoundDecoderStep {
     matrix(k, groups * dim, e, at + "attn_k");
     matrix(v, groups * dim_v, e, at + "attn_v");
     matrix(o, e, heads * dim_v, at + "attn_output");
-    feed_forward_sizes(at, e, gate, up, down);
+    if (gate || up || down) feed_forward_sizes(at, e, gate, up, down);
     norm(attention_norm, e, at + "attn_norm");
     norm(ffn_norm, e, at + "ffn_norm");
     if (q_norm) norm(*q_norm, dim, at + "attn_q_norm");
@@ -84,13 +85,27 @@ class BoundDecoderStep {
 
     n_layers_++;
     n_cells = keys.side.n_cells;
-    kept_.push_back({{q, k, v, o, gate, up, down},
+    kept_.push_back({{q, k, v, o},
                      {attention_norm, ffn_norm, q_norm, k_norm, attention_post_norm, ffn_post_norm},
                      {keys.data, values.data}});
-    step_.add_layer({q.weights, k.weights, v.weights, o.weights, gate.weights, up.weights,
-                     down.weights, attention_norm.data(), ffn_norm.data(), pointer(q_norm),
-                     pointer(k_norm), keys.side, values.side, pointer(attention_post_norm),
-                     pointer(ffn_post_norm), window});
+    DecoderLayer layer{.q = q.weights,
+                       .k = k.weights,
+                       .v = v.weights,
+                       .o = o.weights,
+                       .attention_norm = attention_norm.data(),
+                       .ffn_norm = ffn_norm.data(),
+                       .q_norm = pointer(q_norm),
+                       .k_norm = pointer(k_norm),
+                       .keys = keys.side,
+                       .values = values.side,
+                       .attention_post_norm = pointer(attention_post_norm),
+                       .ffn_post_norm = pointer(ffn_post_norm),
+                       .group = window};
+    if (gate) {
+      layer.gate = gate->weights, layer.up = up->weights, layer.down = down->weights;
+      for (const auto& matrix : {*gate, *up, *down}) kept_.back().matrices.push_back(matrix);
+    }
+    step_.add_layer(layer);
   }
 
   // state_norms: of time step, B and C, or none.
@@ -113,20 +128,43 @@ class BoundDecoderStep {
     Kept kept{};
     if (feed_forward) {
       require(feed_forward->size() == 4, "feed_forward must be gate, up, down and norm");
-      const auto get = [&](size_t i) { return nb::cast<StoredMatrix>((*feed_forward)[i]); };
-      kept.matrices = {get(0), get(1), get(2)};
+      const auto get = [&](size_t i) {
+        return nb::cast<std::optional<StoredMatrix>>((*feed_forward)[i]);
+      };
+      const auto gate = get(0), up = get(1), down = get(2);
       const auto ffn_norm = nb::cast<Floats>((*feed_forward)[3]);
       kept.norms = {ffn_norm};
-      feed_forward_sizes(at, e, kept.matrices[0], kept.matrices[1], kept.matrices[2]);
       BoundDecoderStep::norm(ffn_norm, e, at + "ffn_norm");
-      layer.gate = kept.matrices[0].weights, layer.up = kept.matrices[1].weights;
-      layer.down = kept.matrices[2].weights, layer.ffn_norm = ffn_norm.data();
+      layer.ffn_norm = ffn_norm.data();
+      if (gate || up || down) {
+        feed_forward_sizes(at, e, gate, up, down);
+        kept.matrices = {*gate, *up, *down};
+        layer.gate = gate->weights, layer.up = up->weights, layer.down = down->weights;
+      }
     }
     n_rows_ = int64_t(conv_rows.shape(0));
     n_layers_++;
     kept_.push_back(std::move(kept));
     spaces_.push_back(std::move(memory));
     step_.add_layer(space, layer);
+  }
+
+  // The feed-forward part of the last layer, which has been added without one but its norm.
+  void add_mixture(const StoredMatrix& router, nb::list experts, std::optional<nb::tuple> shared,
+                   std::optional<Floats> bias, std::optional<Floats> shared_router, int64_t n_used,
+                   const std::string& scores, bool normalised, float scale, int64_t n_groups,
+                   int64_t n_groups_used, bool weighs_input, const std::string& gate) {
+    require(n_layers_ > 0, "a mixture before the first layer");
+    MixtureMemory memory(router, experts, shared);
+    memory.bias = bias, memory.shared_router = shared_router;
+    Mixture& m = memory.mixture;
+    m.routing.n_used = n_used, m.routing.scores = scores_named(scores);
+    m.routing.normalised = normalised, m.routing.scale = scale;
+    m.routing.n_groups = n_groups, m.routing.n_groups_used = n_groups_used;
+    m.weighs_input = weighs_input, m.gate = gate_named(gate);
+    step_.add_mixture(
+        memory.checked("blk." + std::to_string(n_layers_ - 1) + ".", shape_.n_embd()));
+    mixtures_.push_back(std::move(memory));
   }
 
   void run(Pool& pool, std::optional<Array<const int64_t, 1>> ids,
@@ -198,17 +236,14 @@ class BoundDecoderStep {
                 std::to_string(m.weights.in) + "], not [" + std::to_string(out) + ", " +
                 std::to_string(in) + "]");
   }
-  static void feed_forward_sizes(const std::string& at, int64_t e, const StoredMatrix& gate,
-                                 const StoredMatrix& up, const StoredMatrix& down) {
-    matrix(gate, gate.weights.out, e, at + "ffn_gate");
-    matrix(up, gate.weights.out, e, at + "ffn_up");
-    matrix(down, e, gate.weights.out, at + "ffn_down");
-  }
-  static Gate gate_named(const std::string& name) {
-    if (name == "silu") return Gate::silu;
-    if (name == "gelu") return Gate::gelu;
-    require(name == "gelu_rounded", "gate must be silu, gelu or gelu_rounded, not " + name);
-    return Gate::gelu_rounded;
+  static void feed_forward_sizes(const std::string& at, int64_t e,
+                                 const std::optional<StoredMatrix>& gate,
+                                 const std::optional<StoredMatrix>& up,
+                                 const std::optional<StoredMatrix>& down) {
+    require(gate && up && down, at + "gate, up and down go together");
+    matrix(*gate, gate->weights.out, e, at + "ffn_gate");
+    matrix(*up, gate->weights.out, e, at + "ffn_up");
+    matrix(*down, e, gate->weights.out, at + "ffn_down");
   }
   static const float* pointer(const std::optional<Floats>& v) { return v ? v->data() : nullptr; }
   static void norm(const Floats& weight, int64_t n, const std::string& name) {
@@ -227,6 +262,7 @@ class BoundDecoderStep {
   DecoderStep step_;
   std::list<Kept> kept_;
   std::list<SSMMemory> spaces_;
+  std::list<MixtureMemory> mixtures_;
   int64_t n_layers_ = 0, n_rows_ = 0, n_cells_[most_groups] = {};
 };
 
@@ -236,8 +272,7 @@ ALEATOR_BIND(decoder_step) {
   using namespace aleator;
   nb::class_<BoundDecoderStep>(
       m, "DecoderStep",
-      "A decoder of the llama, qwen2, qwen3, gemma3 or jamba kind, run for a "
-      "micro-batch at a time on the processor.")
+      "A decoder with attention, run for a micro-batch at a time on the processor.")
       .def(nb::init<const StoredMatrix&, std::optional<StoredMatrix>, Floats, float, float,
                     Array<const double, 1>, double, bool, float, const std::string&,
                     std::optional<Array<const double, 1>>, double, bool>(),
@@ -251,20 +286,34 @@ ALEATOR_BIND(decoder_step) {
            "layers window_frequencies; gate: 'silu', 'gelu', or 'gelu_rounded' as llama.cpp does; "
            "raw_keys: the cache "
            "holds keys as if at position 0.")
-      .def("add_layer", &BoundDecoderStep::add_layer, nb::arg("q"), nb::arg("k"), nb::arg("v"),
-           nb::arg("o"), nb::arg("gate"), nb::arg("up"), nb::arg("down"), nb::arg("attention_norm"),
-           nb::arg("ffn_norm"), nb::arg("q_norm").none(), nb::arg("k_norm").none(), nb::arg("keys"),
-           nb::arg("values"), nb::arg("attention_post_norm").none() = nb::none(),
-           nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
-           "Appends a layer; ValueError, naming the tensor, when shapes disagree.")
+      .def(
+          "add_layer", &BoundDecoderStep::add_layer, nb::arg("q"), nb::arg("k"), nb::arg("v"),
+          nb::arg("o"), nb::arg("gate").none(), nb::arg("up").none(), nb::arg("down").none(),
+          nb::arg("attention_norm"), nb::arg("ffn_norm"), nb::arg("q_norm").none(),
+          nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
+          nb::arg("attention_post_norm").none() = nb::none(),
+          nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
+          "Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down "
+          "are None where add_mixture follows.")
       .def("add_recurrent_layer", &BoundDecoderStep::add_recurrent_layer, nb::arg("projection"),
            nb::arg("select"), nb::arg("time_step"), nb::arg("output"), nb::arg("norm"),
            nb::arg("conv"), nb::arg("conv_bias"), nb::arg("a"), nb::arg("d"),
            nb::arg("conv_rows").noconvert(), nb::arg("state_rows").noconvert(),
            nb::arg("state_norms").none(), nb::arg("feed_forward").none(),
            "Appends a layer with a state space, see SSMStep.add_layer. state_norms: weights of the "
-           "norms of time step, B and C; feed_forward: gate, up, down and norm. ValueError, naming "
-           "the tensor, when shapes disagree.")
+           "norms of time step, B and C; feed_forward: gate, up, down and norm, the first three "
+           "None "
+           "where add_mixture follows. ValueError, naming the tensor, when shapes disagree.")
+      .def(
+          "add_mixture", &BoundDecoderStep::add_mixture, nb::arg("router"), nb::arg("experts"),
+          nb::arg("shared").none(), nb::arg("bias").none(), nb::arg("shared_router").none(),
+          nb::arg("n_used"), nb::arg("scores"), nb::arg("normalised"), nb::arg("scale"),
+          nb::arg("n_groups"), nb::arg("n_groups_used"), nb::arg("weighs_input"), nb::arg("gate"),
+          "The feed-forward part of the last layer: experts, each gate, up and down, of which "
+          "n_used take a token; shared: one more, which takes every token, its weight the sigmoid "
+          "of the product with shared_router, or 1. scores: 'softmax', 'sigmoid', 'chosen softmax' "
+          "or 'chosen sigmoid'; bias: added to them for the choice alone. ValueError, naming the "
+          "tensor, when shapes disagree.")
       .def("run", &BoundDecoderStep::run, nb::arg("pool"), nb::arg("ids").none(),
            nb::arg("embeddings").none(), nb::arg("positions"), nb::arg("cells"), nb::arg("seen"),
            nb::arg("list_start"), nb::arg("seen_list"), nb::arg("seen_count"),

@@ -37,7 +37,13 @@ class RoundedRows {
  public:
   void resize(int64_t tokens, int64_t in, int64_t block);
   void round(int64_t token, const float* x);
+  // Row `to` becomes row `from` of others, in blocks of the same size.
+  void copy(int64_t to, const Rounded& rows, int64_t from);
   Rounded view(int64_t tokens) const { return {q_.data(), d_.data(), sums_.data(), in_, tokens}; }
+  Rounded view(int64_t first, int64_t tokens) const {
+    const int64_t at = first * in_;
+    return {q_.data() + at, d_.data() + at / block_, sums_.data() + at / 16, in_, tokens};
+  }
 
  private:
   int64_t in_ = 0, block_ = 32;

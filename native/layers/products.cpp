@@ -20,6 +20,12 @@ void RoundedRows::round(int64_t token, const float* x) {
   const int64_t at = token * in_;
   round_row_(x, in_, block_, &q_[at], &d_[at / block_], &sums_[at / 16]);
 }
+void RoundedRows::copy(int64_t to, const Rounded& rows, int64_t from) {
+  const int64_t there = from * in_, here = to * in_;
+  std::copy_n(rows.q + there, in_, &q_[here]);
+  std::copy_n(rows.d + there / block_, in_ / block_, &d_[here / block_]);
+  std::copy_n(rows.sums + there / 16, in_ / 16, &sums_[here / 16]);
+}
 
 void Products::prepare(Pool& pool, int64_t tokens, int64_t n_embd) {
   pool_ = &pool, tokens_ = tokens, n_embd_ = n_embd;

@@ -8,6 +8,7 @@
 
 #include "bind.hpp"
 #include "layers/angles.hpp"
+#include "layers/feed_forward.hpp"
 #include "layers/gelu.hpp"
 #include "layers/rows.hpp"
 
@@ -50,7 +51,9 @@ static void activate(const std::string& name, Rows<float, 1> gate, Rows<const fl
   const int64_t n = int64_t(gate.size());
   if (name == "silu") return ALEATOR_PICK(swiglu)(gate.data(), up.data(), n);
   if (name == "gelu") return ALEATOR_PICK(geglu)(gate.data(), up.data(), n);
-  require(name == "gelu_rounded", "name must be silu, gelu or gelu_rounded, not " + name);
+  if (name == "silu_clamped") return apply_gate(Gate::silu_clamped, gate.data(), up.data(), n);
+  require(name == "gelu_rounded",
+          "name must be silu, silu_clamped, gelu or gelu_rounded, not " + name);
   ALEATOR_PICK(geglu_rounded)(gate.data(), up.data(), n, gelu_table());
 }
 
@@ -77,7 +80,8 @@ ALEATOR_BIND(rows) {
   m.def("rms_norm", &normalise, nb::arg("x").noconvert(), nb::arg("weight"), nb::arg("eps"),
         "Divides every row of float32 [n, width] by its root mean square, in place, times weight.");
   m.def("activate", &activate, nb::arg("name"), nb::arg("gate").noconvert(), nb::arg("up"),
-        "gate = f(gate) * up in place, float32 [n]; f is 'silu', 'gelu' or 'gelu_rounded'.");
+        "gate = f(gate) * up in place, float32 [n]; f is 'silu', 'silu_clamped', 'gelu' or "
+        "'gelu_rounded'.");
   m.def(
       "soften_logits",
       [](Rows<float, 2> x, float cap) { ALEATOR_PICK(soften)(x.data(), int64_t(x.size()), cap); },

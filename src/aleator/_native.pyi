@@ -379,7 +379,7 @@ class Constraint:
 
 class DecoderStep:
     """
-    A decoder of the llama, qwen2, qwen3, gemma3 or jamba kind, run for a micro-batch at a time on the processor.
+    A decoder with attention, run for a micro-batch at a time on the processor.
     """
 
     def __init__(self, embedding: StoredMatrix, output: StoredMatrix | None, output_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], eps: float, attention_scale: float, frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float, interleaved: bool, embedding_scale: float = 1.0, gate: str = 'silu', window_frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window_magnitude: float = 1.0, raw_keys: bool = False) -> None:
@@ -387,12 +387,19 @@ class DecoderStep:
         output: None: hidden states after the last norm in place of logits; frequencies: float64, radians per position of each rotated pair of channels, in window layers window_frequencies; gate: 'silu', 'gelu', or 'gelu_rounded' as llama.cpp does; raw_keys: the cache holds keys as if at position 0.
         """
 
-    def add_layer(self, q: StoredMatrix, k: StoredMatrix, v: StoredMatrix, o: StoredMatrix, gate: StoredMatrix, up: StoredMatrix, down: StoredMatrix, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], q_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, keys: CacheMemory, values: CacheMemory, attention_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, ffn_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window: bool = False) -> None:
-        """Appends a layer; ValueError, naming the tensor, when shapes disagree."""
+    def add_layer(self, q: StoredMatrix, k: StoredMatrix, v: StoredMatrix, o: StoredMatrix, gate: StoredMatrix | None, up: StoredMatrix | None, down: StoredMatrix | None, attention_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], ffn_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], q_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, keys: CacheMemory, values: CacheMemory, attention_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, ffn_post_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, window: bool = False) -> None:
+        """
+        Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down are None where add_mixture follows.
+        """
 
     def add_recurrent_layer(self, projection: StoredMatrix, select: StoredMatrix, time_step: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_norms: tuple | None, feed_forward: tuple | None) -> None:
         """
-        Appends a layer with a state space, see SSMStep.add_layer. state_norms: weights of the norms of time step, B and C; feed_forward: gate, up, down and norm. ValueError, naming the tensor, when shapes disagree.
+        Appends a layer with a state space, see SSMStep.add_layer. state_norms: weights of the norms of time step, B and C; feed_forward: gate, up, down and norm, the first three None where add_mixture follows. ValueError, naming the tensor, when shapes disagree.
+        """
+
+    def add_mixture(self, router: StoredMatrix, experts: list, shared: tuple | None, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, shared_router: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_used: int, scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, weighs_input: bool, gate: str) -> None:
+        """
+        The feed-forward part of the last layer: experts, each gate, up and down, of which n_used take a token; shared: one more, which takes every token, its weight the sigmoid of the product with shared_router, or 1. scores: 'softmax', 'sigmoid', 'chosen softmax' or 'chosen sigmoid'; bias: added to them for the choice alone. ValueError, naming the tensor, when shapes disagree.
         """
 
     def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cells: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], list_start: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_list: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_count: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], seen_deltas: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], window: tuple | None = None, recurrent: tuple | None = None) -> None:
@@ -782,6 +789,11 @@ class Mt19937:
     def uniform_float(self) -> float:
         """One word; in [0, 1)."""
 
+def route(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], chosen: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], weights: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None:
+    """
+    Which experts tokens go through: logits float32 [T, experts], overwritten; writes chosen int32 and weights float32 [T, n_used], best first.
+    """
+
 def rotary_angles(frequencies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], magnitude: float, out: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
     """
     Writes magnitude times cosine and sine of position * frequency: frequencies float64 [pairs], positions int32 [n], out float32 [n, pairs, 2].
@@ -799,7 +811,7 @@ def rms_norm(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order
 
 def activate(name: str, gate: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], up: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
     """
-    gate = f(gate) * up in place, float32 [n]; f is 'silu', 'gelu' or 'gelu_rounded'.
+    gate = f(gate) * up in place, float32 [n]; f is 'silu', 'silu_clamped', 'gelu' or 'gelu_rounded'.
     """
 
 def soften_logits(x: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], cap: float) -> None:

@@ -84,7 +84,9 @@ def test_the_index_lists_it_without_torch(copied: Path) -> None:
         "assert 'torch' not in sys.modules\n"
         "print(*ARCHITECTURES)\n",
     ).split()
-    assert listed == ["llama", "qwen2", "qwen3", STEM, "gemma3", "mamba", "jamba"]
+    known = list(ARCHITECTURES)
+    after = known.index("qwen3") + 1
+    assert listed == [*known[:after], STEM, *known[after:]]
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

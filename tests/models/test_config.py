@@ -187,7 +187,6 @@ def test_width_must_be_a_multiple_of_heads_or_the_head_size_given(from_gguf: Fro
         ({"llama.expert_count": 8}, "mixture of experts"),
         ({"llama.attention.causal": False}, "causal"),
         ({"general.type": "adapter"}, "adapter"),
-        ({"split.count": 3}, "llama-gguf-split --merge"),
         ({"llama.rope.scaling.type": "su"}, "'su'"),
         ({"llama.rope.scaling.yarn_ext_factor": 0.5}, "yarn_ext_factor"),
         ({"llama.rope.scaling.yarn_attn_factor": 0.5}, "yarn_attn_factor"),

@@ -33,6 +33,7 @@ MODELS: dict[str, Spec] = {
     "llama": Spec(**WIDE, seed=1),
     "qwen3": Spec(arch="qwen3", **WIDE, seed=2),
     "gemma3": Spec(arch="gemma3", **WIDE, tied=True, window=8, pattern=2, softcap=5.0, seed=3),
+    "qwen2moe": replace(SPECS["qwen2moe"], **WIDE, n_ff_expert=256, n_ff_shared=256),
     "mamba": Spec(arch="mamba", n_embd=256, dt_rank=16, seed=4),
     "jamba": replace(SPECS["jamba"], **WIDE | {"n_layers": 3}, dt_rank=16),
 }

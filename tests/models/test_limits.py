@@ -149,17 +149,10 @@ def test_rotary_scaling_in_json() -> None:
         from_json(rope_scaling=llama3 | {"high_freq_factor": 1.0})
 
 
-def test_experts_and_parts(tmp_path: Path) -> None:
+def test_experts(tmp_path: Path) -> None:
     from_gguf(tmp_path, expert_count=0)
     with pytest.raises(UnsupportedModel, match="experts"):
         from_gguf(tmp_path, expert_count=1)
-    for count, fits in ((0, True), (1, True), (2, False)):
-        file = write_gguf(tmp_path / "p.gguf", model_metadata() | {"split.count": count})
-        if fits:
-            index.read_gguf(GGUFFile(file))
-            continue
-        with pytest.raises(UnsupportedModel, match="one of 2 parts"):
-            index.read_gguf(GGUFFile(file))
 
 
 def test_length_of_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
-from aleator.generate import Batch, Context
-from aleator.models import build_decoder, open_weights
+from aleator.models import open_weights
+from tests.models.check_transformers import check, write
 
 transformers: Any = pytest.importorskip("transformers")
 if not hasattr(transformers, "Gemma3TextConfig") or not hasattr(transformers, "FalconMambaConfig"):
@@ -70,30 +69,6 @@ def mamba(**changes: Any) -> Any:
 def falcon(**changes: Any) -> Any:
     config = transformers.FalconMambaConfig(**(MAMBA | changes))
     return transformers.FalconMambaForCausalLM(config)
-
-
-def write(model: Any, folder: Path) -> Any:
-    """The model with random weights of a size that matters, in a directory."""
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for name, values in model.named_parameters():
-            if "norm" in name or name.endswith(".D"):
-                values.add_(0.2 * torch.randn_like(values))
-            elif values.dim() >= 2 and "A_log" not in name:
-                values.copy_(torch.randn_like(values) * 1.5 / values.shape[-1] ** 0.5)
-    model.eval().save_pretrained(folder)
-    return model
-
-
-def check(model: Any, folder: Path) -> None:
-    ids = torch.randint(0, 96, (1, 40), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        expected = model(input_ids=ids).logits[0]
-    for form in ("auto", "torch"):
-        decoder = build_decoder(open_weights(folder), form=form)
-        context = Context(decoder, n_ctx=64, n_ubatch=16, type_k="f32", type_v="f32")
-        rows = torch.from_numpy(context.decode(Batch.one(ids[0].tolist(), logits=True)))
-        assert (rows - expected).abs().max() < 1e-5 * (expected.max() - expected.min())
 
 
 @pytest.mark.parametrize("make", [

@@ -17,6 +17,7 @@ from aleator.core.errors import (
     CacheFull,
     ContextFull,
     FileFormatError,
+    HubError,
     ParameterError,
     TokenizerError,
     UnsupportedModel,
@@ -36,6 +37,7 @@ COMMANDS = {
     "model-info": "what is in a model file",
     "bench": "measure prefill and decode speed",
     "perplexity": "measure how well a model predicts a text",
+    "models": "the models that are on this machine; fetch and remove those of the hub",
     "doctor": "what is installed and what it can do",
 }
 
@@ -130,7 +132,8 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, ParameterError | TokenizerError):
         return BAD_INPUT
     if isinstance(
-        error, FileFormatError | UnsupportedModel | FileNotFoundError | IsADirectoryError
+        error,
+        FileFormatError | HubError | UnsupportedModel | FileNotFoundError | IsADirectoryError,
     ):
         return BAD_FILE
     if isinstance(error, PermissionError):

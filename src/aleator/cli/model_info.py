@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from aleator.cache.options import STORAGE_TYPES
 from aleator.cli.arguments import Parser, integer
+from aleator.cli.options import add_model, model_named
 from aleator.cli.terminal import write
 from aleator.core.errors import ParameterError
 
@@ -27,7 +27,7 @@ def add_arguments(parser: Parser) -> None:
         "path", "a GGUF file or a Hugging Face directory (default: the bundled model)"
     )
     group = parser.group("what to show")
-    group.option("-m", "--model", metavar="PATH", help="the same as PATH")
+    add_model(group)
     group.option("--all", action="store_true", help="also all metadata and all tensors")
     group.option("--json", action="store_true", help="write JSON")
     group.option(
@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.path is not None and arguments.model is not None:
         raise ParameterError("model", "a path and -m are both given: choose one")
-    path = arguments.path or arguments.model or bundled_model()
-    weights = open_weights(Path(path))
+    arguments.model = arguments.path or arguments.model
+    weights = open_weights(model_named(arguments) or bundled_model())
     vocab = load_vocabulary(weights)
     info = {
         **about_weights(weights),

@@ -15,6 +15,7 @@ from aleator.cli.terminal import ProgressBar, note
 from aleator.core.errors import ParameterError
 from aleator.core.options import Option, declarations
 from aleator.generate.options import LOADED, GenerateOptions, ModelOptions
+from aleator.hub.names import HUB, located
 
 if TYPE_CHECKING:
     from aleator.generate.session import Session
@@ -35,12 +36,7 @@ def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
             None: ``-c`` is the length of one sequence.
     """
     model = parser.group("model")
-    model.option(
-        "-m",
-        "--model",
-        metavar="PATH",
-        help="a GGUF file or a Hugging Face directory (default: the bundled model)",
-    )
+    add_model(model)
     if chunk is None:
         add_declared(model, MODEL_OPTIONS)
     else:
@@ -58,13 +54,61 @@ def add_model_options(parser: Parser, *, chunk: int | None = None) -> None:
     add_declared(parser.group("context"), LOADED)
 
 
+def add_model(group: Group) -> None:
+    """``-m``, and the options that name a model of the hub."""
+    group.option(
+        "-m",
+        "--model",
+        metavar="PATH",
+        help="a GGUF file, a Hugging Face directory, hf:ORG/NAME[:QUANT], or the NAME of an installed package "
+        "llm-NAME (default: the bundled model)",
+    )
+    group.option(
+        "-hf",
+        "-hfr",
+        "--hf-repo",
+        metavar="ORG/NAME[:QUANT]",
+        help="a model of the hub, fetched the first time; QUANT is the type of its tensors (default: Q4_K_M, "
+        "else Q8_0, else the first GGUF file, else safetensors)",
+    )
+    group.option("-hff", "--hf-file", metavar="FILE", help="with -hf: this file of the repository")
+    group.option(
+        "-hft", "--hf-token", metavar="TOKEN", help="token for the hub (default: HF_TOKEN)"
+    )
+    group.option(
+        "--offline", action="store_true", help="take what was fetched before, and ask nobody"
+    )
+
+
+def model_named(arguments: argparse.Namespace) -> Path | None:
+    """Where the model is that the options name, fetched if need be; None: none is named.
+
+    Raises:
+        ParameterError: two are named, or a name cannot be read.
+        HubError: the hub does not give it.
+    """
+    name, repo, file = arguments.model, arguments.hf_repo, arguments.hf_file
+    if name is not None and repo is not None:
+        raise ParameterError("hf_repo", "-m and -hf are both given: choose one")
+    if file is not None:
+        if repo is None or ":" in repo.removeprefix(HUB):
+            raise ParameterError("hf_file", f"--hf-file {file} needs -hf ORG/NAME without :QUANT")
+        repo = f"{repo}/{file}"
+    if repo is not None:
+        name = HUB + repo.removeprefix(HUB)
+    if name is None:
+        return None
+    return located(name, token=arguments.hf_token, offline=arguments.offline)
+
+
 def load_model(arguments: argparse.Namespace) -> LanguageModel:
     """Load the model that the options name, with a progress bar on a terminal."""
     options: dict[str, Any] = given(arguments, (*MODEL_OPTIONS, *LOADED))
     from aleator.language_model import load
 
+    path = model_named(arguments)
     with ProgressBar("loading", "layers") as bar:
-        return load(arguments.model, progress=bar, **options)
+        return load(path, progress=bar, **options)
 
 
 def add_session_options(group: Group, *flags: str, about: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from aleator.cli.arguments import Parser
 from aleator.cli.declared import given
-from aleator.cli.options import MODEL_OPTIONS, add_model_options, decode
+from aleator.cli.options import MODEL_OPTIONS, add_model_options, decode, model_named
 from aleator.cli.terminal import ProgressBar, complain, note, write
 from aleator.core.contract import NUMERICS_VERSION
 from aleator.core.errors import FileFormatError, ParameterError
@@ -145,8 +145,9 @@ def load_for(records: list[Record], arguments: argparse.Namespace) -> LanguageMo
     options: dict[str, Any] = dict(records[0].loading)
     options["n_ctx"] = max(record.n_ctx for record in records)
     options |= given(arguments, (*MODEL_OPTIONS, *LOADED))
+    path = model_named(arguments)
     with ProgressBar("loading", "layers") as bar:
-        return load(arguments.model, progress=bar, **options)
+        return load(path, progress=bar, **options)
 
 
 def check_model(record: Record, model: LanguageModel, any_model: bool) -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from aleator.cli.arguments import Parser
-from aleator.cli.options import add_text_options, read_text
+from aleator.cli.options import add_model, add_text_options, model_named, read_text
 from aleator.cli.terminal import write
 from aleator.core.token_text import readable
 
@@ -22,12 +22,7 @@ def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     add_text_options(parser, "text", "the text")
     group = parser.group("tokens")
-    group.option(
-        "-m",
-        "--model",
-        metavar="PATH",
-        help="a GGUF file or a Hugging Face directory (default: the bundled model)",
-    )
+    add_model(group)
     group.option("--ids", action="store_true", help="write the ids only, as a Python and JSON list")
     group.option("--json", action="store_true", help="write JSON: a list of {id, text, bytes}")
     group.option(
@@ -49,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     from aleator.text.tokenizer import Tokenizer
 
     text = read_text(arguments)
-    vocab = load_vocabulary(open_weights(arguments.model or bundled_model()))
+    vocab = load_vocabulary(open_weights(model_named(arguments) or bundled_model()))
     tokenizer = Tokenizer(vocab)
     tokens = tokenizer.encode(
         text, add_special=not arguments.no_bos, parse_special=arguments.parse_special

@@ -101,8 +101,15 @@ class ModelNotFound(AleatorError, FileNotFoundError):
     """There is no file or directory of the given name."""
 
     def __init__(self, path: object) -> None:
-        super().__init__(f"{path}: no such file; give a GGUF file or a Hugging Face directory")
+        super().__init__(
+            f"{path}: no such file; give a GGUF file, a Hugging Face directory, hf:ORG/NAME, or the NAME of an "
+            "installed package llm-NAME"
+        )
         self.path = path
+
+
+class HubError(AleatorError):
+    """A model that is named on the hub is not there, is not given, or cannot be reached."""
 
 
 class UnsupportedModel(AleatorError):

@@ -344,6 +344,12 @@ def check_model(context: Context) -> None:
     what = "recurrent states" if decoder.recurrent_shapes else ""
     if not what and isinstance(cache.pool, HybridPool):
         what = "sliding windows or recurrent states in some of its layers"
+    if decoder.config.experts is not None:
+        raise ParameterError(
+            "multi_step",
+            f"multi_step records a step's operations on the device, and which experts of "
+            f"{decoder.config.architecture} they read depends on the token: give multi_step=1",
+        )
     if what:
         raise ParameterError(
             "multi_step",

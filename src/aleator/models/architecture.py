@@ -50,6 +50,7 @@ class HuggingFace:
         outer: their names outside the layers -> GGUF's.
         layer: their names within a layer -> GGUF's.
         bare: like ``layer``, for tensors whose names end there, without ".weight".
+        expert: names within a layer of the tensors of one expert, "{}" being its number -> GGUF's.
         ours: the name of a tensor as ``outer`` and ``layer`` have it; "" for one of another part of the model,
             such as one for pictures, which is left out.
         convert: the tensor as GGUF files hold it: ``convert(GGUF's name, tensor)``.
@@ -61,10 +62,11 @@ class HuggingFace:
     outer: Mapping[str, str] = field(default_factory=lambda: OUTER)
     layer: Mapping[str, str] = field(default_factory=lambda: TRANSFORMER)
     bare: Mapping[str, str] = field(default_factory=dict)
+    expert: Mapping[str, str] = field(default_factory=dict)
     ours: Callable[[str], str] = str
     convert: Callable[[str, StoredTensor], StoredTensor] = unchanged
 
-    def names(self, n_layers: int) -> dict[str, str]:
+    def names(self, n_layers: int, n_experts: int = 0) -> dict[str, str]:
         """Hugging Face's tensor name -> GGUF's, for every tensor that such a model can have."""
         stems = dict(self.outer)
         names: dict[str, str] = {}
@@ -72,6 +74,11 @@ class HuggingFace:
             theirs, ours = f"{self.stack}.layers.{layer}.", f"blk.{layer}."
             stems |= {theirs + name: ours + gguf for name, gguf in self.layer.items()}
             names |= {theirs + name: ours + gguf for name, gguf in self.bare.items()}
+            for name, gguf in self.expert.items():
+                stems |= {
+                    theirs + name.format(expert): ours + gguf.format(expert)
+                    for expert in range(n_experts)
+                }
         for theirs, ours in stems.items():
             names |= {f"{theirs}.{part}": f"{ours}.{part}" for part in ("weight", "bias")}
         return names
@@ -103,7 +110,7 @@ class Architecture:
     qkv_bias: bool = False
     head_norm: bool = False
     post_norm: bool = False
-    activation: Literal["silu", "gelu"] = "silu"
+    activation: Literal["silu", "silu_clamped", "gelu"] = "silu"
     scaled_embedding: bool = False
     recurrent: Literal["state space"] | None = None
     state_norm: bool = False

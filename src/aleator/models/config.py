@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aleator.core.errors import UnsupportedModel
+from aleator.models.experts import ExpertsConfig
 from aleator.models.files.fields import Fields
 
 # Limits against hostile files; no known model comes near them.
@@ -118,6 +119,7 @@ class ModelConfig:
         attention_scale: what scores are multiplied by; None: 1 / sqrt(head_dim).
         logit_softcap: logits are c tanh(logits / c) with this c; 0: as they are.
         ssm: layers that keep a state, if there are any.
+        experts: mixtures of experts, if there are any.
     """
 
     architecture: str
@@ -138,10 +140,15 @@ class ModelConfig:
     attention_scale: float | None = None
     logit_softcap: float = 0.0
     ssm: SSMConfig | None = None
+    experts: ExpertsConfig | None = None
 
     def keeps_state(self, layer: int) -> bool:
         """Whether a layer keeps a state, instead of attending."""
         return self.ssm is not None and not (self.n_kv_heads and self.n_kv_heads[layer])
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether a layer's feed-forward part is a mixture of experts."""
+        return self.experts is not None and self.experts.layers[layer]
 
 
 def without_attention(architecture: str, **values: Any) -> ModelConfig:

@@ -29,14 +29,19 @@ class FiniteCheck:
     def __init__(self, weights: Weights) -> None:
         self._weights = weights
         self._left: deque[tuple[str, int]] = deque()
+        self._seldom: list[str] = []
         self._known: set[str] = set()
         self._bytes = 0
         self._found: Exception | None = None
         self._lock, self._owner = threading.Lock(), os.getpid()
         self._thread: threading.Thread | None = None
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, seldom: bool = False) -> None:
         """Look at a matrix now, or once :meth:`start` is called.
+
+        Args:
+            name: of the tensor.
+            seldom: much of it may never be used: what is not looked at now is looked at by :meth:`wait` alone.
 
         Raises:
             FileFormatError: there is none of that name, or it holds NaN or an infinity.
@@ -47,6 +52,8 @@ class FiniteCheck:
         self._bytes += self._weights.stored(name).data.size
         if self._bytes <= AT_ONCE:
             self._weights.check_finite(name)
+        elif seldom:
+            self._seldom.append(name)
         else:
             self._left.append((name, 0))
 
@@ -66,6 +73,8 @@ class FiniteCheck:
         thread = self._thread
         if thread is not None and thread.is_alive():
             thread.join()
+        self._left.extend((name, 0) for name in self._seldom)
+        self._seldom.clear()
         while self._left and self._found is None:
             self._next()
         self.raise_found()
@@ -81,7 +90,8 @@ class FiniteCheck:
         """
         if self._found is not None:
             raise self._found.with_traceback(None)
-        if rows is not None and self._left and not np.isfinite(rows).all():
+        waits = bool(self._left or self._seldom)
+        if rows is not None and waits and not np.isfinite(rows).all():
             self.wait()
 
     def _work(self) -> None:

@@ -32,7 +32,11 @@ if TYPE_CHECKING:
 
 
 def transformer(
-    gguf: GGUFFile, architecture: Architecture, *, least_kv_heads: int = 1
+    gguf: GGUFFile,
+    architecture: Architecture,
+    *,
+    least_kv_heads: int = 1,
+    experts: bool = False,
 ) -> ModelConfig:
     """Read the dimensions of layers with attention and a feed-forward part.
 
@@ -40,15 +44,22 @@ def transformer(
         gguf: the file.
         architecture: gives the fields' prefix and the style of the rotary embedding.
         least_kv_heads: what a layer must have at least; 0 where layers may keep a state instead.
+        experts: whether there may be mixtures of experts, which the caller reads; a file all of whose layers
+            have them need not say how wide feed-forward parts are.
 
     Raises:
         FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
         UnsupportedModel: the model needs what no decoder here computes.
     """
     fields, name = gguf.fields, architecture.name
-    refuse_features(fields, name)
+    refuse_features(fields, name, experts)
     n_layers, n_embd = read_size(fields, name)
-    n_ff = _per_layer(fields, f"{name}.feed_forward_length", n_layers)
+    n_ff_key = f"{name}.feed_forward_length"
+    n_ff = (
+        _per_layer(fields, n_ff_key, n_layers)
+        if n_ff_key in fields or not experts
+        else (0,) * n_layers
+    )
     heads_key = f"{name}.attention.head_count"
     n_heads = _per_layer(fields, heads_key, n_layers)
     n_kv_heads = (
@@ -78,14 +89,15 @@ def transformer(
     )
 
 
-def refuse_features(fields: Fields, name: str) -> None:
+def refuse_features(fields: Fields, name: str, experts: bool = False) -> None:
     """Raise UnsupportedModel for features that no architecture here has.
 
     Args:
         fields: the file's metadata.
         name: the architecture's.
+        experts: whether it may have mixtures of experts.
     """
-    if fields.get(f"{name}.expert_count", 0):
+    if not experts and fields.get(f"{name}.expert_count", 0):
         raise unsupported(fields.path, f"a mixture of experts ({name}.expert_count)")
     if not fields.get(f"{name}.attention.causal", True):
         raise unsupported(fields.path, f"attention without a causal mask ({name}.attention.causal)")

@@ -12,6 +12,8 @@ from aleator.models.files.gguf import GGUFFile
 from aleator.models.llama import LLAMA as LLAMA
 from aleator.models.qwen2 import QWEN2 as QWEN2
 from aleator.models.qwen3 import QWEN3 as QWEN3
+from aleator.models.qwen2moe import QWEN2MOE as QWEN2MOE
+from aleator.models.qwen3moe import QWEN3MOE as QWEN3MOE
 from aleator.models.gemma3 import GEMMA3 as GEMMA3
 from aleator.models.mamba import MAMBA as MAMBA
 from aleator.models.jamba import JAMBA as JAMBA
@@ -27,18 +29,13 @@ def read_gguf(gguf: GGUFFile) -> tuple[Architecture, ModelConfig]:
 
     Raises:
         FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-        UnsupportedModel: the file holds no model, part of one, or one that no decoder here computes.
+        UnsupportedModel: the file holds no model, or one that no decoder here computes.
     """
     fields = gguf.fields
     kind = fields.get("general.type", "model")
     if kind != "model":
         raise UnsupportedModel(
             f"{gguf.path}: the file holds a {kind!r}, not a model (general.type)"
-        )
-    if fields.get("split.count", 1) > 1:
-        raise UnsupportedModel(
-            f"{gguf.path}: one of {fields.get('split.count', 1)} parts of a model; join them with "
-            "llama-gguf-split --merge"
         )
     architecture = ARCHITECTURES.get(fields.require("general.architecture", str))
     if architecture is None:

@@ -35,6 +35,7 @@ def full_attention(
     *,
     head_dim: int | None = None,
     windows: bool = False,
+    experts: bool = False,
 ) -> ModelConfig:
     """Read the dimensions of a model all of whose layers see the whole text.
 
@@ -43,12 +44,13 @@ def full_attention(
         architecture: whose it is.
         head_dim: size of a head where the file gives none; None: the width divided by the heads.
         windows: whether a ``sliding_window`` counts where no ``use_sliding_window`` switches it on or off.
+        experts: whether there may be mixtures of experts, which the caller reads.
 
     Raises:
         FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
         UnsupportedModel: the model needs what no decoder here computes, windows for one.
     """
-    refuse_features(fields)
+    refuse_features(fields, experts=experts)
     layers = fields.get("layer_types", kind=list) or []
     switch = fields.get("use_sliding_window", windows)
     window = fields.get("sliding_window", kind=int)
@@ -104,18 +106,21 @@ def transformer(
     )
 
 
-def refuse_features(fields: Fields, key: str = "hidden_act", activation: str = "silu") -> None:
+def refuse_features(
+    fields: Fields, key: str = "hidden_act", activation: str = "silu", experts: bool = False
+) -> None:
     """Raise UnsupportedModel for what would change the logits and no decoder here computes.
 
     Args:
         fields: the configuration.
         key: the field that names the activation.
         activation: the one that the architecture has.
+        experts: whether it may have mixtures of experts.
     """
     if fields.get(key, activation) != activation:
         raise unsupported(fields.path, f"the activation {fields.get(key)!r} ({key})")
     for key in ("num_experts", "num_local_experts"):
-        if fields.get(key, 0):
+        if not experts and fields.get(key, 0):
             raise unsupported(fields.path, f"a mixture of experts ({key})")
     if fields.get("quantization_config") is not None:
         raise unsupported(fields.path, "quantised safetensors (quantization_config)")

@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
+from aleator.hub.names import located
 from aleator.models import sampling
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.gguf_parts import open_parts
 from aleator.models.files.json_object import read_json
 from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor
@@ -35,7 +37,7 @@ class Weights:
     matrix is ``[out, in]``, as PyTorch has it.
 
     Attributes:
-        path: the file, or the Hugging Face directory.
+        path: the file (of a split model the first), or the Hugging Face directory.
         architecture: what its file in :mod:`aleator.models` says.
         config: the model's dimensions.
         gguf: the open file; None for a directory.
@@ -90,12 +92,12 @@ class Weights:
 
     def _files(self) -> list[Path]:
         if self.gguf is not None:
-            return [self.path]
+            return [part.path for part in self.gguf.parts]
         return sorted([self.path / "config.json", *self.path.glob("*.safetensors")])
 
     def _parts(self) -> Iterator[tuple[str, npt.NDArray[np.uint8]]]:
         if self.gguf is not None:
-            yield "gguf", self.gguf.data
+            yield from (("gguf", part.data) for part in self.gguf.parts)
             return
         yield "config", np.frombuffer((self.path / "config.json").read_bytes(), np.uint8)
         for name in sorted(self._tensors):
@@ -177,14 +179,16 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
     Tensor data stay on disk until a tensor is asked for.
 
     Args:
-        path: the file or the directory.
+        path: the file (of a split model the first), the directory, or a name that
+            :func:`~aleator.hub.names.located` finds.
 
     Raises:
         ModelNotFound: nothing is there.
+        HubError: a model of the hub that cannot be had.
         FileFormatError: it is not a model, is cut short or damaged; names field and offset.
         UnsupportedModel: an architecture, tensor type or feature that is not supported.
     """
-    path = Path(path)
+    path = located(path)
     if path.is_dir():
         return _open_directory(path)
     if path.suffix == ".safetensors" and path.is_file():
@@ -192,7 +196,7 @@ def open_weights(path: str | os.PathLike[str]) -> Weights:
             f"{path}: a safetensors file has no configuration; give the directory that holds it "
             "together with config.json"
         )
-    gguf = GGUFFile(path)
+    gguf = open_parts(path)
     architecture, config = read_gguf(gguf)
     tensors = {name: gguf.stored(name) for name in gguf.tensors}
     return Weights(path, architecture, config, tensors, gguf)
@@ -216,7 +220,7 @@ def _tensors_of_directory(
     files = architecture.hugging_face
     if files is None:
         raise UnsupportedModel(f"{directory}: {architecture.name!r} is read from GGUF files only")
-    names = files.names(config.n_layers)
+    names = files.names(config.n_layers, config.experts.n_experts if config.experts else 0)
     tensors: dict[str, StoredTensor] = {}
     for file, name, tensor in read_directory(directory):
         if name.endswith("rotary_emb.inv_freq"):

@@ -189,7 +189,9 @@ class GGUFFile:
         metadata: keys to Python values, decoded when they are asked for.
         fields: the same mapping with checks of presence, type and range; ``require`` and ``get`` are its own.
         alignment: of tensor data, in bytes.
-        tensors: their entries, by name.
+        tensors: their entries, by name; of a split model those of all files.
+        parts: the files of the model in their order, this one first; see
+            :mod:`~aleator.models.files.gguf_parts`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -224,6 +226,24 @@ class GGUFFile:
                 "general.alignment", f"the alignment {self.alignment} is not a power of two"
             )
         self.tensors = _read_tensors(cursor, n_tensors, self.alignment)
+        self.parts: list[GGUFFile] = [self]
+        self._elsewhere: dict[str, GGUFFile] = {}
+
+    def take(self, part: GGUFFile) -> None:
+        """Add the tensors of another file of the same model.
+
+        Raises:
+            FileFormatError: this one has a tensor of the same name.
+        """
+        for name, info in part.tensors.items():
+            if name in self.tensors:
+                where = self._elsewhere.get(name, self).path.name
+                raise FileFormatError(
+                    part.path, f"the tensor {name!r} is in {where} as well", field=name
+                )
+            self.tensors[name] = info
+            self._elsewhere[name] = part
+        self.parts.append(part)
 
     def array_length(self, key: str) -> int | None:
         """Length of the array ``key`` without decoding it; None where the file has none."""
@@ -250,6 +270,8 @@ class GGUFFile:
         """
         if name not in self.tensors:
             raise FileFormatError(self.path, f"the tensor {name!r} is missing", field=name)
+        if name in self._elsewhere:
+            return self._elsewhere[name].stored(name)
         info = self.tensors[name]
         if info.type_id not in BY_ID:
             raise unsupported_type(self.path, name, info.type_id)

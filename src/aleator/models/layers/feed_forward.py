@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
+
+from aleator.models.layers.clamped_swiglu import ClampedSwiGLU
+from aleator.models.layers.experts import Experts
 from aleator.models.layers.geglu import GeGLU
 from aleator.models.layers.linear import Linear
-from aleator.models.layers.parts import FeedForward
+from aleator.models.layers.parts import FeedForward, Mixture
 from aleator.models.layers.swiglu import SwiGLU
 
+Parts = FeedForward[Linear] | Mixture[Linear, torch.Tensor]
 
-def feed_forward(parts: FeedForward[Linear]) -> SwiGLU | GeGLU:
-    """A layer's gated feed-forward part; GELU is rounded as llama.cpp's where the file is GGUF."""
+
+def feed_forward(parts: Parts) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What takes [T, n_embd] to [T, n_embd]: one gated part, or a mixture of several."""
+    if isinstance(parts, FeedForward):
+        return gated(parts)
+    return Experts(
+        parts,
+        [gated(each) for each in parts.experts],
+        gated(parts.shared) if parts.shared else None,
+    )
+
+
+def gated(parts: FeedForward[Linear]) -> SwiGLU | ClampedSwiGLU | GeGLU:
+    """A gated feed-forward part; GELU is rounded as llama.cpp's where the file is GGUF."""
     if parts.gate == "silu":
         return SwiGLU(parts.gate_up, parts.down, parts.n_ff)
+    if parts.gate == "silu_clamped":
+        return ClampedSwiGLU(parts.gate_up, parts.down, parts.n_ff)
     return GeGLU(parts.gate_up, parts.down, parts.n_ff, rounded=parts.gate == "gelu_rounded")

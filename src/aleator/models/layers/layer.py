@@ -10,7 +10,8 @@ import torch
 from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.rows.tensors import CellTensors
-from aleator.models.layers.linear import Linear, linear
+from aleator.models.layers.expert_tensors import expert_tensors
+from aleator.models.layers.linear import Linear, expert_linear, linear
 from aleator.models.layers.parameters import parameter
 from aleator.models.layers.parts import LayerSource
 from aleator.models.layers.rotary import Rotary
@@ -69,6 +70,13 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
         """See :class:`LayerSource`; one product for all, see :func:`~aleator.models.layers.linear.linear`."""
         listed = [self.prefix + name for name in names]
         return linear(self.weights, listed, n_in, n_outs, self.device, self.dtype, bias=bias)
+
+    def experts(
+        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
+    ) -> list[Linear]:
+        """See :class:`LayerSource`; those of one expert are one product."""
+        found = expert_tensors(self, names, n_in, n_outs, bias)
+        return [expert_linear(matrices, self.device, self.dtype) for matrices in found]
 
 
 class Pass:

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
 from aleator.models.layers.parameters import parameter
-from aleator.models.layers.stored import stored_weight
+from aleator.models.layers.stored import expert_weight, stored_weight
 from aleator.models.layers.stored_linear import StoredEmbedding, StoredLinear
 
 if TYPE_CHECKING:
+    from aleator.models.layers.expert_tensors import ExpertMatrix
     from aleator.models.weights import Weights
 
 
@@ -127,3 +129,21 @@ def linear(
     if len(names) == 1:
         return DenseLinear(matrices[0], biases[0] if biases else None)
     return DenseLinear(torch.cat(matrices), torch.cat(biases) if biases else None)
+
+
+def expert_linear(
+    matrices: Sequence[ExpertMatrix], device: torch.device, dtype: torch.dtype
+) -> Linear:
+    """One product for the matrices of an expert with the same input, their outputs side by side.
+
+    Args:
+        matrices: as the file stores them.
+        device: where the product is computed.
+        dtype: type of the weights there.
+    """
+    if _stored(device, dtype):
+        return StoredLinear([expert_weight(matrix) for matrix in matrices])
+    rows = np.concatenate([stored.floats() for stored, _ in matrices])
+    own = [bias for _, bias in matrices if bias is not None]
+    bias = torch.from_numpy(np.concatenate(own)).to(device, dtype) if own else None
+    return DenseLinear(torch.from_numpy(rows).to(device, dtype), bias)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 
 from aleator.cache.pools.recurrent_batch import RecurrentBatch
 from aleator.cache.storage.tensors import as_tensor
 from aleator.models.layers.feed_forward import feed_forward
-from aleator.models.layers.geglu import GeGLU
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.parts import StateSpace
 from aleator.models.layers.rms_norm import RMSNorm
 from aleator.models.layers.selective_scan import selective_scan
-from aleator.models.layers.swiglu import SwiGLU
 
 
 class MambaLayer:
@@ -45,7 +45,7 @@ class MambaLayer:
         if parts.norms is not None:
             self.norms = [RMSNorm(weight, eps) for weight in parts.norms]
         self.ffn_norm: RMSNorm | None = None
-        self.ffn: SwiGLU | GeGLU | None = None
+        self.ffn: Callable[[torch.Tensor], torch.Tensor] | None = None
         if parts.ffn is not None and parts.ffn_norm is not None:
             self.ffn_norm = RMSNorm(parts.ffn_norm, eps)
             self.ffn = feed_forward(parts.ffn)

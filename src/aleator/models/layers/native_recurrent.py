@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator import _native
+from aleator.models.layers.native_feed_forward import Gated, gated_matrices
 
 if TYPE_CHECKING:
     from aleator.models.layers.parts import StateSpace
@@ -27,7 +28,7 @@ SpaceArguments = tuple[
     Rows,
     Rows,
     tuple[Rows, Rows, Rows] | None,
-    tuple[_native.StoredMatrix, _native.StoredMatrix, _native.StoredMatrix, Rows] | None,
+    tuple[Gated, Gated, Gated, Rows] | None,
 ]
 
 
@@ -54,9 +55,7 @@ def space_arguments(
         norms = step_norm, b_norm, c_norm
     feed_forward = None
     if layer.ffn is not None and layer.ffn_norm is not None:
-        gate, up = layer.ffn.gate_up
-        (down,) = layer.ffn.down
-        feed_forward = gate.matrix, up.matrix, down.matrix, layer.ffn_norm
+        feed_forward = *gated_matrices(layer.ffn), layer.ffn_norm
     return (
         project.matrix,
         select.matrix,

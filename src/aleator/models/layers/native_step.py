@@ -12,7 +12,9 @@ from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.storage.host import HostLayer
 from aleator.core.threads import pool as thread_pool
+from aleator.models.layers.native_feed_forward import gated_matrices, mixture_arguments
 from aleator.models.layers.native_recurrent import Rows, same_rows, space_arguments
+from aleator.models.layers.parts import Mixture
 from aleator.models.step import HostStep, Inputs
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ class NativeStep(HostStep):
                 space = next(spaces)
                 conv, ssm = states.conv[space.index], states.ssm[space.index]
                 step.add_recurrent_layer(*space_arguments(space, conv, ssm))
+                if isinstance(space.ffn, Mixture):
+                    step.add_mixture(*mixture_arguments(space.ffn))
         # Together, and last: what interrupts leaves the step before, or none that is believed.
         self._rows: tuple[Rows, Rows] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])
@@ -74,17 +78,14 @@ class NativeStep(HostStep):
         window = _window(self._pool)
         rows = (window if block.windowed and window is not None else self._pool.first).rows
         q, k, v = block.qkv
-        (o,), (down,) = block.output, block.ffn.down
-        gate, up = block.ffn.gate_up
+        (o,) = block.output
         first_post, second_post = block.post_norms or (None, None)
         step.add_layer(
             q.matrix,
             k.matrix,
             v.matrix,
             o.matrix,
-            gate.matrix,
-            up.matrix,
-            down.matrix,
+            *gated_matrices(block.ffn),
             block.attn_norm,
             block.ffn_norm,
             block.q_norm,
@@ -95,6 +96,8 @@ class NativeStep(HostStep):
             second_post,
             block.windowed,
         )
+        if isinstance(block.ffn, Mixture):
+            step.add_mixture(*mixture_arguments(block.ffn))
 
     def run(
         self,

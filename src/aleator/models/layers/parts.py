@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
 from aleator.core.errors import UnsupportedModel
 from aleator.models.config import ModelConfig, SSMConfig
+from aleator.models.experts import ExpertsConfig
 
 if TYPE_CHECKING:
     from aleator.models.weights import Weights
@@ -69,30 +71,118 @@ class LayerSource(ABC, Generic[M, V]):
             FileFormatError: a tensor is missing, of another shape, or not finite.
         """
 
+    @abstractmethod
+    def experts(
+        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
+    ) -> list[M]:
+        """The matrices of each expert, as :meth:`matrix` gives those of a layer.
+
+        Those of all experts are in ``name_exps.weight`` [experts, n_out, n_in], those of one in
+        ``name.expert.weight``; gate and up may be one tensor, ``ffn_gate_up_exps.weight``.
+
+        Args:
+            names: of the matrices.
+            n_in: width of the input.
+            n_outs: width of each output.
+            bias: whether ``name_exps.bias`` [experts, n_out] must exist.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+
     def norm(self, name: str, size: int | None = None, exact: bool = False) -> V:
         """The weight of the RMS normalisation ``name``, of ``size`` or the width."""
         n = self.config.n_embd if size is None else size
         return self.values(f"{name}.weight", n, exact=exact)
 
 
+@dataclass(frozen=True)
 class FeedForward(Generic[M]):
-    """The gated feed-forward part of a layer.
+    """The gated feed-forward part of a layer, or one expert of a mixture.
 
     Attributes:
         gate_up: gate and up.
         down: back to the width.
         n_ff: width of gate and up.
-        gate: "silu", "gelu", or "gelu_rounded": as llama.cpp rounds it, where the file is GGUF.
+        gate: the activation, see :func:`gate_of`.
     """
 
-    def __init__(self, source: LayerSource[M, V]) -> None:
-        n_embd, n_ff = source.config.n_embd, source.config.n_ff[source.layer]
-        self.n_ff = n_ff
-        self.gate_up = source.matrix(["ffn_gate", "ffn_up"], n_embd, [n_ff, n_ff])
-        self.down = source.matrix(["ffn_down"], n_ff, [n_embd])
-        self.gate: str = source.architecture.activation
-        if self.gate == "gelu" and source.kind == "gguf":
-            self.gate = "gelu_rounded"
+    gate_up: M
+    down: M
+    n_ff: int
+    gate: str
+
+
+class Mixture(Generic[M, V]):
+    """A feed-forward part of which a router chooses a few experts for each token.
+
+    Attributes:
+        config: how they are chosen.
+        router: gives the experts' scores.
+        choice_bias: what is added to the scores for the choice alone; None: nothing.
+        experts: each a feed-forward part.
+        shared: one that every token goes through; None: there is none.
+        shared_router: its weight is the sigmoid of the product with this vector; None: it is 1.
+        gate: the activation of every expert, see :func:`gate_of`.
+    """
+
+    def __init__(self, source: LayerSource[M, V], config: ExpertsConfig) -> None:
+        """Read the tensors.
+
+        Raises:
+            FileFormatError: a tensor is missing, of another shape, or not finite.
+        """
+        n_embd, n_ff, gate = source.config.n_embd, config.n_ff, gate_of(source)
+        self.config, self.gate = config, gate
+        self.router = source.matrix(
+            ["ffn_gate_inp"], n_embd, [config.n_experts], bias=config.biases
+        )
+        self.choice_bias: V | None = None
+        if config.choice_bias:
+            self.choice_bias = source.values("exp_probs_b.bias", config.n_experts, exact=True)
+        both = source.experts(["ffn_gate", "ffn_up"], n_embd, [n_ff, n_ff], bias=config.biases)
+        downs = source.experts(["ffn_down"], n_ff, [n_embd], bias=config.biases)
+        self.experts = [
+            FeedForward(gate_up, down, n_ff, gate)
+            for gate_up, down in zip(both, downs, strict=True)
+        ]
+        self.shared: FeedForward[M] | None = None
+        self.shared_router: V | None = None
+        wide = config.n_ff_shared
+        if wide:
+            gate_up = source.matrix(["ffn_gate_shexp", "ffn_up_shexp"], n_embd, [wide, wide])
+            down = source.matrix(["ffn_down_shexp"], wide, [n_embd])
+            self.shared = FeedForward(gate_up, down, wide, gate)
+        if wide and config.shared_router:
+            self.shared_router = source.values("ffn_gate_inp_shexp.weight", n_embd, exact=True)
+
+
+def gate_of(source: LayerSource[M, V]) -> str:
+    """The activation of a layer's gate.
+
+    Returns:
+        "silu", "silu_clamped", "gelu", or "gelu_rounded": as llama.cpp rounds it, where the file is GGUF.
+    """
+    gate = source.architecture.activation
+    return "gelu_rounded" if gate == "gelu" and source.kind == "gguf" else gate
+
+
+def feed_forward(source: LayerSource[M, V]) -> FeedForward[M] | Mixture[M, V]:
+    """The tensors of a layer's feed-forward part.
+
+    Raises:
+        FileFormatError: a tensor is missing, of another shape, or not finite.
+    """
+    config = source.config
+    if config.experts is not None and config.has_experts(source.layer):
+        return Mixture(source, config.experts)
+    n_embd, n_ff = config.n_embd, config.n_ff[source.layer]
+    return FeedForward(
+        source.matrix(["ffn_gate", "ffn_up"], n_embd, [n_ff, n_ff]),
+        source.matrix(["ffn_down"], n_ff, [n_embd]),
+        n_ff,
+        gate_of(source),
+    )
 
 
 class Attention(Generic[M, V]):
@@ -141,7 +231,7 @@ class Attention(Generic[M, V]):
         self.post_norms: tuple[V, V] | None = None
         if architecture.post_norm:
             self.post_norms = source.norm("post_attention_norm"), source.norm("post_ffw_norm")
-        self.ffn = FeedForward(source)
+        self.ffn = feed_forward(source)
 
     @property
     def shape(self) -> LayerShape:
@@ -188,10 +278,10 @@ class StateSpace(Generic[M, V]):
                 for name, n in (("dt", rank), ("b", state), ("c", state))
             ]
         self.ffn_norm: V | None = None
-        self.ffn: FeedForward[M] | None = None
+        self.ffn: FeedForward[M] | Mixture[M, V] | None = None
         if config.n_ff:
             self.ffn_norm = source.norm("ffn_norm")
-            self.ffn = FeedForward(source)
+            self.ffn = feed_forward(source)
 
 
 def state_space(config: ModelConfig) -> SSMConfig:

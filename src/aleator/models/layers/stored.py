@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aleator import _native
+from aleator.models.layers.expert_tensors import ExpertMatrix, expert_tensors
 from aleator.models.layers.parts import LayerSource
 
 if TYPE_CHECKING:
@@ -79,6 +80,22 @@ class StoredLayer(LayerSource[list[StoredWeight], Floats]):
             stored_weight(self.weights, self.prefix + name, n_out, n_in, bias)
             for name, n_out in zip(names, n_outs, strict=True)
         ]
+
+    def experts(
+        self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
+    ) -> list[list[StoredWeight]]:
+        """See :class:`LayerSource`."""
+        return [
+            [expert_weight(matrix) for matrix in matrices]
+            for matrices in expert_tensors(self, names, n_in, n_outs, bias)
+        ]
+
+
+def expert_weight(matrix: ExpertMatrix) -> StoredWeight:
+    """The matrix of an expert, used where it is."""
+    stored, own = matrix
+    n_out, n_in = stored.shape
+    return StoredWeight(stored.data, stored.type, n_out, n_in, own)
 
 
 def floats(weights: Weights, name: str, shape: tuple[int, ...]) -> Floats:

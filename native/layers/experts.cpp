@@ -1,0 +1,193 @@
+#include "layers/experts.hpp"
+
+#include <algorithm>
+
+namespace aleator {
+
+static const auto route_ = ALEATOR_PICK(route);
+static const auto sigmoid_of_dot_ = ALEATOR_PICK(sigmoid_of_dot);
+static const auto add_weighted_ = ALEATOR_PICK(add_weighted);
+
+static int64_t rows_at_once(const Expert& e, int64_t tokens) {
+  return std::min(rows_per_unit(e.gate, tokens), rows_per_unit(e.up, tokens));
+}
+
+template <class T>
+static void grow(std::vector<T>& v, int64_t n) {
+  if (int64_t(v.size()) < n) v.resize(size_t(n));
+}
+
+void Experts::prepare(int64_t tokens, int64_t n_embd, const std::vector<Mixture>& mixtures) {
+  tokens_ = tokens, n_embd_ = n_embd;
+  for (const Mixture& m : mixtures) {
+    const Routing& r = m.routing;
+    const int64_t slots = tokens * r.n_used, shared = m.shared.gate.out;
+    grow(logits_, tokens * r.n_experts), grow(keys_, tokens * (r.n_experts + r.n_groups));
+    grow(weights_, slots), grow(chosen_, slots), grow(slot_, slots), grow(token_, slots);
+    grow(shared_weight_, tokens), grow(counts_, r.n_experts), grow(out_, tokens * n_embd);
+    grow(gate_, slots * m.n_ff()), grow(up_, slots * m.n_ff()), grow(down_, slots * n_embd);
+    grow(shared_gate_, tokens * shared), grow(shared_up_, tokens * shared);
+    if (shared) grow(shared_down_, tokens * n_embd);
+    if (gathers(m)) grow(gathered_, slots * n_embd);
+  }
+}
+
+void Experts::run(int thread, Products& products, const Mixture& m, const float* norm, float eps) {
+  Pool& pool = products.pool();
+  const Expert& any = m.experts[0];
+  const Forms forms = m.shared.gate.data
+                          ? forms_of({&m.router, &any.gate, &any.up, &m.shared.gate, &m.shared.up})
+                          : forms_of({&m.router, &any.gate, &any.up});
+  const Input x = products.normed(thread, norm, eps, forms);
+  products.run(thread, x, {{&m.router, logits_.data()}});
+  pool.barrier();
+  choose(thread, pool, m, x);
+  gather(thread, pool, m, x);
+  activate(thread, pool, m, x);
+  give_back(thread, pool, m);
+}
+
+void Experts::choose(int thread, Pool& pool, const Mixture& m, const Input& x) {
+  const Routing& r = m.routing;
+  pool.split(thread, tokens_, [&](int64_t t) {
+    route_(r, &logits_[size_t(t * r.n_experts)], &keys_[size_t(t * (r.n_experts + r.n_groups))],
+           &chosen_[size_t(t * r.n_used)], &weights_[size_t(t * r.n_used)]);
+    shared_weight_[size_t(t)] =
+        m.shared_router ? sigmoid_of_dot_(x.x + t * x.stride, m.shared_router, n_embd_) : 1.0f;
+  });
+  pool.barrier();
+  if (thread == 0) group(m);
+  pool.barrier();
+}
+
+// Gives the choices slots, those of one expert side by side and in the order of their tokens.
+void Experts::group(const Mixture& m) {
+  const Routing& r = m.routing;
+  const int64_t n = tokens_ * r.n_used;
+  std::fill_n(counts_.begin(), r.n_experts, 0);
+  for (int64_t i = 0; i < n; i++) counts_[size_t(chosen_[size_t(i)])]++;
+  groups_.clear();
+  units_ = units_down_ = 0;
+  const auto add = [&](const Expert& e, int64_t first, int64_t tokens) {
+    groups_.push_back({&e, first, tokens, units_, units_down_});
+    const int64_t rows = rows_at_once(e, tokens);
+    units_ += (e.gate.out + rows - 1) / rows;
+    units_down_ += units(e.down, tokens);
+  };
+  int64_t first = 0;
+  for (int64_t e = 0; e < r.n_experts; e++) {
+    const int64_t tokens = counts_[size_t(e)];
+    if (tokens) add(m.experts[size_t(e)], first, tokens);
+    counts_[size_t(e)] = first;
+    first += tokens;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    slot_[size_t(i)] = counts_[size_t(chosen_[size_t(i)])]++;
+    token_[size_t(slot_[size_t(i)])] = i;
+  }
+  if (m.shared.gate.data) add(m.shared, 0, tokens_);
+  const Weights &gate = m.experts[0].gate, &down = m.experts[0].down;
+  if (gathers(m)) {
+    small_.resize(n, gate.in, 32);
+    if (gate.in % 256 == 0) large_.resize(n, gate.in, 256);
+  }
+  hidden_.resize(n, down.in, block_shape(down.type).elements == 256 ? 256 : 32);
+  const Weights& last = m.shared.down;
+  if (last.data)
+    shared_hidden_.resize(tokens_, last.in, block_shape(last.type).elements == 256 ? 256 : 32);
+}
+
+// The rows that experts take, in the order of the slots.
+void Experts::gather(int thread, Pool& pool, const Mixture& m, const Input& x) {
+  if (!gathers(m)) return;
+  const Forms forms = forms_of({&m.experts[0].gate, &m.experts[0].up});
+  pool.split(thread, tokens_ * m.routing.n_used, [&](int64_t slot) {
+    const int64_t choice = token_[size_t(slot)], t = choice / m.routing.n_used;
+    float* row = &gathered_[size_t(slot * n_embd_)];
+    if (forms.floats || m.weighs_input) std::copy_n(x.x + t * x.stride, n_embd_, row);
+    if (m.weighs_input) {
+      for (int64_t i = 0; i < n_embd_; i++) row[i] *= weights_[size_t(choice)];
+      if (forms.small) small_.round(slot, row);
+      if (forms.large) large_.round(slot, row);
+      return;
+    }
+    if (forms.small) small_.copy(slot, x.small, t);
+    if (forms.large) large_.copy(slot, x.large, t);
+  });
+  pool.barrier();
+}
+
+// gate and up of every expert, and their product.
+void Experts::activate(int thread, Pool& pool, const Mixture& m, const Input& x) {
+  size_t at = 0;
+  pool.split(thread, units_, [&](int64_t unit) {
+    if (unit < groups_[at].units) at = 0;
+    while (at + 1 < groups_.size() && groups_[at + 1].units <= unit) at++;
+    const Group& g = groups_[at];
+    const bool shared = g.expert == &m.shared;
+    const Expert& e = *g.expert;
+    Input in = x;
+    if (!shared && gathers(m))
+      in = {&gathered_[size_t(g.first * n_embd_)], n_embd_, g.tokens,
+            small_.view(g.first, g.tokens), large_.view(g.first, g.tokens)};
+    const int64_t ff = e.gate.out, rows = rows_at_once(e, g.tokens);
+    const int64_t begin = (unit - g.units) * rows, end = std::min(ff, begin + rows);
+    float* gate = &(shared ? shared_gate_ : gate_)[size_t(g.first * ff)];
+    float* up = &(shared ? shared_up_ : up_)[size_t(g.first * ff)];
+    Products::multiply(e.gate, begin, end, in, gate);
+    Products::multiply(e.up, begin, end, in, up);
+    for (int64_t t = 0; t < g.tokens; t++)
+      apply_gate(m.gate, gate + t * ff + begin, up + t * ff + begin, end - begin);
+  });
+  pool.barrier();
+  const int64_t slots = tokens_ * m.routing.n_used, ff = m.n_ff(), wide = m.shared.gate.out;
+  const bool own = in_blocks(m.experts[0].down.type);
+  const bool other = m.shared.down.data && in_blocks(m.shared.down.type);
+  if (!own && !other) return;
+  pool.split(thread, slots + (other ? tokens_ : 0), [&](int64_t row) {
+    if (row >= slots)
+      shared_hidden_.round(row - slots, &shared_gate_[size_t((row - slots) * wide)]);
+    else if (own)
+      hidden_.round(row, &gate_[size_t(row * ff)]);
+  });
+  pool.barrier();
+}
+
+Input Experts::hidden(const Mixture& m, const Group& g) const {
+  const bool shared = g.expert == &m.shared;
+  const int64_t ff = g.expert->gate.out;
+  const Rounded rows = (shared ? shared_hidden_ : hidden_).view(g.first, g.tokens);
+  return {&(shared ? shared_gate_ : gate_)[size_t(g.first * ff)], ff, g.tokens, rows, rows};
+}
+
+// Back to the width, and what a token's experts give, best first, in one sum.
+void Experts::give_back(int thread, Pool& pool, const Mixture& m) {
+  size_t at = 0;
+  pool.split(thread, units_down_, [&](int64_t unit) {
+    if (unit < groups_[at].units_down) at = 0;
+    while (at + 1 < groups_.size() && groups_[at + 1].units_down <= unit) at++;
+    const Group& g = groups_[at];
+    const Weights& down = g.expert->down;
+    const int64_t rows = rows_per_unit(down, g.tokens);
+    const int64_t begin = (unit - g.units_down) * rows, end = std::min(down.out, begin + rows);
+    std::vector<float>& to = g.expert == &m.shared ? shared_down_ : down_;
+    Products::multiply(down, begin, end, hidden(m, g), &to[size_t(g.first * n_embd_)]);
+  });
+  pool.barrier();
+  constexpr int64_t at_once = 512;
+  const int64_t pieces = (n_embd_ + at_once - 1) / at_once, used = m.routing.n_used;
+  pool.split(thread, tokens_ * pieces, [&](int64_t unit) {
+    const int64_t t = unit / pieces, begin = unit % pieces * at_once;
+    const int64_t n = std::min(at_once, n_embd_ - begin);
+    float* y = out(t) + begin;
+    std::fill_n(y, n, 0.0f);
+    for (int64_t k = t * used; k < (t + 1) * used; k++)
+      add_weighted_(y, &down_[size_t(slot_[size_t(k)] * n_embd_ + begin)],
+                    m.weighs_input ? 1.0f : weights_[size_t(k)], n);
+    if (m.shared.gate.data)
+      add_weighted_(y, &shared_down_[size_t(t * n_embd_ + begin)], shared_weight_[size_t(t)], n);
+  });
+  pool.barrier();
+}
+
+}  // namespace aleator

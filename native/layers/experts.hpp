@@ -1,0 +1,65 @@
+// Mixtures of experts: feed-forward layers of which a router chooses a few for each token
+// (Shazeer et al. 2017, arXiv:1701.06538).  Only the weights of experts that were chosen are read.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "layers/feed_forward.hpp"
+#include "layers/products.hpp"
+#include "layers/routing.hpp"
+
+namespace aleator {
+
+struct Expert {
+  Weights gate, up, down;
+};
+
+struct Mixture {
+  Weights router;  // [n_experts, n_embd]
+  Routing routing;
+  std::vector<Expert> experts;  // all of the same sizes and types
+  Expert shared;                // takes every token; no gate: there is none
+  const float* shared_router =
+      nullptr;                // [n_embd]: its weight is the sigmoid of this product; or 1
+  bool weighs_input = false;  // an expert's weight multiplies what it takes, not what it gives
+  Gate gate = Gate::silu;
+  int64_t n_ff() const { return experts[0].gate.out; }
+};
+
+class Experts {
+ public:
+  // Makes room for the mixtures' `tokens`; one thread.
+  void prepare(int64_t tokens, int64_t n_embd, const std::vector<Mixture>& mixtures);
+  // What the mixture gives for the normalised running sum: rows of `out`.  Every thread; all have
+  // passed a barrier at the end.
+  void run(int thread, Products& products, const Mixture& m, const float* norm, float eps);
+  float* out(int64_t token) { return &out_[size_t(token * n_embd_)]; }
+
+ private:
+  // Tokens that one expert takes: rows [first, first + tokens) of the slots, or all tokens.
+  struct Group {
+    const Expert* expert;
+    int64_t first, tokens;
+    int64_t units, units_down;  // pieces of work before it
+  };
+  void choose(int thread, Pool& pool, const Mixture& m, const Input& x);
+  void group(const Mixture& m);
+  void gather(int thread, Pool& pool, const Mixture& m, const Input& x);
+  void activate(int thread, Pool& pool, const Mixture& m, const Input& x);
+  void give_back(int thread, Pool& pool, const Mixture& m);
+  bool gathers(const Mixture& m) const { return tokens_ > 1 || m.weighs_input; }
+  Input hidden(const Mixture& m, const Group& g) const;
+
+  int64_t tokens_ = 0, n_embd_ = 0;
+  std::vector<float> logits_, keys_, weights_, shared_weight_;  // weights [tokens, n_used]
+  std::vector<int32_t> chosen_;                                 // [tokens, n_used]
+  std::vector<int64_t> slot_, token_;  // of each choice its slot, of each slot its choice
+  std::vector<int64_t> counts_;
+  std::vector<Group> groups_;
+  int64_t units_ = 0, units_down_ = 0;
+  std::vector<float> gathered_, gate_, up_, down_, shared_gate_, shared_up_, shared_down_, out_;
+  RoundedRows small_, large_, hidden_, shared_hidden_;
+};
+
+}  // namespace aleator

@@ -1,0 +1,104 @@
+// Python's side of mixtures of experts: every size is checked here, and the memory kept alive.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "layers/cache_memory.hpp"
+#include "layers/experts.hpp"
+#include "layers/stored_matrix.hpp"
+
+namespace aleator {
+
+inline Gate gate_named(const std::string& name) {
+  if (name == "silu") return Gate::silu;
+  if (name == "gelu") return Gate::gelu;
+  if (name == "silu_clamped") return Gate::silu_clamped;
+  require(name == "gelu_rounded",
+          "gate must be silu, gelu, gelu_rounded or silu_clamped, not " + name);
+  return Gate::gelu_rounded;
+}
+
+inline Scores scores_named(const std::string& name) {
+  if (name == "softmax") return Scores::softmax;
+  if (name == "sigmoid") return Scores::sigmoid;
+  if (name == "chosen softmax") return Scores::chosen_softmax;
+  require(name == "chosen sigmoid",
+          "scores must be softmax, sigmoid, chosen softmax or chosen sigmoid, not " + name);
+  return Scores::chosen_sigmoid;
+}
+
+// Of layer `at`: there are as many experts to choose from as are chosen.
+inline void require_choice(const Routing& r, const std::string& at) {
+  require(r.n_experts >= 1 && r.n_experts <= 1 << 16,
+          at + "ffn_gate_exps: no experts, or too many");
+  require(r.n_groups >= 1 && r.n_experts % r.n_groups == 0 && r.n_groups_used >= 1 &&
+              r.n_groups_used <= r.n_groups,
+          at + "ffn_gate_inp: experts do not divide into these groups");
+  require(r.n_used >= 1 && r.n_used <= r.n_experts / r.n_groups * r.n_groups_used,
+          at + "ffn_gate_inp: more experts for a token than there are to choose from");
+}
+
+struct MixtureMemory {
+  StoredMatrix router;
+  std::vector<StoredMatrix> matrices;  // gate, up and down of every expert, then the shared one's
+  std::optional<Floats> bias, shared_router;
+  Mixture mixture;
+
+  MixtureMemory(const StoredMatrix& routes, nb::list experts, std::optional<nb::tuple> shared)
+      : router(routes) {
+    for (const nb::handle expert : experts) add(nb::cast<nb::tuple>(expert), "experts");
+    if (shared) add(*shared, "shared");
+    const size_t n = nb::len(experts);
+    const auto expert = [&](size_t i) {
+      return Expert{matrices[3 * i].weights, matrices[3 * i + 1].weights,
+                    matrices[3 * i + 2].weights};
+    };
+    for (size_t i = 0; i < n; i++) mixture.experts.push_back(expert(i));
+    if (shared) mixture.shared = expert(n);
+    mixture.router = router.weights;
+    mixture.routing.n_experts = int64_t(n);
+  }
+
+  // Layer `at` of a decoder of width e.
+  const Mixture& checked(const std::string& at, int64_t e) {
+    Routing& r = mixture.routing;
+    require_choice(r, at);
+    require(router.weights.out == r.n_experts && router.weights.in == e,
+            at + "ffn_gate_inp.weight must be [experts, n_embd]");
+    const Expert& first = mixture.experts[0];
+    for (const Expert& expert : mixture.experts) {
+      sizes(expert, e, at + "ffn_gate_exps");
+      require(expert.gate.out == first.gate.out && expert.gate.type == first.gate.type &&
+                  expert.up.type == first.up.type && expert.down.type == first.down.type,
+              at + "ffn_gate_exps: experts differ in width or type");
+    }
+    if (mixture.shared.gate.data) sizes(mixture.shared, e, at + "ffn_gate_shexp");
+    vector(bias, r.n_experts, at + "exp_probs_b.bias");
+    vector(shared_router, e, at + "ffn_gate_inp_shexp.weight");
+    r.bias = bias ? bias->data() : nullptr;
+    mixture.shared_router = shared_router ? shared_router->data() : nullptr;
+    return mixture;
+  }
+
+ private:
+  void add(const nb::tuple& expert, const char* name) {
+    require(expert.size() == 3, std::string(name) + " must be gate, up and down");
+    for (const nb::handle matrix : expert) matrices.push_back(nb::cast<StoredMatrix>(matrix));
+  }
+  static void sizes(const Expert& x, int64_t e, const std::string& name) {
+    require(x.gate.in == e && x.up.in == e && x.up.out == x.gate.out && x.down.out == e &&
+                x.down.in == x.gate.out,
+            name + ": gate, up and down do not fit each other, or the width");
+  }
+  static void vector(const std::optional<Floats>& v, int64_t n, const std::string& name) {
+    require(!v || int64_t(v->size()) == n, name + " must have " + std::to_string(n) + " elements");
+  }
+};
+
+}  // namespace aleator

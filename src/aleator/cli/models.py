@@ -1,0 +1,77 @@
+"""``aleator models``: the models that are on this machine; fetch and remove those of the hub."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from aleator.cli.arguments import Parser
+from aleator.cli.terminal import note, write
+from aleator.core.errors import ParameterError
+from aleator.hub.local import LocalModel, cached, installed, remove
+from aleator.hub.names import located
+
+EXAMPLES = """\
+Lists the bundled model, those of installed packages llm-NAME, and those that were
+fetched from the hub: name (what -m takes), size, place.
+
+examples:
+  aleator models
+  aleator models --fetch hf:ORG/NAME:Q4_K_M
+  aleator models --remove hf:ORG/NAME:Q4_K_M
+  aleator models --remove hf:ORG/NAME              (all that was fetched of it)
+"""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    group = parser.group("models")
+    group.option("--fetch", metavar="NAME", help="fetch a model of the hub, and write where it is")
+    group.option("--remove", metavar="NAME", help="remove a fetched model from the hub's cache")
+    group.option("--json", action="store_true", help="write JSON: a list of {name, size, path}")
+    group.option(
+        "-hft", "--hf-token", metavar="TOKEN", help="token for the hub (default: HF_TOKEN)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List, fetch or remove; returns the exit code."""
+    if arguments.fetch is not None and arguments.remove is not None:
+        raise ParameterError("remove", "--fetch and --remove are both given: choose one")
+    if arguments.fetch is not None:
+        write(f"{located(arguments.fetch, token=arguments.hf_token)}\n")
+    elif arguments.remove is not None:
+        for model in remove(arguments.remove):
+            write(f"removed {model.name}, {megabytes(model.size)}\n")
+    else:
+        show(here(), arguments.json)
+    return 0
+
+
+def here() -> list[LocalModel]:
+    """The models on this machine that have a name."""
+    from aleator.language_model import bundled_model
+
+    path = bundled_model()
+    found = [LocalModel("(bundled)", path.stat().st_size, path), *installed()]
+    try:
+        found += cached()
+    except ImportError as error:
+        note(f"models of the hub are not looked for: {error}")
+    return found
+
+
+def show(models: list[LocalModel], as_json: bool) -> None:
+    """Write a list of models."""
+    if as_json:
+        rows = [{"name": each.name, "size": each.size, "path": str(each.path)} for each in models]
+        write(json.dumps(rows) + "\n")
+        return
+    width = max(len(each.name) for each in models)
+    for each in models:
+        write(f"{each.name:<{width}} {megabytes(each.size):>12} {each.path}\n")
+
+
+def megabytes(size: int) -> str:
+    """A size for people."""
+    return f"{size / 2**20:,.1f} MiB"

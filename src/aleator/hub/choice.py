@@ -1,0 +1,112 @@
+"""Which files of a repository are the model: the rule of llama.cpp's ``common/download.cpp``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+DEFAULT_TYPES = ("Q4_K_M", "Q8_0")
+"""Looked for in this order where no type is asked for; then any GGUF file will do."""
+NOT_MODELS = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")
+"""Parts of names of GGUF files that go with a model and are none."""
+CONFIGURATION = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "model.safetensors.index.json",
+)
+"""Files beside the weights of a safetensors repository."""
+_SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})", re.IGNORECASE)
+_TYPE = re.compile(r"[-.]([A-Z0-9_]+)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class GGUFName:
+    """What the name of a GGUF file says.
+
+    Attributes:
+        prefix: the path without the number of the part and the suffix; equal for all parts of a model.
+        type: the type of its tensors, such as "Q4_K_M"; "" where the name has none.
+        index: which part it is, from 1.
+        count: how many parts the model has.
+    """
+
+    prefix: str
+    type: str
+    index: int = 1
+    count: int = 1
+
+    @classmethod
+    def of(cls, path: str) -> GGUFName:
+        """Read a path that ends in ``.gguf``."""
+        prefix, index, count = path.removesuffix(".gguf"), 1, 1
+        if split := _SPLIT.fullmatch(prefix):
+            prefix, index, count = split[1], int(split[2]), int(split[3])
+        named = _TYPE.search(prefix)
+        return cls(prefix, named[1].upper() if named else "", index, count)
+
+
+def is_model(path: str) -> bool:
+    """Whether a path is that of a GGUF model, or of a part of one."""
+    name = path.rpartition("/")[2]
+    return path.endswith(".gguf") and not any(part in name for part in NOT_MODELS)
+
+
+def gguf_files(files: Sequence[str], quant: str = "") -> list[str]:
+    """The GGUF file that is the model, with the other parts if it is split.
+
+    Args:
+        files: paths in the repository.
+        quant: the type that is asked for, such as "Q4_K_M", in either case; "": Q4_K_M, else Q8_0, else the
+            first file.
+
+    Returns:
+        The parts in their order; none where nothing fits.
+    """
+    first = [each for each in files if is_model(each) and GGUFName.of(each).index == 1]
+    for wanted in (quant,) if quant else DEFAULT_TYPES:
+        pattern = re.compile(re.escape(wanted) + "[.-]", re.IGNORECASE)
+        for each in first:
+            if pattern.search(each):
+                return parts_of(files, each)
+    return parts_of(files, first[0]) if first and not quant else []
+
+
+def parts_of(files: Sequence[str], first: str) -> list[str]:
+    """A GGUF file and the other parts of its model, in their order."""
+    about = GGUFName.of(first)
+    if about.count == 1:
+        return [first]
+    named = {each: GGUFName.of(each) for each in files if each.endswith(".gguf")}
+    parts = [
+        each for each, n in named.items() if (n.prefix, n.count) == (about.prefix, about.count)
+    ]
+    return sorted(parts, key=lambda each: named[each].index)
+
+
+def safetensors_files(files: Sequence[str]) -> list[str]:
+    """The files of a safetensors model at the top of a repository; none where it has no such model."""
+    weights = [each for each in files if each.endswith(".safetensors") and "/" not in each]
+    indexed = "model.safetensors.index.json" in files
+    whole = "model.safetensors" in weights
+    if "config.json" not in files or not (whole or indexed):
+        return []
+    if whole and not indexed:
+        weights = ["model.safetensors"]
+    else:
+        weights = [each for each in weights if each.startswith("model-") or not indexed]
+    return [each for each in CONFIGURATION if each in files] + weights
+
+
+def types_of(files: Sequence[str]) -> list[str]:
+    """The types of the repository's GGUF models, for a message."""
+    found = (GGUFName.of(each).type for each in files if is_model(each))
+    return list(dict.fromkeys(each for each in found if each))

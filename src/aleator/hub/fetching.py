@@ -1,0 +1,264 @@
+"""Brings models of the hub into the hub's own cache on this machine, by huggingface_hub.
+
+The cache is the one that all programs with that library share (``HF_HOME``, ``HF_HUB_CACHE``), and so are
+the settings: ``HF_ENDPOINT``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``.  What the library lacks is added here: a
+download that was broken off goes on where it stopped, and a file whose SHA-256 is not the one that the hub
+tells is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from aleator.core.errors import FileFormatError, HubError
+from aleator.hub.choice import gguf_files, parts_of, safetensors_files, types_of
+from aleator.hub.names import HubName
+
+log = logging.getLogger(__name__)
+
+LARGEST = 50_000_000_000
+"""Bytes that the hub gives over plain HTTP; larger files are left to its library."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_BLOCK = 1 << 22
+
+
+def required_hub(what: str) -> ModuleType:
+    """The package huggingface_hub, imported now.
+
+    Raises:
+        ImportError: it is not installed; says how to.
+    """
+    try:
+        return import_module("huggingface_hub")
+    except ImportError as error:
+        raise ImportError(
+            f'{what} needs huggingface_hub: pip install "aleator[hub]"', name=error.name
+        ) from error
+
+
+def fetched(name: HubName, *, token: str | None = None, offline: bool = False) -> Path:
+    """A model's first file, or its directory; what is missing of it is fetched.
+
+    Args:
+        name: which model.
+        token: for the hub; None: what its library finds.
+        offline: take what was fetched before, and ask nobody.
+
+    Raises:
+        HubError: there is no such model, it is not given to this user, or it cannot be reached and was not
+            fetched before.
+        FileFormatError: a file that arrived is not the one that the hub tells of.
+        ImportError: huggingface_hub is not installed.
+    """
+    hub = required_hub(f"model={str(name)!r}")
+    offline = offline or bool(hub.constants.HF_HUB_OFFLINE)
+    files = None if offline else _listed(hub, name, token)
+    if files is None:
+        snapshot = cached_snapshot(hub, name)
+        if snapshot is None:
+            why = "offline, and" if offline else "the hub cannot be reached, and"
+            raise HubError(f"{name}: {why} it was not fetched before")
+        here = sorted(str(p.relative_to(snapshot).as_posix()) for p in snapshot.rglob("*"))
+        wanted = chosen(name, here)
+        return snapshot / wanted[0] if wanted[0].endswith(".gguf") else snapshot
+    wanted = chosen(name, files)
+    with one_line(hub, name):
+        places = [_fetch(hub, name, file, token) for file in wanted]
+    if wanted[0].endswith(".gguf"):
+        return places[0]
+    return places[0].parents[len(PurePosixPath(wanted[0]).parts) - 1]
+
+
+def chosen(name: HubName, files: Sequence[str]) -> list[str]:
+    """The files of the repository that are wanted.
+
+    Raises:
+        HubError: nothing fits; says what there is.
+    """
+    if name.file:
+        wanted = parts_of(files, name.file) if name.file in files else []
+    else:
+        wanted = gguf_files(files, name.quant)
+        if not wanted and not name.quant and not types_of(files):
+            wanted = safetensors_files(files)
+    if wanted:
+        return wanted
+    types = types_of(files)
+    if types:
+        raise HubError(f"{name}: there is no such file; there are {', '.join(types)}")
+    raise HubError(
+        f"{name}: the repository has neither a GGUF file nor config.json and safetensors"
+    )
+
+
+def cached_snapshot(hub: ModuleType, name: HubName) -> Path | None:
+    """The folder of what was fetched before of a revision; None: nothing was."""
+    folder = Path(hub.constants.HF_HUB_CACHE) / f"models--{name.repo.replace('/', '--')}"
+    reference = folder / "refs" / name.revision
+    commit = reference.read_text().strip() if reference.is_file() else name.revision
+    snapshot = folder / "snapshots" / commit
+    return snapshot if snapshot.is_dir() else None
+
+
+def _listed(hub: ModuleType, name: HubName, token: str | None) -> list[str] | None:
+    """The repository's files, in the order of their names; None: the hub cannot be reached."""
+    try:
+        with one_line(hub, name):
+            about = hub.HfApi().model_info(name.repo, revision=name.revision, token=token)
+    except Unreachable as error:
+        log.warning(
+            "%s: the hub cannot be reached (%s); looking for what was fetched before", name, error
+        )
+        return None
+    return sorted(each.rfilename for each in about.siblings or ())
+
+
+class Unreachable(HubError):
+    """Nobody answers, or with an error of its own."""
+
+
+@contextmanager
+def one_line(hub: ModuleType, name: HubName) -> Iterator[None]:
+    """Turn the library's errors into a :class:`HubError` of one line."""
+    errors = import_module("huggingface_hub.errors")
+    try:
+        yield
+    except errors.GatedRepoError:
+        page = f"{hub.constants.ENDPOINT}/{name.repo}"
+        raise HubError(
+            f"{name}: the model is gated: accept its conditions at {page}, then give a token by HF_TOKEN, "
+            "--hf-token or 'hf auth login'"
+        ) from None
+    except errors.RevisionNotFoundError:
+        raise HubError(f"{name}: the repository has no revision {name.revision!r}") from None
+    except errors.RepositoryNotFoundError:
+        raise HubError(
+            f"{name}: there is no such repository, or it is private: look at its spelling, or give a token by "
+            "HF_TOKEN or --hf-token"
+        ) from None
+    except errors.EntryNotFoundError:
+        raise HubError(f"{name}: the repository lacks a file that it lists") from None
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        kind = Unreachable if status >= 500 else HubError
+        raise kind(f"{name}: the hub answers {status}: {_first_line(error)}") from None
+    except (errors.HTTPError, ConnectionError) as error:
+        raise Unreachable(f"{name}: the hub cannot be reached: {_first_line(error)}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _fetch(hub: ModuleType, name: HubName, file: str, token: str | None) -> Path:
+    """One file in the cache, fetched if it is not there."""
+    _complete_blob(hub, name, file, token)
+    place = hub.hf_hub_download(name.repo, file, revision=name.revision, token=token)
+    return Path(place)
+
+
+def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None) -> None:
+    """Bring a file's bytes into the cache, going on with what an earlier try left; check them.
+
+    The library then finds them, and makes the rest of the entry.
+    """
+    url = hub.hf_hub_url(name.repo, file, revision=name.revision)
+    about = hub.get_hf_file_metadata(url, token=token)
+    if about.etag is None or about.size is None or about.size > LARGEST:
+        return
+    folder = Path(hub.constants.HF_HUB_CACHE) / f"models--{name.repo.replace('/', '--')}"
+    blob = folder / "blobs" / about.etag
+    if blob.exists():
+        return
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    headers = hub.utils.build_hf_headers(token=token)
+    if urlsplit(about.location).netloc != urlsplit(url).netloc:
+        headers.pop(
+            "authorization", None
+        )  # a token is for the hub alone, not for where it sends us
+    partial = blob.with_name(f"{blob.name}.incomplete")
+    lock = folder.parent / ".locks" / folder.name / f"{blob.name}.lock"  # the library's own place
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with hub.utils.WeakFileLock(lock):
+        if blob.exists():
+            return
+        if partial.exists() and partial.stat().st_size > about.size:
+            partial.unlink()
+        with (
+            partial.open("ab") as out,
+            hub.utils.tqdm(
+                desc=file[-40:],
+                total=about.size,
+                initial=out.tell(),
+                unit="B",
+                unit_scale=True,
+                disable=None,  # on a terminal only
+                name="aleator.hub.fetching",
+            ) as bar,
+        ):
+            while out.tell() < about.size:
+                _receive(hub, about.location, headers, out, bar)
+        _check(name, file, partial, about.etag)
+        partial.rename(blob)
+
+
+def _receive(
+    hub: ModuleType, url: str, headers: Mapping[str, str], out: BinaryIO, bar: Any
+) -> None:
+    """Append what a file has beyond the bytes that are there.
+
+    Goes on by itself where the connection breaks, as long as each try brings something; else raises the
+    library's errors.
+    """
+    errors = import_module("huggingface_hub.errors")
+    held = out.tell()
+    asking = {
+        **headers,
+        "accept-encoding": "identity",
+    }  # so that a place in the file is one in the answer
+    if held:
+        asking["range"] = f"bytes={held}-"
+    seconds = hub.constants.HF_HUB_DOWNLOAD_TIMEOUT
+    try:
+        with hub.get_session().stream("GET", url, headers=asking, timeout=seconds) as response:
+            hub.utils.hf_raise_for_status(response)
+            if held and response.status_code == 200:  # the whole file, in spite of the range
+                out.seek(0)
+                out.truncate()
+                bar.update(-held)
+            for block in response.iter_bytes():
+                out.write(block)
+                bar.update(len(block))
+    except errors.HfHubHTTPError:
+        raise
+    except errors.HTTPError:
+        out.flush()
+        if out.tell() <= held:
+            raise
+
+
+def _check(name: HubName, file: str, partial: Path, etag: str) -> None:
+    """Refuse bytes that are not those that the hub tells of, and forget them."""
+    if _SHA256.fullmatch(etag) is None:
+        return  # a small file, which the hub keeps in git and does not tell the SHA-256 of
+    digest = hashlib.sha256()
+    with partial.open("rb") as data:
+        while block := data.read(_BLOCK):
+            digest.update(block)
+    if digest.hexdigest() != etag:
+        partial.unlink()
+        raise FileFormatError(
+            f"{name}: {file}",
+            f"what arrived has the SHA-256 {digest.hexdigest()}, and the hub tells {etag}: it is forgotten; "
+            "try again",
+        )

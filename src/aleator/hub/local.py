@@ -1,0 +1,129 @@
+"""The models that are on this machine without having been given as files: listed, and removed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from aleator.core.errors import HubError
+from aleator.hub.choice import GGUFName, gguf_files, is_model, parts_of, safetensors_files
+from aleator.hub.fetching import required_hub
+from aleator.hub.names import HUB, PACKAGE, HubName, models_of
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """A model on this machine.
+
+    Attributes:
+        name: what ``-m`` and ``aleator.load`` take.
+        size: bytes of its files.
+        path: its first file, or its directory.
+        files: the files as the cache has them, and the bytes that they point to; none where it is a package's.
+    """
+
+    name: str
+    size: int
+    path: Path
+    files: tuple[tuple[Path, Path], ...] = ()
+
+
+def installed() -> Iterator[LocalModel]:
+    """Models in installed packages ``llm-NAME``, by name."""
+    found = {}
+    for each in metadata.distributions():
+        name = (each.metadata["Name"] or "").lower().replace("_", "-")
+        if name.startswith(PACKAGE):
+            files = [file for file in models_of(each) if file.is_file()]
+            if len(files) == 1:
+                found[name.removeprefix(PACKAGE)] = files[0]
+    for name in sorted(found):
+        yield LocalModel(name, found[name].stat().st_size, found[name])
+
+
+def cached() -> Iterator[LocalModel]:
+    """Models of the hub that were fetched, whole, in the order of their names.
+
+    Raises:
+        ImportError: huggingface_hub is not installed.
+    """
+    hub = required_hub("the list of fetched models")
+    for repo in sorted(_repositories(hub), key=lambda each: str(each.repo_id)):
+        for revision in sorted(repo.revisions, key=lambda each: str(each.commit_hash)):
+            names = sorted(revision.refs)
+            at = "" if "main" in names else f"@{names[0] if names else revision.commit_hash}"
+            yield from _of_revision(f"{HUB}{repo.repo_id}{at}", revision)
+
+
+def remove(name: str) -> list[LocalModel]:
+    """Remove fetched models from the hub's cache.
+
+    Args:
+        name: ``hf:ORG/NAME`` for all of a repository that was fetched, or the name of one model as
+            :func:`cached` gives it.
+
+    Returns:
+        What was removed.
+
+    Raises:
+        HubError: nothing of this name was fetched.
+        ParameterError: it is no name of the hub.
+        ImportError: huggingface_hub is not installed.
+    """
+    wanted = HubName.read(name)
+    every = list(cached())
+    if not wanted.quant and not wanted.file and wanted.revision == "main":
+        gone = [each for each in every if HubName.read(each.name).repo == wanted.repo]
+    else:
+        gone = [each for each in every if each.name.lower() == str(wanted).lower()]
+    if not gone:
+        raise HubError(f"{wanted}: it was not fetched ('aleator models' lists what was)")
+    kept = {blob for each in every if each not in gone for _, blob in each.files}
+    for model in gone:
+        for place, blob in model.files:
+            place.unlink(missing_ok=True)
+            if blob not in kept:
+                blob.unlink(missing_ok=True)
+    if all(each in gone for each in every if HubName.read(each.name).repo == wanted.repo):
+        _forget(required_hub("removing a model"), wanted.repo)
+    return gone
+
+
+def _forget(hub: ModuleType, repo: str) -> None:
+    """Remove what is left of a repository: small files, references."""
+    for each in _repositories(hub):
+        if each.repo_id == repo:
+            shutil.rmtree(each.repo_path)
+
+
+def _repositories(hub: ModuleType) -> list[Any]:
+    if not Path(hub.constants.HF_HUB_CACHE).is_dir():
+        return []
+    return [each for each in hub.scan_cache_dir().repos if each.repo_type == "model"]
+
+
+def _of_revision(name: str, revision: Any) -> Iterator[LocalModel]:
+    """The models in what was fetched of one revision of a repository."""
+    folder = Path(revision.snapshot_path)
+    files = {Path(each.file_path).relative_to(folder).as_posix(): each for each in revision.files}
+    names = sorted(files)
+    first = [each for each in names if is_model(each) and GGUFName.of(each).index == 1]
+    for each in first:
+        about, parts = GGUFName.of(each), parts_of(names, each)
+        by_type = about.type and gguf_files(names, about.type) == parts
+        called = f"{name}:{about.type}" if by_type else f"{name}/{each}"
+        if len(parts) == about.count:
+            yield _model(called, folder / each, [files[part] for part in parts])
+    if not first and (whole := safetensors_files(names)):
+        yield _model(name, folder, [files[each] for each in whole])
+
+
+def _model(name: str, path: Path, files: list[Any]) -> LocalModel:
+    size = sum(int(each.size_on_disk) for each in files)
+    places = tuple((Path(each.file_path), Path(each.blob_path)) for each in files)
+    return LocalModel(name, size, path, places)

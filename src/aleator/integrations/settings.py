@@ -1,0 +1,63 @@
+"""Sampling parameters as callers of other engines give them: an object, or a mapping such as JSON holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aleator.core.errors import ParameterError
+from aleator.samplers import SamplingParams
+
+Settings = SamplingParams | Mapping[str, object]
+"""Sampling parameters, or their names and values; the name ``preset`` gives what the others change."""
+
+
+def sampling_params(settings: Settings) -> SamplingParams:
+    """Check sampling parameters.
+
+    Args:
+        settings: them, or a mapping of their names; ``preset`` names a preset, and without one all that is
+            not given is neutral.
+
+    Raises:
+        ParameterError: an unknown name, a value out of range, or no mapping at all.
+    """
+    if isinstance(settings, SamplingParams):
+        return settings
+    if not isinstance(settings, Mapping):
+        raise ParameterError(
+            "settings",
+            f"sampling parameters {settings!r:.60} are neither a SamplingParams nor a mapping of its fields",
+        )
+    values = dict(settings)
+    preset = values.pop("preset", None)
+    if preset is None:
+        return SamplingParams(**values)  # type: ignore[arg-type]  # it checks each
+    if not isinstance(preset, str):
+        raise ParameterError("preset", f"preset={preset!r:.60} is not a name")
+    return SamplingParams.preset(preset, **values)  # type: ignore[arg-type]
+
+
+def row_params(
+    settings: Settings | Sequence[Settings], seeds: Sequence[int] | None
+) -> list[SamplingParams]:
+    """Sampling parameters of each text of a batch.
+
+    Args:
+        settings: one for all, or one for each.
+        seeds: one for each text, in place of theirs.
+
+    Returns:
+        One for each; a single one where neither says how many there are.
+
+    Raises:
+        ParameterError: as :func:`sampling_params`, and where the two lists differ in length.
+    """
+    if isinstance(settings, Sequence):
+        each = [sampling_params(one) for one in settings]
+    else:
+        each = [sampling_params(settings)] * (1 if seeds is None else len(seeds))
+    if seeds is None:
+        return each
+    if len(seeds) != len(each):
+        raise ParameterError("seeds", f"{len(seeds)} seeds for {len(each)} sampling parameters")
+    return [one.replace(seed=seed) for one, seed in zip(each, seeds, strict=True)]

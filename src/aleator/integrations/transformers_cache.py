@@ -1,0 +1,415 @@
+"""Aleator's KV cache in a model of transformers: it can be cut, forked, shifted, quantised and saved.
+
+Each row of the batch is a sequence of one :class:`aleator.cache.KVCache`; rows that come from one prompt
+share its cells.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from aleator.integrations.versions import require
+
+require("transformers", at_least="5.23", install="aleator[transformers]")
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import Cache
+from transformers.cache_utils import CacheLayerMixin
+
+from aleator.cache import KVCache, LayerShape
+from aleator.cache.handle.sequence import Buffer, Restored
+from aleator.cache.handle.sequence import Sequence as Handle
+from aleator.cache.storage.tensors import TensorSide
+from aleator.core.errors import CacheError, ParameterError, UnsupportedModel
+from aleator.generate.batch import Batch
+
+_ROPE_MOVES = ("default", "linear", "llama3", "yarn", "proportional")
+"""Kinds of rotary embedding whose angles do not depend on how long the text is."""
+
+
+class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
+    """For ``model.generate(past_key_values=AleatorCache(model, n_cells))`` and ``model(...)``.
+
+    With ``type_k`` and ``type_v`` "f32" (or the type that the model computes in) its tokens are those with
+    transformers' ``DynamicCache``, bit for bit.
+
+    Args:
+        model: a decoder-only model whose layers all see every position.
+        n_cells: tokens that it holds, over all rows.
+        max_batch: rows at once.
+        type_k: the type keys are stored in: "f32", "f16", "bf16", "q8_0", "q4_0" and more.
+        type_v: the type values are stored in.
+
+    Attributes:
+        kv: the cache underneath.
+        rows: the sequences of the batch's rows.
+
+    Raises:
+        UnsupportedModel: a layer has a window or a state.
+        ParameterError: an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        n_cells: int,
+        *,
+        max_batch: int = 8,
+        type_k: str = "f32",
+        type_v: str = "f32",
+    ) -> None:
+        config = model.config.get_text_config(decoder=True)
+        shapes = _shapes(config)
+        self.kv = KVCache(
+            shapes,
+            n_cells,
+            n_seq_max=2 * max_batch,  # rows are put into another order by way of free sequences
+            type_k=type_k,
+            type_v=type_v,
+            device=str(model.device),
+            rotate=_rotation(model, config),
+            architecture=str(config.model_type),
+        )
+        self._begin(self.kv, max_batch, len(shapes))
+
+    def _begin(self, kv: KVCache, max_batch: int, n_layers: int) -> None:
+        self.kv, self.max_batch = kv, max_batch
+        self.rows: list[Handle] = []
+        self._keys, self._values = TensorSide(kv.keys), TensorSide(kv.values)
+        self._stored = [0] * n_layers
+        self._cells: list[npt.NDArray[np.int64]] = []
+        super().__init__(layers=[AleatorLayer(self, i) for i in range(n_layers)])
+
+    def __repr__(self) -> str:
+        return f"AleatorCache({len(self.rows)} rows of {self.get_seq_length()} tokens, {self.kv!r})"
+
+    # What models call
+
+    def update(
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        layer_idx: int,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store a layer's keys and values of new tokens, and give those of all.
+
+        Args:
+            key_states: [rows, heads, T, D].
+            value_states: [rows, heads, T, Dv].
+            layer_idx: the layer.
+            args: not used.
+            kwargs: not used.
+
+        Returns:
+            [rows, heads, all tokens, D] and [..., Dv], in the types that were given.
+
+        Raises:
+            CacheFull: no cells for the tokens.
+            ParameterError: other rows than before.
+        """
+        n_rows, new = key_states.shape[0], key_states.shape[2]
+        self._require_rows(n_rows)
+        begin = self._stored[layer_idx]
+        end = begin + new
+        if end > self.length:
+            self._place(end - self.length)
+        for row, cells in enumerate(self._cells):
+            index = torch.from_numpy(cells[begin:end]).to(key_states.device)
+            self._keys.write(layer_idx, index, key_states[row].transpose(0, 1))
+            self._values.write(layer_idx, index, value_states[row].transpose(0, 1))
+        self._stored[layer_idx] = end
+        return self._read(layer_idx, end, key_states.dtype, value_states.dtype)
+
+    def _read(
+        self, layer: int, end: int, key_type: torch.dtype, value_type: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        keys, values = [], []
+        rows = self.kv.first.rows
+        for cells in self._cells:
+            part = cells[:end]
+            index = torch.from_numpy(part).to(self._keys.layers[layer].data.device)
+            k = self._keys.read(layer, index)
+            behind = self.kv.cells.positions[part] - rows.key_positions[part]
+            if behind.any() and rows.rotate is not None:
+                k = rows.rotate(layer, k.to(torch.float32, copy=True), behind.astype(np.int64))
+            keys.append(k.to(key_type))
+            values.append(self._values.read(layer, index).to(value_type))
+        return torch.stack(keys).transpose(1, 2), torch.stack(values).transpose(1, 2)
+
+    def _require_rows(self, n: int) -> None:
+        if self.rows and not self.length and n != len(self.rows):
+            self.reset()
+        if not self.rows:
+            if n > self.max_batch:
+                raise ParameterError(
+                    "max_batch", f"{n} rows: make the AleatorCache with max_batch={n} or more"
+                )
+            self.rows = [self.kv.sequence() for _ in range(n)]
+            self._refresh()
+        if n != len(self.rows):
+            raise ParameterError("key_states", f"{n} rows in a cache of {len(self.rows)}")
+
+    def _place(self, n: int) -> None:
+        """Give the next ``n`` tokens of each row cells."""
+        batch, start = Batch(), self.length
+        for row in self.rows:
+            for i in range(n):
+                batch.add(0, start + i, [row.id], logits=False)
+        with self.kv.step(self.kv.plan(batch, n_ubatch=len(batch.tokens))) as step:
+            for _ in step:
+                pass
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._cells = [row.cells for row in self.rows]
+
+    @property
+    def length(self) -> int:
+        """Tokens that each row has."""
+        return self.rows[0].next if self.rows else 0
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Tokens that a layer holds of each row."""
+        return self._stored[layer_idx] if layer_idx < len(self._stored) else 0
+
+    # Cutting, copying, shifting
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Remove the last tokens of each row.
+
+        Args:
+            tokens_to_remove: how many, as a number of 0 or less; transformers counts so.
+        """
+        if tokens_to_remove > 0:
+            raise ParameterError(
+                "tokens_to_remove",
+                f"tokens_to_remove={tokens_to_remove}: give the number to remove as -{tokens_to_remove}",
+            )
+        self._truncate(max(0, self.length + tokens_to_remove))
+
+    def truncate(self, n: int) -> None:
+        """Keep the first ``n`` tokens of each row."""
+        if not 0 <= n <= self.length:
+            raise ParameterError("n", f"n={n}: the rows have {self.length} tokens")
+        self._truncate(n)
+
+    def _truncate(self, n: int) -> None:
+        for row in self.rows:
+            row.truncate(n)
+        self._stored = [min(stored, n) for stored in self._stored]
+        self._refresh()
+
+    def slide(self, keep: int = 4, discard: int | None = None) -> int:
+        """Forget tokens after the first ``keep`` of each row and move up what follows: a context shift.
+
+        Args:
+            keep: tokens that stay where they are.
+            discard: how many to forget; None: half of those after ``keep``.
+
+        Returns:
+            How many were forgotten.
+
+        Raises:
+            CannotShift: the model's keys cannot be rotated.
+            CacheError: a forward pass was not ended.
+        """
+        self._require_whole()
+        removed = 0
+        with self.kv.step():
+            for row in self.rows:
+                removed = row.slide(keep, discard).removed
+        self._stored = [self.length] * len(self._stored)
+        self._refresh()
+        return removed
+
+    def fork(self) -> AleatorCache:
+        """A cache with the same text, in the same cells, which goes on by itself.
+
+        Raises:
+            CacheFull: no sequence is free: make the first cache with a larger ``max_batch``.
+        """
+        made = object.__new__(AleatorCache)
+        made._begin(self.kv, self.max_batch, len(self._stored))
+        made.rows = [row.fork() for row in self.rows]
+        made._stored = list(self._stored)
+        made._refresh()
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AleatorCache:
+        return self.fork()
+
+    def _rearrange(self, of: Sequence[int]) -> None:
+        """Let row i be what row ``of[i]`` was."""
+        if len(of) > self.max_batch:
+            raise ParameterError(
+                "max_batch",
+                f"{len(of)} rows: make the AleatorCache with max_batch={len(of)} or more",
+            )
+        before, free = self.rows, list(self.rows)
+        rows: list[Handle] = []
+        for i in of:  # the first to want a row has it, others a copy that shares its cells
+            if before[i] in free:
+                free.remove(before[i])
+                rows.append(before[i])
+            else:
+                rows.append(before[i].fork())
+        for row in free:
+            row.close()
+        self.rows = rows
+        self._refresh()
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """Let row i be what row ``beam_idx[i]`` was."""
+        self._rearrange(beam_idx.tolist())
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keep these rows, in this order."""
+        chosen = torch.arange(len(self.rows))[indices.cpu()]
+        self._rearrange(chosen.tolist())
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each row; the copies share its cells."""
+        self._rearrange([i for i in range(len(self.rows)) for _ in range(repeats)])
+
+    def reset(self) -> None:
+        """Forget everything."""
+        for row in self.rows:
+            row.close()
+        self.rows, self._stored = [], [0] * len(self._stored)
+        self._refresh()
+
+    # Files
+
+    def save(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        row: int = 0,
+        tokens: Sequence[int] = (),
+        model: str = "",
+    ) -> bytes | None:
+        """Write a row, or give it as bytes; see :meth:`aleator.cache.Sequence.save`."""
+        self._require_whole()
+        return self.rows[row].save(path, tokens=tokens, model=model)
+
+    def load(
+        self, source: str | os.PathLike[str] | Buffer, *, rows: int = 1, model: str = ""
+    ) -> Restored:
+        """Become what :meth:`save` wrote, in each of so many rows, which share its cells.
+
+        Raises:
+            FileFormatError: another kind of file, or a damaged one.
+            Incompatible: of another model, or another kind of cache.
+        """
+        self.reset()
+        first = self.kv.sequence()
+        try:
+            found = first.load(source, model=model)
+        except BaseException:
+            first.close()
+            raise
+        self.rows = [first]
+        self._stored = [first.next] * len(self._stored)
+        self._rearrange([0] * rows)
+        return found
+
+    def _require_whole(self) -> None:
+        if any(stored != self.length for stored in self._stored):
+            raise CacheError("a forward pass was not ended: crop() what some layers do not have")
+
+
+class AleatorLayer(CacheLayerMixin):  # type: ignore[misc]
+    """What transformers asks of one layer of an :class:`AleatorCache`."""
+
+    is_sliding = False
+    is_croppable = True
+    supports_early_init = False
+
+    def __init__(self, cache: AleatorCache, layer: int) -> None:
+        self._cache, self._layer = cache, layer
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether it holds something."""
+        return self.get_seq_length() > 0
+
+    @property
+    def keys(self) -> torch.Tensor:
+        """All keys, float32 [rows, heads, tokens, D]; a copy."""
+        return self._tensors()[0]
+
+    @property
+    def values(self) -> torch.Tensor:
+        """All values, float32 [rows, heads, tokens, Dv]; a copy."""
+        return self._tensors()[1]
+
+    def _tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._cache._read(self._layer, self.get_seq_length(), torch.float32, torch.float32)
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Nothing: memory is allocated when the cache is made."""
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :meth:`AleatorCache.update`."""
+        return self._cache.update(key_states, value_states, self._layer)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Length and offset of the keys that attention will see."""
+        return self.get_seq_length() + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Tokens that it holds of each row."""
+        return self._cache.get_seq_length(self._layer)
+
+    def get_max_length(self) -> int:
+        """-1: rows share the cells, so none has a length of its own."""
+        return -1
+
+
+def _shapes(config: Any) -> list[LayerShape]:
+    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    other = next((kind for kind in kinds if kind != "full_attention"), None)
+    if (
+        other is None
+        and getattr(config, "sliding_window", None)
+        and not hasattr(config, "layer_types")
+    ):
+        other = f"sliding_window={config.sliding_window}"
+    if other is not None:
+        raise UnsupportedModel(
+            f"{config.model_type}: a layer has {other}, and AleatorCache holds layers that see every position"
+        )
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return [LayerShape(heads, dim, dim)] * len(kinds)
+
+
+def _rotation(model: Any, config: Any) -> Any:
+    """Rotates stored keys further, as the model's own rotary embedding; None where that is not known."""
+    rotary = getattr(model.get_decoder(), "rotary_emb", None)
+    kind = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    if rotary is None or kind not in _ROPE_MOVES or not hasattr(rotary, "inv_freq"):
+        return None
+    frequencies = rotary.inv_freq.detach().to(torch.float64)
+
+    def rotate(layer: int, keys: Any, deltas: Any) -> Any:
+        """Rotate keys [n, G, D] by positions [n]; pairs are half of the rotated channels apart."""
+        x = torch.as_tensor(keys)
+        at = torch.as_tensor(deltas).to(x.device, torch.float64)
+        angles = at[:, None, None] * frequencies.to(x.device)
+        cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        half = len(frequencies)
+        first, second = x[..., :half].clone(), x[..., half : 2 * half].clone()
+        x[..., :half] = first * cosine - second * sine
+        x[..., half : 2 * half] = second * cosine + first * sine
+        return keys
+
+    return rotate

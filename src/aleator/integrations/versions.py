@@ -1,0 +1,43 @@
+"""The packages that adapters are for: whether they are installed, and new enough."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+
+
+def require(*names: str, at_least: str, install: str) -> str:
+    """Check that a package is there; the adapter's module calls this before it imports the package.
+
+    Args:
+        names: of its distribution; one of them must be installed.
+        at_least: the oldest version that the adapter was run with.
+        install: what to give to pip.
+
+    Returns:
+        The version that is installed.
+
+    Raises:
+        ImportError: none is installed, or an older one: one line with the remedy.
+    """
+    for name in names:
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+        if _numbers(found) < _numbers(at_least):
+            raise ImportError(
+                f'{name} {found} is older than {at_least}, which this adapter needs: pip install "{install}"',
+                name=name,
+            )
+        return found
+    raise ImportError(
+        f'this adapter needs {names[0]}, which is not installed: pip install "{install}"',
+        name=names[0],
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The release's numbers; what follows them (rc1, +cpu) does not count."""
+    release = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, release.group().split("."))) if release else ()

@@ -1,0 +1,125 @@
+"""Mixtures of experts: how a router's scores choose the feed-forward parts that a token goes through.
+
+The configuration, and how it is read from GGUF metadata; config.json's fields differ from one architecture
+to the next, and are read in the architectures' own files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from aleator.models.files.fields import Fields
+
+MAX_EXPERTS = 4096
+MAX_WIDTH = 1 << 24
+
+Scores = Literal["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
+"""What makes weights of a router's logits.  "chosen": experts are chosen by their logits, and the function is
+taken of those that were."""
+
+
+@dataclass(frozen=True)
+class ExpertsConfig:
+    """The mixtures of experts of a model.
+
+    A token goes through the ``n_used`` experts with the largest scores, of equal ones the first; what they give
+    is added up with their scores as weights (docs/numerics.md, part 2).
+
+    Attributes:
+        n_experts: experts of a layer.
+        n_used: experts that a token goes through.
+        n_ff: width of an expert.
+        layers: whether a layer's feed-forward part is a mixture, one entry per layer.
+        scores: what makes weights of the router's logits.
+        normalised: the weights of a token's experts are divided by their sum.
+        scale: weights are multiplied by it.
+        n_groups: groups of neighbouring experts; those of a token are chosen from the ``n_groups_used`` whose
+            two best scores have the largest sums.
+        n_groups_used: see ``n_groups``.
+        choice_bias: a tensor is added to the scores for the choice alone.
+        biases: router and experts have biases.
+        n_ff_shared: width of an expert that every token goes through; 0: there is none.
+        shared_router: that expert's weight is the sigmoid of a product; otherwise it is 1.
+        weighs_input: weights multiply what experts take, not what they give.
+    """
+
+    n_experts: int
+    n_used: int
+    n_ff: int
+    layers: tuple[bool, ...]
+    scores: Scores = "softmax"
+    normalised: bool = False
+    scale: float = 1.0
+    n_groups: int = 1
+    n_groups_used: int = 1
+    choice_bias: bool = False
+    biases: bool = False
+    n_ff_shared: int = 0
+    shared_router: bool = False
+    weighs_input: bool = False
+
+
+def in_gguf(
+    fields: Fields,
+    name: str,
+    layers: tuple[bool, ...],
+    *,
+    n_ff: int | None = None,
+    scores: Scores = "softmax",
+    normalised: bool = False,
+    shared: bool = False,
+    **facts: bool,
+) -> ExpertsConfig:
+    """The mixtures that a GGUF file's metadata describe.
+
+    Args:
+        fields: the metadata.
+        name: the architecture's, which is the prefix of the fields.
+        layers: whether a layer's feed-forward part is a mixture, one entry per layer.
+        n_ff: width of an expert where the file gives none.
+        scores: see :class:`ExpertsConfig`.
+        normalised: see :class:`ExpertsConfig`.
+        shared: whether the file may give the width of a shared expert.
+        facts: ``choice_bias``, ``biases``, ``shared_router`` and ``weighs_input`` of :class:`ExpertsConfig`.
+
+    Raises:
+        FileFormatError: a field is missing, of the wrong type, or out of range.
+    """
+    n_experts = fields.integer(f"{name}.expert_count", 1, MAX_EXPERTS)
+    n_groups, n_groups_used = 1, 1
+    if fields.get(f"{name}.expert_group_count", 0) > 1:
+        key = f"{name}.expert_group_count"
+        n_groups = fields.integer(key, 1, n_experts)
+        if n_experts % n_groups:
+            raise fields.error(key, f"{n_experts} experts do not divide into {n_groups} groups")
+        n_groups_used = fields.integer(f"{name}.expert_group_used_count", 1, n_groups)
+    most = n_experts // n_groups * n_groups_used
+    wide = f"{name}.expert_shared_feed_forward_length"
+    return ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer(f"{name}.expert_used_count", 1, most),
+        n_ff=fields.integer(f"{name}.expert_feed_forward_length", 1, MAX_WIDTH, n_ff),
+        layers=layers,
+        scores=scores,
+        normalised=normalised,
+        scale=fields.number(f"{name}.expert_weights_scale", 0.0, 1e6, 0.0) or 1.0,
+        n_groups=n_groups,
+        n_groups_used=n_groups_used,
+        n_ff_shared=fields.integer(wide, 0, MAX_WIDTH, 0) if shared else 0,
+        **facts,
+    )
+
+
+def read_n_experts(fields: Fields, default: int) -> int:
+    """The experts of a layer in a config.json, where the field has one of two names."""
+    key = "num_local_experts" if "num_local_experts" in fields else "num_experts"
+    return fields.integer(key, 1, MAX_EXPERTS, default)
+
+
+def sparse_layers(fields: Fields, n_layers: int) -> tuple[bool, ...]:
+    """Which layers of a config.json have experts, by ``decoder_sparse_step`` and ``mlp_only_layers``."""
+    step = fields.integer("decoder_sparse_step", 1, MAX_EXPERTS, 1)
+    dense = fields.get("mlp_only_layers", kind=list) or []
+    return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(n_layers))

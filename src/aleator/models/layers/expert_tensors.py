@@ -1,0 +1,100 @@
+"""The matrices of a layer's experts, one by one, however the file holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from aleator.core.errors import UnsupportedModel
+from aleator.models.files.tensor_types import StoredTensor
+
+if TYPE_CHECKING:
+    from aleator.models.layers.parts import LayerSource
+
+Floats = npt.NDArray[np.float32]
+ExpertMatrix = tuple[StoredTensor, Floats | None]
+"""A matrix [n_out, n_in] as the file stores it, unread, and its bias if it has one."""
+M = TypeVar("M")
+V = TypeVar("V")
+GATE_UP = ["ffn_gate", "ffn_up"]
+
+
+def expert_tensors(
+    source: LayerSource[M, V], names: Sequence[str], n_in: int, n_outs: Sequence[int], bias: bool
+) -> list[list[ExpertMatrix]]:
+    """The matrices of every expert.
+
+    Args:
+        source: the layer.
+        names: of the matrices.
+        n_in: width of the input.
+        n_outs: width of each output.
+        bias: whether biases must exist; those that do are used in any case.
+
+    Returns:
+        Of each expert a list with a matrix for each name.  Matrices are looked at for NaN where rows of logits
+        are not finite: what no token goes through stays on disk.
+
+    Raises:
+        FileFormatError: a tensor is missing, of another shape, or not finite; names it.
+    """
+    config = source.config.experts
+    if config is None:
+        raise UnsupportedModel("a layer with experts in a model without them")
+    if list(names) == GATE_UP and "ffn_gate_up_exps.weight" in source:
+        joined = _stacked(source, "ffn_gate_up", config.n_experts, n_in, sum(n_outs), bias)
+        return [_divided(matrix, n_outs) for matrix in joined]
+    columns = [
+        _stacked(source, name, config.n_experts, n_in, n_out, bias)
+        if f"{name}_exps.weight" in source or f"{name}.0.weight" not in source
+        else _apart(source, name, config.n_experts, n_in, n_out)
+        for name, n_out in zip(names, n_outs, strict=True)
+    ]
+    return [list(matrices) for matrices in zip(*columns, strict=True)]
+
+
+def _stacked(
+    source: LayerSource[M, V], name: str, n: int, n_in: int, n_out: int, bias: bool
+) -> list[ExpertMatrix]:
+    """Those of one tensor with a matrix for each expert."""
+    weights, tensor = source.weights, f"{source.prefix}{name}_exps.weight"
+    weights.expect(tensor, (n, n_out, n_in))
+    weights.check.add(tensor, seldom=True)
+    stored, own = weights.stored(tensor), f"{source.prefix}{name}_exps.bias"
+    biases: Floats | None = None
+    if bias or own in weights:
+        weights.expect(own, (n, n_out))
+        biases = weights.floats(own)
+    parts = stored.data.reshape(n, -1)
+    return [
+        (StoredTensor(stored.type, (n_out, n_in), part), None if biases is None else biases[i])
+        for i, part in enumerate(parts)
+    ]
+
+
+def _apart(
+    source: LayerSource[M, V], name: str, n: int, n_in: int, n_out: int
+) -> list[ExpertMatrix]:
+    """Those of a tensor for each expert."""
+    made: list[ExpertMatrix] = []
+    for expert in range(n):
+        tensor = f"{source.prefix}{name}.{expert}.weight"
+        source.weights.expect(tensor, (n_out, n_in))
+        source.weights.check.add(tensor, seldom=True)
+        made.append((source.weights.stored(tensor), None))
+    return made
+
+
+def _divided(matrix: ExpertMatrix, n_outs: Sequence[int]) -> list[ExpertMatrix]:
+    """The rows of a matrix as several."""
+    stored, bias = matrix
+    rows, ends = stored.data.reshape(sum(n_outs), -1), np.cumsum(n_outs)[:-1]
+    parts = np.split(rows, ends)
+    biases = [None] * len(parts) if bias is None else np.split(bias, ends)
+    return [
+        (StoredTensor(stored.type, (len(part), stored.shape[1]), part.reshape(-1)), own)
+        for part, own in zip(parts, biases, strict=True)
+    ]

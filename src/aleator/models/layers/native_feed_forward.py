@@ -1,0 +1,63 @@
+"""The tensors of feed-forward parts as native code takes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aleator import _native
+from aleator.models.layers.parts import FeedForward, Mixture
+
+if TYPE_CHECKING:
+    from aleator.models.layers.stored import Floats, StoredWeight
+
+Gated = _native.StoredMatrix | None
+Matrices = tuple[_native.StoredMatrix, _native.StoredMatrix, _native.StoredMatrix]
+MixtureArguments = tuple[
+    _native.StoredMatrix,
+    list[Matrices],
+    Matrices | None,
+    "Floats | None",
+    "Floats | None",
+    int,
+    str,
+    bool,
+    float,
+    int,
+    int,
+    bool,
+    str,
+]
+
+
+def gated_matrices(
+    part: FeedForward[list[StoredWeight]] | Mixture[list[StoredWeight], Floats],
+) -> tuple[Gated, Gated, Gated]:
+    """Gate, up and down of a layer; None of a mixture, which ``_native.DecoderStep.add_mixture`` takes."""
+    return (None, None, None) if isinstance(part, Mixture) else _matrices(part)
+
+
+def _matrices(part: FeedForward[list[StoredWeight]]) -> Matrices:
+    gate, up = part.gate_up
+    (down,) = part.down
+    return gate.matrix, up.matrix, down.matrix
+
+
+def mixture_arguments(part: Mixture[list[StoredWeight], Floats]) -> MixtureArguments:
+    """The arguments of ``_native.DecoderStep.add_mixture``."""
+    config = part.config
+    (router,) = part.router
+    return (
+        router.matrix,
+        [_matrices(expert) for expert in part.experts],
+        None if part.shared is None else _matrices(part.shared),
+        part.choice_bias,
+        part.shared_router,
+        config.n_used,
+        config.scores,
+        config.normalised,
+        config.scale,
+        config.n_groups,
+        config.n_groups_used,
+        config.weighs_input,
+        part.gate,
+    )

@@ -1,0 +1,85 @@
+"""qwen2moe: qwen2 with mixtures of experts, and one expert behind its own router that every token goes through.
+
+In GGUF files the weights of a token's experts are their scores as they are; config.json may have them divided
+by their sum, and may have layers without experts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import ModelConfig, unsupported
+from aleator.models.experts import (
+    MAX_WIDTH,
+    ExpertsConfig,
+    in_gguf,
+    read_n_experts,
+    sparse_layers,
+)
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.tensor_types import StoredTensor
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    config = gguf_config.transformer(gguf, architecture, experts=True)
+    every = (True,) * config.n_layers
+    mixtures = in_gguf(gguf.fields, architecture.name, every, shared=True, shared_router=True)
+    if not mixtures.n_ff_shared:
+        mixtures = replace(mixtures, n_ff_shared=config.n_ff[0])
+    return replace(config, experts=mixtures)
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    config = json_config.full_attention(fields, architecture, experts=True)
+    if not fields.get("qkv_bias", True):
+        raise unsupported(fields.path, "projections without a bias (qkv_bias)")
+    n_experts = read_n_experts(fields, 60)
+    mixtures = ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 4),
+        n_ff=fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 1408),
+        layers=sparse_layers(fields, config.n_layers),
+        normalised=fields.get("norm_topk_prob", False),
+        n_ff_shared=fields.integer("shared_expert_intermediate_size", 1, MAX_WIDTH, 5632),
+        shared_router=True,
+    )
+    return replace(config, experts=mixtures)
+
+
+def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
+    """A tensor as GGUF files hold it: the shared expert's router is a vector there."""
+    if name.endswith("ffn_gate_inp_shexp.weight") and len(tensor.shape) == 2:
+        return replace(tensor, shape=(int(np.prod(tensor.shape)),))
+    return tensor
+
+
+QWEN2MOE = Architecture(
+    "qwen2moe",
+    read_gguf=read_gguf,
+    qkv_bias=True,
+    hugging_face=HuggingFace(
+        ("qwen2_moe",),
+        read_json,
+        layer=TRANSFORMER
+        | {
+            "mlp.gate": "ffn_gate_inp",
+            "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+            "mlp.shared_expert.up_proj": "ffn_up_shexp",
+            "mlp.shared_expert.down_proj": "ffn_down_shexp",
+            "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+        },
+        expert={
+            "mlp.experts.{}.gate_proj": "ffn_gate.{}",
+            "mlp.experts.{}.up_proj": "ffn_up.{}",
+            "mlp.experts.{}.down_proj": "ffn_down.{}",
+        },
+        convert=as_gguf,
+    ),
+)

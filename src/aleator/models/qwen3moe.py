@@ -1,0 +1,67 @@
+"""qwen3moe: qwen3 with mixtures of experts (Yang et al. 2025, arXiv:2505.09388).
+
+In GGUF files every layer has one, and the weights of a token's experts sum to 1; config.json says both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import ModelConfig
+from aleator.models.experts import (
+    MAX_WIDTH,
+    ExpertsConfig,
+    in_gguf,
+    read_n_experts,
+    sparse_layers,
+)
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+
+HEAD_DIM = 128  # where config.json gives none, as transformers has it
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    config = gguf_config.transformer(gguf, architecture, experts=True)
+    every = (True,) * config.n_layers
+    mixtures = in_gguf(gguf.fields, architecture.name, every, normalised=True)
+    return replace(config, experts=mixtures)
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    config = json_config.full_attention(fields, architecture, head_dim=HEAD_DIM, experts=True)
+    n_experts = read_n_experts(fields, 128)
+    mixtures = ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 8),
+        n_ff=fields.integer("moe_intermediate_size", 1, MAX_WIDTH, 768),
+        layers=sparse_layers(fields, config.n_layers),
+        normalised=fields.get("norm_topk_prob", False),
+    )
+    return replace(config, experts=mixtures)
+
+
+QWEN3MOE = Architecture(
+    "qwen3moe",
+    read_gguf=read_gguf,
+    head_norm=True,
+    hugging_face=HuggingFace(
+        ("qwen3_moe",),
+        read_json,
+        layer=TRANSFORMER
+        | {
+            "self_attn.q_norm": "attn_q_norm",
+            "self_attn.k_norm": "attn_k_norm",
+            "mlp.gate": "ffn_gate_inp",
+        },
+        expert={
+            "mlp.experts.{}.gate_proj": "ffn_gate.{}",
+            "mlp.experts.{}.up_proj": "ffn_up.{}",
+            "mlp.experts.{}.down_proj": "ffn_down.{}",
+        },
+    ),
+)

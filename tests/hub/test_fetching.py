@@ -1,0 +1,168 @@
+"""Models are fetched from a server with the hub's interface, kept, listed and removed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+import aleator
+from aleator.cli import main
+from aleator.core.errors import FileFormatError, HubError
+from aleator.hub.names import HubName, located
+from aleator.language_model import bundled_model
+from tests.hub.server import COMMIT, Hub, serving
+from tests.models.builders import write_gguf
+
+REPO = "org/tiny-GGUF"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub with two repositories; the cache is empty, and the library asks nobody else."""
+    small = write_gguf(tmp_path / "made.gguf").read_bytes()
+    files = {
+        REPO: {
+            "README.md": b"#",
+            "m-Q8_0.gguf": small,
+            "m-Q4_K_M.gguf": bundled_model().read_bytes(),
+        },
+        "org/plain": {"config.json": b"{}", "model.safetensors": b"12345678", "x.bin": b"no"},
+    }
+    cache = tmp_path / "cache"
+    with serving(Hub(files)) as hub:
+        for name in ("ENDPOINT", "HF_HUB_CACHE"):
+            value = hub.address if name == "ENDPOINT" else str(cache)
+            monkeypatch.setattr(constants, name, value)
+        template = hub.address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr("time.sleep", lambda seconds: None)
+        yield hub
+
+
+def test_a_model_is_fetched_once_and_loaded(hub: Hub) -> None:
+    model = aleator.load(f"hf:{REPO}", n_threads=1)
+    assert model.weights.path.name == "m-Q4_K_M.gguf"
+    assert model.generate("ROMEO:", max_tokens=4, seed=1).text
+    assert located(f"hf:{REPO}:q4_k_m") == model.weights.path
+    assert len(hub.fetched("Q4_K_M.gguf")) == 1
+    assert located(f"hf:{REPO}/m-Q8_0.gguf").name == "m-Q8_0.gguf"
+    assert located(f"hf:{REPO}@{COMMIT}") == model.weights.path
+
+
+def test_without_the_hub_it_is_taken_from_the_cache(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(HubError, match="offline, and it was not fetched before"):
+        located(f"hf:{REPO}", offline=True)
+    assert not hub.asked
+    path = located(f"hf:{REPO}")
+    before = len(hub.asked)
+    assert located(f"hf:{REPO}", offline=True) == path
+    assert len(hub.asked) == before
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
+    with caplog.at_level(logging.WARNING):
+        assert located(f"hf:{REPO}") == path
+    assert "cannot be reached" in caplog.text
+    with pytest.raises(HubError, match="there are Q4_K_M"):
+        located(f"hf:{REPO}:Q8_0", offline=True)
+
+
+def test_a_download_that_broke_off_goes_on(hub: Hub) -> None:
+    hub.breaks = 1_000_000
+    size = bundled_model().stat().st_size
+    with pytest.raises(HubError, match="cannot be reached"):
+        located(f"hf:{REPO}")
+    partial = next(Path(constants.HF_HUB_CACHE).rglob("*.incomplete"))
+    held = partial.stat().st_size
+    assert 0 < held < size
+    hub.breaks = None
+    hub.asked.clear()
+    path = located(f"hf:{REPO}")
+    assert hub.fetched("Q4_K_M.gguf") == [f"bytes={held}-"]
+    assert path.read_bytes() == bundled_model().read_bytes()
+    assert not partial.exists()
+
+
+def test_bytes_with_another_checksum_are_refused_and_forgotten(hub: Hub) -> None:
+    hub.false.add("m-Q8_0.gguf")
+    with pytest.raises(FileFormatError, match="SHA-256"):
+        located(f"hf:{REPO}:Q8_0")
+    assert not list(Path(constants.HF_HUB_CACHE).rglob("*.incomplete"))
+    hub.false.clear()
+    assert located(f"hf:{REPO}:Q8_0").read_bytes() == hub.files[REPO]["m-Q8_0.gguf"]
+
+
+def test_a_safetensors_repository_is_a_directory(hub: Hub) -> None:
+    folder = located("hf:org/plain")
+    assert sorted(each.name for each in folder.iterdir()) == ["config.json", "model.safetensors"]
+    assert located("hf:org/plain", offline=True) == folder
+
+
+def test_a_split_model_is_fetched_whole(hub: Hub) -> None:
+    names = [f"q/m-Q4_0-0000{i}-of-00002.gguf" for i in (1, 2)]
+    hub.files["org/split"] = {name: name.encode() for name in names}
+    first = located("hf:org/split")
+    assert first.parts[-2:] == ("q", "m-Q4_0-00001-of-00002.gguf")
+    assert first.with_name("m-Q4_0-00002-of-00002.gguf").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hf:org/gated", "the model is gated: accept its conditions at http"),
+        ("hf:org/absent", "there is no such repository, or it is private"),
+        (f"hf:{REPO}@old", "no revision 'old'"),
+        (f"hf:{REPO}:Q2_K", "there are Q4_K_M, Q8_0"),
+    ],
+)
+def test_errors_are_one_line(
+    hub: Hub, name: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.files["org/gated"] = {"m-Q4_K_M.gguf": b"secret"}
+    hub.gated.add("org/gated")
+    assert main(["generate", "-m", name, "-p", "x", "-n", "1"]) == 3
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_the_flags_of_llama_cpp(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    written = []
+    for words in (["-m", f"hf:{REPO}"], ["-hf", REPO], ["-hf", REPO, "-hff", "m-Q4_K_M.gguf"]):
+        assert main(["generate", *words, "-p", "ROMEO:", "-n", "4", "--seed", "1"]) == 0
+        written.append(capsys.readouterr().out)
+    assert main(["generate", "-p", "ROMEO:", "-n", "4", "--seed", "1"]) == 0
+    assert written == [capsys.readouterr().out] * 3
+    assert main(["model-info", "-hf", f"{REPO}:Q8_0", "--offline"]) == 3
+    assert main(["tokenize", "-hf", REPO, "-m", "x", "-p", "x"]) == 2
+
+
+def test_models_are_listed_and_removed(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in (REPO, f"{REPO}:Q8_0", "org/plain"):
+        assert main(["models", "--fetch", f"hf:{name}"]) == 0
+    capsys.readouterr()
+    assert main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split()[0] for line in lines]
+    fetched = ["hf:org/plain", f"hf:{REPO}:Q4_K_M", f"hf:{REPO}:Q8_0"]
+    assert names[0] == "(bundled)"
+    assert names[-3:] == fetched
+    assert lines[0].split()[1:3] == lines[-2].split()[1:3]  # the sizes of equal files
+    assert main(["models", "--remove", f"hf:{REPO}:Q4_K_M"]) == 0
+    assert "removed" in capsys.readouterr().out
+    assert located(f"hf:{REPO}:Q8_0", offline=True).exists()
+    assert main(["models", "--remove", f"hf:{REPO}:Q4_K_M"]) == 3
+    assert main(["models", "--remove", f"hf:{REPO}"]) == 0
+    assert main(["models", "--remove", "hf:org/plain"]) == 0
+    left = [p for p in Path(constants.HF_HUB_CACHE).rglob("blobs/*") if p.is_file()]
+    assert left == []
+
+
+def test_a_token_goes_to_the_hub_alone(hub: Hub) -> None:
+    name = HubName.read(f"hf:{REPO}:Q8_0")
+    assert located(str(name), token="hf_x").exists()

@@ -1,0 +1,212 @@
+"""Aleator's KV cache in transformers: the cases that transformers tests its own caches with, and ours."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import DynamicCache, MistralConfig, MistralForCausalLM
+
+from aleator.core.errors import CacheError, CacheFull, ParameterError, UnsupportedModel
+from aleator.integrations.transformers_cache import AleatorCache
+from tests.integrations.small_llama import padded, small_llama
+
+PROMPTS = [[5, 6, 7, 8, 9, 5, 6], [11], [20, 21, 20, 21, 20]]
+N = 10
+
+
+@pytest.fixture(scope="module")
+def llama() -> Any:
+    return small_llama()
+
+
+def greedy(model: Any, cache: Any, ids: torch.Tensor, **options: Any) -> torch.Tensor:
+    out: torch.Tensor = model.generate(
+        ids, past_key_values=cache, do_sample=False, max_new_tokens=N, **options
+    )
+    return out
+
+
+def same(ours: Any, theirs: Any) -> None:
+    """Keys and values are those of transformers' cache, bit for bit."""
+    assert ours.get_seq_length() == theirs.get_seq_length()
+    for a, b in zip(ours.layers, theirs.layers, strict=True):
+        assert torch.equal(a.keys, b.keys)
+        assert torch.equal(a.values, b.values)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"prefill_chunk_size": 3}])
+def test_texts_are_those_with_their_cache(llama: Any, options: dict[str, Any]) -> None:
+    ids, mask = padded(PROMPTS)
+    theirs = DynamicCache(config=llama.config)
+    want = greedy(llama, theirs, ids, attention_mask=mask, **options)
+    ours = AleatorCache(llama, 512, max_batch=9)
+    assert torch.equal(greedy(llama, ours, ids, attention_mask=mask, **options), want)
+    if not options:
+        same(ours, theirs)
+        ours.kv.check()
+
+
+def test_assisted_generation_cuts_it(llama: Any) -> None:
+    ids = torch.tensor([PROMPTS[0]])
+    want = greedy(llama, DynamicCache(config=llama.config), ids)
+    ours = AleatorCache(llama, 128)
+    assert torch.equal(greedy(llama, ours, ids, assistant_model=small_llama(layers=1)), want)
+
+
+def test_cases_of_their_own_tests(llama: Any) -> None:
+    """update, crop, reorder, select, repeat and reset, beside DynamicCache."""
+    torch.manual_seed(1)
+
+    def states(rows: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(rows, 2, n, 8), torch.randn(rows, 2, n, 8)
+
+    ours, theirs = AleatorCache(llama, 256, max_batch=6), DynamicCache(config=llama.config)
+
+    def update(rows: int, n: int) -> None:
+        for layer in range(2):
+            k, v = states(rows, n)
+            got = ours.update(k, v, layer)
+            want = theirs.update(k, v, layer)
+            assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+
+    assert ours.get_seq_length() == 0
+    assert not ours.is_initialized
+    update(2, 5)
+    update(2, 1)
+    assert ours.get_mask_sizes(3, 0) == theirs.get_mask_sizes(3, 0) == (9, 0)
+    for cache in (ours, theirs):
+        cache.crop(-2)
+    same(ours, theirs)
+    for cache in (ours, theirs):
+        cache.reorder_cache(torch.tensor([1, 1]))
+    same(ours, theirs)
+    update(2, 3)
+    for cache in (ours, theirs):
+        cache.batch_repeat_interleave(3)
+    same(ours, theirs)
+    update(6, 1)
+    for cache in (ours, theirs):
+        cache.batch_select_indices(torch.tensor([4, 0]))
+    same(ours, theirs)
+    update(2, 2)
+    ours.kv.check()
+    for cache in (ours, theirs):
+        cache.crop(-100)
+    update(2, 2)
+    ours.reset()
+    assert ours.kv.used == 0
+    assert ours.get_seq_length() == 0
+    assert len(ours) == 2
+
+
+def test_copies_share_cells(llama: Any) -> None:
+    ours = AleatorCache(llama, 64, max_batch=4)
+    ids = torch.tensor([PROMPTS[0]])
+    with torch.no_grad():
+        llama(ids, past_key_values=ours)
+    used = ours.kv.used
+    other, third = ours.fork(), copy.deepcopy(ours)
+    assert ours.kv.used == used == len(PROMPTS[0])
+    want = greedy(llama, DynamicCache(config=llama.config), torch.tensor([[*PROMPTS[0], 3]]))
+    for cache in (other, third, ours):
+        assert torch.equal(greedy(llama, cache, torch.tensor([[*PROMPTS[0], 3]])), want)
+    ours.truncate(3)
+    assert (ours.length, other.length) == (3, len(PROMPTS[0]) + N)
+
+
+def test_a_context_shift(llama: Any) -> None:
+    """Keys that move are those of a text that stood there from the start (one layer, so values are too)."""
+    model = small_llama(layers=1)
+    text = [4, 5, 6, 7, 8, 9, 10, 11]
+    ours, want = AleatorCache(model, 64), AleatorCache(model, 64)
+    with torch.no_grad():
+        model(torch.tensor([text]), past_key_values=ours)
+        model(torch.tensor([text[:2] + text[5:]]), past_key_values=want)
+    assert ours.slide(keep=2, discard=3) == 3
+    assert ours.get_seq_length() == 5
+    torch.testing.assert_close(ours.layers[0].keys, want.layers[0].keys, atol=1e-5, rtol=1e-5)
+    assert torch.equal(ours.layers[0].values, want.layers[0].values)
+
+
+@pytest.mark.parametrize("type_", ["f16", "bf16"])
+def test_types(llama: Any, type_: str) -> None:
+    ours, theirs = AleatorCache(llama, 64, type_k=type_, type_v=type_), DynamicCache()
+    ids = torch.tensor([PROMPTS[0]])
+    with torch.no_grad():
+        a = llama(ids, past_key_values=ours).logits
+        b = llama(ids, past_key_values=theirs).logits
+    torch.testing.assert_close(a, b, atol=0.5, rtol=0.05)
+    assert ours.kv.bytes_k * 2 == AleatorCache(llama, 64).kv.bytes_k
+    rounded = theirs.layers[0].keys.to({"f16": torch.float16, "bf16": torch.bfloat16}[type_])
+    assert torch.equal(ours.layers[0].keys, rounded.float())
+
+
+def test_blocks_of_eight_bits() -> None:
+    model = small_llama()
+    with pytest.raises(ParameterError, match="blocks of 32"):
+        AleatorCache(model, 64, type_k="q8_0")
+    config = copy.deepcopy(model.config)
+    config.hidden_size, config.head_dim, config.num_attention_heads = 64, 32, 2
+    config.num_key_value_heads = 1
+    torch.manual_seed(0)
+    wide = type(model)(config).eval()
+    ours, theirs = AleatorCache(wide, 64, type_k="q8_0", type_v="q8_0"), DynamicCache()
+    ids = torch.tensor([PROMPTS[0]])
+    with torch.no_grad():
+        wide(ids, past_key_values=ours)
+        wide(ids, past_key_values=theirs)
+    off = (ours.layers[0].keys - theirs.layers[0].keys).abs().max()
+    assert 0 < off < theirs.layers[0].keys.abs().max() / 60
+
+
+def test_files(llama: Any, tmp_path: Path) -> None:
+    ours = AleatorCache(llama, 128)
+    ids = torch.tensor([PROMPTS[0]])
+    with torch.no_grad():
+        llama(ids, past_key_values=ours)
+    ours.save(tmp_path / "row", tokens=PROMPTS[0], model="small")
+    blob = ours.save(tokens=PROMPTS[0])
+    assert isinstance(blob, bytes)
+    for source in (tmp_path / "row", blob):
+        other = AleatorCache(llama, 128)
+        assert other.load(source, rows=2).tokens == tuple(PROMPTS[0])
+        assert other.kv.used == len(PROMPTS[0])
+        for row in range(2):
+            assert torch.equal(other.layers[1].keys[row], ours.layers[1].keys[0])
+    want = greedy(llama, DynamicCache(config=llama.config), torch.tensor([[*PROMPTS[0], 3]] * 2))
+    assert torch.equal(greedy(llama, other, torch.tensor([[*PROMPTS[0], 3]] * 2)), want)
+
+
+def test_refusals(llama: Any) -> None:
+    sliding = MistralConfig(
+        vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, intermediate_size=32, sliding_window=8,
+    )  # fmt: skip
+    with pytest.raises(UnsupportedModel, match="sliding"):
+        AleatorCache(MistralForCausalLM(sliding), 64)
+    small = AleatorCache(llama, 4, max_batch=1)
+    with pytest.raises(CacheFull, match="free cells"), torch.no_grad():
+        llama(torch.tensor([PROMPTS[0]]), past_key_values=small)
+    assert small.kv.used == 0
+    with pytest.raises(ParameterError, match="max_batch=2"), torch.no_grad():
+        llama(torch.tensor([[1], [2]]), past_key_values=small)
+    with torch.no_grad():
+        llama(torch.tensor([[1, 2]]), past_key_values=small)
+    refused: list[tuple[Callable[[], object], str]] = [
+        (lambda: small.crop(1), "-1"),
+        (lambda: small.truncate(3), "2 tokens"),
+        (lambda: small.batch_repeat_interleave(2), "max_batch=2"),
+    ]
+    for call, words in refused:
+        with pytest.raises(ParameterError, match=words):
+            call()
+    with pytest.raises(ParameterError, match="2 rows in a cache of 1"), torch.no_grad():
+        llama(torch.tensor([[1], [2]]), past_key_values=small)
+    small.update(torch.zeros(1, 2, 1, 8), torch.zeros(1, 2, 1, 8), 0)
+    with pytest.raises(CacheError, match="not ended"):
+        small.save()

@@ -1,0 +1,155 @@
+"""Mixtures of experts: routing and gates against the contract's reference, bit for bit; and what is read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from make_models import SPECS, Array, random_tensors, write_model
+
+from aleator import _native
+from aleator.core.errors import FileFormatError, ParameterError
+from aleator.generate import Batch, Context
+from aleator.generate.multi_step import check_model
+from aleator.models import build_decoder, experts_numerics, finite_check, open_weights
+from aleator.models.experts import ExpertsConfig, Scores
+from aleator.models.layers.experts import route as route_in_torch
+
+SCORES: list[Scores] = ["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
+
+
+def config(n: int, used: int, **facts: Any) -> ExpertsConfig:
+    return ExpertsConfig(n, used, 32, (True,), **facts)
+
+
+def native(logits: Array, config: ExpertsConfig, bias: Array | None = None) -> tuple[Any, Array]:
+    chosen = np.empty((len(logits), config.n_used), np.int32)
+    weights = np.empty((len(logits), config.n_used), np.float32)
+    _native.route(
+        logits.copy(), chosen, weights, config.scores, config.normalised, config.scale,
+        config.n_groups, config.n_groups_used, bias,
+    )  # fmt: skip
+    return chosen, weights
+
+
+def same(got: Array, expected: Array) -> bool:
+    equal = (got.view(np.uint32) == expected.view(np.uint32)) | np.isnan(got) & np.isnan(expected)
+    return bool(equal.all())
+
+
+@pytest.mark.parametrize("scores", SCORES)
+@pytest.mark.parametrize("facts", [
+    {}, {"normalised": True, "scale": 2.5}, {"n_groups": 4, "n_groups_used": 2, "normalised": True},
+])  # fmt: skip
+@pytest.mark.parametrize("biased", [False, True])
+def test_routes_are_the_reference(scores: Scores, facts: dict[str, Any], biased: bool) -> None:
+    rng = np.random.default_rng(1)
+    logits = (3 * rng.standard_normal((40, 24))).astype(np.float32)
+    logits[:20] = np.round(logits[:20])  # ties
+    logits[20, 3], logits[21, 5], logits[22] = np.nan, -np.inf, 0
+    bias = rng.standard_normal(24).astype(np.float32) if biased else None
+    made = config(24, 6, scores=scores, **facts)
+    chosen, weights = native(logits, made, bias)
+    for row, (theirs, own) in enumerate(zip(chosen, weights, strict=True)):
+        with np.errstate(all="ignore"):
+            expected, factors = experts_numerics.route(logits[row], made, bias)
+        assert theirs.tolist() == expected.tolist(), row
+        assert same(own, factors), row
+    usual = np.arange(40)[np.isfinite(logits).all(1)]
+    of_torch = route_in_torch(
+        torch.from_numpy(logits[usual]), made, None if bias is None else torch.from_numpy(bias)
+    )
+    assert (of_torch[0].numpy() == chosen[usual]).all()
+    np.testing.assert_allclose(of_torch[1].numpy(), weights[usual], rtol=1e-5)
+
+
+def test_impossible_routes_are_refused() -> None:
+    logits = np.zeros((1, 6), np.float32)
+    for facts, used in (({"n_groups": 4}, 1), ({"n_groups": 3}, 3), ({}, 7)):
+        with pytest.raises(ValueError, match="ffn_gate_inp"):
+            native(logits, config(6, used, **facts))
+
+
+def test_clamped_gate_is_the_reference() -> None:
+    rng = np.random.default_rng(2)
+    special = [0, -0.0, 7, 7.5, -7.5, 100, -100, np.inf, -np.inf]
+    gate = np.concatenate([4 * rng.standard_normal(500), special]).astype(np.float32)
+    up = np.roll(gate, 7)
+    with np.errstate(all="ignore"):
+        expected = experts_numerics.silu_clamped(gate, up)
+    _native.activate("silu_clamped", gate, up)
+    assert same(gate, expected)
+
+
+@pytest.mark.parametrize("text", [[7], list(range(5, 25))])
+def test_tokens_read_only_their_experts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: list[int]
+) -> None:
+    """What an expert holds that no token goes through is never looked at; a damaged one is named."""
+    monkeypatch.setattr(finite_check, "AT_ONCE", 0)
+    spec = replace(SPECS["qwen3moe"], n_layers=1, n_experts=24, n_used=2)
+    tensors = random_tensors(spec)
+
+    def logits(damaged: int | None) -> bytes:
+        name = "blk.0.ffn_down_exps.weight"
+        own = dict(tensors)
+        if damaged is not None:
+            own[name] = own[name].copy()
+            own[name][damaged, 5, 3] = np.nan
+        path = write_model(tmp_path / f"{damaged}.gguf", spec, own)
+        context = Context(build_decoder(open_weights(path), form="native"), n_ctx=64)
+        return np.asarray(context.decode(Batch.one(text, logits=True))).tobytes()
+
+    def untouched(damaged: int) -> bool:
+        try:
+            return logits(damaged) == sound
+        except FileFormatError as error:
+            return "ffn_down_exps" not in str(error)
+
+    sound = logits(None)
+    unused = sum(map(untouched, range(0, 24, 3)))
+    assert unused >= (6 if len(text) == 1 else 1)
+
+
+def test_steps_ahead_are_refused(make_decoder: Any) -> None:
+    with pytest.raises(ParameterError, match="experts"):
+        check_model(Context(make_decoder("qwen3moe"), n_ctx=32))
+
+
+@pytest.mark.parametrize("name", ["ffn_gate_inp", "ffn_up_exps", "ffn_down_shexp"])
+def test_missing_tensors_are_named(tmp_path: Path, name: str) -> None:
+    tensors = random_tensors(SPECS["qwen2moe"])
+    del tensors[f"blk.1.{name}.weight"]
+    path = write_model(tmp_path / "m.gguf", SPECS["qwen2moe"], tensors)
+    with pytest.raises(FileFormatError, match=name):
+        build_decoder(open_weights(path))
+
+
+def test_experts_apart_and_joined_are_those_of_one_tensor(tmp_path: Path) -> None:
+    """Files of other versions of llama.cpp hold a tensor for each expert, or gate and up in one."""
+    spec = SPECS["qwen3moe"]
+    tensors = random_tensors(spec)
+    apart: dict[str, Array] = {}
+    joined: dict[str, Array] = {}
+    for name, tensor in tensors.items():
+        if "_exps" not in name:
+            apart[name] = joined[name] = tensor
+            continue
+        for expert, part in enumerate(tensor):
+            apart[name.replace("_exps", f".{expert}")] = part
+        if "down" in name:
+            joined[name] = tensor
+        elif "gate" in name:
+            up = tensors[name.replace("gate", "up")]
+            joined[name.replace("gate", "gate_up")] = np.concatenate([tensor, up], 1)
+
+    def logits(name: str, own: dict[str, Array]) -> bytes:
+        path = write_model(tmp_path / f"{name}.gguf", spec, own)
+        context = Context(build_decoder(open_weights(path)), n_ctx=64)
+        return np.asarray(context.decode(Batch.one(list(range(9)), logits=True))).tobytes()
+
+    assert logits("a", apart) == logits("b", tensors) == logits("c", joined)
