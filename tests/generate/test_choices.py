@@ -54,7 +54,7 @@ def test_others_go_on_while_an_ending_is_looked_for(model: aleator.LanguageModel
     def on_end(each: Ended) -> None:
         ended.append((each, len(made[0].drawn)))
 
-    with model.engine(n_seq_max=2, on_end=on_end) as engine:
+    with aleator.Engine(model, n_seq_max=2, on_end=on_end) as engine:
         made += together(
             engine,
             lambda: engine.submit("a", grammar=HARD, max_tokens=50, seed=1),
