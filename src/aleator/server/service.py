@@ -34,7 +34,7 @@ from aleator.server.bodies import in_thread
 from aleator.server.caller import current_caller, own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
-from aleator.server.grammars import Grammars
+from aleator.server.grammars import Grammars, constrained
 from aleator.server.options import ServerOptions
 
 R = TypeVar("R")
@@ -152,7 +152,13 @@ class Service:
                 Then none has begun.
         """
         forced = request.tool_choice not in (None, "auto", "none")
-        return await self.grammars.in_thread(request.options, partial(self._chat, request), forced)
+        if not forced and not constrained(request.options):
+            return await in_thread(self._chat, request)
+        # What a schema or a tool asks for becomes a grammar of the whole reply, which may be known.
+        with readable():
+            await self.grammars.tried(request.options)
+        asked = await in_thread(self._asked, request)
+        return await self.grammars.in_thread(asked.options, partial(self._answer, request, asked))
 
     async def chat_tokens(self, request: ChatRequest) -> list[int]:
         """The prompt that messages become; makes nothing.
@@ -213,10 +219,10 @@ class Service:
                 return self._start(prompt, options, n, deadline, on_logits)
 
     def _chat(self, request: ChatRequest) -> ChatAnswer:
+        return self._answer(request, self._asked(request))
+
+    def _answer(self, request: ChatRequest, asked: Asked) -> ChatAnswer:
         with readable():
-            self.grammars.try_out(request.options)
-            with self._making:
-                asked = self._asked(request)
             options = self.grammars.compiled(asked.options)
             with self._making:
                 made = self._start(asked.tokens, options, request.n, request.deadline)
@@ -228,21 +234,21 @@ class Service:
         )
 
     def _chat_tokens(self, request: ChatRequest) -> list[int]:
-        with self._making, readable():
-            return self._asked(request).tokens
+        return self._asked(request).tokens
 
     def _asked(self, request: ChatRequest) -> Asked:
-        """A chat ready to be generated; the lock is held."""
-        chat = Chat(
-            request.messages,
-            request.tools,
-            request.tool_choice,
-            request.enable_thinking,
-            request.template_arguments,
-        )
-        options = self._completed(request.options, request.namespace, bool(request.tools))
-        chat_format = self.model.chat_format(self.options.chat_template)
-        return prepared(chat, chat_format, self.model.tokenizer, options)
+        """A chat ready to be generated."""
+        with self._making, readable():
+            chat = Chat(
+                request.messages,
+                request.tools,
+                request.tool_choice,
+                request.enable_thinking,
+                request.template_arguments,
+            )
+            options = self._completed(request.options, request.namespace, bool(request.tools))
+            chat_format = self.model.chat_format(self.options.chat_template)
+            return prepared(chat, chat_format, self.model.tokenizer, options)
 
     def _start(
         self,
