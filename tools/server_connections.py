@@ -10,8 +10,8 @@ say nothing, some send half of a head, some half of a body, some ask once and st
 - the server's memory is bounded.
 
 Then all go, so must the files that the server had open for them, and all come once more, which takes no more
-memory.  SIGTERM must end it with exit code 0.  Prints figures and a verdict; exit code 1 if something is wrong.  Both
-processes need as many open files as there are connections: ``ulimit -n``.
+memory.  SIGTERM must end it with exit code 0.  Prints figures and a verdict; exit code 1 if something is wrong.
+Both processes need as many open files as there are connections: ``ulimit -n``.
 """
 
 from __future__ import annotations
