@@ -6,8 +6,11 @@
 #   make mutate    tests under 300 random changes to Python code: hours; stops after MINUTES, and goes on
 #   make check-no-torch  tests of the CPU in an environment without PyTorch
 #   make sanitize  tests of the native code under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make sanitize-threads  tests of the thread pool and of engines under ThreadSanitizer
 #   make equality  a million random rows through every form of the chains, 100,000 through decoders: twenty minutes
-#   make machines  decoders cross-compiled for aarch64, under QEMU, against the bits of x86-64
+#   make machines  aarch64, riscv64 and s390x under QEMU: tokens and bits of x86-64 (needs cross compilers)
+#   make wheel     a wheel for this processor that needs no compiler, tried on every Python found here
+#   make release   wheels and source, built twice and checked, up to the upload
 #   make page      types of the playground's page (needs npm)
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
 #   make clients   the client packages that people use (openai, anthropic, lm-eval, ...) against aleator serve
@@ -18,7 +21,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: demo test check check-no-torch cover mutate sanitize setup build format lint types stubs docs bench count equality machines page clients clean help
+.PHONY: demo test check check-no-torch cover mutate sanitize sanitize-threads setup build format lint types stubs docs bench count equality machines wheel release page clients clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -60,6 +63,9 @@ check-no-torch: setup
 
 sanitize: setup
 	$(BIN)/python tools/sanitize.py
+
+sanitize-threads: setup
+	$(BIN)/python tools/sanitize.py --threads
 
 setup: $(VENV)/.built
 
@@ -112,9 +118,16 @@ equality: setup
 	$(BIN)/python tools/equality.py
 	$(BIN)/python tools/equality_decoder.py
 
-# Needs, by apt: g++-aarch64-linux-gnu qemu-user-static.
+# Needs, by apt: g++-aarch64-linux-gnu g++-riscv64-linux-gnu g++-s390x-linux-gnu qemu-user-static.
 machines: setup
-	$(BIN)/python tools/machines.py
+	$(BIN)/python tools/machines.py $(MACHINES)
+
+wheel:
+	$(PYTHON) tools/wheel.py --try $(WHEELS)
+
+# Needs, by apt: g++-aarch64-linux-gnu qemu-user-static.
+release:
+	$(PYTHON) tools/release.py
 
 count: setup
 	$(BIN)/python benchmarks/count_instructions.py

@@ -19,6 +19,7 @@ NB_MODULE(_native, m) {
   for (auto* b : bindings) b->bind(m);
   m.def(
       "isa", [] { return aleator::isa_name(aleator::isa()); },
-      "Instruction set in use: 'base', 'v3' (AVX2) or 'v4' (AVX-512). "
+      "Instruction set in use: 'base'; 'v3' (AVX2) or 'v4' (AVX-512) on x86-64; 'dotprod' on "
+      "aarch64. "
       "The environment variable ALEATOR_ISA forces a lower one.");
 }

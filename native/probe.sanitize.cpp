@@ -1,6 +1,7 @@
 // Mistakes on purpose, in builds with sanitizers only: tools/sanitize.py makes each of them and
 // expects the process to be ended.
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include "bind.hpp"
@@ -17,6 +18,19 @@ ALEATOR_BIND(sanitize_probe) {
       },
       nb::arg("n"), "Writes behind an array of n floats on the heap.");
   m.def("add_one", [](int32_t x) { return x + 1; }, nb::arg("x"), "Overflows at 2^31 - 1.");
+  m.def(
+      "race_to",
+      [](int n) {
+        int counted = 0;
+        const auto count = [&] {
+          for (int i = 0; i < n; i++) ++*const_cast<volatile int*>(&counted);
+        };
+        std::thread other(count);
+        count();
+        other.join();
+        return counted;
+      },
+      nb::arg("n"), "Two threads count to n in one number, without a lock.");
 }
 
 }  // namespace aleator

@@ -44,6 +44,7 @@ SIZES = {16: 0.28, 64: 0.31, 256: 0.30, 1024: 0.08, 4096: 0.03}
 """Vocabularies, and their share of the rows."""
 LARGE = (128_256, 151_936)
 SHARD_RANKS = (2, 4)
+TORCH_DTYPES = {name: getattr(torch, name) for name in DTYPES}
 
 
 @dataclass
@@ -74,7 +75,7 @@ class Block:
             for token in r.choices(range(min(self.n, 40)), k=r.randrange(7)):
                 chain.accept(token)
             self.chains.append(chain)
-        dtype = r.choices(list(DTYPES), list(DTYPES.values()))[0]
+        dtype = TORCH_DTYPES[r.choices(list(DTYPES), list(DTYPES.values()))[0]]
         rows = [torch.from_numpy(rows_of(rng, self.batch, self.n)) for _ in range(STEPS)]
         self.logits = [z.to(dtype) for z in rows]
 

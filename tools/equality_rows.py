@@ -1,4 +1,4 @@
-"""Random rows and chains for tools/equality.py: families of logits, and chains with the odd parameters."""
+"""Random rows and chains for tools/equality.py and tools/corpus.py: many kinds of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from aleator.samplers import index as S
@@ -28,7 +27,7 @@ KINDS = (
     "denormal",
     "bad",
 )
-DTYPES = {torch.float32: 0.8, torch.float16: 0.1, torch.bfloat16: 0.1}
+DTYPES = {"float32": 0.8, "float16": 0.1, "bfloat16": 0.1}
 """Types of the logits, and their share of the blocks."""
 
 Rows = NDArray[np.float32]
@@ -52,7 +51,9 @@ def rows_of(rng: np.random.Generator, batch: int, n: int) -> Rows:
                 kept = rng.integers(n)
                 row[:kept] = row[kept + 1 :] = -np.inf
             case "bfloat16":
-                row[:] = torch.from_numpy(row).bfloat16().float().numpy()
+                bits = row.view(np.uint32)  # ties to even
+                bits += np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
+                bits &= np.uint32(0xFFFF0000)
             case "wide":
                 row *= np.float32(10.0 ** rng.uniform(1, 6))
             case "special":

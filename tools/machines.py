@@ -1,13 +1,20 @@
-"""Holds the native decoder of other machines to the bits that x86-64 gives.
+"""Holds other processors to the tokens and bits of x86-64, under QEMU: aarch64, riscv64 and big-endian s390x.
 
-    python tools/machines.py [--machines aarch64 aarch64-dotprod x86-64] [--jobs N] [--out FILE.md]
+    python tools/machines.py [--machines NAME ...] [--checks NAME ...] [--out FILE.md]
     python tools/machines.py --record
 
-tools/machines.cpp makes small decoders of random weights, in every type, and prints a hash of their logits'
-bits.  Here it is compiled with the native layers alone, by a cross compiler, and run under QEMU; what it prints
-must be tests/golden/machines/logits.txt, which --record writes on x86-64.  It needs, by apt,
-g++-aarch64-linux-gnu and qemu-user-static.  The processor is emulated: results are meant to be those of a real
-one, times are not.
+Each machine gets a folder of Debian's packages (tools/debian_root.py) and the native code from a cross
+compiler, and is checked by
+
+    corpus    draws of many chains (tools/corpus.py)
+    tests     tests of the core, caches, grammars and the operator (TESTS below)
+    decoders  tools/machines.cpp: decoders without Python, in every type of weights
+    models    logits of small GGUF files (tools/decoder_bits.py); on big-endian machines, that they are refused
+
+with every instruction set that the native code has for it. What is right was recorded on x86-64, which is
+checked too, without QEMU. It needs qemu-user-static and a cross compiler of each machine (docs/testing.md).
+Processors are emulated: tokens and bits are meant to be those of real ones, times and the order in which
+threads see each other's writes are not.
 """
 
 from __future__ import annotations
@@ -17,96 +24,188 @@ import datetime
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import corpus
+import decoder_bits
+from debian_root import make_root
+from instruction_sets import here
+from native_module import ROOT, build, environment
+
 GOLDEN = ROOT / "tests" / "golden" / "machines" / "logits.txt"
-PARTS = (
-    "layers/decoder_step.cpp", "layers/attention_step.cpp", "layers/products.cpp", "layers/ssm_step.cpp",
-    "layers/angles.cpp", "layers/elementary.cpp", "layers/gelu.cpp", "simd/dispatch.cpp", "threads/pool.cpp",
-    "../tools/machines.cpp",
+FOLDER = ROOT / "build" / "machines"
+CHECKS = ("corpus", "decoders", "models", "tests")
+TESTS = (
+    "tests/samplers/test_golden_portable.py", "tests/samplers/test_dist.py",
+    "tests/samplers/test_token_mask.py",
+    "tests/core", "tests/cache/test_kv_cache.py", "tests/cache/test_cells.py", "tests/cache/test_window.py",
+    "tests/cache/test_recurrent.py", "tests/cache/test_journal.py", "tests/cache/test_pools_golden.py",
+    "tests/cache/test_stored_rows.py", "tests/cache/test_sequence.py", "tests/grammar/test_gbnf.py",
+    "tests/grammar/test_gbnf_golden.py", "tests/grammar/test_gbnf_lazy.py", "tests/ops/test_sample.py",
 )  # fmt: skip
-FLAGS = ("-std=gnu++20", "-O2", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
+STARTS_PROCESSES = "not thread_pool and not subprocess and not import and not process"
+"""QEMU would have to be told how: the kernel starts a program of another processor by no way we may set up."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What compiles for a machine and what runs its programs.
+    """A processor, and how its programs are made and run.
 
     Attributes:
-        compiler: the C++ compiler.
-        runs: what comes before the program.
-        isas: flags of each instruction set that the program chooses from (native/simd/dispatch.hpp).
-        chosen: values of ALEATOR_ISA that the program is run with; "" leaves it out.
+        debian: Its name in Debian; "" for this machine.
+        triplet: Of its compiler and libraries.
+        isas: Options of QEMU for each instruction set (native/simd/dispatch.hpp).
+        big_endian: Models are refused.
     """
 
-    compiler: str
-    runs: tuple[str, ...]
+    debian: str
+    triplet: str
     isas: dict[str, tuple[str, ...]]
-    chosen: tuple[str, ...] = ("",)
+    big_endian: bool = False
+
+    @property
+    def processor(self) -> str:
+        return self.triplet.partition("-")[0]
+
+    @property
+    def compiler(self) -> str:
+        return f"{self.triplet}-g++" if self.debian else "g++"
+
+    def runs(self, isa: str) -> list[str]:
+        """What comes before a program."""
+        return [f"qemu-{self.processor}-static", *self.isas[isa]] if self.debian else []
 
 
 MACHINES = {
+    "x86-64": Machine("", "x86_64-linux-gnu", dict.fromkeys(here(), ())),
     "aarch64": Machine(
-        "aarch64-linux-gnu-g++", ("qemu-aarch64-static", "-cpu", "cortex-a72"), {"base": ()}
+        "arm64",
+        "aarch64-linux-gnu",
+        {"base": ("-cpu", "cortex-a72"), "dotprod": ("-cpu", "neoverse-n1")},
     ),
-    "aarch64-dotprod": Machine(
-        "aarch64-linux-gnu-g++",
-        ("qemu-aarch64-static", "-cpu", "max"),
-        {"base": ("-march=armv8.2-a+dotprod",)},
-    ),
-    "x86-64": Machine(
-        "g++",
-        (),
-        {
-            "base": (),
-            "v3": ("-march=x86-64-v3",),
-            "v4": ("-march=x86-64-v4", "-mavx512vnni", "-mprefer-vector-width=512"),
-        },
-        ("", "v3", "base"),
-    ),
+    "riscv64": Machine("riscv64", "riscv64-linux-gnu", {"base": ()}),
+    "s390x": Machine("s390x", "s390x-linux-gnu", {"base": ()}, big_endian=True),
 }
 
 
-def build(name: str, folder: Path, jobs: int) -> Path:
-    """Compile the program for a machine."""
-    machine, native = MACHINES[name], ROOT / "native"
-    sources = [p.relative_to(native) for p in sorted(native.glob("layers/*.isa.cpp"))]
-    sources.append(Path("cache/quantise.isa.cpp"))
-    # Every part is compiled for the least processor; only the copies of an instruction set use it.
-    common = machine.isas["base"]
-    work = [(Path(part), (*common, "-I."), "") for part in PARTS]
-    for isa, flags in machine.isas.items():
-        named = (f"-DALEATOR_ISA=isa_{isa}", f"-DALEATOR_ISA_{isa}=1")
-        work += [(source, (*flags, "-I.", *named), isa) for source in sources]
-    folder.mkdir(parents=True, exist_ok=True)
+@dataclass
+class Report:
+    """Rows of the table, and how many of them are wrong."""
 
-    def compiled(each: tuple[Path, tuple[str, ...], str]) -> str:
-        source, flags, isa = each
-        out = str(folder / f"{source.name}.{isa}.o")
-        launcher = os.environ.get("CMAKE_CXX_COMPILER_LAUNCHER", "").split()
-        command = [*launcher, machine.compiler, *FLAGS, *flags, "-c", str(source), "-o", out]
-        subprocess.run(command, cwd=native, check=True)
-        return out
+    rows: list[str] = field(default_factory=list)
+    wrong: int = 0
 
-    with ThreadPoolExecutor(jobs) as pool:
-        objects = list(pool.map(compiled, work))
-    program = folder / "machines"
-    link = [machine.compiler, "-static", *objects, "-pthread", "-o", str(program)]
-    subprocess.run(link, check=True)
-    return program
+    def add(self, name: str, isa: str, check: str, passed: bool, said: str, seconds: float) -> None:
+        self.wrong += not passed
+        last = said.strip().splitlines()[-1] if said.strip() else ""
+        verdict = "" if passed else " **fails**"
+        self.rows.append(f"| {name} | {isa} | {check} | {last}{verdict} | {seconds:.0f} |")
+        print(said.strip() if not passed else self.rows[-1], flush=True)
 
 
-def printed(machine: Machine, program: Path, isa: str) -> list[str]:
-    """What the program prints of each decoder; it fails where a decoder's own ways differ."""
-    environment = {**os.environ, **({"ALEATOR_ISA": isa} if isa else {})}
-    done = subprocess.run(
-        [*machine.runs, str(program)], env=environment, stdout=subprocess.PIPE, text=True
+def cross(machine: Machine) -> list[str]:
+    """CMake's options for another processor."""
+    if not machine.debian:
+        return []
+    return [
+        "-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={machine.processor}",
+        f"-DCMAKE_CXX_COMPILER={machine.compiler}",
+    ]  # fmt: skip
+
+
+def program(name: str) -> Path:
+    """tools/machines.cpp, compiled."""
+    options = ["-DALEATOR_MACHINES=ON", *cross(MACHINES[name])]
+    return build(ROOT / "native", FOLDER.with_name(f"{name}-decoders"), *options, made="machines")
+
+
+def module(name: str, root: Path) -> Path:
+    """The native module for the Python of a folder of packages."""
+    machine = MACHINES[name]
+    headers = next(root.glob("usr/include/python3.*"))
+    own = (
+        headers / machine.triplet
+    )  # pyconfig.h, which the compiler looks for beside the common ones
+    if not own.is_symlink():
+        own.symlink_to(f"../{machine.triplet}")
+    tag = headers.name.removeprefix("python").replace(".", "")
+    return build(
+        ROOT / "native", FOLDER.with_name(f"{name}-module"), *cross(machine),
+        f"-DPython_INCLUDE_DIR={headers}", f"-DSKBUILD_SOABI=cpython-{tag}-{machine.triplet}",
+    )  # fmt: skip
+
+
+class Runner:
+    """Runs Python on a machine, with the package of this checkout."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.machine = name, MACHINES[name]
+        self.root, self.variables = Path("/"), dict(os.environ)
+        self.python = sys.executable
+        if self.machine.debian:
+            self.root = make_root(
+                self.machine.debian, ROOT / "build" / "roots" / self.machine.debian
+            )
+            self.variables = environment(module(name, self.root))
+            self.python = str(self.root / "usr" / "bin" / "python3")
+            self.variables["PYTHONPYCACHEPREFIX"] = str(FOLDER / name / "pyc")
+            # What this machine's processor needs says nothing about that one.
+            self.variables.pop("OPENBLAS_CORETYPE", None)
+
+    def run(self, isa: str, *arguments: str) -> tuple[bool, str]:
+        """Whether a program of Python ended well, and what it said."""
+        before = [*self.machine.runs(isa), "-L", str(self.root)] if self.machine.debian else []
+        variables = {**self.variables, "ALEATOR_ISA": isa}
+        done = subprocess.run(
+            [*before, self.python, *arguments],
+            cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        return done.returncode == 0, done.stdout
+
+
+REFUSED = """
+import sys
+from aleator.core.errors import UnsupportedModel
+from aleator.models import open_weights
+try:
+    open_weights(sys.argv[1])
+except UnsupportedModel as error:
+    said = str(error)
+    print(said.partition(": ")[2])
+    sys.exit("\\n" in said or "big-endian" not in said)
+sys.exit("not refused")
+"""
+
+
+def check_decoders(name: str, isa: str) -> tuple[bool, str]:
+    """The hashes that tools/machines.cpp prints, which also compares ways of computing them."""
+    command = [*MACHINES[name].runs(isa), str(program(name))]
+    variables = {**os.environ, "ALEATOR_ISA": isa}
+    done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=False)
+    said = done.stdout.splitlines()
+    used = next((line[2:] for line in said if line.startswith("# ")), "none")
+    if used != isa:
+        return False, f"asked for {isa}, and the program runs {used}"
+    lines = [line for line in said if not line.startswith("#")]
+    wrong = differences(lines, GOLDEN.read_text().splitlines())
+    return not wrong and not done.returncode, "\n".join(
+        [*wrong, f"{len(lines)} decoders, {len(wrong)} differ"]
     )
-    return [line for line in done.stdout.splitlines() if not line.startswith("#")]
+
+
+def check(runner: Runner, isa: str, kind: str) -> tuple[bool, str]:
+    """One check of one instruction set: whether all is right, and what was said."""
+    if kind == "corpus":
+        return runner.run(isa, "tools/corpus.py", "--isa", isa)
+    if kind == "models" and runner.machine.big_endian:
+        return runner.run(isa, "-c", REFUSED, str(FOLDER / "models" / "llama.gguf"))
+    if kind == "models":
+        return runner.run(isa, "tools/decoder_bits.py", "--isa", isa, str(FOLDER / "models"))
+    options = ["-q", "-p", "no:cacheprovider", "-o", "filterwarnings=", "-k", STARTS_PROCESSES]
+    return runner.run(isa, "-m", "pytest", *options, *TESTS)
 
 
 def differences(lines: Sequence[str], golden: Sequence[str]) -> list[str]:
@@ -115,53 +214,67 @@ def differences(lines: Sequence[str], golden: Sequence[str]) -> list[str]:
     return [name for name in {**right, **mine} if mine.get(name) != right.get(name)]
 
 
+def record() -> None:
+    """Write the golden files, on x86-64."""
+    said = subprocess.run([str(program("x86-64"))], stdout=subprocess.PIPE, text=True, check=True)
+    lines = [line for line in said.stdout.splitlines() if not line.startswith("#")]
+    GOLDEN.parent.mkdir(parents=True, exist_ok=True)
+    GOLDEN.write_text("\n".join(lines) + "\n")
+    corpus.main(["--record"])
+    decoder_bits.main([str(FOLDER / "models"), "--record"])
+
+
+def first_line(*command: str) -> str:
+    """What a program says of its version."""
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()[
+        0
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--machines", nargs="+", choices=list(MACHINES), default=list(MACHINES))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "machines")
-    parser.add_argument("--record", action="store_true", help="write the golden lines, on x86-64")
+    parser.add_argument("--checks", nargs="+", choices=CHECKS, default=CHECKS)
+    parser.add_argument("--record", action="store_true", help="write the golden files, on x86-64")
     parser.add_argument("--out", type=Path, help="Markdown with the table")
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
+    os.nice(10)
     if options.record:
-        machine = MACHINES["x86-64"]
-        lines = printed(machine, build("x86-64", options.folder / "x86-64", options.jobs), "")
-        GOLDEN.parent.mkdir(parents=True, exist_ok=True)
-        GOLDEN.write_text("\n".join(lines) + "\n")
+        record()
         return 0
-    golden = GOLDEN.read_text().splitlines()
-    table, wrong = [], 0
+    decoder_bits.make(FOLDER / "models")
+    report = Report()
+    versions = []
     for name in options.machines:
-        machine = MACHINES[name]
-        program = build(name, options.folder / name, options.jobs)
-        for isa in machine.chosen:
-            lines = printed(machine, program, isa)
-            bad = differences(lines, golden)
-            wrong += len(bad)
-            how = " ".join(machine.runs) or "this processor"
-            table.append(
-                f"| {name} | {isa or 'best'} | {how} | {len(lines)} | {len(bad)} {', '.join(bad)} |"
-            )
-            print(table[-1], flush=True)
-    compilers = {MACHINES[name].compiler for name in options.machines}
-    versions = [
-        subprocess.run([c, "--version"], capture_output=True, text=True).stdout.splitlines()[0]
-        for c in sorted(compilers)
-    ]
-    text = [
-        "# Decoders on other machines", "",
-        f"{datetime.date.today()}; {'; '.join(versions)}.", "",
-        f"    python tools/machines.py {' '.join(given)}".rstrip(), "",
-        "Decoders of random weights in every type: logits token by token on one thread, in one batch on two, "
-        "in pieces of seven on three. Their bits are compared with those of x86-64.", "",
-        "| machine | instruction set | run by | decoders | that differ |", "|---|---|---|---:|---:|", *table,
-    ]  # fmt: skip
+        runner = Runner(name)
+        versions.append(f"{name}: {first_line(runner.machine.compiler, '--version')}")
+        for kind in options.checks:
+            # Tests take longest, and one instruction set is as good as another for what they look at.
+            isas = list(runner.machine.isas) if kind != "tests" else ["base"]
+            if kind == "decoders" and runner.machine.big_endian:
+                continue
+            for isa in isas:
+                start = time.monotonic()
+                passed, said = (
+                    check_decoders(name, isa) if kind == "decoders" else check(runner, isa, kind)
+                )
+                report.add(name, isa, kind, passed, said, time.monotonic() - start)
     if options.out:
+        qemu = first_line("qemu-aarch64-static", "--version")
+        text = [
+            "# Other processors, emulated", "",
+            f"{datetime.date.today()}; {qemu}; compilers: {'; '.join(versions)}.", "",
+            f"    python tools/machines.py {' '.join(given)}".rstrip(), "",
+            "Tokens and bits are compared with those that x86-64 recorded (tests/golden/machines). "
+            "aarch64, riscv64 and s390x run under QEMU's user emulation, with Debian's Python and NumPy; "
+            "no real processor of these kinds was used.", "",
+            "| machine | instruction set | check | result | seconds |", "|---|---|---|---|---:|", *report.rows,
+        ]  # fmt: skip
         options.out.write_text("\n".join(text) + "\n")
-    return 1 if wrong else 0
+    return 1 if report.wrong else 0
 
 
 if __name__ == "__main__":

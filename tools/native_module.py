@@ -14,8 +14,8 @@ class BuildError(Exception):
     """The compiler's output."""
 
 
-def build(source: Path, folder: Path, *options: str) -> Path:
-    """Configure and build ``source`` in ``folder``, incrementally, and return the module's path."""
+def build(source: Path, folder: Path, *options: str, made: str = "_native*.so") -> Path:
+    """Configure and build ``source`` in ``folder``, incrementally, and return the path of what is made."""
     tools = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     folder.mkdir(parents=True, exist_ok=True)
     python = f"-DPython_EXECUTABLE={sys.executable}"
@@ -24,7 +24,7 @@ def build(source: Path, folder: Path, *options: str) -> Path:
         done = subprocess.run(command, env=tools, capture_output=True, text=True, check=False)
         if done.returncode:
             raise BuildError(f"{done.stdout}\n{done.stderr}")
-    return next(folder.glob("_native*.so"))
+    return next(folder.glob(made))
 
 
 def environment(module: Path, **more: str) -> dict[str, str]:

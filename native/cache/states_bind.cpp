@@ -18,7 +18,7 @@ nb::tuple tuple_of(const States::History& history) {
   if (!made.is_valid()) throw nb::python_error();
   Py_ssize_t i = 0;
   for (const auto& state : history)
-    PyTuple_SET_ITEM(made.ptr(), i++, pair_of(state).release().ptr());
+    if (PyTuple_SetItem(made.ptr(), i++, pair_of(state).release().ptr())) throw nb::python_error();
   return nb::borrow<nb::tuple>(made);
 }
 

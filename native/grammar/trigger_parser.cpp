@@ -13,6 +13,13 @@ constexpr uint32_t kEndless = UINT32_MAX;
 
 using Bytes = std::bitset<256>;
 
+// The lowest byte of a set; 256 for the empty one.
+size_t lowest(const Bytes& set) {
+  size_t c = 0;
+  while (c < set.size() && !set[c]) ++c;
+  return c;
+}
+
 template <typename Predicate>
 Bytes bytes_where(Predicate predicate) {
   Bytes set;
@@ -241,7 +248,7 @@ class TriggerParser {
         ++pos_;
         const Bytes last = bracket_item();
         if (last.count() != 1) fail("a range ends in a class of characters");
-        const size_t a = first._Find_first(), b = last._Find_first();
+        const size_t a = lowest(first), b = lowest(last);
         if (b < a) fail("a range ends before it begins");
         for (size_t c = a; c <= b; ++c) set.set(c);
       } else {

@@ -5,6 +5,7 @@
 #include "bind.hpp"
 #include "rng/fixed.hpp"
 #include "rng/mt19937.hpp"
+#include "samplers/half.hpp"
 #include "samplers/sampler.hpp"
 #include "simd/dispatch.hpp"
 
@@ -73,7 +74,7 @@ class Dist : public Cloned<Dist> {
       const double exponential = -ln2 * log2_double(static_cast<double>(u));
       const auto noise = static_cast<float>(-ln2 * log2_double(exponential));
       const float scaled = temperature * noise;
-      const float perturbed = static_cast<float>(static_cast<_Float16>(c.logits()[i] + scaled));
+      const float perturbed = rounded_to_half(c.logits()[i] + scaled);
       if (c.selected >= 0 && !(perturbed > best)) continue;
       best = perturbed;
       c.selected = c.ids()[i];

@@ -63,8 +63,9 @@ inline auto dlpack_borrow(PyTypeObject* type) {
     Py_DECREF(capsule);
   }
   PyErr_Clear();
-  Py_INCREF(type);  // so that no other type can come to lie at this address
-  Py_XDECREF(known);
+  // So that no other type can come to lie at this address.
+  Py_INCREF(reinterpret_cast<PyObject*>(type));
+  Py_XDECREF(reinterpret_cast<PyObject*>(known));
   known = type;
   return borrow;
 }

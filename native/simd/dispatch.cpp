@@ -3,6 +3,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace aleator {
 
 static Isa detect() {
@@ -22,6 +27,16 @@ static Isa detect() {
     if (!std::strcmp(asked, "v3") && best == Isa::v4) return Isa::v3;
   }
   return best;
+#elif defined(__aarch64__)
+  const char* asked = std::getenv("ALEATOR_ISA");
+  if (asked && !std::strcmp(asked, "base")) return Isa::base;
+#if defined(__APPLE__)
+  return Isa::dotprod;  // all of its processors have it
+#elif defined(__linux__)
+  return getauxval(AT_HWCAP) & HWCAP_ASIMDDP ? Isa::dotprod : Isa::base;
+#else
+  return Isa::base;
+#endif
 #else
   return Isa::base;
 #endif

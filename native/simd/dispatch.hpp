@@ -1,6 +1,7 @@
 // Which copy of a *.isa.cpp file runs.
 //
-// Each copy puts its functions in `namespace aleator::ALEATOR_ISA` (isa_base, isa_v3 or isa_v4) and
+// Each copy puts its functions in `namespace aleator::ALEATOR_ISA` (isa_base, isa_v3, isa_v4 or
+// isa_dotprod) and
 // nothing outside it, so that no AVX-512 body of an inline function can leak into the baseline.  A
 // caller declares the copies with ALEATOR_DECLARE and picks one with ALEATOR_PICK:
 //
@@ -10,13 +11,15 @@
 
 namespace aleator {
 
-// v3 and v4 are x86-64-v3 and -v4, the latter with AVX512-VNNI.
-enum class Isa { base = 0, v3 = 3, v4 = 4 };
+// v3 and v4 are x86-64-v3 and -v4, the latter with AVX512-VNNI; dotprod is aarch64 with sdot.
+enum class Isa { base = 0, dotprod = 1, v3 = 3, v4 = 4 };
 
 Isa isa();  // the best the processor has, or what ALEATOR_ISA asks for if that is lower; decided
             // once
 
-inline const char* isa_name(Isa i) { return i == Isa::v4 ? "v4" : i == Isa::v3 ? "v3" : "base"; }
+inline const char* isa_name(Isa i) {
+  return i == Isa::v4 ? "v4" : i == Isa::v3 ? "v3" : i == Isa::dotprod ? "dotprod" : "base";
+}
 
 }  // namespace aleator
 
@@ -35,6 +38,16 @@ inline const char* isa_name(Isa i) { return i == Isa::v4 ? "v4" : i == Isa::v3 ?
   (::aleator::isa() == ::aleator::Isa::v4   ? &isa_v4::name \
    : ::aleator::isa() == ::aleator::Isa::v3 ? &isa_v3::name \
                                             : &isa_base::name)
+#elif defined(__aarch64__)
+#define ALEATOR_DECLARE(declaration) \
+  namespace isa_base {               \
+  declaration;                       \
+  }                                  \
+  namespace isa_dotprod {            \
+  declaration;                       \
+  }
+#define ALEATOR_PICK(name) \
+  (::aleator::isa() == ::aleator::Isa::dotprod ? &isa_dotprod::name : &isa_base::name)
 #else
 #define ALEATOR_DECLARE(declaration) \
   namespace isa_base {               \

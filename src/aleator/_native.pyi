@@ -1052,5 +1052,5 @@ def top_k_top_p_sample_paths(reset: bool) -> list[int]: ...
 
 def isa() -> str:
     """
-    Instruction set in use: 'base', 'v3' (AVX2) or 'v4' (AVX-512). The environment variable ALEATOR_ISA forces a lower one.
+    Instruction set in use: 'base'; 'v3' (AVX2) or 'v4' (AVX-512) on x86-64; 'dotprod' on aarch64. The environment variable ALEATOR_ISA forces a lower one.
     """

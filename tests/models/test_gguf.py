@@ -29,6 +29,18 @@ from tests.models.builders import (
 U32, F32, BOOL, STRING, ARRAY, U64 = 4, 6, 7, 8, 9, 10
 
 
+def test_big_endian_processors_are_refused_in_one_line(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_gguf(file, model_metadata(), model_tensors())
+    folder = file.parent / "folder"
+    folder.mkdir()
+    monkeypatch.setattr("sys.byteorder", "big")
+    with pytest.raises(UnsupportedModel, match="big-endian") as refused:
+        open_weights(file)
+    assert "\n" not in str(refused.value)
+
+
 def opened(path: Path, data: bytes) -> GGUFFile:
     path.write_bytes(data)
     return GGUFFile(path)

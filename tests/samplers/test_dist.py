@@ -80,6 +80,28 @@ def test_akunus_draw_is_its_formula() -> None:
         assert z[token] >= z.max() - np.float16(0.01)  # half precision ties and rounds
 
 
+@pytest.mark.parametrize(
+    ("scale", "temperature"), [(1.0, 1.0), (3e-7, 1e-9), (2e-5, 1e-8), (3e4, 1.0)]
+)
+def test_akunus_draw_rounds_as_float16_does(scale: float, temperature: float) -> None:
+    # Few values are left of each row, below 2^-14 and beyond 65,519 too: the first of equal ones wins.
+    rng = np.random.default_rng(4)
+    samplers = [S.Temperature(temperature), S.Dist(11, draw="gumbel-pcg")]
+    wrong, tokens = 0, set()
+    for position in range(200):
+        row = (rng.normal(size=60) * scale * temperature).astype(np.float32)
+        chain = S.SamplerChain(samplers)
+        chain.position = position
+        reference = S.ReferenceChain(chain)
+        reference.step.position = position
+        expected = reference.apply(row).selected
+        token = chain.sample(row)
+        wrong += token != expected
+        tokens.add(token)
+    assert wrong == 0
+    assert len(tokens) > 3
+
+
 def test_what_is_no_rule_is_refused() -> None:
     with pytest.raises(ParameterError, match="draw='coin'"):
         S.Dist(draw="coin")

@@ -205,7 +205,8 @@ class Shortest:
             lost.add(key)
         if numbers:
             return numbers[0]
-        bits = np.unpackbits(words.view(np.uint8), bitorder="little")[: len(self._usable)]
+        octets = words.astype(words.dtype.newbyteorder("<"), copy=False).view(np.uint8)
+        bits = np.unpackbits(octets, bitorder="little")[: len(self._usable)]
         ids = np.flatnonzero(bits.astype(np.bool_) & self._usable)
         return int(ids[np.argmax(self._lengths[ids])]) if len(ids) else None
 

@@ -107,7 +107,9 @@ def _memory(pool: AttentionPool, seq: int, windows_only: bool) -> bytes:
     parts = [struct.pack("<I", pool.cells.n_streams)]
     share = pool.cells.size // pool.cells.n_streams
     rows = pool.cells.owners[: pool.cells.top]
-    bits = np.unpackbits(np.ascontiguousarray(rows).view(np.uint8), axis=1, bitorder="little")
+    bits = np.unpackbits(
+        np.ascontiguousarray(rows, "<u8").view(np.uint8), axis=1, bitorder="little"
+    )
     bits = bits[:, : pool.n_seq_max]  # cached prefixes are not part of the state
     own = bits[:, seq] if seq >= 0 else bits.any(1)
     if seq >= 0 and windows_only:

@@ -166,7 +166,9 @@ def _owner_sets(owners: npt.NDArray[np.uint64]) -> list[tuple[int, ...]]:
     if len(owners) == 1 and owners.shape[1] == 1:
         word = int(owners[0, 0])
         return [tuple(bit for bit in range(word.bit_length()) if word >> bit & 1)]
-    bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
+    bits = np.unpackbits(
+        np.ascontiguousarray(owners, "<u8").view(np.uint8), axis=1, bitorder="little"
+    )
     known: dict[bytes, tuple[int, ...]] = {}
     sets = []
     for row in bits:

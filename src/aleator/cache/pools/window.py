@@ -343,7 +343,9 @@ def _following(positions: npt.NDArray[np.int32], owners: npt.NDArray[np.uint64])
         return dict.fromkeys(
             (s for s in range(word.bit_length()) if word >> s & 1), int(positions[0])
         )
-    bits = np.unpackbits(np.ascontiguousarray(owners).view(np.uint8), axis=1, bitorder="little")
+    bits = np.unpackbits(
+        np.ascontiguousarray(owners, "<u8").view(np.uint8), axis=1, bitorder="little"
+    )
     following: dict[int, int] = {}
     for token, seq in zip(*np.nonzero(bits), strict=True):
         following.setdefault(int(seq), int(positions[token]))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from aleator import _native
 from aleator.core.errors import FileFormatError
 from aleator.models.files.fields import Fields
-from aleator.models.files.mapping import map_file
+from aleator.models.files.mapping import map_file, require_little_endian
 from aleator.models.files.tensor_types import BY_ID, StoredTensor, unsupported_type
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
@@ -203,7 +203,9 @@ class GGUFFile:
         Raises:
             ModelNotFound: it is not there.
             FileFormatError: it is not a sound GGUF file; names field and offset.
+            UnsupportedModel: this processor is big-endian.
         """
+        require_little_endian(path)
         self.path = Path(path)
         self.data = map_file(path)
         cursor = _Cursor(self.path, self.data)

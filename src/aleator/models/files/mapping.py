@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import mmap
 import os
+import platform
 import stat
+import sys
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aleator.core.errors import FileFormatError, ModelNotFound
+from aleator.core.errors import FileFormatError, ModelNotFound, UnsupportedModel
+
+
+def require_little_endian(path: str | os.PathLike[str]) -> None:
+    """Refuse a file of weights on a machine that would read its numbers backwards.
+
+    Args:
+        path: The file, for the message.
+
+    Raises:
+        UnsupportedModel: This processor is big-endian.
+    """
+    if sys.byteorder != "little":
+        raise UnsupportedModel(
+            f"{path}: models need a little-endian processor, and {platform.machine()} is big-endian; "
+            "samplers, grammars and caches work here"
+        )
 
 
 def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from aleator.core.errors import FileFormatError, UnsupportedModel
 from aleator.models.files.json_object import read_json
-from aleator.models.files.mapping import map_file
+from aleator.models.files.mapping import map_file, require_little_endian
 from aleator.models.files.tensor_types import StoredTensor
 
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -82,8 +82,9 @@ def _read_file(file: Path) -> dict[str, StoredTensor]:
 
     Raises:
         FileFormatError: the header is damaged, or data overlap, have gaps or reach past the end of the file.
-        UnsupportedModel: a tensor of a type that is not supported.
+        UnsupportedModel: a tensor of a type that is not supported, or a big-endian processor.
     """
+    require_little_endian(file)
     data = map_file(file)
     if data.size < 8:
         raise FileFormatError(file, "not a sound safetensors file: it is cut short", offset=0)

@@ -1,0 +1,301 @@
+"""Builds wheels that need no compiler, and tries them.
+
+    python tools/wheel.py [--machines x86_64 aarch64] [--out dist] [--reproduce] [--try] [--pythons PATH ...]
+
+One wheel of a machine serves CPython 3.11 and later: the native module keeps to the stable ABI, and binds
+through the package nanobind-backend. GCC compiles it on this machine; native/compat/old_glibc.cpp keeps it
+to functions that glibc 2.28 has, which auditwheel checks, as abi3audit checks the stable ABI. A bill of
+materials goes into it (tools/sbom.py), and files are packed in one order with one time.
+
+--reproduce builds everything twice, in two folders, and compares the bytes. --try installs the wheel into
+bare environments of every Python that is given or found, without a compiler on the path, and has
+tools/corpus.py draw with every instruction set of this processor: it fails where the module runs another
+set than it was asked for. A wheel for aarch64 is tried under QEMU, with Debian's Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import filecmp
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import venv
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from debian_root import make_root
+from instruction_sets import here
+from native_module import ROOT
+from sbom import sbom
+
+FOLDER = ROOT / "build" / "wheel"
+POLICY = "manylinux_2_28"
+MOST_BYTES = 20_000_000
+MOST_SECONDS = 20
+QEMU = {"base": ("-cpu", "cortex-a72"), "dotprod": ("-cpu", "neoverse-n1")}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A processor that wheels are built for.
+
+    Attributes:
+        compiler: Of C++.
+        options: CMake's, besides it.
+    """
+
+    compiler: str
+    options: tuple[str, ...] = ()
+
+
+TARGETS = {
+    "x86_64": Target("g++"),
+    "aarch64": Target(
+        "aarch64-linux-gnu-g++",
+        ("-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"),
+    ),
+}
+
+
+def run(*command: object, env: dict[str, str] | None = None, cwd: Path = ROOT) -> str:
+    """What a command prints; the end of the program where it fails."""
+    words = [str(each) for each in command]
+    done = subprocess.run(
+        words,
+        env=env,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)} failed:\n{done.stdout}")
+    return done.stdout
+
+
+def tools() -> Path:
+    """The programs of requirements/wheel.txt, in an environment of their own."""
+    folder, wanted = FOLDER / "tools", (ROOT / "requirements" / "wheel.txt").read_text()
+    mark = folder / ".installed"
+    if not mark.exists() or mark.read_text() != wanted:
+        venv.create(folder, with_pip=True, clear=True)
+        run(
+            folder / "bin" / "python",
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "-r",
+            ROOT / "requirements" / "wheel.txt",
+        )
+        mark.write_text(wanted)
+    return folder / "bin"
+
+
+def source(folder: Path) -> Path:
+    """A copy of the checkout's files, without what git ignores."""
+    shutil.rmtree(folder, ignore_errors=True)
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+    for name in filter(None, listed):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def built(machine: str, copy: Path, out: Path) -> Path:
+    """The wheel as pip and auditwheel leave it."""
+    bin, target = tools(), TARGETS[machine]
+    options = (f"-DCMAKE_CXX_COMPILER={target.compiler}", "-DALEATOR_OLD_GLIBC=ON", *target.options)
+    environment = {
+        **os.environ, "ALEATOR_WHEEL": "1", "CMAKE_GENERATOR": "Ninja",
+        "PATH": f"{bin}:{os.environ['PATH']}", "SOURCE_DATE_EPOCH": epoch(), "CMAKE_ARGS": " ".join(options),
+        "_PYTHON_HOST_PLATFORM": f"linux-{machine}", "ARCHFLAGS": "",
+    }  # fmt: skip
+    raw = out / "raw"
+    shutil.rmtree(out, ignore_errors=True)
+    run(bin / "python", "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", raw, copy,
+        env=environment)  # fmt: skip
+    (made,) = raw.glob("*.whl")
+    run(
+        bin / "auditwheel",
+        "repair",
+        "--plat",
+        f"{POLICY}_{machine}",
+        "-w",
+        out,
+        made,
+        env=environment,
+    )
+    (repaired,) = out.glob("*.whl")
+    run(bin / "abi3audit", "--strict", repaired)
+    return repaired
+
+
+def epoch() -> str:
+    """Seconds of the last commit: the time of every file in a wheel."""
+    return run("git", "log", "-1", "--format=%ct").strip()
+
+
+def finished(wheel: Path, machine: str, out: Path) -> Path:
+    """The wheel with its bill of materials, packed in one order and with one time."""
+    stamp = time.gmtime(int(epoch()))[:6]
+    with zipfile.ZipFile(wheel) as old:
+        files = {name: old.read(name) for name in old.namelist() if not name.endswith("/")}
+        modes = {info.filename: info.external_attr for info in old.infolist()}
+    record = next(name for name in files if name.endswith(".dist-info/RECORD"))
+    about = Path(record).parent.as_posix()
+    metadata = files[f"{about}/METADATA"].decode()
+    fields = [line.partition(": ") for line in metadata.partition("\n\n")[0].splitlines()]
+    version = next(value for name, _, value in fields if name == "Version")
+    needed = [
+        value for name, _, value in fields if name == "Requires-Dist" and "extra ==" not in value
+    ]
+    nanobind = run(tools() / "python", "-c", "import nanobind; print(nanobind.__version__)").strip()
+    gcc = run(TARGETS[machine].compiler, "-dumpfullversion").strip()
+    names = [each.partition(">")[0].partition("<")[0].strip() for each in needed]
+    bill = sbom(wheel.name, version, nanobind, gcc, names)
+    files[f"{about}/sboms/aleator.cdx.json"] = bill.encode()
+    lines = []
+    for name in sorted(files):
+        if name != record:
+            digest = (
+                base64.urlsafe_b64encode(hashlib.sha256(files[name]).digest()).rstrip(b"=").decode()
+            )
+            lines.append(f"{name},sha256={digest},{len(files[name])}\n")
+    files[record] = "".join([*lines, f"{record},,\n"]).encode()
+    out.mkdir(parents=True, exist_ok=True)
+    made = out / wheel.name
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
+        for name in [*sorted(set(files) - {record}), record]:
+            info = zipfile.ZipInfo(name, stamp)
+            info.external_attr = modes.get(name, 0o100644 << 16)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.create_system = 3
+            new.writestr(info, files[name])
+    return made
+
+
+def make(machine: str, out: Path, turn: str = "1") -> Path:
+    """Build a machine's wheel in a folder of its own, and put it into ``out``."""
+    wheel = built(machine, source(FOLDER / f"source-{turn}"), FOLDER / f"{machine}-{turn}")
+    made = finished(wheel, machine, out)
+    run(tools() / "twine", "check", "--strict", made)
+    return made
+
+
+def pythons() -> list[str]:
+    """Interpreters from 3.11 on that are found here: on the path, and pyenv's."""
+    places = [*os.environ["PATH"].split(os.pathsep), "/usr/bin"]
+    places += [str(each / "bin") for each in sorted(Path.home().glob(".pyenv/versions/*"))]
+    found: dict[str, str] = {}
+    for place in places:
+        for minor in range(11, 20):
+            path = Path(place) / f"python3.{minor}"
+            if path.exists() and "/shims/" not in str(path):
+                found.setdefault(os.path.realpath(path), str(path))
+    return sorted(found.values(), key=lambda path: int(path.rpartition(".")[2]))
+
+
+def tried(python: str, wheel: Path) -> list[str]:
+    """Rows of the table: seconds to install, and what each instruction set draws."""
+    folder = FOLDER / "try" / python.strip("/").replace("/", "-")
+    shutil.rmtree(folder, ignore_errors=True)
+    run(python, "-m", "venv", folder)
+    bare = {"PATH": str(folder / "bin"), "HOME": str(folder), "LANG": "C.UTF-8"}  # no compiler
+    kept = (
+        "PIP_INDEX_URL",
+        "PIP_CONFIG_FILE",
+        "PIP_FIND_LINKS",
+        "HTTPS_PROXY",
+        "OPENBLAS_CORETYPE",
+        "OPENBLAS_L2_SIZE",
+    )
+    bare |= {name: os.environ[name] for name in kept if name in os.environ}
+    own = folder / "bin" / "python"
+    start = time.monotonic()
+    run(
+        own,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-cache-dir",
+        "--only-binary",
+        ":all:",
+        wheel,
+        env=bare,
+    )
+    seconds = time.monotonic() - start
+    if seconds > MOST_SECONDS:
+        raise SystemExit(f"{python}: installed in {seconds:.0f} s, more than {MOST_SECONDS}")
+    version = run(own, "--version").split()[1]
+    rows = []
+    for isa in here():
+        said = run(own, ROOT / "tools" / "corpus.py", "--isa", isa, env=bare, cwd=folder)
+        rows.append(f"| {version} | {isa} | {seconds:.1f} | {said.splitlines()[-1]} |")
+    return rows
+
+
+def tried_emulated(wheel: Path) -> list[str]:
+    """The same for aarch64: Debian's Python and NumPy, under QEMU."""
+    root = make_root("arm64", ROOT / "build" / "roots" / "arm64")
+    number = next(root.glob("usr/bin/python3.*")).name.removeprefix("python")
+    folder = FOLDER / "try" / "aarch64"
+    shutil.rmtree(folder, ignore_errors=True)
+    run(tools() / "python", "-m", "pip", "install", "-q", "--target", folder,
+        "--platform", f"{POLICY}_aarch64", "--python-version", number, "--only-binary", ":all:", "--no-deps",
+        wheel, "nanobind-backend")  # fmt: skip
+    rows = []
+    for isa, options in QEMU.items():
+        start = time.monotonic()
+        said = run(
+            "qemu-aarch64-static", *options, "-L", root, root / "usr/bin/python3", ROOT / "tools" / "corpus.py",
+            "--isa", isa, env={"PYTHONPATH": str(folder), "PATH": "/usr/bin"}, cwd=folder,
+        )  # fmt: skip
+        seconds = time.monotonic() - start
+        rows.append(
+            f"| {number}, aarch64 under QEMU | {isa} | | {said.splitlines()[-1]} in {seconds:.0f} s |"
+        )
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--machines", nargs="+", choices=list(TARGETS), default=["x86_64"])
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    parser.add_argument("--reproduce", action="store_true", help="build twice and compare")
+    parser.add_argument("--try", action="store_true", dest="trying", help="install and draw")
+    parser.add_argument("--pythons", nargs="+", default=pythons(), help="interpreters to try")
+    options = parser.parse_args(arguments)
+    os.nice(10)
+    for machine in options.machines:
+        wheel = make(machine, options.out)
+        print(f"{wheel.name}: {wheel.stat().st_size:,} bytes", flush=True)
+        if wheel.stat().st_size > MOST_BYTES:
+            raise SystemExit(f"{wheel.name} is larger than {MOST_BYTES:,} bytes")
+        if options.reproduce:
+            again = make(machine, FOLDER / "again", "2")
+            if again.name != wheel.name or not filecmp.cmp(again, wheel, shallow=False):
+                raise SystemExit(f"two builds differ: {wheel} and {again}")
+            print(f"{wheel.name}: two builds are equal", flush=True)
+        if options.trying and machine == "aarch64":
+            print("\n".join(tried_emulated(wheel)), flush=True)
+        elif options.trying:
+            for python in options.pythons:
+                print("\n".join(tried(python, wheel)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
