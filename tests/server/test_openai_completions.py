@@ -147,6 +147,37 @@ def test_names_of_control_tokens(client: Client, model: aleator.LanguageModel) -
     )
 
 
+def test_what_echo_tells_of_the_prompt_is_computed_once(
+    client: Client, model: aleator.LanguageModel
+) -> None:
+    service, prompts = client.service, ["ROMEO: What light " * 9, "JULIET:"]
+    tokens = [model.prompt_tokens(each) for each in prompts]
+    client.made(PATH, prompt=prompts, max_tokens=1)  # is in the prompt cache now
+    before = service.engine.stats
+    made = client.made(PATH, prompt=prompts, max_tokens=2, logprobs=3, echo=True, seed=1, n=2)
+    computed = service.engine.stats.prompt_tokens - before.prompt_tokens
+    assert sum(map(len, tokens)) <= computed <= sum(map(len, tokens)) + 2
+    plain = client.made(PATH, prompt=prompts, max_tokens=2, logprobs=3, seed=1, n=2)
+    for i, choice in enumerate(made["choices"]):
+        thought = model.prompt_logprobs(tokens[i // 2], 3)
+        told = choice["logprobs"]["token_logprobs"]
+        assert told[0] is None
+        assert told[1 : len(thought)] == [each.chosen.logprob for each in thought[1:]]
+        top = choice["logprobs"]["top_logprobs"][1 : len(thought)]
+        assert [sorted(each.values(), reverse=True)[0] for each in top] == [
+            each.top[0].logprob for each in thought[1:]
+        ]
+        assert told[len(thought) :] == plain["choices"][i]["logprobs"]["token_logprobs"]
+        assert choice["text"] == prompts[i // 2] + plain["choices"][i]["text"]
+
+
+def test_a_prompt_whose_time_is_over_has_no_log_probabilities(client: Client) -> None:
+    body = {"prompt": "ROMEO:" * 100, "max_tokens": 2, "logprobs": 1, "echo": True}
+    made = client.made(PATH, **body, deadline=1e-9)["choices"][0]
+    assert made["finish_reason"] == "length"
+    assert made["logprobs"]["tokens"] == []
+
+
 @pytest.mark.parametrize("more", [{}, {"logprobs": 2}, {"logprobs": 1, "echo": True}], ids=str)
 def test_streams_say_what_responses_say(client: Client, more: dict[str, Any]) -> None:
     body = {**ROMEO, "n": 2, "stop": ["thou", "I "], **more}
