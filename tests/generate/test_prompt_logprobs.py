@@ -58,7 +58,7 @@ def test_with_two_prompts_a_grammar_and_guesses(model: aleator.LanguageModel) ->
             {"context_shift": True},
         ):
             made = asked(engine, model, PROMPT, 0, max_tokens=9, seed=1, **options)
-            alone = model.generate(PROMPT, max_tokens=9, seed=1, **options)  # type: ignore[arg-type]
+            alone = model.generate(PROMPT, max_tokens=9, seed=1, **options)
             assert made.tokens == alone.tokens
             assert made.logprobs == alone.logprobs
             assert made.prompt_logprobs == model.prompt_logprobs(made.request.tokens, 0)
