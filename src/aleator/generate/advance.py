@@ -17,7 +17,7 @@ from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.batch import Batch
 from aleator.generate.choices import Choices
 from aleator.generate.context import Context
-from aleator.generate.drawing import Drawing, Drawn, Logits, Turn
+from aleator.generate.drawing import Drawing, Drawn, Logits, Turn, host_rows
 from aleator.generate.logprobs import LogprobsOf
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.slot import Slot
@@ -95,7 +95,8 @@ class Advance:
             Tokens of the prompt that need not be computed.
         """
         prompt, where = slot.request.remaining, slot.request.where
-        held = self._prefixes.reuse(slot.seq, prompt, where) if reuse else 0
+        reuses = reuse and not slot.wants_prompt  # nobody has kept the logits
+        held = self._prefixes.reuse(slot.seq, prompt, where) if reuses else 0
         slot.tokens = list(prompt[:held])
         slot.stats.reused_tokens += held
         guidance = slot.guidance
@@ -143,13 +144,22 @@ class Advance:
         logits = self.logits(batch)
         if not chunks:
             self.guesses.costs.observe(width, n_rows - width, perf_counter() - started)
-        for chunk in chunks:
+        for chunk, (_, _, of_prompt) in zip(chunks, ends, strict=True):
             self._computed(chunk)
+            if of_prompt:
+                self.alone(chunk.slot, self._feed_prompt, chunk.slot, of_prompt, logits)
         self._draw_after(rows, logits)
         self._draw_first(chunks, ends, logits)
 
+    def _feed_prompt(self, slot: Slot, of_prompt: range, logits: Logits) -> None:
+        rows = host_rows(logits[of_prompt.start : of_prompt.stop])
+        for row in rows:
+            slot.completion.feed_prompt(row)
+
     @staticmethod
-    def _add_chunks(batch: Batch, chunks: Sequence[Chunk], row: int) -> list[tuple[int, int]]:
+    def _add_chunks(
+        batch: Batch, chunks: Sequence[Chunk], row: int
+    ) -> list[tuple[int, int, range]]:
         """Add pieces of prompts to a batch.
 
         Args:
@@ -159,7 +169,8 @@ class Advance:
 
         Returns:
             For each piece the rows of logits after the last tokens of the slot's second prompt, and of its
-            prompt; -1: those are not among them.
+            prompt; -1: those are not among them.  And those after all tokens of its prompt in the piece, where
+            they are wanted.
         """
         ends = []
         for chunk in chunks:
@@ -173,13 +184,14 @@ class Advance:
                     if last:
                         guided, row = row, row + 1
                 n -= len(piece)
-            prompt, start = slot.request.remaining, len(slot.tokens)
+            prompt, start, first = slot.request.remaining, len(slot.tokens), row
             for pos in range(start, start + n):
                 last = pos == len(prompt) - 1
-                batch.add(prompt[pos], pos, [slot.seq], logits=last)
+                batch.add(prompt[pos], pos, [slot.seq], logits=last or slot.wants_prompt)
                 if last:
-                    own, row = row, row + 1
-            ends.append((guided, own))
+                    own = row
+                row += last or slot.wants_prompt
+            ends.append((guided, own, range(first, row) if slot.wants_prompt else range(0)))
         return ends
 
     def _computed(self, chunk: Chunk) -> None:
@@ -206,11 +218,11 @@ class Advance:
                 follower.stats.reused_tokens += len(slot.tokens)
 
     def _draw_first(
-        self, chunks: Sequence[Chunk], ends: Sequence[tuple[int, int]], logits: Logits
+        self, chunks: Sequence[Chunk], ends: Sequence[tuple[int, int, range]], logits: Logits
     ) -> None:
         """Draw the first token after each prompt that is complete."""
         turns: list[tuple[Slot, int, int]] = []
-        for chunk, (guided, own) in zip(chunks, ends, strict=True):
+        for chunk, (guided, own, _) in zip(chunks, ends, strict=True):
             if guided >= 0 and chunk.slot.guidance is not None:
                 chunk.slot.guidance.first = np.array(logits[guided])
             if own >= 0:

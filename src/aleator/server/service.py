@@ -123,6 +123,7 @@ class Service:
         deadline: float | None = None,
         namespace: str = "",
         on_logits: OnLogits | None = None,
+        prompt_logprobs: int | None = None,
     ) -> list[Generation]:
         """Have a prompt continued; every text that the server makes without messages begins here.
 
@@ -133,6 +134,8 @@ class Service:
             deadline: Seconds from now on after which they end.
             namespace: Of the prompt cache; "": the caller's own.
             on_logits: Called before each draw of any of them, in the engine's thread.
+            prompt_logprobs: Have the first one note what the model thinks of the prompt's tokens, and of so
+                many of the most probable ones at each place.
 
         Returns:
             ``n`` generations, which have begun.
@@ -141,7 +144,9 @@ class Service:
             ParameterError, TokenizerError, ContextFull, QueueFull, EngineClosed: As ``Engine.submit``.  Then
                 none has begun.
         """
-        work = partial(self._submit, prompt, given, n, deadline, namespace, on_logits)
+        work = partial(
+            self._submit, prompt, given, n, deadline, namespace, on_logits, prompt_logprobs
+        )
         return await self.grammars.in_thread(given, work)
 
     async def chat(self, request: ChatRequest) -> ChatAnswer:
@@ -212,11 +217,12 @@ class Service:
         deadline: float | None,
         namespace: str,
         on_logits: OnLogits | None,
+        prompt_logprobs: int | None,
     ) -> list[Generation]:
         with readable():
             options = self.grammars.compiled(self._completed(given, namespace))
             with self._making:
-                return self._start(prompt, options, n, deadline, on_logits)
+                return self._start(prompt, options, n, deadline, on_logits, prompt_logprobs)
 
     def _chat(self, request: ChatRequest) -> ChatAnswer:
         return self._answer(request, self._asked(request))
@@ -257,6 +263,7 @@ class Service:
         n: int,
         deadline: float | None,
         on_logits: OnLogits | None = None,
+        prompt_logprobs: int | None = None,
     ) -> list[Generation]:
         given = options_of({"preset": None, "params": None, **options})
         requests = self.model.asking.requests([checked_prompt(prompt)], [given], n)
@@ -267,7 +274,8 @@ class Service:
         made: list[Generation] = []
         try:
             for request in requests:
-                made.append(self.engine.start(request, own, on_logits))
+                wanted = None if made else prompt_logprobs
+                made.append(self.engine.start(request, own, on_logits, prompt_logprobs=wanted))
         except BaseException:
             for each in made:
                 each.cancel()
