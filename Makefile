@@ -133,13 +133,16 @@ count: setup
 	$(BIN)/python benchmarks/count_instructions.py
 
 # The modules of the page have types in JSDoc comments; tests of the page run axe-core where it is.
-page:
-	mkdir -p build/page && cp tools/page/package.json build/page
-	npm install --silent --no-audit --no-fund --prefix build/page
+page: page-packages
 	rm -rf build/page/src && cp -r src/aleator/server/playground/page build/page/src
 	cp tools/page/vendor/*.d.mts build/page/src/vendor && cp tools/page/tsconfig.json build/page/src
 	build/page/node_modules/.bin/tsc --project build/page/src/tsconfig.json
 	$(PYTHON) tools/vendor_browser.py --check
+
+.PHONY: page-packages
+page-packages:
+	mkdir -p build/page && cp tools/page/package.json build/page
+	npm install --silent --no-audit --no-fund --prefix build/page
 
 clean:
 	rm -rf build dist $(VENV) src/aleator/_native*.so

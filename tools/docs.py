@@ -23,6 +23,8 @@ from aleator.core.options import Option, declarations
 from aleator.core.parameter import Parameter
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.generate.options import LOADED, ContextOptions, GenerateOptions, ModelOptions
+from aleator.models.architecture import Architecture
+from aleator.models.index import ARCHITECTURES
 from aleator.server.accepted import ACCEPTED, Accepted
 from aleator.server.dialects.anthropic_input import MESSAGES
 from aleator.server.dialects.ollama_input import GENERATE, MACHINE
@@ -41,6 +43,39 @@ FILES = (
     "docs/from-other-engines.md",
 )
 ENGINES = ROOT / "tools" / "from_other_engines.toml"
+
+
+def architectures() -> str:
+    """One line per architecture of the index."""
+    lines = [
+        "| architecture | Hugging Face's `model_type` | rewind | context shift | cached prefixes | "
+        "checked against |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, architecture in ARCHITECTURES.items():
+        files = architecture.hugging_face
+        types = ", ".join(f"`{kind}`" for kind in files.model_types) if files else "GGUF only"
+        state = architecture.recurrent is not None
+        rewind = "`n_rollback` tokens, and to checkpoints" if state else "any"
+        prefixes = "from every 64th token" if state else "from any token"
+        lines.append(
+            f"| {name} | {types} | {rewind} | {_shift(architecture)} | {prefixes} | "
+            f"{_checked(name, bool(files))} |"
+        )
+    return "\n".join(lines)
+
+
+def _shift(architecture: Architecture) -> str:
+    if not architecture.shifts:
+        return "refused"
+    return "positions only" if architecture.recurrent is not None else "yes"
+
+
+def _checked(name: str, files: bool) -> str:
+    """Whose answers the tests have of an architecture."""
+    data = ROOT / "tests" / "data"
+    golden = [*data.glob(f"logits/{name}.npz"), *data.glob(f"golden_dense/{name}.npz")]
+    return ", ".join((["llama.cpp"] if golden else []) + (["transformers"] if files else []))
 
 
 def default(p: Parameter) -> str:
@@ -132,6 +167,7 @@ def spellings() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "architectures": architectures,
     "samplers": samplers,
     "parameters": parameters,
     "presets": presets,

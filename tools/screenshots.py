@@ -1,4 +1,4 @@
-"""Make the pictures of docs/playground.md: every view with the bundled model in Chromium, light and dark.
+"""Make the pictures, light and dark, and the recorded pages of docs/playground.md with the bundled model.
 
 Needs selenium, Pillow, and Debian's chromium and chromium-driver: ``python tools/screenshots.py``.
 """
@@ -6,17 +6,21 @@ Needs selenium, Pillow, and Debian's chromium and chromium-driver: ``python tool
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
+import httpx
 from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import aleator  # noqa: E402
+from aleator.generate.cache_script import EXAMPLE  # noqa: E402
 from aleator.server.options import ServerOptions  # noqa: E402
 from aleator.server.service import Service  # noqa: E402
 from tests.playground.browser import Browser, missing, served  # noqa: E402
@@ -24,6 +28,16 @@ from tests.playground.browser import Browser, missing, served  # noqa: E402
 COLOURS = 128
 """Of a picture: a third of the bytes, and nothing that one would miss."""
 IMAGES = ROOT / "docs/images"
+PAGES = ROOT / "docs/pages"
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"enum": ["Romeo", "Juliet"]},
+        "age": {"type": "integer", "maximum": 99},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 
 
 def write(page: Browser) -> None:
@@ -74,6 +88,63 @@ def cache(page: Browser) -> None:
     page.click(".steps li:nth-child(7) button")
 
 
+class Texts:
+    """Has texts written and saved.
+
+    Args:
+        address: Of the server.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._http = httpx.Client(base_url=f"{address}/api/playground", timeout=60)
+
+    def write(self, **asked: Any) -> tuple[str, list[dict[str, Any]]]:
+        """A text's id and its steps."""
+        lines = [*map(json.loads, self._http.post("/texts", json=asked).text.splitlines())]
+        return lines[0]["id"], lines[1:-1]
+
+    def save(self, path: Path, **body: Any) -> None:
+        """Write a recorded page."""
+        answer = self._http.post("/page", json=body)
+        answer.raise_for_status()
+        path.write_text(answer.text, "utf-8")
+        print(path)
+
+
+def recorded(address: str, folder: Path) -> None:
+    """The recorded pages of the documentation."""
+    texts = Texts(address)
+    begin = {"prompt": "ROMEO:\n", "seed": 7, "max_tokens": 24}
+    first, steps = texts.write(**begin, preset="llama.cpp")
+    rivals = [each["token"]["id"] for each in steps[9]["top"]]
+    rival = next(token for token in rivals if token != steps[9]["token"]["id"])
+    second, _ = texts.write(parent=first, at=9, token=rival, max_tokens=16)
+    third, _ = texts.write(parent=second, at=16, max_tokens=10, temperature=1.5)
+    other, rest = texts.write(**begin, preset="neutral")
+    both = [[step["token"]["id"] for step in told] for told in (steps, rest)]
+    parted = next(i for i, (one, two) in enumerate(zip(*both, strict=True)) if one != two)
+    names = {first: "llama.cpp", second: "another word", third: "hotter", other: "neutral"}
+    texts.save(
+        folder / "branches.html",
+        texts=[{"id": each, "name": name} for each, name in names.items()],
+        current=second,
+        step=9,
+        compare=[first, other],
+        draws=[{"id": each, "step": parted} for each in (first, other)],
+        script=[each.strip() for each in EXAMPLE.split(";")],
+    )
+    schema, _ = texts.write(
+        prompt="A person of the play: ",
+        seed=7,
+        max_tokens=60,
+        json_schema=SCHEMA,
+        preset="llama.cpp",
+    )
+    texts.save(
+        folder / "schema.html", texts=[{"id": schema, "name": "a person"}], view="constrain", step=1
+    )
+
+
 SCENES: tuple[Callable[[Browser], None], ...] = (write, chain, compare, constrain, cache)
 
 
@@ -81,6 +152,7 @@ def main() -> int:
     """Write the pictures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, default=IMAGES)
+    parser.add_argument("--pages", type=Path, default=PAGES)
     parser.add_argument("--width", type=int, default=1280)
     parser.add_argument("--height", type=int, default=900)
     given = parser.parse_args()
@@ -94,6 +166,8 @@ def main() -> int:
         served(Service(model, engine, ServerOptions())) as (address, _),
         Browser() as page,
     ):
+        given.pages.mkdir(parents=True, exist_ok=True)
+        recorded(address, given.pages)
         page.resize(given.width, given.height)
         for scheme in ("light", "dark"):
             page.colours(scheme)

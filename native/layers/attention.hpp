@@ -41,6 +41,9 @@ constexpr int64_t many_queries = 6;
 // scores[i * stride + j] = q_i . key_j * scale for columns [begin, end) and every query.
 ALEATOR_DECLARE(void score(const Attended& seen, const CacheSide& keys, float scale, int64_t begin,
                            int64_t end, float* scores, int64_t stride, float* room))
+// scores[j] += slope * (positions[j] - position), the product rounded by itself.
+ALEATOR_DECLARE(void lean(float* scores, int64_t n, float slope, const int32_t* positions,
+                          int32_t position))
 // Scores of n cells become e^(score - highest); returns 1 / their sum.  Overwrites up to 15 floats
 // after them.
 ALEATOR_DECLARE(float weigh(float* scores, int64_t n))

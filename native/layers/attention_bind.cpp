@@ -14,7 +14,9 @@ static void attend(Pool& pool, const CacheMemory& keys, const CacheMemory& value
                    std::optional<Array<const int64_t, 1>> seen_first,
                    std::optional<Array<const int64_t, 1>> seen_sinks,
                    Array<const double, 1> frequencies, bool interleaved, bool raw,
-                   Array<float, 3> out) {
+                   Array<float, 3> out, float softcap, std::optional<Array<const float, 1>> slopes,
+                   std::optional<Array<const int32_t, 1>> seen_positions,
+                   std::optional<Array<const int32_t, 1>> positions) {
   const int64_t tokens = int64_t(q.shape(0)), heads = int64_t(q.shape(1));
   require(tokens > 0 && keys.side.heads == values.side.heads && heads % keys.side.heads == 0 &&
               keys.side.n_cells == values.side.n_cells && int64_t(q.shape(2)) == keys.side.dim &&
@@ -27,8 +29,16 @@ static void attend(Pool& pool, const CacheMemory& keys, const CacheMemory& value
           "more rotated channels than a head has");
   const Pooled pooled{std::nullopt, seen,        list_start, seen_list,
                       seen_count,   seen_deltas, seen_first, seen_sinks};
-  const Seen checked_ = checked(pooled, tokens, keys.side.n_cells);
-  const AttentionShape shape{keys.side, values.side, heads, scale};
+  Seen checked_ = checked(pooled, tokens, keys.side.n_cells);
+  require(
+      bool(slopes) == bool(seen_positions) && bool(slopes) == bool(positions) &&
+          (!slopes || (int64_t(slopes->size()) == heads && seen_positions->size() == seen.size() &&
+                       int64_t(positions->size()) == tokens)),
+      "slopes need a position of every listed cell and token");
+  const AttentionShape shape{keys.side, values.side, heads,
+                             scale,     softcap,     slopes ? slopes->data() : nullptr};
+  if (slopes)
+    checked_.seen_positions = seen_positions->data(), checked_.positions = positions->data();
   const Rotation rotation{frequencies.data(), int64_t(frequencies.size()), 1, interleaved};
   nb::gil_scoped_release nogil;
   AttentionStep step;
@@ -50,12 +60,16 @@ ALEATOR_BIND(attention) {
            "by_channel); "
            "rotation: heads are stored rotated by a Hadamard matrix in blocks of so many. "
            "ValueError when sizes disagree.");
-  m.def("attend", &attend, nb::arg("pool"), nb::arg("keys"), nb::arg("values"), nb::arg("scale"),
-        nb::arg("q"), nb::arg("seen"), nb::arg("list_start"), nb::arg("seen_list"),
-        nb::arg("seen_count"), nb::arg("seen_deltas").none(), nb::arg("seen_first").none(),
-        nb::arg("seen_sinks").none(), nb::arg("frequencies"), nb::arg("interleaved"),
-        nb::arg("raw"), nb::arg("out").noconvert(),
-        "Attention of queries q float32 [T, heads, dim] into out float32 [T, heads, dim of the "
-        "values], as DecoderStep does it; for the lists see DecoderStep.run. raw: keys are stored "
-        "unrotated, and rotated by seen_deltas, their positions then.");
+  m.def(
+      "attend", &attend, nb::arg("pool"), nb::arg("keys"), nb::arg("values"), nb::arg("scale"),
+      nb::arg("q"), nb::arg("seen"), nb::arg("list_start"), nb::arg("seen_list"),
+      nb::arg("seen_count"), nb::arg("seen_deltas").none(), nb::arg("seen_first").none(),
+      nb::arg("seen_sinks").none(), nb::arg("frequencies"), nb::arg("interleaved"), nb::arg("raw"),
+      nb::arg("out").noconvert(), nb::arg("softcap") = 0.0f, nb::arg("slopes").none() = nb::none(),
+      nb::arg("seen_positions").none() = nb::none(), nb::arg("positions").none() = nb::none(),
+      "Attention of queries q float32 [T, heads, dim] into out float32 [T, heads, dim of the "
+      "values], as DecoderStep does it; for the lists see DecoderStep.run. raw: keys are stored "
+      "unrotated, and rotated by seen_deltas, their positions then. softcap: scores s become "
+      "softcap * tanh(s / softcap); slopes float32 [heads]: the slope times seen_positions of the "
+      "listed cell less positions[t] is added to a score.");
 }

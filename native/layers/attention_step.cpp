@@ -2,10 +2,14 @@
 
 #include <algorithm>
 
+#include "layers/gelu.hpp"
+
 namespace aleator {
 
 static const auto score_ = ALEATOR_PICK(score);
 static const auto weigh_ = ALEATOR_PICK(weigh);
+static const auto soften_ = ALEATOR_PICK(soften);
+static const auto lean_ = ALEATOR_PICK(lean);
 static const auto mix_ = ALEATOR_PICK(mix);
 static const auto rotate_ = ALEATOR_PICK(rotate);
 static const auto hadamard_ = ALEATOR_PICK(hadamard);
@@ -42,6 +46,7 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
   for (int64_t t = 0; t < tokens;) {
     const int64_t list = seen.seen_list[t], start = seen.list_start[list];
     const int32_t* cells = seen.seen + start;
+    const int32_t* positions = seen.seen_positions ? seen.seen_positions + start : nullptr;
     const int32_t* deltas = raw                ? rows_of(list)
                             : seen.seen_deltas ? seen.seen_deltas + start
                                                : nullptr;
@@ -54,7 +59,7 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
         return joined_.back().data();
       };
       const int64_t n = seen.seen_sinks[t] + high - low;
-      add_tile({t, 1, join(cells), join(deltas), n, 0, 0});
+      add_tile({t, 1, join(cells), join(deltas), n, 0, 0, join(positions)});
       t++;
       continue;
     }
@@ -66,7 +71,8 @@ void AttentionStep::prepare(const Seen& seen, int64_t tokens, const Rotation& ro
       low = std::min(low, first(end)), high = std::max(high, seen.seen_count[end]);
     }
     low = std::min(low, high);
-    add_tile({t, end - t, cells + low, deltas ? deltas + low : nullptr, high - low, low, 0});
+    add_tile({t, end - t, cells + low, deltas ? deltas + low : nullptr, high - low, low, 0,
+              positions ? positions + low : nullptr});
     t = end;
   }
   angles_.resize(deltas_.size() * size_t(rotation.pairs) * 2);
@@ -126,6 +132,7 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
                          int64_t h1, const float* q) const {
   const int64_t dim = s.keys.dim, width = padded(dim), group = s.group();
   const int64_t n = tile.tokens * group, variants = int64_t(deltas_.size());
+  const bool raw = raw_ && s.rotated;  // keys are rotated as they are read
   own.queries.assign(size_t((h1 - h0) * n * variants * width), 0.0f);
   own.first.resize(size_t(n)), own.end.resize(size_t(n)), own.seen.clear();
   for (int64_t i = 0; i < n; i++) {
@@ -143,8 +150,8 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
         float* to = forms + (i * variants + v) * width;
         std::copy_n(from, dim, to);
         const Rotation& r = rotation_;
-        if (v) rotate_(to, &angles_[size_t(v * r.pairs * 2)], r.pairs, r.interleaved);
-        if (s.keys.rotation && !raw_) hadamard_(to, dim, s.keys.rotation);
+        if (v && s.rotated) rotate_(to, &angles_[size_t(v * r.pairs * 2)], r.pairs, r.interleaved);
+        if (s.keys.rotation && !raw) hadamard_(to, dim, s.keys.rotation);
       }
     }
     own.seen.push_back({.cells = tile.cells,
@@ -156,7 +163,7 @@ void AttentionStep::form(Scratch& own, const AttentionShape& s, const Tile& tile
                         .first = own.first.data(),
                         .end = own.end.data(),
                         .head = h,
-                        .key_angles = raw_ ? key_angles_.data() : nullptr,
+                        .key_angles = raw ? key_angles_.data() : nullptr,
                         .key_rows = tile.deltas,
                         .pairs = rotation_.pairs,
                         .interleaved = rotation_.interleaved});
@@ -177,6 +184,16 @@ void AttentionStep::run(int thread, Pool& pool, const AttentionShape& s, const f
     run_heads(scratch_[size_t(thread)], s, tiles_[size_t(tile)], h * together, (h + 1) * together,
               q, out);
   });
+}
+
+// Scores of columns [first, end) of a tile become weights; returns 1 / their sum.
+float AttentionStep::weigh(const AttentionShape& s, const Tile& tile, int64_t token, int64_t head,
+                           float* scores, int64_t first, int64_t end) const {
+  if (s.softcap != 0) soften_(scores + first, end - first, s.softcap);
+  if (s.slopes)
+    lean_(scores + first, end - first, s.slopes[head], tile.positions + first,
+          seen_.positions[token]);
+  return weigh_(scores + first, end - first);
 }
 
 void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0,
@@ -200,7 +217,9 @@ void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile&
   for (int64_t row = 0; row < int64_t(rows); row++) {
     const int64_t first = own.first[size_t(row % n)], end = own.end[size_t(row % n)];
     if (first < end)
-      own.factors[size_t(row)] = weigh_(&own.scores[size_t(row * stride + first)], end - first);
+      own.factors[size_t(row)] =
+          weigh(s, tile, tile.token + row % n / group, (h0 + row / n) * group + row % n % group,
+                &own.scores[size_t(row * stride)], first, end);
   }
   blocks([&](int64_t begin, int64_t end, const Attended& seen, int64_t row) {
     mix_(seen, s.values, &own.scores[size_t(row * stride)], stride, begin, end, 0, dim,
@@ -241,12 +260,14 @@ void AttentionStep::run_apart(int thread, Pool& pool, const AttentionShape& s, c
   pool.barrier();
   pool.split(thread, tokens_ * s.heads, [&](int64_t row) {
     const Tile& tile = tiles_[size_t(tile_of_[size_t(row / s.heads)])];
-    const int64_t t = tile.token + (row - tile.token * s.heads) % (tile.tokens * group) / group;
+    const int64_t in_tile = row - tile.token * s.heads, i = in_tile % (tile.tokens * group);
+    const int64_t t = tile.token + i / group;
+    const int64_t head = in_tile / (tile.tokens * group) * group + i % group;
     const bool joined = sunk(t);
     const int64_t low = joined ? 0 : first(t) - tile.base;
     const int64_t high = joined ? tile.n : seen_.seen_count[t] - tile.base;
     factors_[size_t(row)] =
-        low < high ? weigh_(&scores_[size_t(row * stride + low)], high - low) : 0.0f;
+        low < high ? weigh(s, tile, t, head, &scores_[size_t(row * stride)], low, high) : 0.0f;
   });
   pool.barrier();
   constexpr int64_t channels = 32;

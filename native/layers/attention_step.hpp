@@ -26,12 +26,17 @@ struct Seen {
                                          // position; none: nowhere
   const int64_t* seen_first = nullptr;   // [T]; none: 0
   const int64_t* seen_sinks = nullptr;   // [T]; none: 0
+  // Where scores depend on distances: of the listed cells, and of the tokens [T].
+  const int32_t *seen_positions = nullptr, *positions = nullptr;
 };
 
 struct AttentionShape {
   CacheSide keys, values;
   int64_t heads = 0;  // of queries
   float scale = 0;
+  float softcap = 0;              // scores s become softcap * tanh(s / softcap); 0: as they are
+  const float* slopes = nullptr;  // [heads] of ALiBi, or none
+  bool rotated = true;            // positions rotate queries and keys
   int64_t group() const { return heads / keys.heads; }
 };
 
@@ -54,6 +59,7 @@ class AttentionStep {
     const int32_t *cells, *deltas;  // [n]: its columns; deltas, or rows of key_angles_, may be none
     int64_t n, base;                // column 0 is the list's cell `base`
     int64_t part;                   // where its parts begin
+    const int32_t* positions;       // [n] of its columns, or none
   };
   struct Scratch {  // one thread's own
     std::vector<float> queries, scores, mixed, factors, room;
@@ -68,6 +74,8 @@ class AttentionStep {
             const float* q) const;
   void run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0, int64_t h1,
                  const float* q, float* out) const;
+  float weigh(const AttentionShape& s, const Tile& tile, int64_t token, int64_t head, float* scores,
+              int64_t first, int64_t end) const;
   bool apart(const AttentionShape& s, int threads) const;
   void run_apart(int thread, Pool& pool, const AttentionShape& s, const float* q, float* out);
 

@@ -8,6 +8,13 @@
 
 namespace aleator::ALEATOR_ISA {
 
+void lean(float* scores, int64_t n, float slope, const int32_t* positions, int32_t position) {
+  for (int64_t j = 0; j < n; j++) {
+    const float far = slope * float(positions[j] - position);
+    scores[j] = scores[j] + far;
+  }
+}
+
 float weigh(float* scores, int64_t n) {
   for (int64_t j = n; j % 16; j++) scores[j] = -INFINITY;
   vf tops = load(scores);

@@ -63,6 +63,9 @@ static inline __attribute__((always_inline)) vu8x64 moved(vu8x32 v, int a, int b
 }
 static inline float half_at(const uint8_t* p) { return f32_of_f16(load_as<uint16_t>(p)); }
 
+// The sum of 32 elements from those of each 16.
+static inline int32_t sum32(const int16_t* sums) { return int32_t(sums[0]) + sums[1]; }
+
 // 32 elements whose low nibbles come first: byte i holds elements i (low) and i + 16.
 static inline vu8x32 nibbles32(const uint8_t* p) {
   const vu8x16 q = load_as<vu8x16>(p), low = q & 15, high = q >> 4;
@@ -218,6 +221,7 @@ struct BlockQ4_K {
   static constexpr int64_t d_at = 0, dmin_at = 2;
   static constexpr int zero = 0;
   static constexpr bool has_least = true, wide = false;
+  static constexpr int64_t nibbles_of_groups_at = 16, fifths_of_groups_at = 0;
   static void unpack(const uint8_t* p, Parts& to) {
     six_bits(p + 4, to);
     for (int j = 0; j < 4; j++) {
@@ -231,6 +235,7 @@ struct BlockQ5_K {
   static constexpr int64_t d_at = 0, dmin_at = 2;
   static constexpr int zero = 0;
   static constexpr bool has_least = true, wide = false;
+  static constexpr int64_t nibbles_of_groups_at = 48, fifths_of_groups_at = 16;
   static void unpack(const uint8_t* p, Parts& to) {
     six_bits(p + 4, to);
     const vu8x32 high = load_as<vu8x32>(p + 16);

@@ -7,7 +7,6 @@
 namespace aleator {
 
 static const auto read_row_ = ALEATOR_PICK(read_row);
-static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
 static const auto rotate_ = ALEATOR_PICK(rotate);
 static const auto store_head_ = ALEATOR_PICK(store_head);
 static const auto hadamard_ = ALEATOR_PICK(hadamard);
@@ -34,20 +33,27 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     q = std::max(q, l.q.out), k = std::max(k, l.k.out), v = std::max(v, l.v.out);
     attended = std::max(attended, l.o.in), ff = std::max(ff, l.gate.out);
   }
-  products_.prepare(pool, t, e);
+  products_.prepare(pool, t, e, shape_.norm);
   recurrent_.prepare(t, spaces_);
   experts_.prepare(t, e, mixtures_);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   gate_.resize(t * ff), up_.resize(t * ff);
+  ones_.resize(size_t(ff), 1.0f);
+  std::vector<float> place(shape_.position_embedding.data ? size_t(e) : 0);
   for (int64_t i = 0; i < t; i++) {
     float* x = products_.x(i);
     if (batch.embeddings) {
       std::copy_n(batch.embeddings + i * e, e, x);
-      continue;
+    } else {
+      read_row_(shape_.embedding, batch.ids[i], x);
+      if (shape_.embedding_scale != 1)
+        for (int64_t j = 0; j < e; j++) x[j] *= shape_.embedding_scale;
     }
-    read_row_(shape_.embedding, batch.ids[i], x);
-    if (shape_.embedding_scale != 1)
-      for (int64_t j = 0; j < e; j++) x[j] *= shape_.embedding_scale;
+    if (shape_.position_embedding.data) {
+      read_row_(shape_.position_embedding, batch.positions[i], place.data());
+      for (int64_t j = 0; j < e; j++) x[j] += place[size_t(j)];
+    }
+    if (shape_.embedding_norm) products_.norm(x, shape_.embedding_norm, e, shape_.eps, x);
   }
   for (int64_t g = 0; g < batch.n_groups; g++) {
     const Rotation& r = shape_.rotation[g];
@@ -65,7 +71,8 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
 }
 
 AttentionShape DecoderStep::attention(const DecoderLayer& l) const {
-  return {l.keys, l.values, l.heads(), shape_.attention_scale};
+  return {l.keys,         l.values,      l.heads(), shape_.attention_scale,
+          shape_.softcap, shape_.slopes, l.rotated};
 }
 
 void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& batch) {
@@ -75,28 +82,39 @@ void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& bat
     attend(thread, l, batch);
   if (l.mixture >= 0) return mix(thread, l, batch.tokens);
   if (l.gate.out == 0) return;
-  feed_forward(thread, l, batch.tokens);
+  if (l.recurrent >= 0 || !shape_.parallel)
+    gate(thread, l, products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up})),
+         batch.tokens);
   products_.pool().barrier();
   add(thread, l.down, gate_.data(), l.ffn_post_norm, batch.tokens);
 }
 
-// The running sum += W from, or += rms_norm(W from).
+// The running sum += residual_scale * (W from), or += W from normalised.
 void DecoderStep::add(int thread, const Weights& w, const float* from, const float* norm,
                       int64_t tokens) {
   const Input in = products_.input(thread, from, w.in, w.in, tokens, forms_of({&w}));
   if (norm)
     products_.add_normed(thread, w, in, norm, shape_.eps);
   else
-    products_.add(thread, w, in);
+    products_.add(thread, w, in, shape_.residual_scale);
   products_.pool().barrier();
 }
 
 void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   Pool& pool = products_.pool();
-  products_.run(
-      thread, products_.normed(thread, l.attention_norm, shape_.eps, forms_of({&l.q, &l.k, &l.v})),
-      {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
+  const Forms forms =
+      shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up}) : forms_of({&l.q, &l.k, &l.v});
+  const Input x = products_.normed(thread, l.attention_norm, shape_.eps, forms);
+  products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
   pool.barrier();
+  if (shape_.parallel) {
+    gate(thread, l, x, batch.tokens);
+    pool.barrier();
+  }
+  if (shape_.head_norm == HeadNorm::all && l.q_norm) {
+    normalise_heads(thread, l, batch.tokens);
+    pool.barrier();
+  }
   place_keys(thread, l, batch);
   pool.barrier();
   attention_[l.group].run(thread, pool, attention(l), q_.data(), attended_.data());
@@ -104,22 +122,56 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
   add(thread, l.o, attended_.data(), l.attention_post_norm, batch.tokens);
 }
 
+// All heads of a token together.
+void DecoderStep::normalise_heads(int thread, const DecoderLayer& l, int64_t tokens) {
+  products_.pool().split(thread, 2 * tokens, [&](int64_t unit) {
+    const bool key = unit >= tokens;
+    const int64_t n = key ? l.k.out : l.q.out;
+    float* row = key ? &k_[(unit - tokens) * n] : &q_[unit * n];
+    for (int64_t i = 0; shape_.clamp > 0 && i < n; i++)
+      row[i] = std::clamp(row[i], -shape_.clamp, shape_.clamp);
+    products_.norm(row, key ? l.k_norm : l.q_norm, n, shape_.eps, row);
+  });
+}
+
 void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   const Rotation& r = shape_.rotation[l.group];
   const int64_t dim = l.keys.dim, dim_v = l.values.dim;
   const float* cos_sin = angles_[l.group].data();
-  const auto turn = [&](float* head, const float* norm, int64_t t, bool raw) {
-    if (norm) rms_norm_(head, norm, dim, shape_.eps, head);
-    if (!raw) return rotate_(head, cos_sin + t * r.pairs * 2, r.pairs, r.interleaved);
-    for (int64_t i = 0; i < 2 * r.pairs; i++) head[i] *= float(r.magnitude);
+  const HeadNorm kind = shape_.head_norm;
+  const auto limit = [&](float* x, int64_t n) {
+    for (int64_t i = 0; shape_.clamp > 0 && i < n; i++)
+      x[i] = std::clamp(x[i], -shape_.clamp, shape_.clamp);
+  };
+  const auto rotate = [&](float* x, int64_t t, bool raw) {
+    if (!l.rotated) return;
+    if (!raw) return rotate_(x, cos_sin + t * r.pairs * 2, r.pairs, r.interleaved);
+    for (int64_t i = 0; i < 2 * r.pairs; i++) x[i] *= float(r.magnitude);
+  };
+  const auto turn = [&](float* x, const float* norm, int64_t head, int64_t t, bool raw) {
+    if (!norm || kind == HeadNorm::all) {
+      if (!norm) limit(x, dim);
+      return rotate(x, t, raw);
+    }
+    limit(x, dim);
+    if (kind == HeadNorm::rotated_head) rotate(x, t, raw);
+    const int64_t size = shape_.norm == Norm::layer ? 2 * dim : dim;
+    products_.norm(x, norm + (kind == HeadNorm::each ? head * size : 0), dim, shape_.eps, x);
+    if (kind != HeadNorm::rotated_head) rotate(x, t, raw);
   };
   products_.pool().split(thread, batch.tokens * (l.heads() + l.keys.heads), [&](int64_t unit) {
     const int64_t t = unit % batch.tokens, head = unit / batch.tokens - l.heads();
-    if (head < 0) return turn(&q_[t * l.q.out + (head + l.heads()) * dim], l.q_norm, t, false);
+    if (head < 0) {
+      float* query = &q_[t * l.q.out + (head + l.heads()) * dim];
+      turn(query, l.q_norm, head + l.heads(), t, false);
+      for (int64_t i = 0; batch.query_scales && i < dim; i++) query[i] *= batch.query_scales[t];
+      return;
+    }
     const int64_t cell = batch.groups[l.group].cells[t];
     float* key = &k_[t * l.k.out + head * dim];
-    turn(key, l.k_norm, t, shape_.raw_keys);
+    turn(key, l.k_norm, head, t, shape_.raw_keys);
     float* value = &v_[t * l.v.out + head * dim_v];
+    limit(value, dim_v);
     if (l.keys.rotation) hadamard_(key, dim, l.keys.rotation);
     if (l.values.rotation) hadamard_(value, dim_v, l.values.rotation);
     store_head_(key, l.keys, cell, head);
@@ -127,16 +179,18 @@ void DecoderStep::place_keys(int thread, const DecoderLayer& l, const MicroBatch
   });
 }
 
-void DecoderStep::feed_forward(int thread, const DecoderLayer& l, int64_t tokens) {
-  const Input x = products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up}));
-  const int64_t rows = std::min(rows_per_unit(l.gate, tokens), rows_per_unit(l.up, tokens)),
-                ff = l.gate.out;
+// The activated part of feed-forward, into gate_.
+void DecoderStep::gate(int thread, const DecoderLayer& l, const Input& x, int64_t tokens) {
+  const bool gated = l.up.data;
+  const int64_t own = rows_per_unit(l.gate, tokens),
+                rows = gated ? std::min(own, rows_per_unit(l.up, tokens)) : own, ff = l.gate.out;
   products_.pool().split(thread, (ff + rows - 1) / rows, [&](int64_t unit) {
     const int64_t begin = unit * rows, end = std::min(ff, begin + rows), n = end - begin;
     Products::multiply(l.gate, begin, end, x, gate_.data());
-    Products::multiply(l.up, begin, end, x, up_.data());
+    if (gated) Products::multiply(l.up, begin, end, x, up_.data());
     for (int64_t t = 0; t < tokens; t++)
-      apply_gate(shape_.gate, &gate_[t * ff + begin], &up_[t * ff + begin], n);
+      apply_gate(shape_.gate, &gate_[t * ff + begin], gated ? &up_[t * ff + begin] : ones_.data(),
+                 n);
   });
 }
 
@@ -146,8 +200,8 @@ void DecoderStep::mix(int thread, const DecoderLayer& l, int64_t tokens) {
   const int64_t e = shape_.n_embd();
   products_.pool().split(thread, tokens, [&](int64_t t) {
     float *y = experts_.out(t), *x = products_.x(t);
-    if (l.ffn_post_norm) rms_norm_(y, l.ffn_post_norm, e, shape_.eps, y);
-    for (int64_t i = 0; i < e; i++) x[i] += y[i];
+    if (l.ffn_post_norm) products_.norm(y, l.ffn_post_norm, e, shape_.eps, y);
+    for (int64_t i = 0; i < e; i++) x[i] += shape_.residual_scale * y[i];
   });
   products_.pool().barrier();
 }

@@ -18,18 +18,26 @@
 
 namespace aleator {
 
+// Norms are weights, or weights and then biases, as DecoderShape::norm says; none: there is no such
+// norm.
 struct DecoderLayer {
+  // Without `up` the feed-forward part has no gate: its first matrix is `gate`.
   Weights q, k, v, o, gate, up, down;
-  const float *attention_norm = nullptr, *ffn_norm = nullptr;  // [n_embd]
-  const float *q_norm = nullptr, *k_norm = nullptr;            // [head_dim] or none
+  const float *attention_norm = nullptr, *ffn_norm = nullptr;  // of [n_embd]
+  const float *q_norm = nullptr, *k_norm = nullptr;            // see HeadNorm
   CacheSide keys, values;
-  // Of what attention and feed-forward give, [n_embd] or none.
+  // Of what attention and feed-forward give, of [n_embd].
   const float *attention_post_norm = nullptr, *ffn_post_norm = nullptr;
   int64_t group = 0;       // of layers that share a pool of cells and a rotation: see DecoderShape
   int64_t recurrent = -1;  // the number of the state space that is there instead of attention
   int64_t mixture = -1;    // of the mixture that is there instead of gate, up and down
+  bool rotated = true;     // positions rotate its queries and keys
   int64_t heads() const { return q.out / keys.dim; }
 };
+
+// What of queries and keys is normalised: each head, before or after the rotation, or all heads
+// together; `each` has weights of its own for every head.
+enum class HeadNorm : int { none, head, rotated_head, each, all };
 
 constexpr int64_t most_groups = 2;
 
@@ -41,15 +49,25 @@ struct DecoderShape {
   float embedding_scale = 1;
   Gate gate = Gate::silu;
   bool raw_keys = false;  // keys are stored unrotated
+  Norm norm = Norm::rms;
+  HeadNorm head_norm = HeadNorm::none;
+  float residual_scale = 1;  // of what attention and feed-forward give
+  float softcap = 0;         // of attention's scores
+  float clamp = 0;           // queries, keys and values are kept within it; 0: as they are
+  bool parallel = false;     // feed-forward has attention's input, not its output
+  const float* embedding_norm = nullptr;  // [n_embd]
+  const float* slopes = nullptr;          // of ALiBi, [heads]
+  Weights position_embedding;             // [positions, n_embd], added to the tokens'
   int64_t n_embd() const { return embedding.in; }
 };
 
 // T tokens.  All pointers are to arrays that outlive the call.
 struct MicroBatch {
   int64_t tokens = 0;
-  const int64_t* ids = nullptr;        // [T], or
-  const float* embeddings = nullptr;   // [T, n_embd]
-  const int32_t* positions = nullptr;  // [T]
+  const int64_t* ids = nullptr;         // [T], or
+  const float* embeddings = nullptr;    // [T, n_embd]
+  const int32_t* positions = nullptr;   // [T]
+  const float* query_scales = nullptr;  // [T] that rotated queries are multiplied by, or none
   int64_t n_groups = 1;
   Seen groups[most_groups];
   Runs runs;                          // of decoders with recurrent layers
@@ -83,7 +101,8 @@ class DecoderStep {
   void place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch);
   AttentionShape attention(const DecoderLayer& l) const;
   void add(int thread, const Weights& w, const float* from, const float* norm, int64_t tokens);
-  void feed_forward(int thread, const DecoderLayer& l, int64_t tokens);
+  void normalise_heads(int thread, const DecoderLayer& l, int64_t tokens);
+  void gate(int thread, const DecoderLayer& l, const Input& x, int64_t tokens);
   void mix(int thread, const DecoderLayer& l, int64_t tokens);
 
   DecoderShape shape_;
@@ -94,7 +113,7 @@ class DecoderStep {
   Experts experts_;
   std::mutex turn_;
   Products products_;
-  std::vector<float> q_, k_, v_, attended_, gate_, up_;
+  std::vector<float> q_, k_, v_, attended_, gate_, up_, ones_;
   std::vector<float> angles_[most_groups];
   AttentionStep attention_[most_groups];
 };

@@ -26,12 +26,18 @@ class BoundDecoderStep {
                    Array<const double, 1> frequencies, double magnitude, bool interleaved,
                    float embedding_scale, const std::string& gate,
                    std::optional<Array<const double, 1>> window_frequencies,
-                   double window_magnitude, bool raw_keys)
+                   double window_magnitude, bool raw_keys, bool layer_norm,
+                   const std::string& head_norm, float residual_scale, float softcap, float clamp,
+                   bool parallel, std::optional<Floats> embedding_norm,
+                   std::optional<Floats> slopes, std::optional<StoredMatrix> position_embedding)
       : embedding_(embedding),
         output_(std::move(output)),
         output_norm_(std::move(output_norm)),
         frequencies_(std::move(frequencies)),
         window_frequencies_(std::move(window_frequencies)),
+        embedding_norm_(std::move(embedding_norm)),
+        slopes_(std::move(slopes)),
+        position_embedding_(std::move(position_embedding)),
         shape_{embedding_.weights,
                output_ ? output_->weights : Weights{},
                output_norm_.data(),
@@ -43,20 +49,35 @@ class BoundDecoderStep {
                attention_scale,
                embedding_scale,
                gate_named(gate),
-               raw_keys},
+               raw_keys,
+               layer_norm ? Norm::layer : Norm::rms,
+               head_norm_named(head_norm),
+               residual_scale,
+               softcap,
+               clamp,
+               parallel,
+               pointer(embedding_norm_),
+               pointer(slopes_),
+               position_embedding_ ? position_embedding_->weights : Weights{}},
         step_(shape_) {
     require(!output_ || embedding_.weights.in == output_->weights.in,
             "token_embd and output differ in width");
     norm(output_norm_, shape_.n_embd(), "output_norm");
+    if (embedding_norm_) norm(*embedding_norm_, shape_.n_embd(), "token_embd_norm");
+    require(!position_embedding_ || position_embedding_->weights.in == shape_.n_embd(),
+            "position_embd differs from token_embd in width");
+    require(!raw_keys || shape_.head_norm != HeadNorm::rotated_head,
+            "raw keys, and norms after the rotation");
   }
 
   void add_layer(const StoredMatrix& q, const StoredMatrix& k, const StoredMatrix& v,
                  const StoredMatrix& o, std::optional<StoredMatrix> gate,
                  std::optional<StoredMatrix> up, std::optional<StoredMatrix> down,
-                 Floats attention_norm, Floats ffn_norm, std::optional<Floats> q_norm,
-                 std::optional<Floats> k_norm, const CacheMemory& keys, const CacheMemory& values,
+                 std::optional<Floats> attention_norm, std::optional<Floats> ffn_norm,
+                 std::optional<Floats> q_norm, std::optional<Floats> k_norm,
+                 const CacheMemory& keys, const CacheMemory& values,
                  std::optional<Floats> attention_post_norm, std::optional<Floats> ffn_post_norm,
-                 bool window) {
+                 bool window, bool rotated) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
     const int64_t groups = keys.side.heads, heads = q.weights.out / dim;
@@ -76,10 +97,13 @@ class BoundDecoderStep {
     matrix(v, groups * dim_v, e, at + "attn_v");
     matrix(o, e, heads * dim_v, at + "attn_output");
     if (gate || up || down) feed_forward_sizes(at, e, gate, up, down);
-    norm(attention_norm, e, at + "attn_norm");
-    norm(ffn_norm, e, at + "ffn_norm");
-    if (q_norm) norm(*q_norm, dim, at + "attn_q_norm");
-    if (k_norm) norm(*k_norm, dim, at + "attn_k_norm");
+    if (attention_norm) norm(*attention_norm, e, at + "attn_norm");
+    if (ffn_norm) norm(*ffn_norm, e, at + "ffn_norm");
+    require(bool(q_norm) == bool(k_norm) && (!q_norm || shape_.head_norm != HeadNorm::none),
+            at + "attn_q_norm and attn_k_norm do not go with head_norm");
+    if (q_norm) head_norm(*q_norm, heads, dim, at + "attn_q_norm");
+    if (k_norm) head_norm(*k_norm, groups, dim, at + "attn_k_norm");
+    require(!slopes_ || int64_t(slopes_->size()) == heads, at + "a slope for every head");
     if (attention_post_norm) norm(*attention_post_norm, e, at + "post_attention_norm");
     if (ffn_post_norm) norm(*ffn_post_norm, e, at + "post_ffw_norm");
 
@@ -92,18 +116,20 @@ class BoundDecoderStep {
                        .k = k.weights,
                        .v = v.weights,
                        .o = o.weights,
-                       .attention_norm = attention_norm.data(),
-                       .ffn_norm = ffn_norm.data(),
+                       .attention_norm = pointer(attention_norm),
+                       .ffn_norm = pointer(ffn_norm),
                        .q_norm = pointer(q_norm),
                        .k_norm = pointer(k_norm),
                        .keys = keys.side,
                        .values = values.side,
                        .attention_post_norm = pointer(attention_post_norm),
                        .ffn_post_norm = pointer(ffn_post_norm),
-                       .group = window};
+                       .group = window,
+                       .rotated = rotated};
     if (gate) {
-      layer.gate = gate->weights, layer.up = up->weights, layer.down = down->weights;
-      for (const auto& matrix : {*gate, *up, *down}) kept_.back().matrices.push_back(matrix);
+      layer.gate = gate->weights, layer.down = down->weights;
+      kept_.back().matrices.insert(kept_.back().matrices.end(), {*gate, *down});
+      if (up) layer.up = up->weights, kept_.back().matrices.push_back(*up);
     }
     step_.add_layer(layer);
   }
@@ -173,7 +199,9 @@ class BoundDecoderStep {
            Array<const int64_t, 1> list_start, Array<const int32_t, 1> seen_list,
            Array<const int64_t, 1> seen_count, std::optional<Array<const int32_t, 1>> seen_deltas,
            Array<const int64_t, 1> out_rows, Array<float, 2> logits,
-           std::optional<nb::tuple> window, std::optional<nb::tuple> recurrent) {
+           std::optional<nb::tuple> window, std::optional<nb::tuple> recurrent,
+           std::optional<Array<const int32_t, 1>> seen_positions,
+           std::optional<Array<const float, 1>> query_scales) {
     MicroBatch b;
     std::vector<Indices> states;
     b.tokens = int64_t(positions.size());
@@ -204,6 +232,18 @@ class BoundDecoderStep {
       b.n_groups = 2;
     }
     for (int64_t g = 0; g < b.n_groups; g++) b.groups[g] = checked(pools[g], b.tokens, n_cells_[g]);
+    require(bool(seen_positions) == bool(slopes_) &&
+                (!seen_positions || (!window && seen_positions->size() == seen.size())),
+            "seen_positions are for slopes, one of each listed cell");
+    if (seen_positions)
+      b.groups[0].seen_positions = seen_positions->data(), b.groups[0].positions = positions.data();
+    require(!query_scales || int64_t(query_scales->size()) == b.tokens,
+            "query_scales do not match the positions");
+    b.query_scales = query_scales ? query_scales->data() : nullptr;
+    const int64_t places = position_embedding_ ? position_embedding_->weights.out : INT64_MAX;
+    for (int64_t i = 0; position_embedding_ && i < b.tokens; i++)
+      require(positions(i) >= 0 && positions(i) < places,
+              "position " + std::to_string(positions(i)) + " has no embedding");
     require(bool(recurrent) == (n_rows_ > 0), "recurrent is for a decoder with recurrent layers");
     if (recurrent) {
       require(recurrent->size() == 4, "recurrent must have four parts");
@@ -240,13 +280,26 @@ class BoundDecoderStep {
                                  const std::optional<StoredMatrix>& gate,
                                  const std::optional<StoredMatrix>& up,
                                  const std::optional<StoredMatrix>& down) {
-    require(gate && up && down, at + "gate, up and down go together");
-    matrix(*gate, gate->weights.out, e, at + "ffn_gate");
-    matrix(*up, gate->weights.out, e, at + "ffn_up");
+    require(gate && down, at + "gate and down go together");
+    matrix(*gate, gate->weights.out, e, at + (up ? "ffn_gate" : "ffn_up"));
+    if (up) matrix(*up, gate->weights.out, e, at + "ffn_up");
     matrix(*down, e, gate->weights.out, at + "ffn_down");
   }
+  static HeadNorm head_norm_named(const std::string& name) {
+    if (name.empty()) return HeadNorm::none;
+    if (name == "head") return HeadNorm::head;
+    if (name == "rotated head") return HeadNorm::rotated_head;
+    if (name == "each") return HeadNorm::each;
+    require(name == "all", "head_norm must be head, rotated head, each or all, not " + name);
+    return HeadNorm::all;
+  }
   static const float* pointer(const std::optional<Floats>& v) { return v ? v->data() : nullptr; }
-  static void norm(const Floats& weight, int64_t n, const std::string& name) {
+  void head_norm(const Floats& weight, int64_t heads, int64_t dim, const std::string& name) const {
+    if (shape_.head_norm == HeadNorm::all || shape_.head_norm == HeadNorm::each) dim *= heads;
+    norm(weight, dim, name);
+  }
+  void norm(const Floats& weight, int64_t n, const std::string& name) const {
+    if (shape_.norm == Norm::layer) n *= 2;
     require(int64_t(weight.size()) == n, name + ".weight has " + std::to_string(weight.size()) +
                                              " elements, not " + std::to_string(n));
   }
@@ -258,6 +311,8 @@ class BoundDecoderStep {
   Floats output_norm_;
   Array<const double, 1> frequencies_;
   std::optional<Array<const double, 1>> window_frequencies_;
+  std::optional<Floats> embedding_norm_, slopes_;
+  std::optional<StoredMatrix> position_embedding_;
   DecoderShape shape_;
   DecoderStep step_;
   std::list<Kept> kept_;
@@ -273,28 +328,42 @@ ALEATOR_BIND(decoder_step) {
   nb::class_<BoundDecoderStep>(
       m, "DecoderStep",
       "A decoder with attention, run for a micro-batch at a time on the processor.")
-      .def(nb::init<const StoredMatrix&, std::optional<StoredMatrix>, Floats, float, float,
-                    Array<const double, 1>, double, bool, float, const std::string&,
-                    std::optional<Array<const double, 1>>, double, bool>(),
-           nb::arg("embedding"), nb::arg("output").none(), nb::arg("output_norm"), nb::arg("eps"),
-           nb::arg("attention_scale"), nb::arg("frequencies"), nb::arg("magnitude"),
-           nb::arg("interleaved"), nb::arg("embedding_scale") = 1.0f, nb::arg("gate") = "silu",
-           nb::arg("window_frequencies").none() = nb::none(), nb::arg("window_magnitude") = 1.0,
-           nb::arg("raw_keys") = false,
-           "output: None: hidden states after the last norm in place of logits; frequencies: "
-           "float64, radians per position of each rotated pair of channels, in window "
-           "layers window_frequencies; gate: 'silu', 'gelu', or 'gelu_rounded' as llama.cpp does; "
-           "raw_keys: the cache "
-           "holds keys as if at position 0.")
+      .def(
+          nb::init<const StoredMatrix&, std::optional<StoredMatrix>, Floats, float, float,
+                   Array<const double, 1>, double, bool, float, const std::string&,
+                   std::optional<Array<const double, 1>>, double, bool, bool, const std::string&,
+                   float, float, float, bool, std::optional<Floats>, std::optional<Floats>,
+                   std::optional<StoredMatrix>>(),
+          nb::arg("embedding"), nb::arg("output").none(), nb::arg("output_norm"), nb::arg("eps"),
+          nb::arg("attention_scale"), nb::arg("frequencies"), nb::arg("magnitude"),
+          nb::arg("interleaved"), nb::arg("embedding_scale") = 1.0f, nb::arg("gate") = "silu",
+          nb::arg("window_frequencies").none() = nb::none(), nb::arg("window_magnitude") = 1.0,
+          nb::arg("raw_keys") = false, nb::arg("layer_norm") = false, nb::arg("head_norm") = "",
+          nb::arg("residual_scale") = 1.0f, nb::arg("softcap") = 0.0f, nb::arg("clamp") = 0.0f,
+          nb::arg("parallel") = false, nb::arg("embedding_norm").none() = nb::none(),
+          nb::arg("slopes").none() = nb::none(), nb::arg("position_embedding").none() = nb::none(),
+          "output: None: hidden states after the last norm in place of logits; frequencies: "
+          "float64, radians per position of each rotated pair of channels, in window layers "
+          "window_frequencies; gate: 'silu', 'silu_clamped', 'gelu', 'gelu_exact', 'relu_squared', "
+          "or 'gelu_rounded' as llama.cpp does; raw_keys: the cache holds keys as if at position "
+          "0; "
+          "layer_norm: norms are layer norms, their weights followed by as many biases; head_norm: "
+          "'' or which of queries and keys are normalised: 'head', 'rotated head' after the "
+          "rotation, 'each' with weights of its own, or 'all' heads together; residual_scale: of "
+          "what attention and feed-forward give; softcap: of scores; clamp: of queries, keys and "
+          "values; parallel: feed-forward has attention's input; slopes: of ALiBi, [heads]; "
+          "position_embedding: [positions, n_embd], added to the tokens'.")
       .def(
           "add_layer", &BoundDecoderStep::add_layer, nb::arg("q"), nb::arg("k"), nb::arg("v"),
           nb::arg("o"), nb::arg("gate").none(), nb::arg("up").none(), nb::arg("down").none(),
-          nb::arg("attention_norm"), nb::arg("ffn_norm"), nb::arg("q_norm").none(),
+          nb::arg("attention_norm").none(), nb::arg("ffn_norm").none(), nb::arg("q_norm").none(),
           nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
           nb::arg("attention_post_norm").none() = nb::none(),
           nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
+          nb::arg("rotated") = true,
           "Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down "
-          "are None where add_mixture follows.")
+          "are None where add_mixture follows; without up, gate is the first matrix of a "
+          "feed-forward part that has no gate. rotated: positions rotate its queries and keys.")
       .def("add_recurrent_layer", &BoundDecoderStep::add_recurrent_layer, nb::arg("projection"),
            nb::arg("select"), nb::arg("time_step"), nb::arg("output"), nb::arg("norm"),
            nb::arg("conv"), nb::arg("conv_bias"), nb::arg("a"), nb::arg("d"),
@@ -319,6 +388,8 @@ ALEATOR_BIND(decoder_step) {
            nb::arg("list_start"), nb::arg("seen_list"), nb::arg("seen_count"),
            nb::arg("seen_deltas").none(), nb::arg("out_rows"), nb::arg("logits").noconvert(),
            nb::arg("window").none() = nb::none(), nb::arg("recurrent").none() = nb::none(),
+           nb::arg("seen_positions").none() = nb::none(),
+           nb::arg("query_scales").none() = nb::none(),
            "T tokens: ids int64 [T] or embeddings float32 [T, n_embd]; positions int32 [T]; cells "
            "int64 [T], where keys and values go. seen int32 [N]: lists of cells, list i being "
            "seen[list_start[i]:list_start[i + 1]]; token t attends to the first seen_count[t] "
@@ -327,6 +398,8 @@ ALEATOR_BIND(decoder_step) {
            "logits float32 [R, n_vocab]. window: the same from cells to seen_deltas for the cells "
            "of window layers, and seen_first int64 [T], how many leading cells of its list a token "
            "does not see, and seen_sinks int64 [T] or None, how many of those it does. recurrent: "
-           "starts, sources, order and stores, see SSMStep.run. ValueError, "
+           "starts, sources, order and stores, see SSMStep.run. seen_positions int32 [N]: of the "
+           "listed cells, where there are slopes; query_scales float32 [T]: rotated queries are "
+           "multiplied by them. ValueError, "
            "with nothing changed, for an index out of range.");
 }

@@ -19,6 +19,8 @@ ALEATOR_DECLARE(void fill_gelu_table(uint16_t* table))
 ALEATOR_DECLARE(void soften(float* x, int64_t n, float cap))
 // gate = gelu(gate) * up.
 ALEATOR_DECLARE(void geglu(float* gate, const float* up, int64_t n))
+// The same with GELU itself, by the error function.
+ALEATOR_DECLARE(void geglu_exact(float* gate, const float* up, int64_t n))
 // By the table: gate is rounded to float16 first, and beyond -10 and 10 GELU is 0 or the
 // identity.
 ALEATOR_DECLARE(void geglu_rounded(float* gate, const float* up, int64_t n, const uint16_t* table))

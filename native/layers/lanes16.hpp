@@ -200,4 +200,13 @@ static inline float dot16(const float* a, const float* b, int64_t n) {
   return sum16(total);
 }
 
+// The sum over i < n of a[i], in the same lanes and by the same tree.
+static inline float total16(const float* a, int64_t n) {
+  v16 total = splat16(0);
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) total = total + load16(a + i);
+  if (i < n) total = total + load16(a + i, n - i);
+  return sum16(total);
+}
+
 }  // namespace aleator::ALEATOR_ISA

@@ -19,8 +19,11 @@ inline Gate gate_named(const std::string& name) {
   if (name == "silu") return Gate::silu;
   if (name == "gelu") return Gate::gelu;
   if (name == "silu_clamped") return Gate::silu_clamped;
+  if (name == "gelu_exact") return Gate::gelu_exact;
+  if (name == "relu_squared") return Gate::relu_squared;
   require(name == "gelu_rounded",
-          "gate must be silu, gelu, gelu_rounded or silu_clamped, not " + name);
+          "gate must be silu, silu_clamped, gelu, gelu_exact, gelu_rounded or relu_squared, not " +
+              name);
   return Gate::gelu_rounded;
 }
 

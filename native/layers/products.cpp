@@ -8,7 +8,7 @@ namespace aleator {
 
 static const auto linear_rows_ = ALEATOR_PICK(linear_rows);
 static const auto rms_norm_ = ALEATOR_PICK(rms_norm);
-
+static const auto layer_norm_ = ALEATOR_PICK(layer_norm);
 static const auto round_row_ = ALEATOR_PICK(round_row);
 
 void RoundedRows::resize(int64_t tokens, int64_t in, int64_t block) {
@@ -27,8 +27,8 @@ void RoundedRows::copy(int64_t to, const Rounded& rows, int64_t from) {
   std::copy_n(rows.sums + there / 16, in_ / 16, &sums_[here / 16]);
 }
 
-void Products::prepare(Pool& pool, int64_t tokens, int64_t n_embd) {
-  pool_ = &pool, tokens_ = tokens, n_embd_ = n_embd;
+void Products::prepare(Pool& pool, int64_t tokens, int64_t n_embd, Norm norm) {
+  pool_ = &pool, tokens_ = tokens, n_embd_ = n_embd, norm_ = norm;
   x_.resize(tokens * n_embd), sum_.resize(tokens * n_embd);
   own_.resize(pool.size());
   for (Own& own : own_) own.normed.resize(tokens * apart(n_embd));
@@ -76,22 +76,32 @@ Input Products::input(int thread, const float* x, int64_t stride, int64_t in, in
   return this->forms(thread, in, tokens, forms, x, stride, [](int64_t) {});
 }
 
+void Products::norm(const float* x, const float* weight, int64_t n, float eps, float* y) const {
+  if (!weight)
+    std::copy_n(x, x == y ? 0 : n, y);
+  else if (norm_ == Norm::layer)
+    layer_norm_(x, weight, n, eps, y);
+  else
+    rms_norm_(x, weight, n, eps, y);
+}
+
 Input Products::normed(int thread, const float* weight, float eps, Forms forms) {
   const int64_t e = n_embd_, stride = apart(e);
   // Of up to few_rounded every thread keeps its own rows, of more they are shared.
   float* y = own_[tokens_ <= few_rounded ? thread : 0].normed.data();
   return this->forms(thread, e, tokens_, forms, y, stride,
-                     [&](int64_t t) { rms_norm_(x(t), weight, e, eps, y + t * stride); });
+                     [&](int64_t t) { norm(x(t), weight, e, eps, y + t * stride); });
 }
 
 void Products::multiply(const Weights& w, int64_t begin, int64_t end, const Input& x, float* out) {
   linear_rows_(w, begin, end, x, out, w.out);
 }
 
-void Products::add(int thread, const Weights& w, const Input& input) {
+void Products::add(int thread, const Weights& w, const Input& input, float scale) {
   run(thread, input, {{&w, sum_.data()}}, [&](int64_t, int64_t begin, int64_t end) {
     for (int64_t t = 0; t < input.tokens; t++)
-      for (int64_t row = begin; row < end; row++) x_[t * w.out + row] += sum_[t * w.out + row];
+      for (int64_t row = begin; row < end; row++)
+        x_[t * w.out + row] += scale * sum_[t * w.out + row];
   });
 }
 
@@ -101,7 +111,7 @@ void Products::add_normed(int thread, const Weights& w, const Input& input, cons
   pool_->barrier();
   pool_->split(thread, input.tokens, [&](int64_t t) {
     float *y = &sum_[t * w.out], *to = x(t);
-    rms_norm_(y, norm, w.out, eps, y);
+    this->norm(y, norm, w.out, eps, y);
     for (int64_t i = 0; i < w.out; i++) to[i] += y[i];
   });
 }
@@ -111,12 +121,12 @@ void Products::logits(int thread, const Weights& w, const float* norm, float eps
   if (n == 0) return;
   if (!w.data)
     return pool_->split(thread, n, [&](int64_t i) {
-      rms_norm_(x(rows[i]), norm, n_embd_, eps, out + i * n_embd_);
+      this->norm(x(rows[i]), norm, n_embd_, eps, out + i * n_embd_);
     });
   float* y = own_[n <= few_rounded ? thread : 0].normed.data();
   const int64_t stride = apart(n_embd_);
   const Input in = forms(thread, n_embd_, n, forms_of({&w}), y, stride, [&](int64_t i) {
-    rms_norm_(x(rows[i]), norm, n_embd_, eps, y + i * stride);
+    this->norm(x(rows[i]), norm, n_embd_, eps, y + i * stride);
   });
   run(thread, in, {{&w, out}});
 }

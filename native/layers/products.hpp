@@ -16,10 +16,13 @@ struct Product {
   float* out;  // [tokens, weights->out]
 };
 
+// How rows are normalised.  The weights of a layer norm are followed by as many biases.
+enum class Norm : int { rms, layer };
+
 class Products {
  public:
   // Makes room for `tokens` rows of n_embd.
-  void prepare(Pool& pool, int64_t tokens, int64_t n_embd);
+  void prepare(Pool& pool, int64_t tokens, int64_t n_embd, Norm norm = Norm::rms);
   Pool& pool() { return *pool_; }
   float* x(int64_t token) { return &x_[token * n_embd_]; }
 
@@ -27,6 +30,8 @@ class Products {
 
   // Rows of x [tokens, in], `stride` apart, in the forms that products need.
   Input input(int thread, const float* x, int64_t stride, int64_t in, int64_t tokens, Forms forms);
+  // y = x normalised; without weights y = x.
+  void norm(const float* x, const float* weight, int64_t n, float eps, float* y) const;
   // The running sum normalised, in these forms.
   Input normed(int thread, const float* weight, float eps, Forms forms);
   // Several matrices with one input; after(product, begin, end) follows on the thread that has
@@ -48,8 +53,8 @@ class Products {
   void run(int thread, const Input& x, std::initializer_list<Product> list) {
     run(thread, x, list, [](int64_t, int64_t, int64_t) {});
   }
-  // The running sum += W input, or += rms_norm(W input).
-  void add(int thread, const Weights& w, const Input& input);
+  // The running sum += scale * (W input), or += W input normalised.
+  void add(int thread, const Weights& w, const Input& input, float scale = 1);
   void add_normed(int thread, const Weights& w, const Input& input, const float* norm, float eps);
   // Rows `rows` of the running sum, normalised, times W: out [n, W.out]; without W [n, n_embd].
   void logits(int thread, const Weights& w, const float* norm, float eps, const int64_t* rows,
@@ -59,6 +64,7 @@ class Products {
 
  private:
   Pool* pool_ = nullptr;
+  Norm norm_ = Norm::rms;
   int64_t tokens_ = 0, n_embd_ = 0;
   std::vector<float> x_, sum_, apart_;
   // Of few tokens each thread makes the forms for itself: less work than waiting for another.

@@ -25,10 +25,16 @@ struct CacheSide {
 
 // y = x / sqrt(mean(x^2) + eps) * weight; y may be x.
 ALEATOR_DECLARE(void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* y))
+// y = (x - mean) / sqrt(variance + eps) * weight + bias, where the n biases follow the n weights; y
+// may be x.
+ALEATOR_DECLARE(void layer_norm(const float* x, const float* weight, int64_t n, float eps,
+                                float* y))
 // Turns x by cos_sin [pairs][2]: channels (2i, 2i + 1) if interleaved, else (i, i + pairs).
 ALEATOR_DECLARE(void rotate(float* x, const float* cos_sin, int64_t pairs, bool interleaved))
 // gate = silu(gate) * up.
 ALEATOR_DECLARE(void swiglu(float* gate, const float* up, int64_t n))
+// gate = max(gate, 0)^2 * up.
+ALEATOR_DECLARE(void square_glu(float* gate, const float* up, int64_t n))
 // Turns every `block` (a power of 2) of n values by the Hadamard matrix of that size in its natural
 // order, scaled to be its own inverse.
 ALEATOR_DECLARE(void hadamard(float* x, int64_t n, int64_t block))

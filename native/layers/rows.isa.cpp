@@ -13,6 +13,16 @@ void rms_norm(const float* x, const float* weight, int64_t n, float eps, float* 
   for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor * weight[i];
 }
 
+void layer_norm(const float* x, const float* weight, int64_t n, float eps, float* y) {
+  const float mean = total16(x, n) / float(n);
+  for (int64_t i = 0; i < n; i++) y[i] = x[i] - mean;
+  const float factor = 1.0f / std::sqrt(dot16(y, y, n) / float(n) + eps), *bias = weight + n;
+  for (int64_t i = 0; i < n; i++) {
+    const float scaled = y[i] * factor * weight[i];
+    y[i] = scaled + bias[i];
+  }
+}
+
 void rotate(float* x, const float* cos_sin, int64_t pairs, bool interleaved) {
   const int64_t next = interleaved ? 2 : 1, other = interleaved ? 1 : pairs;
   for (int64_t i = 0; i < pairs; i++) {
@@ -30,6 +40,13 @@ void swiglu(float* gate, const float* up, int64_t n) {
     const vf h = silu(load_some(gate + i, n - i)) * load_some(up + i, n - i);
     store_some(gate + i, h, n - i);
   }
+}
+
+void square_glu(float* gate, const float* up, int64_t n) {
+  each(gate, n, [&](vf x, int64_t i) {
+    const vf above = positive_part(x);
+    return above * above * load_some(up + i, n - i);
+  });
 }
 
 template <int half, int... i>

@@ -46,14 +46,24 @@ static void normalise(Rows<float, 2> x, Rows<const float, 1> weight, float eps) 
     ALEATOR_PICK(rms_norm)(x.data() + i * n, weight.data(), n, eps, x.data() + i * n);
 }
 
+static void normalise_layer(Rows<float, 2> x, Rows<const float, 1> weight, float eps) {
+  const int64_t n = int64_t(x.shape(1));
+  require(int64_t(weight.size()) == 2 * n, "weight must be two rows of x: weights, then biases");
+  for (int64_t i = 0; i < int64_t(x.shape(0)); i++)
+    ALEATOR_PICK(layer_norm)(x.data() + i * n, weight.data(), n, eps, x.data() + i * n);
+}
+
 static void activate(const std::string& name, Rows<float, 1> gate, Rows<const float, 1> up) {
   require(gate.size() == up.size(), "gate and up differ in length");
   const int64_t n = int64_t(gate.size());
   if (name == "silu") return ALEATOR_PICK(swiglu)(gate.data(), up.data(), n);
   if (name == "gelu") return ALEATOR_PICK(geglu)(gate.data(), up.data(), n);
   if (name == "silu_clamped") return apply_gate(Gate::silu_clamped, gate.data(), up.data(), n);
+  if (name == "gelu_exact") return ALEATOR_PICK(geglu_exact)(gate.data(), up.data(), n);
+  if (name == "relu_squared") return ALEATOR_PICK(square_glu)(gate.data(), up.data(), n);
   require(name == "gelu_rounded",
-          "name must be silu, silu_clamped, gelu or gelu_rounded, not " + name);
+          "name must be silu, silu_clamped, gelu, gelu_exact, gelu_rounded or relu_squared, not " +
+              name);
   ALEATOR_PICK(geglu_rounded)(gate.data(), up.data(), n, gelu_table());
 }
 
@@ -79,9 +89,13 @@ ALEATOR_BIND(rows) {
         "2i + 1) if interleaved, else (i, i + pairs).");
   m.def("rms_norm", &normalise, nb::arg("x").noconvert(), nb::arg("weight"), nb::arg("eps"),
         "Divides every row of float32 [n, width] by its root mean square, in place, times weight.");
+  m.def(
+      "layer_norm", &normalise_layer, nb::arg("x").noconvert(), nb::arg("weight"), nb::arg("eps"),
+      "Every row of float32 [n, width] less its mean, over its standard deviation, in place, times "
+      "weight[:width] plus weight[width:].");
   m.def("activate", &activate, nb::arg("name"), nb::arg("gate").noconvert(), nb::arg("up"),
-        "gate = f(gate) * up in place, float32 [n]; f is 'silu', 'silu_clamped', 'gelu' or "
-        "'gelu_rounded'.");
+        "gate = f(gate) * up in place, float32 [n]; f is 'silu', 'silu_clamped', 'gelu', "
+        "'gelu_exact', 'gelu_rounded' or 'relu_squared'.");
   m.def(
       "soften_logits",
       [](Rows<float, 2> x, float cap) { ALEATOR_PICK(soften)(x.data(), int64_t(x.size()), cap); },

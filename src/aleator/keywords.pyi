@@ -235,12 +235,24 @@ class GenerateKeywords(SamplingKeywords, total=False):
     """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
     default: -1)."""
 
+    max_new_tokens: int | None
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
+    n_predict: int | None
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
     stop: str | Iterable[str]
     """End before this text, which is not part of it; several may be given (default: none)."""
 
     logprobs: int | None
     """Report with each token its natural-log probability and those of so many most probable ones,
     from the model's logits as they are before sampling (0 or more; default: none)."""
+
+    kept: bool
+    """Report with each token which tokens the samplers had left, and its natural-log probability
+    among them; needs logprobs, and portable numerics (default: off)."""
 
     echo: bool
     """Begin the text with the prompt (default: off)."""
@@ -315,12 +327,24 @@ class BatchKeywords(TypedDict, total=False):
     """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
     default: -1)."""
 
+    max_new_tokens: int | None | Sequence[int | None]
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
+    n_predict: int | None | Sequence[int | None]
+    """Tokens to write at most; -1: until the model ends or the context is full (-1 or more;
+    default: -1)."""
+
     stop: str | Iterable[str]
     """End before this text, which is not part of it; several may be given (default: none)."""
 
     logprobs: int | None | Sequence[int | None]
     """Report with each token its natural-log probability and those of so many most probable ones,
     from the model's logits as they are before sampling (0 or more; default: none)."""
+
+    kept: bool | Sequence[bool]
+    """Report with each token which tokens the samplers had left, and its natural-log probability
+    among them; needs logprobs, and portable numerics (default: off)."""
 
     echo: bool | Sequence[bool]
     """Begin the text with the prompt (default: off)."""

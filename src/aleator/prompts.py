@@ -173,6 +173,10 @@ class Asking:
                 "logprobs",
                 f"logprobs={options.logprobs}: give 0 to {len(self._vocab)} (the vocabulary)",
             )
+        if options.kept and (options.logprobs is None or params.numerics != "portable"):
+            raise ParameterError(
+                "kept", "kept=True: give logprobs=0 or more as well, and numerics='portable'"
+            )
         drawn, session = 0, Session((), 0)
         if isinstance(prompt, Session):
             drawn, session = len(prompt.tokens) - prompt.n_prompt, prompt

@@ -12,11 +12,13 @@ import numpy.typing as npt
 from aleator.core.errors import ContextFull, ParameterError
 from aleator.core.integers import exact
 from aleator.generate.context import Context
+from aleator.generate.importance import Importance, chain_scores_of, check_fixed
 from aleator.generate.logprobs import Logprobs
 from aleator.generate.perplexity import Perplexity, chunks_of, perplexities
 from aleator.generate.scores import POOLING, Score, prompt_logprobs_of, scores_of, vectors_of
 from aleator.generate.text_rows import Wanted, groups
 from aleator.prompts import Asking, checked_prompt, checked_prompts
+from aleator.samplers import SamplingParams
 from aleator.text.tokenizer import Tokenizer
 from aleator.text.vocabulary import Vocabulary
 
@@ -88,6 +90,44 @@ class Scoring(Protocol):
         texts = [self._pair(p, checked_prompt(e)) for p, e in zip(prompts, ends, strict=True)]
         made = self._together([Wanted(t, n - 1) for t, n in texts], texts, scores_of)
         return made if several else made[0]
+
+    def importance(
+        self,
+        prompt: str | Sequence[int],
+        continuation: str | Sequence[int],
+        behaviour: SamplingParams,
+        target: SamplingParams,
+    ) -> Importance:
+        """How probable a continuation is under two chains, after filters and temperatures, token by token.
+
+        Args:
+            prompt: Text or token ids.
+            continuation: Text or token ids, such as the ``tokens`` of a generation.
+            behaviour: Parameters of the chain that drew it.
+            target: Parameters of another chain.
+
+        Returns:
+            An :class:`~aleator.generate.importance.Importance`: log-probabilities, kept tokens, ratios.
+
+        Raises:
+            ParameterError: A chain with mirostat, adaptive-p or llama.cpp's numerics; as for :meth:`score`.
+            TokenizerError: Token ids outside the vocabulary.
+            ContextFull: A text longer than ``n_ctx``.
+        """
+        text = self._pair(checked_prompt(prompt), checked_prompt(continuation))
+        chains = [params.chain(self.tokenizer) for params in (behaviour, target)]
+        for chain in chains:
+            check_fixed(chain)
+            chain.accept_many(text[0][: text[1]])
+        texts = [text, text]
+        own, other = self._together(
+            [Wanted(tokens, n - 1) for tokens, n in texts],
+            list(zip(texts, chains, strict=True)),
+            lambda context, some: chain_scores_of(
+                context, [t for t, _ in some], [c for _, c in some]
+            ),
+        )
+        return Importance(own, other)
 
     def prompt_logprobs(
         self, prompt: str | Sequence[int] | Sequence[str | Sequence[int]], top: int = 0

@@ -41,7 +41,7 @@ def test_standard_error_tells_seed_parameters_chain_and_speed(
     assert " top_k=40 top_p=0.95 min_p=0.05 temperature=0.8 (" in err
     assert "chain: logits -> penalties -> top_k -> top_p -> min_p -> temperature -> dist\n" in err
     speeds = (
-        r"prompt \d+ tokens, [\d.]+ tokens/s \| text 2 tokens, [\d.]+ tokens/s \| sampler [\d.]+ us"
+        r"prompt \d+ tokens, [\d.]+ tokens/s \| text 3 tokens, [\d.]+ tokens/s \| sampler [\d.]+ us"
     )
     assert re.search(speeds, err)
     assert "ended by: length" in err

@@ -276,6 +276,31 @@ def test_a_prompt_comes_to_its_end_whatever_a_step_costs() -> None:
     assert pace.tokens() == LEAST
 
 
+def test_pieces_stay_below_a_size_at_which_the_cost_jumps() -> None:
+    """As where rows of another kernel begin: up to six tokens of a step cost little, the seventh much."""
+    pace, pauses, sizes = Pace(2.0), [], []
+    pace.observe(4, 0, 0.008)
+    for _ in range(300):
+        n = pace.tokens()
+        seconds = 0.008 + 0.0005 * n + (0.016 if 4 + n > 6 else 0.0)
+        pace.observe(4, n, seconds)
+        sizes.append(n)
+        pauses.append(seconds / 0.008)
+    assert sorted(pauses)[int(0.95 * len(pauses))] <= 2.0
+    assert sorted(sizes)[len(sizes) // 2] == 2
+
+
+def test_longer_pieces_are_tried_again() -> None:
+    pace = Pace(2.0)
+    pace.observe(4, 0, 0.010)
+    for n in (64, 8):
+        pace.observe(4, n, 0.010 + n * 0.001)  # while something else ran
+    for _ in range(20 * LOOKS):
+        n = pace.tokens()
+        pace.observe(4, n, 0.010 + n * 0.0001)
+    assert max(pace.tokens(), pace.tokens()) > 80 or pace.tokens() == 0
+
+
 def test_a_simulation_of_many_requests_keeps_all_promises() -> None:
     found = simulate(requests=300, n_cells=50_000, n_seq_max=16)
     assert len(found.waits) == 300

@@ -16,6 +16,7 @@ from aleator.core.threads import pool as thread_pool
 from aleator.models import decoder_numerics as reference
 from aleator.models.block_numerics import Floats
 
+AT = 200  # the tokens' position, where it counts
 BLOCK_BYTES = {"Q8_0": 34, "Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q5_1": 24, "IQ4_NL": 18}
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL"]
 
@@ -36,6 +37,8 @@ class Case:
     raw: bool = False
     deltas: bool = False
     pairs: int = 8
+    softcap: float = 0.0
+    alibi: bool = False
     seed: int = 0
 
 
@@ -84,6 +87,7 @@ class Layer:
         run = case.cells // 3  # some cells follow each other
         self.order[run : 2 * run] = np.sort(self.order[run : 2 * run])
         self.rates = 100.0 ** (-np.arange(case.pairs) / case.pairs)
+        self.slopes = (2.0 ** -np.arange(1, case.heads + 1)).astype(np.float32)
         self.deltas: npt.NDArray[np.int32] | None = None
         if case.raw:
             self.deltas = np.arange(case.cells, dtype=np.int32) * 3
@@ -122,8 +126,19 @@ class Layer:
             False,
             case.raw,
             out,
+            case.softcap,
+            *self.distances(lists, which, first, count),
         )
         return out
+
+    def distances(
+        self, lists: list[tuple[int, int]], which: list[int], first: list[int], count: list[int]
+    ) -> tuple[Floats, npt.NDArray[np.int32], npt.NDArray[np.int32]] | tuple[None, None, None]:
+        """Slopes, positions of the listed cells (three times their places), and of the tokens."""
+        if not self.case.alibi:
+            return None, None, None
+        listed = np.concatenate([np.arange(a, b) for a, b in lists]).astype(np.int32) * 3
+        return self.slopes, listed, np.full(len(which), AT, np.int32)
 
     def angles(self, delta: int, sign: int) -> Floats:
         out = np.empty((1, self.case.pairs, 2), np.float32)
@@ -153,7 +168,9 @@ class Layer:
                 }
                 forms = np.stack([turned[int(d)] for d in deltas])
                 forms = reference.hadamard(forms, block) if block else forms
-            out[head] = reference.attention(forms, keys, values, 0.125)
+            slope = self.slopes[head] if case.alibi else None
+            far = (columns * 3 - AT).astype(np.float32)
+            out[head] = reference.attention(forms, keys, values, 0.125, case.softcap, slope, far)
         if block:
             out = reference.hadamard(out, block)
         return out
@@ -182,6 +199,10 @@ CASES = {f"{kind} keys and values": Case(kind, kind, seed=i) for i, kind in enum
     "behind": Case("F16", "F16", deltas=True),
     "behind and rotated": Case("Q8_0", "Q8_0", deltas=True, rotation=64),
     "raw": Case("F16", "F16", raw=True),
+    "capped": Case("F16", "F16", softcap=2.0),
+    "capped and behind": Case("F16", "F16", softcap=5.0, deltas=True),
+    "by distance": Case("F16", "F16", alibi=True, heads=6, kv_heads=3),
+    "capped, by distance and raw": Case(alibi=True, softcap=3.0, raw=True),
     "raw and rotated": Case("Q4_0", "F16", raw=True, rotation=32),
 }
 
@@ -213,8 +234,9 @@ def test_attention_is_the_reference(name: str) -> None:
         assert same(got[t], layer.expected(q[t], np.arange(lists[i][0], lists[i][0] + c))), t
 
 
-def test_sinks_are_the_reference() -> None:
-    case = replace(CASES["behind"], heads=2)
+@pytest.mark.parametrize("name", ["behind", "by distance"])
+def test_sinks_are_the_reference(name: str) -> None:
+    case = replace(CASES[name], heads=2, kv_heads=2)
     layer = Layer(case)
     q = queries(case, 4)
     count, first, sinks = [60, 59, 58, 20], [40, 3, 2, 0], [3, 3, 3, 3]
@@ -225,7 +247,16 @@ def test_sinks_are_the_reference() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["F16 keys and values", "rotated", "by channel", "behind", "odd heads"]
+    "name",
+    [
+        "F16 keys and values",
+        "rotated",
+        "by channel",
+        "behind",
+        "odd heads",
+        "capped and behind",
+        "by distance",
+    ],
 )
 def test_long_caches_shared_out_among_threads_are_the_reference(name: str) -> None:
     case = replace(CASES[name], cells=613, heads=CASES[name].kv_heads)

@@ -202,8 +202,8 @@ def test_gguf_features_not_supported(
 def test_unsupported_architectures_name_those_supported(from_gguf: FromGGUF) -> None:
     with pytest.raises(UnsupportedModel, match=r"'rwkv6'.*llama, qwen2, qwen3"):
         from_gguf(architecture="rwkv6")
-    with pytest.raises(UnsupportedModel, match=r"'gpt2'.*llama, qwen2, qwen3"):
-        from_json(model_type="gpt2")
+    with pytest.raises(UnsupportedModel, match=r"'rwkv'.*llama, qwen2, qwen3"):
+        from_json(model_type="rwkv")
 
 
 def test_vocabulary_without_weights(tmp_path: Path) -> None:
@@ -295,7 +295,14 @@ def test_json_yarn_scaling() -> None:
         ({"rope_scaling": {"attention_factor": float("nan")}}, "attention_factor"),
         ({"rope_scaling": {"attention_factor": float("inf")}}, "attention_factor"),
         ({"rope_scaling": {"attention_factor": -1}}, "attention_factor"),
-        ({"rope_scaling": {"partial_rotary_factor": 0.4}}, "partial_rotary_factor"),
+        ({"model_type": "phi3", "partial_rotary_factor": 0.4}, "partial_rotary_factor"),
+        ({"model_type": "mistral", "sliding_window": 0}, "sliding_window"),
+        ({"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0]}}, "short_factor"),
+        (
+            {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 3 + [0.0]}},
+            "short_factor",
+        ),
+        ({"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0] * 4}}, "long_factor"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings"),
         ({"vocab_size": -1}, "vocab_size"),
     ],
@@ -314,12 +321,9 @@ def test_json_fields_are_checked(changes: dict[str, Any], field: str) -> None:
         {"num_experts": 8},
         {"num_local_experts": 8},
         {"quantization_config": {"quant_method": "gptq"}},
-        {"model_type": "mistral", "sliding_window": 64},
-        {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 64},
         {"layer_types": ["full_attention", "sliding_attention"]},
-        {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}},
-        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "mscale": 0.7}},
-        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": False}},
+        {"rope_scaling": {"rope_type": "proportional", "factor": 2.0}},
+        {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}},
     ],
 )
 def test_json_features_not_supported(changes: dict[str, Any]) -> None:

@@ -48,7 +48,25 @@ def test_rms_norm_is_the_reference(n: int) -> None:
     np.testing.assert_allclose(x, exact, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["silu", "gelu"])
+@pytest.mark.parametrize("n", [1, 7, 16, 37, 64, 576])
+def test_layer_norm_is_the_reference(n: int) -> None:
+    x, weight, bias = numbers(5, n), numbers(n, seed=1), numbers(n, seed=4)
+    expected = reference.layer_norm(x, weight, bias, 1e-5)
+    exact = x.astype(np.float64)
+    _native.layer_norm(x, np.concatenate((weight, bias)), 1e-5)
+    assert equal(x, expected)
+    exact = exact - exact.mean(-1, keepdims=True)
+    exact = exact / np.sqrt((exact**2).mean(-1, keepdims=True) + 1e-5) * weight + bias
+    np.testing.assert_allclose(x, exact, rtol=1e-5, atol=1e-4)
+
+
+def test_exact_gelu_is_near_the_error_function() -> None:
+    x = np.linspace(-12, 12, 4001).astype(np.float32)
+    exact = [0.5 * v * math.erfc(-v / math.sqrt(2)) for v in x.tolist()]
+    np.testing.assert_allclose(reference.gelu_exact(x), exact, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu", "gelu_exact", "relu_squared"])
 def test_gates_are_the_reference(name: str) -> None:
     for gate in (numbers(1000), SPECIAL.copy()):
         up = numbers(len(gate), seed=2)

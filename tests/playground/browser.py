@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import uvicorn
@@ -23,6 +24,10 @@ from aleator.server.service import Service
 T = TypeVar("T")
 PATIENCE = 30.0
 """Seconds that the page has for anything; most of it takes a tenth of one."""
+
+AXE = Path(__file__).parents[2] / "build/page/node_modules/axe-core/axe.min.js"
+"""Where ``make page`` puts it."""
+VIEWS = ("write", "chain", "compare", "constrain", "cache", "reproduce")
 
 WATCH = """
 window.reported = [];
@@ -183,7 +188,9 @@ class Browser:
         """Errors, policy reports, and what the console says of them."""
         log: list[dict[str, str]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call]
         severe = [each["message"] for each in log if each["level"] == "SEVERE"]
-        logged = [each for each in severe if "400 (Bad Request)" not in each]  # the view says it
+        # The view says what was refused, and brings back a text that the server does not know.
+        said = ("400 (Bad Request)", "(Not Found)")
+        logged = [m for m in severe if said[0] not in m and not ("/texts/" in m and said[1] in m)]
         return [*(self.script("return window.reported") or []), *logged]
 
     def hosts(self) -> set[str]:
@@ -192,3 +199,28 @@ class Browser:
             "return performance.getEntriesByType('resource').map((e) => new URL(e.name).origin)"
         )
         return set(asked)
+
+
+def write(page: Browser, tokens: int = 24) -> None:
+    """Have a text of so many tokens written, and wait for its end."""
+    page.fill("form.controls input[type=number][min='1']", str(tokens))
+    page.button("Write")
+    page.shows(".status", "ended by")
+
+
+def tokens(page: Browser, where: str = "main") -> list[str]:
+    """The tokens of a text as they are shown."""
+    shown: list[str] = page.script(
+        "return [...document.querySelectorAll(`[id^='${arguments[0]}-'][data-i]`)].map((e) => e.textContent)",
+        where,
+    )
+    return shown
+
+
+def violations(page: Browser) -> list[str]:
+    """What axe-core, which the page has loaded, finds."""
+    found: list[str] = page.script(
+        "return axe.run(document, {resultTypes: ['violations']}).then((r) => r.violations.map((v) =>"
+        " `${v.id}: ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + n.failureSummary)}`))"
+    )
+    return found

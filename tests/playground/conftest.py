@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -15,6 +15,9 @@ from aleator.server.app import create_app
 from aleator.server.options import ServerOptions
 from aleator.server.playground.recording import Recording
 from aleator.server.service import Service
+
+if TYPE_CHECKING:
+    from tests.playground.browser import Browser
 
 ROOT = "/api/playground"
 
@@ -102,3 +105,35 @@ def make_client(model: aleator.LanguageModel) -> Iterator[MakeClient]:
 def client(make_client: MakeClient) -> Client:
     """A client of a service with the options that hold by default."""
     return make_client()
+
+
+@pytest.fixture(scope="session")
+def server(model: aleator.LanguageModel) -> Iterator[tuple[str, Any]]:
+    """The address of a server, and its application."""
+    from tests.playground.browser import served  # selenium is optional
+
+    with (
+        model.engine(n_seq_max=4) as engine,
+        served(Service(model, engine, ServerOptions())) as found,
+    ):
+        yield found
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A window of Chromium."""
+    from tests.playground.browser import Browser  # selenium is optional
+
+    with Browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def page(chromium: Browser, server: tuple[str, Any]) -> Iterator[Browser]:
+    """The page; at the end nothing was reported, and nobody else was asked."""
+    address, _ = server
+    chromium.resize(1280, 900)
+    chromium.open(address)
+    yield chromium
+    assert chromium.reports() == []
+    assert chromium.hosts() <= {address}

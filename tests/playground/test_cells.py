@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from dataclasses import replace
 
-from aleator.core.errors import NoCells
+import pytest
+from make_models import SPECS, write_model
+
+import aleator
 from aleator.generate.cache_script import EXAMPLE
+from aleator.language_model import bundled_model
+from aleator.server.playground.cells import engine_cells, frames
 from tests.playground.conftest import Client
 
 
@@ -41,12 +47,66 @@ def test_what_cannot_be_done_ends_the_script_where_it_stands(client: Client) -> 
     assert client.post("/cache", script=["decode 99 1"])["error"] is not None
 
 
-def test_a_cache_without_cells_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_cells(**_: object) -> None:
-        raise NoCells("a recurrent cache has no cells")
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], aleator.LanguageModel]:
+    """A small model of an architecture, with the bundled model's vocabulary."""
+    folder = tmp_path_factory.mktemp("models")
 
-    monkeypatch.setattr(client.model, "context", no_cells)
-    assert client.refused("/cache", script=["decode 0 1"])["message"].endswith("no cells")
+    def make(name: str) -> aleator.LanguageModel:
+        spec = replace(SPECS[name], n_vocab=2048)
+        path = write_model(folder / f"{name}.gguf", spec, tokenizer_from=bundled_model())
+        return aleator.load(path, n_threads=1)
+
+    return make
+
+
+def test_window_layers_are_told_beside_the_others(
+    small: Callable[[str], aleator.LanguageModel],
+) -> None:
+    model = small("gemma3")
+    told = frames(model, ["decode 0 40", "fork 0 1"])["frames"]
+    window = told[0]["window"]
+    assert window["seen"] == 8
+    assert len(window["owner"]) <= 80
+    held = [p for p in window["positions"] if p >= 0]
+    assert max(held) == max(told[0]["positions"])
+    assert told[1]["window"]["owners"].count(2) == window["owners"].count(1)
+    assert told[0]["states"] is None
+    with model.engine(n_seq_max=2) as engine:
+        seen = engine.visit(lambda context, _: engine_cells(context.cache)).result()
+    assert sum(run["cells"] for run in seen["window"]["runs"]) == seen["window"]["size"]
+
+
+def test_states_of_a_recurrent_model_are_told_without_cells(
+    small: Callable[[str], aleator.LanguageModel],
+) -> None:
+    model = small("mamba")
+    found = frames(model, ["decode 0 3", "fork 0 1", "decode 1 1", "defrag"])
+    decoded, forked, apart = found["frames"]
+    n = decoded["computed"]
+    assert decoded["owner"] == []
+    (held,) = decoded["states"]["sequences"]
+    assert (held["seq"], held["states"][-1]["position"]) == (0, n - 1)
+    one, other = forked["states"]["sequences"]
+    assert one["states"][-1] == other["states"][-1]
+    one, other = apart["states"]["sequences"]
+    assert other["states"][-1]["position"] == n
+    assert one["states"][-1]["row"] != other["states"][-1]["row"]
+    assert "no cells" in found["error"]["message"]
+    with model.engine(n_seq_max=2) as engine:
+        seen = engine.visit(lambda context, _: engine_cells(context.cache)).result()
+    assert (seen["size"], seen["window"]) == (0, None)
+    assert seen["states"]["rows"] >= 2
+
+
+def test_positions_are_added_and_divided(client: Client) -> None:
+    told = client.post("/cache", script=["decode 0 4", "add 0 8 -1 3", "div 0 0 8 2"])["frames"]
+    n = told[0]["computed"]
+    moved = [*range(8), *range(11, n + 3)]
+    assert told[1]["positions"][:n] == moved
+    assert told[1]["shifts"][:n] == [0] * 8 + [3] * (n - 8)
+    assert told[2]["positions"][:n] == [p // 2 if p < 8 else p for p in moved]
+    assert "to be rotated" in told[2]["summary"]
 
 
 @pytest.mark.parametrize(

@@ -258,11 +258,14 @@ def test_deadlines(client: Client) -> None:
 
 
 def test_a_full_queue(model: aleator.LanguageModel) -> None:
+    goes_on = threading.Event()
     with model.engine(n_seq_max=1, max_queue=0) as engine:
         full = Client(model, engine)
-        other = engine.submit("ROMEO:", max_tokens=900)
+        other = engine.submit("ROMEO:", max_tokens=9, on_logits=lambda chain, row: goes_on.wait(60))
         response = full.post(PATH, prompt="JULIET:", max_tokens=1)
+        goes_on.set()
         other.cancel()
+        other.wait()
         assert response.status_code == 429
         assert response.headers["retry-after"] == "1"
         # Of several completions none begins where one cannot.

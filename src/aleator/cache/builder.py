@@ -34,8 +34,9 @@ class Layers:
         window: positions that tokens of window layers see; None: there are no such layers.
         window_shapes: of these.
         states: of the recurrent layers.
-        shift: rotates keys of layers that see everything to other positions.
+        shift: rotates keys of layers that see everything to other positions; None: they cannot be.
         shift_window: rotates those of window layers.
+        position_axes: positions of a token; more than one are kept where no prefixes are cached.
 
     """
 
@@ -46,8 +47,9 @@ class Layers:
     window: int | None
     window_shapes: Sequence[LayerShape]
     states: Sequence[RecurrentShape]
-    shift: RotateKeys
-    shift_window: RotateKeys
+    shift: RotateKeys | None
+    shift_window: RotateKeys | None
+    position_axes: int = 1
 
 
 def build_cache(
@@ -82,6 +84,12 @@ def build_cache(
             architecture=model.architecture,
             n_layers=model.count,
         )
+    if options.k_storage == "raw" and model.shift is None:
+        raise ParameterError(
+            "k_storage",
+            f"k_storage='raw' rotates keys as they are read, which {model.architecture!r} does not "
+            "allow; use 'rotated'",
+        )
     by_token = options.flash_attn or storage_type("type_v", options.type_v).block > 1
     common: dict[str, Any] = {
         "n_seq_max": options.n_seq_max,
@@ -106,6 +114,8 @@ def build_cache(
             n_layers=model.count,
         )
         return HybridCache(shapes, n_ctx, recurrent=pool, prefix=prefix, **first)
+    if model.position_axes > 1 and prefix is None:
+        first["n_pos_per_embd"] = model.position_axes
     if model.window is None:
         return KVCache(shapes, n_ctx, prefix=prefix, **first)
     window = WindowPool(

@@ -90,6 +90,7 @@ class CacheOptions(Options):
         "window layers keep every position, so that any rewind and shift is possible; otherwise they have as "
         "many cells as llama.cpp gives them, and use them again as it does",
         False,
+        flags=("--swa-full",),
         portable=False,
     )
     swa_sinks: int = option(

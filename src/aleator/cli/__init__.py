@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from aleator.cli.terminal import complain, quiet_stdout
+from aleator.cli.terminal import complain, messages, quiet_stdout
 from aleator.core.errors import (
     AleatorError,
     CacheFull,
@@ -38,7 +38,8 @@ COMMANDS = {
     "bench": "measure prefill and decode speed",
     "perplexity": "measure how well a model predicts a text",
     "models": "the models that are on this machine; fetch and remove those of the hub",
-    "doctor": "what is installed and what it can do",
+    "completion": "write what a shell needs to complete commands and options",
+    "doctor": "what is installed, what it can do, and what slows it down",
 }
 
 USAGE = """\
@@ -122,7 +123,10 @@ def dispatch(words: list[str]) -> int:
     parser = Parser(command, COMMANDS[command], module.EXAMPLES)
     module.add_arguments(parser)
     arguments = parser.parse(words[1:])
-    return 0 if arguments is None else int(module.run(arguments))
+    if arguments is None:
+        return 0
+    with messages(arguments.verbose, arguments.log_disable):
+        return int(module.run(arguments))
 
 
 def exit_code(error: BaseException) -> int:

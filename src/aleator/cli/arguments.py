@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+from aleator.cli.llama_flags import foreign
 from aleator.core.errors import ParameterError
 
 
@@ -53,16 +54,29 @@ class Parser:
             allow_abbrev=False,
             add_help=False,
         )
+        self._command = command
         self._positionals = 0
         self._options: dict[str, argparse.Action] = {}
         self._former: dict[str, str] = {}
         self._options["-h"] = self._options["--help"] = self._parser.add_argument(
             "-h", "--help", action="help", help="show this and leave"
         )
+        messages = self.group("messages")
+        messages.option(
+            "-v", "--verbose", action="store_true", help="also what is logged while it works"
+        )
+        messages.option(
+            "--log-disable", action="store_true", help="nothing on standard error but errors"
+        )
 
     def group(self, title: str) -> Group:
         """A titled group of options in --help."""
         return Group(self._parser.add_argument_group(title), self._options, self._former)
+
+    @property
+    def options(self) -> dict[str, argparse.Action]:
+        """The options by their flags."""
+        return dict(self._options)
 
     def positional(self, name: str, help: str) -> None:
         """A word that is not an option; optional."""
@@ -81,6 +95,22 @@ class Parser:
             return self._parser.parse_args(self._joined(list(words)))
         except _Stop:
             return None
+
+    def _pass_over(self, name: str, value: str | None, words: list[str]) -> None:
+        """Take a flag of llama.cpp that says what is so anyway, with its value, out of ``words``.
+
+        Raises:
+            ParameterError: it asks for something else; says what to use.
+        """
+        about = foreign(name)
+        if about is None:
+            return
+        if about.values and value is None and words:
+            value = words[0]
+            if about.accepted(self._command, value):
+                words.pop(0)
+        if not about.accepted(self._command, value):
+            raise ParameterError(name, f"{name} is llama.cpp's, and no option here: {about.use}")
 
     def _joined(self, words: list[str]) -> list[str]:
         """Join every option's value to it by "=", other words as they are."""
@@ -111,6 +141,8 @@ class Parser:
             elif name in self._former:
                 now = self._former[name]
                 raise ParameterError(name, f"{name} is called {now} now: write {now}")
+            elif foreign(name) is not None:
+                self._pass_over(name, value if equals else None, words)
             elif word.startswith("-") and word != "-":
                 raise ParameterError(
                     name,

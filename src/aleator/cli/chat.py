@@ -60,7 +60,17 @@ TEXT = ("max_tokens", "stop", "context_shift", *STEERING)
 def add_arguments(parser: Parser) -> None:
     """Declare the options."""
     group = parser.group("conversation")
-    group.option("-sys", "--system", metavar="TEXT", help="what the model is told before all else")
+    group.option(
+        "-sys",
+        "--system",
+        "--system-prompt",
+        metavar="TEXT",
+        help="what the model is told before all else",
+    )
+    group.option(
+        "-sysf", "--system-prompt-file", metavar="FILE", help="the same in a file, in UTF-8"
+    )
+    group.option("-st", "--single-turn", action="store_true", help="leave after the first answer")
     group.option("-p", "--prompt", metavar="TEXT", help="a first message")
     group.option(
         "--chat-template",
@@ -100,6 +110,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
     from aleator.cli.chat_commands import Talk
 
+    if arguments.system_prompt_file is not None:
+        if arguments.system is not None:
+            raise ParameterError("system", "-sys and -sysf are both given: choose one")
+        name = arguments.system_prompt_file
+        arguments.system = decode(Path(name).read_bytes(), name).removesuffix("\n")
     sampling = sampling_arguments(arguments)
     options = generation_options(arguments, TEXT)
     options["chat_template_kwargs"] = variables(arguments.chat_template_kwargs)
@@ -116,7 +131,7 @@ def _run(arguments: argparse.Namespace, file: SessionFile | None) -> int:
         announce(params, params.chain(model.tokenizer))
         talk = Talk(model, conversation, options)
         try:
-            converse(talk, arguments.prompt)
+            converse(talk, arguments.prompt, single=arguments.single_turn)
         finally:
             if file is not None:
                 _write(arguments.session, model, file, talk.conversation)
@@ -174,8 +189,8 @@ def variables(text: str | None) -> dict[str, Any] | None:
     return made
 
 
-def converse(talk: Talk, message: str | None) -> None:
-    """Answer a first message, if there is one, and all that follow."""
+def converse(talk: Talk, message: str | None, *, single: bool = False) -> None:
+    """Answer a first message, if there is one, and all that follow; ``single``: one message alone."""
     if message is None:
         message = ask()
     while message is not None:
@@ -190,7 +205,7 @@ def converse(talk: Talk, message: str | None) -> None:
             complain(full)
         except (AleatorError, OSError) as error:
             complain(str(error))
-        if talk.over:
+        if talk.over or single:
             return
         message = ask()
 

@@ -10,12 +10,15 @@ from collections.abc import Callable
 from importlib.util import find_spec
 
 from aleator.cli.arguments import Parser
+from aleator.cli.machine import slow_settings
 from aleator.cli.terminal import write
 from aleator.core.errors import AleatorError, ParameterError
 from aleator.core.packages import required_torch
 
 EXAMPLES = """\
-Every line is checked by trying it.  The exit code is 0 when text can be generated, else 1.
+Every line is checked by trying it.  What makes models slow here (threads, instruction
+set, the share of the processors, memory) is a line with SLOW.  The exit code is 0
+when text can be generated, else 1.
 With --gpu it compares all that runs on a GPU with the host instead; the exit code is 0 when all of it is equal.
 """
 
@@ -24,6 +27,7 @@ EXTRAS = {
     "jinja2": ("cli", "chat templates"),
     "rich": ("cli", "progress bars"),
     "torch": ("torch", "CUDA, chains on devices, the decoder in PyTorch"),
+    "huggingface_hub": ("hub", "models by name: -hf, hf:ORG/NAME"),
     "llguidance": ("grammar", "JSON schemas, regular expressions"),
     "matplotlib": ("plot", "pictures of aleator explain"),
 }
@@ -65,6 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
             missing.add(extra)
             line(package, f"MISSING ({use}): pip install 'aleator[{extra}]'")
     attempt("cuda", cuda)
+    for title, finding in slow_settings():
+        line(title, f"SLOW: {finding}")
     sound = attempt("bundled model", bundled)
     line("in all", "text can be generated" if sound else "text cannot be generated: see above")
     return 0 if sound else 1

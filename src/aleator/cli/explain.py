@@ -20,7 +20,7 @@ from aleator.cli.sampling import (
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
 from aleator.server.playground.memory import LogitsMemory
 from aleator.server.playground.recording import Recording
-from aleator.server.playground.saved import saved_page
+from aleator.server.playground.saved import Named, saved_page
 
 if TYPE_CHECKING:
     from aleator.generate.generation import Generation
@@ -118,9 +118,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.png is not None and steps:
         picture(steps, arguments.png)
     if arguments.html is not None:
-        recording.begin(generation)
+        recording.begin(generation, sampling)
         name = model.weights.config.name or model.weights.path.name
-        Path(arguments.html).write_text(saved_page(recording, model.tokenizer, name), "utf-8")
+        page = saved_page([Named(recording)], model.tokenizer, name)
+        Path(arguments.html).write_text(page, "utf-8")
         note(f"page: {arguments.html}")
     return 130 if reason == "interrupted" else 0
 

@@ -29,7 +29,7 @@ from aleator.cli.sampling import (
     announce,
     sampling_arguments,
 )
-from aleator.cli.terminal import ProgressBar, complain, note, on_interrupt, write
+from aleator.cli.terminal import ProgressBar, complain, hint, note, on_interrupt, write
 from aleator.core.errors import ParameterError
 from aleator.samplers import ConstraintSampler
 
@@ -175,8 +175,9 @@ def stream(generations: Sequence[Generation]) -> None:
             write(piece)
             last = piece
         # A file or pipe gets exactly the text; people and several texts get lines.
-        if not last.endswith("\n") and (sys.stdout.isatty() or len(generations) > 1):
-            write("\n")
+        if not last.endswith("\n"):
+            at_once = sys.stdout.isatty() or len(generations) > 1
+            (write if at_once else hint)("\n")
         if generation.logprobs is not None:
             for entry in generation.logprobs:
                 top = "  ".join(f"{each.text!r} {each.logprob:.4f}" for each in entry.top)
@@ -227,10 +228,11 @@ def report(generations: Sequence[Generation]) -> None:
     stats = generations[0].stats
     reused = f" ({stats.reused_tokens} more reused)" if stats.reused_tokens else ""
     gap = "\n" if sys.stdout.isatty() else ""
+    made = sum(len(generation.tokens) for generation in generations)
     reasons = ", ".join(dict.fromkeys(generation.stop_reason for generation in generations))
     note(
         f"{gap}prompt {stats.prompt_tokens} tokens{reused}, {stats.prompt_tokens_per_second:.1f} tokens/s | "
-        f"text {stats.decode_tokens} tokens, {stats.decode_tokens_per_second:.1f} tokens/s | "
+        f"text {made} tokens, {stats.decode_tokens_per_second:.1f} tokens/s | "
         f"sampler {stats.sampler_us_per_token:.1f} us/token | ended by: {reasons}"
     )
 

@@ -76,6 +76,11 @@ def add_model(group: Group) -> None:
         "-hft", "--hf-token", metavar="TOKEN", help="token for the hub (default: HF_TOKEN)"
     )
     group.option(
+        "--mlock",
+        action="store_true",
+        help="keep the weights in memory, so that the system never reads them again from disk",
+    )
+    group.option(
         "--offline", action="store_true", help="take what was fetched before, and ask nobody"
     )
 
@@ -108,7 +113,11 @@ def load_model(arguments: argparse.Namespace) -> LanguageModel:
 
     path = model_named(arguments)
     with ProgressBar("loading", "layers") as bar:
-        return load(path, progress=bar, **options)
+        model = load(path, progress=bar, **options)
+    if arguments.mlock:
+        held, why_not = model.weights.lock()
+        note(f"mlock: {held / 2**20:.0f} MiB are held in memory{f'; {why_not}' if why_not else ''}")
+    return model
 
 
 def add_session_options(group: Group, *flags: str, about: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -14,20 +15,49 @@ PATIENCE = 0.2
 """Seconds that a task may take before its progress is shown."""
 
 
+_silent = False
+
+
+@contextmanager
+def messages(verbose: bool, silent: bool) -> Iterator[None]:
+    """How much is said on standard error within the block.
+
+    Args:
+        verbose: also what is logged.
+        silent: errors alone.
+    """
+    global _silent
+    before, _silent = _silent, silent
+    root = logging.getLogger()
+    level, handler = root.level, logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    if verbose:
+        root.addHandler(handler)
+        root.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        _silent = before
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+
 def complain(message: str) -> None:
     """Print an error of the user or of the machine."""
-    note(f"aleator: error: {message}")
+    print(f"aleator: error: {message}", file=sys.stderr, flush=True)
 
 
 def note(message: str) -> None:
     """Print a line for people on standard error."""
-    print(message, file=sys.stderr, flush=True)
+    if not _silent:
+        print(message, file=sys.stderr, flush=True)
 
 
 def hint(text: str) -> None:
     """Print a piece of text for people on standard error at once."""
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    if not _silent:
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def write(text: str) -> None:
@@ -55,7 +85,7 @@ class ProgressBar:
         self._title, self._unit = title, unit
         self._bar: Any = None
         self._began = 0.0
-        self._wanted = sys.stderr.isatty()
+        self._wanted = sys.stderr.isatty() and not _silent
 
     def __enter__(self) -> ProgressBar:
         return self

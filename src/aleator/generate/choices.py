@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 
 from aleator.generate.drawing import Drawn
-from aleator.generate.logprobs import top_logprobs
 from aleator.generate.slot import Slot
 
 
@@ -41,9 +39,8 @@ class Choices:
             What it has drawn; None: that is not known yet, :meth:`go_on` has to be called.
         """
         made = self._made(drawn)
-        if made is None and drawn.row is not None:
-            row = drawn.row.copy()  # the next batch may write over it
-            self._open[slot] = replace(drawn, row=row, logprobs=partial(top_logprobs, row))
+        if made is None:
+            self._open[slot] = drawn.with_own_row()
         return made
 
     def go_on(self, slot: Slot) -> Drawn | None:

@@ -76,9 +76,9 @@ class Context(Uncopyable):
         decoder = model.decoder if isinstance(model, HasDecoder) else model
         if not isinstance(decoder, Decoder):
             raise ParameterError("model", f"model must be a Decoder or have one, not {model!r}")
-        self.decoder = decoder
         trained = decoder.config.context_length
         n_ctx = n_ctx or trained
+        self.decoder = decoder = decoder.in_context(n_ctx)
         if n_ctx > trained * n_seq_max:
             log.warning("n_ctx %d is more than the %d the model was made for", n_ctx, trained)
         self.n_ctx = n_ctx

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Union
 
@@ -14,8 +14,9 @@ from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
 from aleator.generate.ending import Work
-from aleator.generate.logprobs import LogprobsOf, top_logprobs
+from aleator.generate.logprobs import LogprobsOf, top_logprobs, with_kept
 from aleator.generate.slot import Slot
+from aleator.samplers.kept import KeptRow
 
 if TYPE_CHECKING:
     import torch
@@ -61,12 +62,27 @@ class Drawn:
         logprobs: What the model thought of the tokens.
         row: The logits [V] that it was drawn from, where the host has them.
         choosing: Work that gives the token, and may take long; None: it is done.
+        kept: What the chain keeps of the row, where that is wanted.
     """
 
     token: int | None
     logprobs: LogprobsOf
     row: npt.NDArray[np.float32] | None = None
     choosing: Work[int | None] | None = None
+    kept: KeptRow | None = None
+
+    def with_own_row(self) -> Drawn:
+        """What it is with a copy of the row: the next batch may write over the row itself."""
+        if self.row is None:
+            return self
+        row = self.row.copy()
+        return replace(self, row=row, logprobs=_told(row, self.kept))
+
+
+def _told(row: npt.NDArray[np.float32], kept: KeptRow | None) -> LogprobsOf:
+    """What the model thought of tokens, by the logits [V], and what the chain kept, where that is wanted."""
+    found = partial(top_logprobs, row)
+    return found if kept is None else with_kept(found, kept)
 
 
 class Drawing(Protocol):
@@ -110,6 +126,7 @@ class HostDrawing:
                 row = slot.guidance.guided(row, rows[turn.beside] if turn.beside >= 0 else first)
             if slot.on_logits is not None:
                 slot.on_logits(slot.chain, row)
+            kept = KeptRow.of(slot.chain, row) if slot.request.options.kept else None
             choosing: Work[int | None] | None = None
             token: int | None = None if slot.budget is None else slot.budget.next()
             if token is not None:
@@ -118,7 +135,7 @@ class HostDrawing:
                 token = slot.chain.sample(row)
             else:
                 choosing = slot.ending.drawing(row, turn.left)
-            drawn.append(Drawn(token, partial(top_logprobs, row), row, choosing))
+            drawn.append(Drawn(token, _told(row, kept), row, choosing, kept))
         return drawn
 
 
@@ -129,6 +146,10 @@ def why_not_on_device(slot: Slot) -> str:
         return "numerics='llama.cpp' are made on the host only"
     if slot.on_logits is not None:
         return "on_logits looks at the host's chain"
+    if request.options.kept:
+        return (
+            "kept is reported by the host's chains (a DeviceChain of your own has it in its report)"
+        )
     if slot.budget is not None or slot.banned is not None or slot.guidance is not None:
         return "reasoning_budget, banned_strings and guidance_scale are the host's"
     if request.options.context_shift and request.options.max_tokens is None:

@@ -10,6 +10,7 @@ from aleator.generate.completion import Completion, Stats, StopReason
 from aleator.generate.logprobs import Logprobs
 from aleator.generate.request import Forgotten, Request
 from aleator.samplers import SamplerChain
+from aleator.samplers.kept import Kept
 
 Until = Callable[[], bool]
 
@@ -200,6 +201,12 @@ class Generation(Iterator[str]):
     def logprobs(self) -> list[Logprobs] | None:
         """For every token what the model thought, before sampling; None when not asked for."""
         return None if self.request.options.logprobs is None else list(self._finished().logprobs)
+
+    @property
+    def kept(self) -> list[Kept] | None:
+        """For every token what the samplers had left when it was drawn; None when not asked for."""
+        found = [each.kept for each in self.logprobs or []]
+        return [each for each in found if each is not None] if self.request.options.kept else None
 
     @property
     def request(self) -> Request:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from aleator.samplers.kept import Kept, KeptRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,17 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """What the model thought at one step: the chosen token and the most probable ones, best first."""
+    """What the model thought at one step: the chosen token and the most probable ones, best first.
+
+    Attributes:
+        chosen: The token that was drawn.
+        top: The most probable ones.
+        kept: What the samplers had left when it was drawn; None where nobody asked (``kept=True``).
+    """
 
     chosen: TokenLogprob
     top: tuple[TokenLogprob, ...]
+    kept: Kept | None = None
 
     def as_json(self) -> dict[str, Any]:
         """A JSON-ready dictionary: the chosen token's fields plus ``top``."""
@@ -81,6 +90,15 @@ def reported_logprobs(
 
     best = zip(ids[:top], logprobs[:top], strict=True)
     return Logprobs(entry(token, chosen), tuple(entry(*each) for each in best))
+
+
+def with_kept(found: LogprobsOf, row: KeptRow) -> LogprobsOf:
+    """Have the log-probabilities of a token say what it was drawn from, too."""
+
+    def both(token: int, top: int, token_bytes: Callable[[int], bytes]) -> Logprobs:
+        return replace(found(token, top, token_bytes), kept=row.with_token(token))
+
+    return both
 
 
 def top_logprobs(

@@ -344,6 +344,8 @@ def check_model(context: Context) -> None:
     what = "recurrent states" if decoder.recurrent_shapes else ""
     if not what and isinstance(cache.pool, HybridPool):
         what = "sliding windows or recurrent states in some of its layers"
+    if not what and decoder.uses_positions:
+        what = "positions besides rotation"
     if decoder.config.experts is not None:
         raise ParameterError(
             "multi_step",
@@ -353,8 +355,9 @@ def check_model(context: Context) -> None:
     if what:
         raise ParameterError(
             "multi_step",
-            f"multi_step needs a model whose layers all have attention over the whole text; this one "
-            f"({decoder.config.architecture}) has {what}: give multi_step=1",
+            f"multi_step needs a model whose layers all have attention over the whole text, and whose "
+            f"positions only rotate; this one ({decoder.config.architecture}) has {what}: give "
+            "multi_step=1",
         )
     if any(device != decoder.device for device in cache.devices):
         raise ParameterError(

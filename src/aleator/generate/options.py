@@ -153,7 +153,7 @@ class ModelOptions(Options):
         None,
         low=0,
         high=MOST,
-        flags=("-ngl", "--n-gpu-layers"),
+        flags=("-ngl", "--n-gpu-layers", "--gpu-layers"),
         shown="what device says",
         portable=False,
     )
@@ -234,7 +234,8 @@ class GenerateOptions(Options):
         low=-1,
         high=MOST,
         checker=no_limit,
-        flags=("-n", "--n-predict", "--predict"),
+        aliases=("max_new_tokens", "n_predict"),
+        flags=("-n", "--n-predict", "--predict", "--max-tokens", "--max-new-tokens"),
         shown="-1",
     )
     stop: tuple[str, ...] = option(
@@ -254,6 +255,12 @@ class GenerateOptions(Options):
         low=0,
         high=MOST,
         flags=("--logprobs",),
+    )
+    kept: bool = option(
+        "report with each token which tokens the samplers had left, and its natural-log probability among "
+        "them; needs logprobs, and portable numerics",
+        False,
+        portable=False,
     )
     echo: bool = option("begin the text with the prompt", False, flags=("--echo",))
     parse_special: bool = option(

@@ -47,6 +47,7 @@ class HuggingFace:
         model_types: what ``model_type`` of config.json may be.
         read: reads config.json.
         stack: what comes before ".layers." in the names of tensors.
+        layers: what stands there in place of "layers".
         outer: their names outside the layers -> GGUF's.
         layer: their names within a layer -> GGUF's.
         bare: like ``layer``, for tensors whose names end there, without ".weight".
@@ -54,24 +55,29 @@ class HuggingFace:
         ours: the name of a tensor as ``outer`` and ``layer`` have it; "" for one of another part of the model,
             such as one for pictures, which is left out.
         convert: the tensor as GGUF files hold it: ``convert(GGUF's name, tensor)``.
+        convert_heads: the same, where it depends on the number of heads.
+        rope_style: which channels are rotated together in these files' order of rows.
     """
 
     model_types: tuple[str, ...]
     read: Callable[[Fields, Architecture], ModelConfig] = json_config.full_attention
     stack: str = "model"
+    layers: str = "layers"
     outer: Mapping[str, str] = field(default_factory=lambda: OUTER)
     layer: Mapping[str, str] = field(default_factory=lambda: TRANSFORMER)
     bare: Mapping[str, str] = field(default_factory=dict)
     expert: Mapping[str, str] = field(default_factory=dict)
     ours: Callable[[str], str] = str
     convert: Callable[[str, StoredTensor], StoredTensor] = unchanged
+    convert_heads: Callable[[str, StoredTensor, int], StoredTensor] | None = None
+    rope_style: Literal["norm", "neox", "none"] = "neox"
 
     def names(self, n_layers: int, n_experts: int = 0) -> dict[str, str]:
         """Hugging Face's tensor name -> GGUF's, for every tensor that such a model can have."""
         stems = dict(self.outer)
         names: dict[str, str] = {}
         for layer in range(n_layers):
-            theirs, ours = f"{self.stack}.layers.{layer}.", f"blk.{layer}."
+            theirs, ours = f"{self.stack}.{self.layers}.{layer}.", f"blk.{layer}."
             stems |= {theirs + name: ours + gguf for name, gguf in self.layer.items()}
             names |= {theirs + name: ours + gguf for name, gguf in self.bare.items()}
             for name, gguf in self.expert.items():
@@ -95,10 +101,24 @@ class Architecture:
         read_gguf: reads a GGUF file's metadata.
         hugging_face: the same model in Hugging Face's files; None: it is read from GGUF only.
         qkv_bias: query, key and value projections have a bias.
-        head_norm: every query and key head is RMS-normalised before the rotation.
+        norm: how rows are normalised: by their root mean square, or less their mean by their deviation.
+        pre_norm: what attention and feed-forward take is normalised.
         post_norm: what attention and feed-forward give is normalised before it is added.
-        activation: of the gate.
+        ffn_norm: GGUF's name of the norm before feed-forward.
+        head_norm: queries and keys are normalised; otherwise they are where a file has the weights.
+        head_norm_kind: what of them: every head with the same weights, before the rotation or after it; each
+            head with weights of its own; or all heads together.
+        parallel: feed-forward takes what attention takes, not what it gives.
+        gated: the feed-forward part has a gate.
+        activation: of the gate, or of what there is without one.  "gelu" is its approximation by tanh;
+            "gelu_exact" is GELU itself in Hugging Face's files and that approximation in GGUF files, as in
+            llama.cpp.
+        fused_gate: ``ffn_up`` holds the gate's rows and then its own.
         scaled_embedding: embeddings of tokens are multiplied by sqrt(n_embd).
+        embedding_norm: embeddings of tokens are normalised.
+        shifts: keys can be rotated to other positions.
+        position_axes: how many positions a token has; more than one for models that see pictures (M-RoPE).
+        position_embedding: a table has a vector for every position, added to the embeddings of tokens.
         recurrent: the kind of the layers that keep a state; None: there are none.
         state_norm: time step, B and C of such layers are RMS-normalised, with weights.
     """
@@ -108,9 +128,20 @@ class Architecture:
     read_gguf: Callable[[GGUFFile, Architecture], ModelConfig] = gguf_config.transformer
     hugging_face: HuggingFace | None = None
     qkv_bias: bool = False
-    head_norm: bool = False
+    norm: Literal["rms", "layer"] = "rms"
+    pre_norm: bool = True
     post_norm: bool = False
-    activation: Literal["silu", "silu_clamped", "gelu"] = "silu"
+    ffn_norm: str = "ffn_norm"
+    head_norm: bool = False
+    head_norm_kind: Literal["head", "rotated head", "each", "all"] = "head"
+    parallel: bool = False
+    gated: bool = True
+    activation: Literal["silu", "silu_clamped", "gelu", "gelu_exact", "relu_squared"] = "silu"
+    fused_gate: bool = False
     scaled_embedding: bool = False
+    embedding_norm: bool = False
+    position_embedding: bool = False
+    shifts: bool = True
+    position_axes: Literal[1, 4] = 1
     recurrent: Literal["state space"] | None = None
     state_norm: bool = False

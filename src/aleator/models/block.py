@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 
 from aleator.models.layers.attention import attend
 from aleator.models.layers.feed_forward import feed_forward
 from aleator.models.layers.layer import LayerWeights, Pass
+from aleator.models.layers.norms import norm
 from aleator.models.layers.parts import Attention
-from aleator.models.layers.rms_norm import RMSNorm
+from aleator.models.layers.rms_norm import Norm
 from aleator.models.layers.rotary import Rotary
 
 
 class Block:
     """One layer: attention, then feed-forward, each on the normalised input and added to it."""
 
-    def __init__(self, weights: LayerWeights, windowed: bool, index: int, rotary: Rotary) -> None:
+    def __init__(
+        self,
+        weights: LayerWeights,
+        windowed: bool,
+        index: int,
+        rotary: Rotary,
+        slopes: npt.NDArray[np.float32] | None = None,
+    ) -> None:
         """Read the layer's tensors.
 
         Args:
@@ -25,61 +34,96 @@ class Block:
             index: its number among the attention layers with a window, or among those without: each kind
                 has a cache of its own.
             rotary: rotates its queries and keys.
+            slopes: of ALiBi, [heads]; None: scores do not depend on distances.
 
         Raises:
             FileFormatError: a tensor is missing, of another shape, or not finite.
         """
         parts = Attention(weights, windowed, index)
-        eps = weights.config.rms_eps
+        config, architecture = weights.config, weights.architecture
+        kind, eps = architecture.norm, config.rms_eps
         self.windowed, self.layer, self.rotary = windowed, index, rotary
         self.n_heads, self.n_kv_heads = parts.n_heads, parts.n_kv_heads
         self.head_dim, self.head_dim_v = parts.head_dim, parts.head_dim_v
-        self.n_rotated = self.n_heads + self.n_kv_heads
-        self.scale = parts.scale
-        self.attn_norm, self.ffn_norm = RMSNorm(parts.attn_norm, eps), RMSNorm(parts.ffn_norm, eps)
+        self.scale, self.softcap, self.clamp = (
+            parts.scale,
+            config.attention_softcap,
+            config.qkv_clamp,
+        )
+        self.residual_scale, self.parallel = config.residual_scale, architecture.parallel
+        self.rotated = parts.rotated
+        self.slopes: torch.Tensor | None = None
+        if slopes is not None:
+            self.slopes = torch.from_numpy(slopes).to(weights.device)
+        self.attn_norm = norm(kind, parts.attn_norm, eps)
+        self.ffn_norm = norm(kind, parts.ffn_norm, eps)
         self.qkv, self.output = parts.qkv, parts.output
-        self.head_weights: torch.Tensor | None = None
-        if parts.q_norm is not None and parts.k_norm is not None:
-            heads = (
-                parts.q_norm.expand(self.n_heads, -1),
-                parts.k_norm.expand(self.n_kv_heads, -1),
-            )
-            self.head_weights, self.head_eps = torch.cat(heads), eps
-        self.post_norms: tuple[RMSNorm, RMSNorm] | None = None
-        if parts.post_norms is not None:
-            first, second = parts.post_norms
-            self.post_norms = RMSNorm(first, eps), RMSNorm(second, eps)
+        self.head_norm_kind = parts.head_norm_kind
+        self.head_norms: tuple[Norm, Norm] = (
+            norm(kind, parts.q_norm, eps),
+            norm(kind, parts.k_norm, eps),
+        )
+        first, second = parts.post_norms or (None, None)
+        self.post_norms = norm(kind, first, eps), norm(kind, second, eps)
         self.ffn = feed_forward(parts.ffn)
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
-        t = x.shape[0]
         cells = batch.tensors(self.windowed)
-        qkv = self.qkv(self.attn_norm(x))
-        n_qk = self.n_rotated * self.head_dim
-        qk = qkv[:, :n_qk].view(t, self.n_rotated, self.head_dim)
-        if self.head_weights is not None:
-            qk = F.rms_norm(qk, (self.head_dim,), None, self.head_eps).mul_(self.head_weights)
-        qk = qk.float()
-        if cells.raw:
-            k = qk[:, self.n_heads :] * self.rotary.magnitude_over(self.head_dim)
-            q = self.rotary.rotate(qk[:, : self.n_heads].contiguous(), batch.angles(self.rotary))
+        taken = self.attn_norm(x)
+        q, k, v = self._heads(self.qkv(taken))
+        raw = cells.raw and self.rotated
+        q = self._finished(q, 0, batch, rotate=True)
+        if raw:
+            k = self._finished(k, 1, batch, rotate=False)
+            k = k * self.rotary.magnitude_over(self.head_dim)
         else:
-            qk = self.rotary.rotate(qk, batch.angles(self.rotary))
-            q, k = qk[:, : self.n_heads], qk[:, self.n_heads :]
-        cells.write(
-            self.layer,
-            k,
-            qkv[:, n_qk:].view(t, self.n_kv_heads, self.head_dim_v),
-        )
+            k = self._finished(k, 1, batch, rotate=True)
+        if batch.query_scales is not None:
+            q = q * batch.query_scales[:, None, None]
+        cells.write(self.layer, k, v)
         if rows is not None and len(rows) == 0:
             return x[:0]
         q = q.to(cells.device(self.layer))
-        attended = attend(q, self.layer, cells, self.scale, batch.fused).to(x)
+        attended = attend(
+            q, self.layer, cells, self.scale, batch.fused, self.softcap, self._distances(batch)
+        ).to(x)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
-        if self.post_norms is None:
-            x = x + self.output(attended)
-            return x + self.ffn(self.ffn_norm(x))
-        x = x + self.post_norms[0](self.output(attended))
-        return x + self.post_norms[1](self.ffn(self.ffn_norm(x)))
+            taken = taken.index_select(0, rows)
+        given = self.post_norms[0](self.output(attended))
+        x = x + given * self.residual_scale
+        given = self.post_norms[1](self.ffn(taken if self.parallel else self.ffn_norm(x)))
+        return x + given * self.residual_scale
+
+    def _heads(self, qkv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv]."""
+        t = qkv.shape[0]
+        if self.clamp:
+            qkv = qkv.clamp(-self.clamp, self.clamp)
+        n_q, n_k = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
+        q, k, v = qkv[:, :n_q], qkv[:, n_q : n_q + n_k], qkv[:, n_q + n_k :]
+        if self.head_norm_kind == "all":
+            q, k = self.head_norms[0](q), self.head_norms[1](k)
+        return (
+            q.reshape(t, self.n_heads, self.head_dim),
+            k.reshape(t, self.n_kv_heads, self.head_dim),
+            v.reshape(t, self.n_kv_heads, self.head_dim_v),
+        )
+
+    def _finished(self, heads: torch.Tensor, which: int, batch: Pass, rotate: bool) -> torch.Tensor:
+        """Queries (0) or keys (1) normalised and rotated, in float32."""
+        if self.head_norm_kind in ("head", "each"):
+            heads = self.head_norms[which](heads)
+        heads = heads.float()
+        if rotate and self.rotated:
+            heads = self.rotary.rotate(heads.clone(), batch.angles(self.rotary))
+        if self.head_norm_kind == "rotated head":
+            heads = self.head_norms[which](heads)
+        return heads.float()
+
+    def _distances(self, batch: Pass) -> torch.Tensor | None:
+        """What ALiBi adds to scores, [H, T, n]; None: nothing."""
+        if self.slopes is None:
+            return None
+        return self.slopes[:, None, None] * batch.distances(self.windowed)

@@ -37,7 +37,9 @@ class RopeConfig:
             (Peng et al. 2023, arXiv:2309.00071): a ramp from unscaled to divided between ``beta_fast`` and
             ``beta_slow`` rotations over ``original_context``, and cos and sin multiplied by another
             1 + 0.1 ln(factor); "llama3": low frequencies are divided by ``factor``, those between the two
-            ``*_freq_factor`` partly; "longrope": divided by tensors of the file.
+            ``*_freq_factor`` partly; "longrope" (Ding et al. 2024, arXiv:2402.13753): divided by one of two
+            tables, the second in contexts longer than ``original_context``; "dynamic": the base grows with a
+            context that is longer than ``original_context``.
         factor: see ``scaling``.
         original_context: positions that the model was trained with before the context was stretched.
         attn_factor: cos and sin are multiplied by it.
@@ -45,6 +47,10 @@ class RopeConfig:
         beta_slow: see ``scaling``.
         low_freq_factor: see ``scaling``.
         high_freq_factor: see ``scaling``.
+        truncate: the ends of YaRN's ramp are whole pairs.
+        short_factors: longrope's table of contexts up to ``original_context``, one number per pair; empty: a
+            tensor of the file.
+        long_factors: that of longer ones.
     """
 
     theta: float = 10000.0
@@ -58,6 +64,9 @@ class RopeConfig:
     beta_slow: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
+    truncate: bool = True
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,13 +120,23 @@ class ModelConfig:
         n_ff: width of the feed-forward part.
         head_dim: size of a query and key head.
         head_dim_v: size of a value head.
-        rms_eps: what RMS normalisation adds to the mean square.
+        rms_eps: what normalisation adds to the mean square, or to the variance.
         context_length: positions that the model was trained with.
         tied: the token embedding is the output matrix too; there is no ``output.weight``.
         rope: rotary embedding of the layers without a window.
         window: layers with a window, if there are any.
         attention_scale: what scores are multiplied by; None: 1 / sqrt(head_dim).
+        attention_softcap: scores are c tanh(scores / c) with this c; 0: as they are.
         logit_softcap: logits are c tanh(logits / c) with this c; 0: as they are.
+        embedding_scale: embeddings of tokens are multiplied by it.
+        residual_scale: what attention and feed-forward give is multiplied by it before it is added.
+        logit_scale: logits are multiplied by it.
+        unrotated: whether a layer's queries and keys are not rotated, one entry per layer; empty: all are.
+        alibi: the largest slope's exponent in ALiBi (Press et al. 2022, arXiv:2108.12409); 0: scores do not
+            depend on distances.
+        qkv_clamp: queries, keys and values are kept within it; 0: as they are.
+        query_growth: (rate, context): queries at position p are multiplied by
+            1 + rate * ln(1 + floor(p / context)); None: they are not.
         ssm: layers that keep a state, if there are any.
         experts: mixtures of experts, if there are any.
     """
@@ -138,9 +157,21 @@ class ModelConfig:
     rope: RopeConfig = field(default_factory=RopeConfig)
     window: WindowConfig | None = None
     attention_scale: float | None = None
+    attention_softcap: float = 0.0
     logit_softcap: float = 0.0
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
+    unrotated: tuple[bool, ...] = ()
+    alibi: float = 0.0
+    qkv_clamp: float = 0.0
+    query_growth: tuple[float, int] | None = None
     ssm: SSMConfig | None = None
     experts: ExpertsConfig | None = None
+
+    def rotated(self, layer: int) -> bool:
+        """Whether a layer's queries and keys are rotated by their positions."""
+        return not (self.unrotated and self.unrotated[layer])
 
     def keeps_state(self, layer: int) -> bool:
         """Whether a layer keeps a state, instead of attending."""

@@ -17,7 +17,10 @@ from aleator.cache.devices import Device
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent_rows import RecurrentShape
 from aleator.cache.rows.rows import LayerShape
-from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.core.errors import FileFormatError, InvalidBatch
+from aleator.models.config import RopeConfig
+from aleator.models.layers.alibi import slopes
+from aleator.models.layers.frequencies import logarithm
 from aleator.models.layers.parts import state_shape
 from aleator.models.layers.rotation import Rotation
 from aleator.models.step import Step
@@ -45,19 +48,23 @@ class Decoder(ABC):
         rotation: of queries and keys of layers that see everything.
         window_rotation: of those of layers with a window.
         embedding_scale: what embeddings of tokens are multiplied by.
+        slopes: of ALiBi, float32 [heads]; None: scores do not depend on distances.
+        n_positions: positions that have an embedding; None: every position can be computed.
     """
 
     def __init__(self, weights: Weights, device: Device, dtype: str) -> None:
         config = weights.config
-        if config.rope.scaling == "longrope":
-            raise UnsupportedModel(f"{weights.path}: rope scaling 'longrope' is not supported")
         self.weights, self.config, self.architecture = weights, config, weights.architecture
         self.device, self.dtype = device, dtype
-        self.rotation = self.window_rotation = Rotation(config.rope, _divisors(weights))
+        self.rotation = self.window_rotation = _rotation(weights, config.rope, 0)
         if config.window is not None:
-            self.window_rotation = Rotation(config.window.rope)
+            self.window_rotation = _rotation(weights, config.window.rope, 0, file=False)
         scaled = weights.architecture.scaled_embedding
-        self.embedding_scale = math.sqrt(config.n_embd) if scaled else 1.0
+        self.embedding_scale = math.sqrt(config.n_embd) if scaled else config.embedding_scale
+        self.slopes = slopes(config.n_heads[0], config.alibi) if config.alibi else None
+        self.n_positions: int | None = None
+        if weights.architecture.position_embedding:
+            self.n_positions = weights.stored("position_embd.weight").shape[0]
 
     @abstractmethod
     def over(self, pool: AnyPool, fused: bool = True) -> Step:
@@ -68,16 +75,70 @@ class Decoder(ABC):
             fused: whether attention may use PyTorch's fused kernel.
         """
 
+    def in_context(self, n_ctx: int) -> Decoder:
+        """A decoder over the same weights whose rotation is that of contexts of ``n_ctx`` positions.
+
+        Longrope has one table of frequencies for contexts up to the length that the model was trained with and
+        one for longer ones, dynamic scaling a base that grows with the context.  As in llama.cpp, the size of
+        the context decides, not the text in it: keys stay where they are as the text grows.
+        """
+        config, window = self.config, self.config.window
+        ropes = [config.rope] if window is None else [config.rope, window.rope]
+        if not any(rope.scaling in ("longrope", "dynamic") for rope in ropes):
+            return self
+        made = copy.copy(self)
+        made.rotation = made.window_rotation = _rotation(self.weights, config.rope, n_ctx)
+        if window is not None:
+            made.window_rotation = _rotation(self.weights, window.rope, n_ctx, file=False)
+        made.use_rotations()
+        return made
+
+    @abstractmethod
+    def use_rotations(self) -> None:
+        """Take :attr:`rotation` and :attr:`window_rotation` as they are now."""
+
     def hidden(self) -> Decoder:
         """A decoder over the same weights that gives hidden states after the last norm in place of logits."""
         made = copy.copy(self)
-        made.config = replace(self.config, n_vocab=self.config.n_embd, logit_softcap=0.0)
+        made.config = replace(
+            self.config, n_vocab=self.config.n_embd, logit_softcap=0.0, logit_scale=1.0
+        )
         made.drop_head()
         return made
 
     @abstractmethod
     def drop_head(self) -> None:
         """Have the output matrix give its input."""
+
+    @property
+    def uses_positions(self) -> bool:
+        """Whether positions do more than rotate queries and keys: vectors, distances, or growing queries."""
+        grows = self.config.query_growth is not None
+        return self.n_positions is not None or self.slopes is not None or grows
+
+    def check_positions(self, positions: npt.NDArray[np.int32]) -> None:
+        """Refuse positions that the model has no embedding for.
+
+        Raises:
+            InvalidBatch: there is one; names the first.
+        """
+        if self.n_positions is None:
+            return
+        for i in np.flatnonzero(positions >= self.n_positions)[:1]:
+            raise InvalidBatch(
+                int(i),
+                f"position {positions[i]}: the model has embeddings of positions 0 to "
+                f"{self.n_positions - 1} only (position_embd.weight); start a new sequence",
+            )
+
+    def query_scales(self, positions: npt.NDArray[np.int32]) -> npt.NDArray[np.float32] | None:
+        """What rotated queries at ``positions`` [T] are multiplied by, float32 [T]; None: they are not."""
+        if self.config.query_growth is None:
+            return None
+        rate, context = self.config.query_growth
+        times, which = np.unique(positions // context, return_inverse=True)
+        scales = [1.0 + rate * logarithm(1.0 + int(n)) for n in times]
+        return np.array(scales).astype(np.float32)[which]
 
     def keeps_state(self, layer: int) -> bool:
         """Whether a layer keeps a state instead of attending."""
@@ -124,31 +185,56 @@ class Decoder(ABC):
             None if config.window is None else config.window.size,
             self.window_shapes,
             self.recurrent_shapes,
-            self.shift_keys,
-            self.shift_window_keys,
+            self.shift_keys if self.architecture.shifts else None,
+            self.shift_window_keys if self.architecture.shifts else None,
+            self.architecture.position_axes,
         )
 
     def shift_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
         """Rotate stored keys of layers that see everything, in place.
 
         Args:
-            layer: not used: their rotation is one for all.
+            layer: their number among the layers that see everything.
             keys: float32 [n, G, D].
             deltas: int64 [n], positions to rotate by.
 
         Returns:
             ``keys``.
         """
-        return self.rotation.shift(keys, deltas)
+        return self.rotation.shift(keys, deltas) if self._rotates(layer, False) else keys
 
     def shift_window_keys(self, layer: int, keys: Any, deltas: Any) -> Any:
         """Rotate stored keys of layers with a window, see :meth:`shift_keys`."""
-        return self.window_rotation.shift(keys, deltas)
+        return self.window_rotation.shift(keys, deltas) if self._rotates(layer, True) else keys
+
+    def _rotates(self, layer: int, windowed: bool) -> bool:
+        """Whether the keys of a layer, by its number among those of its kind, are rotated."""
+        config = self.config
+        if not config.unrotated:
+            return True
+        kind = [
+            config.rotated(i)
+            for i in range(config.n_layers)
+            if not self.keeps_state(i) and self.windowed(i) == windowed
+        ]
+        return kind[layer]
 
 
-def _divisors(weights: Weights) -> npt.NDArray[np.float64] | None:
+def _rotation(weights: Weights, rope: RopeConfig, n_ctx: int, file: bool = True) -> Rotation:
+    """A rotary embedding in a context of ``n_ctx`` positions; ``file``: with the file's own divisors."""
+    if rope.scaling != "longrope":
+        return Rotation(rope, _divisors(weights, "rope_freqs") if file else None, n_ctx)
+    long = n_ctx > rope.original_context
+    table = rope.long_factors if long else rope.short_factors
+    divisors = np.array(table) if table else None
+    if divisors is None:
+        divisors = _divisors(weights, f"rope_factors_{'long' if long else 'short'}")
+    return Rotation(rope, divisors)
+
+
+def _divisors(weights: Weights, stem: str) -> npt.NDArray[np.float64] | None:
     """The file's per-pair divisors of the rotary frequencies, if it has them."""
-    name = "rope_freqs.weight"
+    name = f"{stem}.weight"
     if name not in weights or weights.config.rope.style == "none":
         return None
     weights.expect(name, (weights.config.rope.dim // 2,))

@@ -63,6 +63,24 @@ def rms_norm(x: Floats, weight: Floats, eps: float) -> Floats:
     return scaled
 
 
+def total16(x: Floats) -> Floats:
+    """The sum over the last axis, in 16 lanes, and then the tree."""
+    groups = in_lanes(x)
+    total = np.zeros(groups.shape[1:], np.float32)
+    for group in groups:
+        total = total + group
+    return tree(total)
+
+
+def layer_norm(x: Floats, weight: Floats, bias: Floats, eps: float) -> Floats:
+    """Rows [T, n] less their mean, over their standard deviation, times ``weight`` [n] plus ``bias`` [n]."""
+    n = np.float32(x.shape[-1])
+    apart = x - (total16(x) / n)[..., None]
+    factor = ONE / np.sqrt(dot16(apart, apart) / n + np.float32(eps))
+    scaled: Floats = apart * factor[..., None] * weight
+    return scaled + bias
+
+
 def polynomial(x: Floats, coefficients: Sequence[float]) -> Floats:
     """``c[0] x^(n - 1) + ... + c[n - 1]`` by Horner's rule in fused multiply-adds."""
     p = np.full_like(x, np.float32(coefficients[0]))
@@ -107,6 +125,24 @@ def gelu(x: Floats) -> Floats:
     return y
 
 
+_ERF = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592, 0.0)
+
+
+def gelu_exact(x: Floats) -> Floats:
+    """GELU by the error function, for which Abramowitz and Stegun's formula 7.1.26 stands."""
+    a = np.abs(x) * np.float32(0.70710678118654752440)
+    t = ONE / fused(np.full_like(a, np.float32(0.3275911)), a, np.ones_like(a))
+    above = np.float32(0.5) * polynomial(t, _ERF) * exponential(-(a * a))
+    y: Floats = x * np.where(x > 0, ONE - above, above)
+    return y
+
+
+def relu_squared(x: Floats) -> Floats:
+    """``max(x, 0)^2``."""
+    above: Floats = np.where(x > 0, x, np.float32(0)).astype(np.float32)
+    return above * above
+
+
 def softplus(x: Floats) -> Floats:
     """``log(1 + e^x)``."""
     above: Floats = np.where(x > 0, x, np.float32(0)).astype(np.float32)
@@ -149,13 +185,26 @@ def hadamard(x: Floats, block: int) -> Floats:
     return y
 
 
-def attention(q: Floats, keys: Floats, values: Floats, scale: float) -> Floats:
+def attention(
+    q: Floats,
+    keys: Floats,
+    values: Floats,
+    scale: float,
+    softcap: float = 0.0,
+    slope: np.float32 | None = None,
+    distances: Floats | None = None,
+) -> Floats:
     """One query over the keys [n, dim] and values [n, dim_v] of the cells that it sees.
 
     The query is [dim], or its form for each key, [n, dim].  Cells come in the order of their
-    positions; keys and values are what the cache's bytes stand for.
+    positions; keys and values are what the cache's bytes stand for.  With ``softcap`` scores s are
+    softcap * tanh(s / softcap); then ``slope`` times ``distances`` [n], of cells from the token, is added.
     """
     scores = dot16(q, keys) * np.float32(scale)
+    if softcap:
+        scores = tanh(scores / np.float32(softcap)) * np.float32(softcap)
+    if slope is not None and distances is not None:
+        scores = scores + slope * distances
     weights = exponential(scores - scores.max())
     total = tree(_lane_sums(weights))
     out = np.zeros(values.shape[1], np.float32)

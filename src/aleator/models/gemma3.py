@@ -11,8 +11,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import (
@@ -24,9 +22,9 @@ from aleator.models.config import (
     WindowConfig,
     unsupported,
 )
+from aleator.models.conversions import in_text_model, text_part, whole_norms
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.tensor_types import StoredTensor
 
 # What transformers' Gemma3TextConfig has where config.json says nothing.
 DEFAULTS = {
@@ -72,7 +70,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, of the text part where the model reads pictures too."""
     if fields.get("model_type") == "gemma3":
-        fields = _text_config(fields)
+        fields = text_part(fields, "gemma3_text", ["gemma3_text"])
     given = {key: value for key, value in fields.values.items() if value is not None}
     fields = Fields(fields.path, DEFAULTS | given)
     json_config.refuse_features(fields, "hidden_activation", "gelu_pytorch_tanh")
@@ -95,7 +93,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     else:
         layers = tuple(kind == "sliding_attention" for kind in kinds)
     sliding = _rope_fields(fields, "sliding")
-    local = json_config.read_rope(sliding, config.head_dim, config.context_length)
+    local = json_config.read_rope(sliding, config.head_dim, config.context_length, architecture)
     if local.scaling != "none":
         raise unsupported(fields.path, "rotary scaling in window layers")
     size = fields.get("sliding_window", 4096 if "sliding_window" not in fields else 0)
@@ -127,18 +125,6 @@ def _window(
     return WindowConfig(size, layers, replace(rope, theta=theta, scaling="none", factor=1.0))
 
 
-def _text_config(fields: Fields) -> Fields:
-    """The part of a configuration with pictures that describes the text model."""
-    text: dict[str, Any] = {"model_type": "gemma3_text"}
-    text |= fields.require("text_config", dict)
-    if text["model_type"] != "gemma3_text":
-        raise unsupported(fields.path, f"a text model of type {text['model_type']!r}")
-    for key in ("quantization_config", "tie_word_embeddings", "_name_or_path"):
-        if fields.get(key) is not None:
-            text[key] = fields.get(key)
-    return Fields(fields.path, text)
-
-
 def _rope_fields(fields: Fields, layers: str) -> Fields:
     """The fields that describe the rotary embedding of "full" or "sliding" attention layers."""
     own: dict[str, Any] = {}
@@ -151,26 +137,6 @@ def _rope_fields(fields: Fields, layers: str) -> Fields:
     theta = {"full": ("rope_theta", 1e6), "sliding": ("rope_local_base_freq", LOCAL_THETA)}
     key, default = theta[layers]
     return Fields(fields.path, {"rope_theta": fields.get(key, default)} | own)
-
-
-def in_text_model(name: str) -> str:
-    """A tensor's name in the text part of a model with pictures; "" for one of the other parts.
-
-    transformers has written them as language_model.model... and as model.language_model...
-    """
-    plain = name.removeprefix("model.")
-    if plain.startswith(("vision_tower.", "multi_modal_projector.")):
-        return ""
-    if name.startswith("model.language_model."):
-        return "model." + name.removeprefix("model.language_model.")
-    return name.removeprefix("language_model.")
-
-
-def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor as GGUF files hold it: Hugging Face's have the weights of norms less one."""
-    if not name.endswith("norm.weight"):
-        return tensor
-    return StoredTensor.of(np.float32(1) + tensor.floats())
 
 
 GEMMA3 = Architecture(
@@ -188,7 +154,7 @@ GEMMA3 = Architecture(
             "post_feedforward_layernorm": "post_ffw_norm",
         },
         ours=in_text_model,
-        convert=as_gguf,
+        convert=whole_norms,
     ),
     head_norm=True,
     post_norm=True,

@@ -6,6 +6,8 @@ architecture alone are read in its own file.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aleator.models.config import (
@@ -18,6 +20,7 @@ from aleator.models.config import (
     ModelConfig,
     RopeConfig,
     SSMConfig,
+    WindowConfig,
     check_groups,
     check_rope_dim,
     checked_rope,
@@ -71,6 +74,7 @@ def transformer(
     head_dim = read_head_dim(fields, f"{name}.attention.key_length", n_embd, n_heads[0])
     head_dim_v = read_head_dim(fields, f"{name}.attention.value_length", n_embd, n_heads[0])
     context_length = fields.integer(f"{name}.context_length", 1, MAX_LENGTH)
+    eps_key = f"{name}.attention.layer_norm{'_rms' if architecture.norm == 'rms' else ''}_epsilon"
     return ModelConfig(
         architecture=name,
         name=fields.get("general.name", ""),
@@ -82,11 +86,49 @@ def transformer(
         n_ff=n_ff,
         head_dim=head_dim,
         head_dim_v=head_dim_v,
-        rms_eps=fields.number(f"{name}.attention.layer_norm_rms_epsilon", 0.0, 1.0),
+        rms_eps=fields.number(eps_key, 0.0, 1.0),
         context_length=context_length,
         tied="output.weight" not in gguf.tensors,
         rope=_read_rope(fields, architecture, head_dim, context_length),
     )
+
+
+def read_windows(
+    fields: Fields,
+    config: ModelConfig,
+    *,
+    size: int | None = None,
+    every: int = 0,
+    rope: RopeConfig | None = None,
+) -> WindowConfig | None:
+    """Read which layers see a window of the latest positions.
+
+    Args:
+        fields: the file's metadata.
+        config: the dimensions read so far.
+        size: of the window where the file does not say; None: then there are no windows.
+        every: where the file does not say, one of so many layers sees everything, the last of them; 0: none
+        does.
+        rope: the rotary embedding of these layers; None: that of the others.
+
+    Returns:
+        The windows; None where no layer has one.
+    """
+    name, n = config.architecture, config.n_layers
+    found = fields.integer(f"{name}.attention.sliding_window", 0, MAX_LENGTH, size or 0)
+    key = f"{name}.attention.sliding_window_pattern"
+    pattern = fields.values.get(key)
+    if isinstance(pattern, list):
+        if len(pattern) != n or not all(type(each) is bool for each in pattern):
+            raise fields.error(key, f"{key} must be a number or {n} booleans")
+        layers = tuple(pattern)
+    else:
+        step = fields.integer(key, 0, MAX_LAYERS, every)
+        layers = tuple(step == 0 or layer % step < step - 1 for layer in range(n))
+    if found == 0 or not any(layers):
+        return None
+    theta = fields.number(f"{name}.rope.freq_base_swa", 1.0, MAX_THETA, config.rope.theta)
+    return WindowConfig(found, layers, replace(rope or config.rope, theta=theta))
 
 
 def refuse_features(fields: Fields, name: str, experts: bool = False) -> None:
@@ -143,6 +185,8 @@ def _read_rope(
     fields: Fields, architecture: Architecture, head_dim: int, context_length: int
 ) -> RopeConfig:
     prefix = f"{architecture.name}.rope"
+    if architecture.rope_style == "none":
+        return RopeConfig(dim=head_dim // 2 * 2, style="none")
     dim = fields.integer(f"{prefix}.dimension_count", 2, head_dim, head_dim)
     check_rope_dim(fields, f"{prefix}.dimension_count", dim, head_dim)
     theta = fields.number(f"{prefix}.freq_base", 1.0, MAX_THETA, 10000.0)
@@ -163,6 +207,11 @@ def _read_rope(
             raise unsupported(fields.path, f"{prefix}.scaling.{key} other than 1")
     if scaling == "linear" and factor == 1.0:
         scaling = "none"
+    # YaRN's magnitude is (1 + 0.1 ln factor) / (1 + 0.1 log_mul ln factor) where there is a log_mul.
+    log_mul = fields.number(f"{prefix}.scaling.yarn_log_multiplier", 0.0, 1e6, 0.0)
+    attn_factor = fields.number(f"{prefix}.scaling.attn_factor", 0.0, 1e6, 1.0)
+    if log_mul and scaling == "yarn" and factor > 1.0:
+        attn_factor /= 1.0 + 0.1 * log_mul * math.log(factor)
     rope = RopeConfig(
         theta=theta,
         dim=dim,
@@ -172,7 +221,7 @@ def _read_rope(
         original_context=fields.integer(
             f"{prefix}.scaling.original_context_length", 1, MAX_LENGTH, context_length
         ),
-        attn_factor=fields.number(f"{prefix}.scaling.attn_factor", 0.0, 1e6, 1.0),
+        attn_factor=attn_factor,
         beta_fast=fields.number(f"{prefix}.scaling.yarn_beta_fast", 0.0, 1e6, 32.0),
         beta_slow=fields.number(f"{prefix}.scaling.yarn_beta_slow", 0.0, 1e6, 1.0),
     )

@@ -7,7 +7,8 @@ give; the fields of one architecture alone are read in its own file.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aleator.models.config import (
@@ -17,6 +18,7 @@ from aleator.models.config import (
     MAX_WIDTH,
     ModelConfig,
     RopeConfig,
+    WindowConfig,
     check_groups,
     check_rope_dim,
     checked_rope,
@@ -37,7 +39,7 @@ def full_attention(
     windows: bool = False,
     experts: bool = False,
 ) -> ModelConfig:
-    """Read the dimensions of a model all of whose layers see the whole text.
+    """Read the dimensions of a model whose layers see the whole text, or windows that the file names.
 
     Args:
         fields: the configuration.
@@ -48,15 +50,58 @@ def full_attention(
 
     Raises:
         FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
-        UnsupportedModel: the model needs what no decoder here computes, windows for one.
+        UnsupportedModel: the model needs what no decoder here computes.
     """
     refuse_features(fields, experts=experts)
-    layers = fields.get("layer_types", kind=list) or []
-    switch = fields.get("use_sliding_window", windows)
-    window = fields.get("sliding_window", kind=int)
-    if any(layer != "full_attention" for layer in layers) or (switch and window is not None):
-        raise unsupported(fields.path, "sliding-window attention (sliding_window)")
-    return transformer(fields, architecture, head_dim=head_dim)
+    config = transformer(fields, architecture, head_dim=head_dim)
+    if not fields.get("use_sliding_window", windows):
+        return replace(config, window=read_windows(fields, config, [False] * config.n_layers))
+    # transformers leaves the first max_window_layers of these without a window.
+    first = fields.integer("max_window_layers", 0, MAX_LENGTH, 0) if not windows else 0
+    layers = [layer >= first for layer in range(config.n_layers)]
+    return replace(config, window=read_windows(fields, config, layers))
+
+
+def read_windows(
+    fields: Fields,
+    config: ModelConfig,
+    layers: Sequence[bool],
+    *,
+    size: int | None = None,
+    rope: RopeConfig | None = None,
+) -> WindowConfig | None:
+    """Read which layers see a window of the latest positions.
+
+    Args:
+        fields: the configuration.
+        config: the dimensions read so far.
+        layers: which do where there are no ``layer_types``.
+        size: of the window where the file does not say.
+        rope: the rotary embedding of these layers; None: that of the others.
+
+    Returns:
+        The windows; None where no layer has one.
+    """
+    kinds = fields.get("layer_types", kind=list)
+    if kinds is not None:
+        if len(kinds) != config.n_layers or not set(kinds) <= _WINDOW_KINDS:
+            raise fields.error(
+                "layer_types",
+                f"layer_types must name sliding_attention or full_attention for {config.n_layers} "
+                "layers",
+            )
+        layers = [kind == "sliding_attention" for kind in kinds]
+    if not any(layers):
+        return None
+    if fields.get("sliding_window") is None and size is None:
+        if kinds is not None:
+            raise unsupported(fields.path, "windows of no size (layer_types)")
+        return None
+    found = fields.integer("sliding_window", 1, MAX_LENGTH, size)
+    return WindowConfig(found, tuple(layers), rope or config.rope)
+
+
+_WINDOW_KINDS = {"sliding_attention", "full_attention"}
 
 
 def transformer(
@@ -66,6 +111,8 @@ def transformer(
     head_dim: int | None = None,
     tied: bool = False,
     rope: Fields | None = None,
+    partial: bool = False,
+    eps: str = "rms_norm_eps",
 ) -> ModelConfig:
     """Read the dimensions of layers with attention and a feed-forward part.
 
@@ -75,6 +122,8 @@ def transformer(
         head_dim: size of a head where the file gives none; None: the width divided by the heads.
         tied: whether the embedding is the output matrix where the file does not say.
         rope: the fields of the rotary embedding; None: ``fields``.
+        partial: a share of a head's channels may be rotated; otherwise transformers does not look at it.
+        eps: the field of what normalisation adds.
 
     Raises:
         FileFormatError: a field is missing, of the wrong type, out of range, or contradicts another.
@@ -99,10 +148,12 @@ def transformer(
         n_ff=(fields.integer("intermediate_size", 1, MAX_WIDTH),) * n_layers,
         head_dim=head_dim,
         head_dim_v=head_dim,
-        rms_eps=fields.number("rms_norm_eps", 0.0, 1.0),
+        rms_eps=fields.number(eps, 0.0, 1.0),
         context_length=context_length,
         tied=fields.get("tie_word_embeddings", tied),
-        rope=read_rope(fields if rope is None else rope, head_dim, context_length),
+        rope=read_rope(
+            fields if rope is None else rope, head_dim, context_length, architecture, partial
+        ),
     )
 
 
@@ -134,45 +185,114 @@ def read_size(fields: Fields) -> tuple[int, int]:
     )
 
 
-def read_rope(fields: Fields, head_dim: int, context_length: int) -> RopeConfig:
+def rope_part(fields: Fields, kind: str) -> Fields:
+    """The fields of the rotary embedding of one kind of layers, where config.json has several.
+
+    Args:
+        fields: the configuration.
+        kind: "full_attention" or "sliding_attention".
+    """
+    values = fields.get("rope_parameters", kind=dict) or {}
+    if not any(name in values for name in _WINDOW_KINDS):
+        return fields
+    part = Fields(fields.path, values).get(kind, kind=dict) or {}
+    return Fields(fields.path, {**fields.values, "rope_parameters": part})
+
+
+def read_rope(
+    fields: Fields,
+    head_dim: int,
+    context_length: int,
+    architecture: Architecture,
+    partial: bool = False,
+) -> RopeConfig:
     """The rotary embedding, from ``rope_parameters`` (transformers 5) or ``rope_theta`` with ``rope_scaling``.
 
-    Its style is always "neox": the rows of the matrices keep Hugging Face's order.
+    Args:
+        fields: the configuration, or the part of it that describes the rotary embedding.
+        head_dim: channels of a head.
+        context_length: positions that the model was trained with.
+        architecture: gives the pairs of channels in Hugging Face's order of rows, ``hugging_face.rope_style``.
+        partial: whether a share of the channels may be rotated.
     """
+    style = architecture.hugging_face.rope_style if architecture.hugging_face else "neox"
     values: Mapping[str, Any] = (
         fields.get("rope_parameters", kind=dict) or fields.get("rope_scaling", kind=dict) or {}
     )
     rope = Fields(fields.path, values)
     scaling = rope.get("rope_type", rope.get("type", "default"))
-    if scaling not in ("default", "linear", "yarn", "llama3"):
+    if scaling not in ("default", "linear", "yarn", "llama3", "longrope", "dynamic"):
         raise unsupported(fields.path, f"rotary scaling of type {scaling!r} (rope_type)")
-    for key in ("mscale", "mscale_all_dim", "truncate"):
-        if rope.get(key) not in (None, key == "truncate"):
-            raise unsupported(fields.path, f"{key} of the rotary scaling")
     outer = fields.number("rope_theta", 1.0, MAX_THETA, 10000.0)
     share = rope.number("partial_rotary_factor", 0.0, 1.0, 1.0)
     share = fields.number("partial_rotary_factor", 0.0, 1.0, share)
+    if not partial and share != 1.0:
+        # What transformers does: without scaling it does not look at the share, with it the shapes disagree.
+        if scaling != "default":
+            raise unsupported(fields.path, "partial_rotary_factor together with rotary scaling")
+        share = 1.0
     scaled, llama3 = scaling != "default", scaling == "llama3"
-    factor = rope.number("factor", 1.0, 1e6) if scaled else 1.0
-    # transformers' attention_factor replaces YaRN's own, which ours multiplies.
-    attn_factor = rope.number("attention_factor", 0.0, 1e6, 1.0)
-    if scaling == "yarn" and rope.get("attention_factor") is not None:
-        attn_factor /= 1.0 + 0.1 * math.log(factor)
+    original = rope.integer("original_max_position_embeddings", 1, MAX_LENGTH, context_length)
+    if scaling == "longrope" and "original_max_position_embeddings" not in rope:
+        original = fields.integer("original_max_position_embeddings", 1, MAX_LENGTH, context_length)
+    if scaling == "dynamic":
+        original = context_length
+    own = rope.get("factor") is None and scaling in ("yarn", "longrope")
+    factor = context_length / original if own else 1.0
+    if scaled and not own:
+        factor = rope.number("factor", 1.0, 1e6)
     dim = int(head_dim * share)
     check_rope_dim(rope, "partial_rotary_factor", dim, head_dim)
+    theta = rope.number("rope_theta", 1.0, MAX_THETA, outer)
+    alpha = rope.number("alpha", 0.0, 1e6, 0.0) if scaling == "dynamic" else 0.0
+    if scaling == "dynamic" and dim < 4:
+        raise fields.error("head_dim", f"dynamic rotary scaling of {dim} channels; it needs 4")
+    if alpha:  # the base grows by a number of the file's, whatever the context
+        theta, scaling = theta * alpha ** (dim / (dim - 2)), "default"
     read = RopeConfig(
-        theta=rope.number("rope_theta", 1.0, MAX_THETA, outer),
+        theta=theta,
         dim=dim,
-        style="neox",
-        scaling=scaling if scaled else "none",
+        style=style,
+        scaling=scaling if scaling != "default" else "none",
         factor=factor,
-        original_context=rope.integer(
-            "original_max_position_embeddings", 1, MAX_LENGTH, context_length
-        ),
-        attn_factor=attn_factor,
+        original_context=original,
+        attn_factor=_attention_factor(rope, scaling, factor, original),
         beta_fast=rope.number("beta_fast", 0.0, 1e6, 32.0),
         beta_slow=rope.number("beta_slow", 0.0, 1e6, 1.0),
         low_freq_factor=rope.number("low_freq_factor", 1e-6, 1e6, None if llama3 else 1.0),
         high_freq_factor=rope.number("high_freq_factor", 1e-6, 1e6, None if llama3 else 4.0),
+        truncate=rope.get("truncate", True),
+        short_factors=_factors(rope, "short_factor", dim, scaling),
+        long_factors=_factors(rope, "long_factor", dim, scaling),
     )
     return checked_rope(rope, read)
+
+
+def _attention_factor(rope: Fields, scaling: str, factor: float, original: int) -> float:
+    """What lengths are multiplied by; YaRN's own 1 + 0.1 ln(factor), which comes on top, taken out."""
+    given = rope.get("attention_factor", kind=float)
+    if given is not None:
+        given = rope.number("attention_factor", 0.0, 1e6)
+    if scaling == "yarn":
+        own = 1.0 + 0.1 * math.log(factor)
+        if given is not None:
+            return given / own
+        parts = [rope.number(key, 0.0, 1e6, 0.0) for key in ("mscale", "mscale_all_dim")]
+        if not all(parts):
+            return 1.0
+        wanted = [1.0 + 0.1 * part * math.log(factor) for part in parts]
+        return wanted[0] / wanted[1] / own
+    if scaling == "longrope" and given is None:
+        return math.sqrt(1.0 + math.log(factor) / math.log(original)) if factor > 1.0 else 1.0
+    return 1.0 if given is None else given
+
+
+def _factors(rope: Fields, key: str, dim: int, scaling: str) -> tuple[float, ...]:
+    """A table of longrope, one positive number for each pair of channels."""
+    if scaling != "longrope":
+        return ()
+    values = rope.require(key, list)
+    numbers = [Fields(rope.path, {key: value}).number(key, 1e-9, 1e9) for value in values]
+    if len(numbers) != dim // 2:
+        raise rope.error(key, f"{key} has {len(numbers)} numbers for {dim // 2} pairs of channels")
+    return tuple(numbers)

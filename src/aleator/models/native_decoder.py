@@ -15,7 +15,6 @@ from aleator.models.layers.stored import (
     Floats,
     StoredLayer,
     StoredWeight,
-    floats,
     stored_weight,
 )
 from aleator.models.step import Step
@@ -30,7 +29,9 @@ class NativeDecoder(Decoder):
     Attributes:
         embedding: of tokens, [n_vocab, n_embd].
         head: the output matrix; None: hidden states are given in place of logits.
-        output_norm: weight of the last normalisation.
+        output_norm: the last normalisation.
+        embedding_norm: that of embeddings, if there is one.
+        positions: the vectors of positions, if there are any.
         blocks: the layers with attention.
         recurrent: the layers that keep a state.
 
@@ -53,13 +54,25 @@ class NativeDecoder(Decoder):
             windowed = self.windowed(layer)
             index = sum(block.windowed == windowed for block in self.blocks)
             self.blocks.append(Attention(source, windowed, index))
-        self.output_norm = floats(weights, "output_norm.weight", shape[1:])
+        outside = StoredLayer(weights, -1)
+        self.output_norm = outside.norm("output_norm")
+        self.embedding_norm: Floats | None = None
+        if self.architecture.embedding_norm:
+            self.embedding_norm = outside.norm("token_embd_norm")
+        self.positions: StoredWeight | None = None
+        if self.n_positions is not None:
+            self.positions = stored_weight(
+                weights, "position_embd", self.n_positions, config.n_embd, bias=False
+            )
         self.head: StoredWeight | None = self.embedding
         if not config.tied:
             self.head = stored_weight(weights, "output", *shape, bias=False)
         weights.check.start()
         if progress is not None:
             progress(config.n_layers, config.n_layers)
+
+    def use_rotations(self) -> None:
+        """See :meth:`Decoder.use_rotations`: steps ask for them when they are made."""
 
     def drop_head(self) -> None:
         """See :meth:`Decoder.drop_head`."""

@@ -5,6 +5,7 @@ It computes on devices, and states in readable form what native decoders compute
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.layer import Layer, LayerWeights, Pass
 from aleator.models.layers.linear import Linear, embedding, linear
 from aleator.models.layers.mamba import MambaLayer
-from aleator.models.layers.parameters import DTYPES, parameter
-from aleator.models.layers.rms_norm import RMSNorm
+from aleator.models.layers.norms import norm
+from aleator.models.layers.parameters import DTYPES
 from aleator.models.layers.rotary import Rotary
 from aleator.models.step import Inputs
 from aleator.models.torch_step import TensorStep
@@ -70,8 +71,16 @@ class TorchDecoder(Decoder):
             if progress is not None:
                 progress(layer, config.n_layers)
             self.layers.append(self._layer(LayerWeights(weights, layer, self.where, self.type)))
-        norm = parameter(weights, "output_norm.weight", shape[1:], self.where, self.type)
-        self.output_norm = RMSNorm(norm, config.rms_eps)
+        outside, kind = LayerWeights(weights, -1, self.where, self.type), self.architecture.norm
+        self.output_norm = norm(kind, outside.norm("output_norm"), config.rms_eps)
+        self.embedding_norm = norm(
+            kind,
+            outside.norm("token_embd_norm") if self.architecture.embedding_norm else None,
+            config.rms_eps,
+        )
+        self.positions: torch.Tensor | None = None
+        if self.n_positions is not None:
+            self.positions = outside.values("position_embd.weight", self.n_positions, config.n_embd)
         self.head: Linear = linear(
             weights,
             ["token_embd" if config.tied else "output"],
@@ -94,9 +103,21 @@ class TorchDecoder(Decoder):
         windowed = self.windowed(layer)
         index = sum(block.windowed == windowed for block in self.blocks)
         rotary = self.window_rotary if windowed else self.rotary
-        block = Block(weights, windowed, index, rotary)
+        block = Block(weights, windowed, index, rotary, self.slopes)
         self.blocks.append(block)
         return block
+
+    def use_rotations(self) -> None:
+        """See :meth:`Decoder.use_rotations`."""
+        self.rotary = Rotary(self.rotation, self.where)
+        self.window_rotary = Rotary(self.window_rotation, self.where)
+        layers, self.layers, self.blocks = self.layers, [], []
+        for layer in layers:
+            if isinstance(layer, Block):
+                layer = copy.copy(layer)
+                layer.rotary = self.window_rotary if layer.windowed else self.rotary
+                self.blocks.append(layer)
+            self.layers.append(layer)
 
     def drop_head(self) -> None:
         """See :meth:`Decoder.drop_head`."""
@@ -139,7 +160,16 @@ class TorchDecoder(Decoder):
             Logits, float32 [len(wanted), n_vocab], on the decoder's device.
 
         """
-        batch = Pass(torch.from_numpy(positions).to(self.where), int(positions.max()), cells, fused)
+        self.check_positions(positions)
+        scales = self.query_scales(positions)
+        at = torch.from_numpy(positions).to(self.where)
+        batch = Pass(
+            at,
+            int(positions.max()),
+            cells,
+            fused,
+            None if scales is None else torch.from_numpy(scales).to(self.where),
+        )
         rows = None
         if len(wanted) < len(inputs):
             rows = torch.from_numpy(wanted).to(self.where)
@@ -165,11 +195,16 @@ class TorchDecoder(Decoder):
             x = self.embedding(inputs)
             if self.embedding_scale != 1.0:
                 x = x * self.embedding_scale
+        if self.positions is not None:
+            x = x + self.positions.index_select(0, batch.positions)
+        x = self.embedding_norm(x)
         for layer in self.layers[:-1]:
             x = layer(x, batch, None)
         # After the last layer has stored what it must only the wanted rows matter.
         x = self.layers[-1](x, batch, rows)
         logits = self.head(self.output_norm(x)).float()
+        if self.config.logit_scale != 1.0:
+            logits = logits * self.config.logit_scale
         cap = self.config.logit_softcap
         return logits.div_(cap).tanh_().mul_(cap) if cap else logits
 

@@ -19,10 +19,12 @@ from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.gguf_parts import open_parts
 from aleator.models.files.json_object import read_json
+from aleator.models.files.mapping import lock
 from aleator.models.files.safetensors import read_directory
 from aleator.models.files.tensor_types import StoredTensor
 from aleator.models.fingerprint import ModelIdentity, fingerprint, remembered
 from aleator.models.finite_check import FiniteCheck
+from aleator.models.fused import separated
 from aleator.models.index import read_gguf
 from aleator.models.index import read_json as read_config
 
@@ -57,7 +59,7 @@ class Weights:
     ) -> None:
         self.path, self.architecture, self.config, self.gguf = path, architecture, config, gguf
         self.kind = "safetensors" if gguf is None else "gguf"
-        self._tensors = tensors
+        self._tensors = separated(tensors, architecture, config)
         self.check = FiniteCheck(self)
         self.size_bytes = sum(tensor.data.size for tensor in tensors.values())
         self.n_parameters = sum(
@@ -103,6 +105,20 @@ class Weights:
         for name in sorted(self._tensors):
             tensor = self._tensors[name]
             yield f"{name} {tensor.shape} {tensor.type}", tensor.data
+
+    def lock(self) -> tuple[int, str]:
+        """Let the system keep all tensors in memory until the process ends.
+
+        Returns:
+            The bytes that are held, and why it is not all of them; "" where it is.
+        """
+        held, why_not = 0, ""
+        for tensor in self._tensors.values():
+            why_not = lock(tensor.data)
+            if why_not:
+                break
+            held += tensor.data.nbytes
+        return held, why_not
 
     def recommended_sampling(self) -> dict[str, Any]:
         """The sampling parameters that the model's files recommend.
@@ -233,5 +249,8 @@ def _tensors_of_directory(
                 f"{file}: the tensor {theirs!r} is not part of the architecture "
                 f"{architecture.name!r} with {config.n_layers} layers"
             )
-        tensors[names[theirs]] = files.convert(names[theirs], tensor)
+        made = files.convert(names[theirs], tensor)
+        if files.convert_heads is not None:
+            made = files.convert_heads(names[theirs], made, config.n_heads[0])
+        tensors[names[theirs]] = made
     return tensors

@@ -21,6 +21,7 @@ from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.rows.defrag import Defragmented, moves_for
 from aleator.cache.rows.rows import LayerShape, RotateKeys, Rows, bytes_for
 from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError
+from aleator.core.memory import memory_limit
 
 
 class AttentionPool(Pool[Plan, MicroBatch, Any]):
@@ -71,6 +72,18 @@ class AttentionPool(Pool[Plan, MicroBatch, Any]):
         if len(given) != len(layers):
             raise ParameterError("device", f"{len(given)} devices for {len(layers)} layers")
         devices = [checked_device("device", d) for d in given]
+        k_bytes, v_bytes = bytes_for(layers, n_cells, type_k, type_v)
+        where = ", ".join(dict.fromkeys(str(d) for d in devices)) or "cpu"
+        too_much = (
+            f"the KV cache does not fit: n_ctx {n_cells} needs {k_bytes / 2**20:,.0f} "
+            f"MiB for K ({type_k}) and {v_bytes / 2**20:,.0f} MiB for V ({type_v}) on {where}"
+        )
+        limit = memory_limit() if where == "cpu" else None
+        if limit is not None and k_bytes + v_bytes > limit:
+            raise ParameterError(
+                "n_ctx",
+                f"{too_much}, and there are {limit / 2**20:,.0f} MiB; use a smaller n_ctx",
+            )
         try:
             self.rows = Rows(
                 layers,
@@ -91,14 +104,7 @@ class AttentionPool(Pool[Plan, MicroBatch, Any]):
                 n_pos_per_embd > 1,
             )
         except (RuntimeError, MemoryError) as error:
-            k_bytes, v_bytes = bytes_for(layers, n_cells, type_k, type_v)
-            where = ", ".join(dict.fromkeys(str(d) for d in devices)) or "cpu"
-            raise ParameterError(
-                "n_ctx",
-                f"the KV cache does not fit: n_ctx {n_cells} needs {k_bytes / 2**20:,.0f} "
-                f"MiB for K ({type_k}) and {v_bytes / 2**20:,.0f} MiB for V ({type_v}) on "
-                f"{where}; use a smaller n_ctx",
-            ) from error
+            raise ParameterError("n_ctx", f"{too_much}; use a smaller n_ctx") from error
         self.n_seq_max, self.architecture = n_seq_max, architecture
         self.type_k, self.type_v, self.v_layout = type_k, type_v, v_layout
         self.policy, self.compat, self.n_pos_per_embd = policy, compat, n_pos_per_embd

@@ -68,6 +68,11 @@ class MicroBatch:
         yx = None if sections is None else np.ascontiguousarray(sections[:, 1:3])
         self.seen = Seen(*seen_cells(held, positions, seqs, causal, keys, yx))
 
+    def seen_positions(self) -> npt.NDArray[np.int32]:
+        """The positions of the listed cells, int32, as long as the lists together."""
+        listed: npt.NDArray[np.int32] = self._cells.positions[self.seen.cells]
+        return listed
+
     def tensors(self) -> CellTensors:
         """The cells for layers that compute with torch."""
         from aleator.cache.rows.tensors import CellTensors

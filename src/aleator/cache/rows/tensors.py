@@ -79,6 +79,10 @@ class CellTensors:
         """float32 [T, n] on the layer's device, 0 or -inf; None if all see all, or causal."""
         return self._view(layer).mask
 
+    def positions(self) -> torch.Tensor:
+        """Positions of the cells that are read, int32 [n], on the host."""
+        return torch.from_numpy(self._cells.positions[self._index])
+
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         """Store keys [T, G, D] and values [T, G, Dv] of the micro-batch's tokens."""
         slots = self._view(layer).slots

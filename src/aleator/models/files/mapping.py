@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import platform
@@ -28,6 +29,24 @@ def require_little_endian(path: str | os.PathLike[str]) -> None:
             f"{path}: models need a little-endian processor, and {platform.machine()} is big-endian; "
             "samplers, grammars and caches work here"
         )
+
+
+def lock(data: NDArray[np.uint8]) -> str:
+    """Let the system keep mapped bytes in memory.
+
+    Args:
+        data: ``[size]``, from :func:`map_file`.
+
+    Returns:
+        Why that is not so; "" where it is.
+    """
+    try:
+        mlock = ctypes.CDLL(None, use_errno=True).mlock
+    except (AttributeError, OSError, TypeError):
+        return "this system has no mlock"
+    if mlock(ctypes.c_void_p(data.ctypes.data), ctypes.c_size_t(data.nbytes)) == 0:
+        return ""
+    return f"{os.strerror(ctypes.get_errno())}: raise the limit, ulimit -l"
 
 
 def map_file(path: str | os.PathLike[str]) -> NDArray[np.uint8]:

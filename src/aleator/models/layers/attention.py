@@ -9,7 +9,13 @@ from aleator.cache.rows.tensors import CellTensors
 
 
 def attend(
-    q: torch.Tensor, layer: int, cells: CellTensors, scale: float, fused: bool
+    q: torch.Tensor,
+    layer: int,
+    cells: CellTensors,
+    scale: float,
+    fused: bool,
+    softcap: float = 0.0,
+    added: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """softmax(q k^T * scale) v, in float32 whatever the cache's types.
 
@@ -20,6 +26,8 @@ def attend(
         scale: what scores are multiplied by.
         fused: use torch's fused kernel, which never holds the T x n scores, for more than one query; one query
             is fastest as two plain products.
+        softcap: scores s become softcap * tanh(s / softcap); 0: as they are.
+        added: what is added to scores then, [H, T, n]; None: nothing.
 
     Returns:
         float32 [T, H * Dv]; 0 for a query that sees no cell.
@@ -32,7 +40,7 @@ def attend(
         return q.new_zeros(t, heads * v.shape[2])
     mask = cells.mask(layer)
     groups = heads // kv_heads
-    if fused and t > 1:
+    if fused and t > 1 and not softcap and added is None:
         out = F.scaled_dot_product_attention(
             q.transpose(0, 1).unsqueeze(0),
             k.transpose(0, 1).unsqueeze(0),
@@ -47,6 +55,10 @@ def attend(
     # Queries of one key-value head are the rows of one matrix: [G, groups * T, D] x [G, D, n].
     rows = q.view(t, kv_heads, groups, dim).permute(1, 2, 0, 3).reshape(kv_heads, groups * t, dim)
     scores = torch.bmm(rows, k.permute(1, 2, 0)).mul_(scale)
+    if softcap:
+        scores = scores.div_(softcap).tanh_().mul_(softcap)
+    if added is not None:
+        scores.view(kv_heads, groups, t, n).add_(added.view(kv_heads, groups, t, n))
     if mask is not None or cells.causal:
         if mask is None:
             mask = torch.full((t, n), -torch.inf, device=q.device).triu_(1)

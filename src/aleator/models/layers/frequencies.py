@@ -22,12 +22,15 @@ Doubles = npt.NDArray[np.float64]
 _EXACT = Context(prec=50)
 
 
-def frequencies(rope: RopeConfig, divisors: Doubles | None = None) -> tuple[Doubles, float]:
+def frequencies(
+    rope: RopeConfig, divisors: Doubles | None = None, n_ctx: int = 0
+) -> tuple[Doubles, float]:
     """How fast each pair of channels rotates.
 
     Args:
         rope: the model's rotary embedding.
         divisors: the file's own, float64 [dim / 2]; None: those of ``rope``.
+        n_ctx: positions of the context, for dynamic scaling.
 
     Returns:
         Radians per position, float64 [dim / 2], and what the rotation multiplies lengths by.
@@ -35,7 +38,10 @@ def frequencies(rope: RopeConfig, divisors: Doubles | None = None) -> tuple[Doub
     pairs = np.arange(rope.dim // 2)
     if rope.style == "none":
         return np.zeros(len(pairs)), 1.0
-    plain = _powers(rope.theta, rope.dim)
+    theta = rope.theta
+    if rope.scaling == "dynamic" and n_ctx > rope.original_context:
+        theta = _grown(rope, n_ctx)
+    plain = _powers(theta, rope.dim)
     if divisors is not None:
         plain = plain / divisors
     elif rope.scaling == "llama3":
@@ -46,11 +52,20 @@ def frequencies(rope: RopeConfig, divisors: Doubles | None = None) -> tuple[Doub
         return plain, rope.attn_factor
     # Pairs that rotate more than beta_fast times within the original context keep their frequency,
     # those that rotate less than beta_slow times are interpolated, those between are mixed.
-    low = max(0.0, math.floor(_pair_that_rotates(rope, rope.beta_fast)))
-    high = min(rope.dim - 1.0, math.ceil(_pair_that_rotates(rope, rope.beta_slow)))
+    low, high = (_pair_that_rotates(rope, beta) for beta in (rope.beta_fast, rope.beta_slow))
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(0.0, low), min(rope.dim - 1.0, high)
     ramp = np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
     mixed = plain / rope.factor * ramp + plain * (1.0 - ramp)
-    return mixed, rope.attn_factor * (1.0 + 0.1 * _logarithm(rope.factor))
+    return mixed, rope.attn_factor * (1.0 + 0.1 * logarithm(rope.factor))
+
+
+def _grown(rope: RopeConfig, n_ctx: int) -> float:
+    """The base of a context longer than the one that the model was trained with (NTK-aware scaling)."""
+    growth = rope.factor * n_ctx / rope.original_context - (rope.factor - 1.0)
+    power = _EXACT.divide(Decimal(rope.dim), Decimal(rope.dim - 2))
+    return float(Decimal(rope.theta) * _EXACT.power(Decimal(growth), power))
 
 
 def _powers(theta: float, dim: int) -> Doubles:
@@ -60,7 +75,7 @@ def _powers(theta: float, dim: int) -> Doubles:
     return np.array([float(power) for power in powers])
 
 
-def _logarithm(x: float) -> float:
+def logarithm(x: float) -> float:
     """The natural logarithm, rounded once."""
     return float(_EXACT.ln(Decimal(x)))
 
@@ -68,7 +83,7 @@ def _logarithm(x: float) -> float:
 def _pair_that_rotates(rope: RopeConfig, times: float) -> float:
     """The (fractional) pair that rotates ``times`` times within the original context."""
     wavelength = rope.original_context / (times * 2 * math.pi)
-    return rope.dim * _logarithm(wavelength) / (2 * _logarithm(rope.theta))
+    return rope.dim * logarithm(wavelength) / (2 * logarithm(rope.theta))
 
 
 def _llama3_divisors(rope: RopeConfig, plain: Doubles) -> Doubles:

@@ -64,6 +64,10 @@ class LayerWeights(LayerSource[Linear, torch.Tensor]):
         kind = torch.float32 if exact else self.dtype
         return parameter(self.weights, self.prefix + name, shape, self.device, kind)
 
+    def with_bias(self, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """See :class:`LayerSource`."""
+        return torch.cat((weight, torch.zeros_like(weight) if bias is None else bias), -1)
+
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> Linear:
@@ -84,6 +88,7 @@ class Pass:
 
     Attributes:
         fused: whether attention may use torch's fused kernel.
+        query_scales: what rotated queries are multiplied by, float32 [T]; None: they are not.
     """
 
     def __init__(
@@ -92,6 +97,7 @@ class Pass:
         highest: int,
         cells: Cells | HybridBatch | RecurrentBatch,
         fused: bool,
+        query_scales: torch.Tensor | None = None,
     ) -> None:
         """Share a micro-batch of T tokens.
 
@@ -100,7 +106,9 @@ class Pass:
             highest: no position is higher.
             cells: what the cache gave the micro-batch.
             fused: whether attention may use torch's fused kernel.
+            query_scales: what rotated queries are multiplied by, float32 [T]; None: they are not.
         """
+        self.query_scales = query_scales
         self._positions, self._highest, self.fused = positions, highest, fused
         self._cells: dict[bool, Cells | None] = {False: None, True: None}
         self._states: RecurrentBatch | None = None
@@ -114,11 +122,21 @@ class Pass:
         self._angles: dict[int, torch.Tensor] = {}
         self._tensors: dict[bool, CellTensors] = {}
 
+    @property
+    def positions(self) -> torch.Tensor:
+        """Of the tokens, [T]."""
+        return self._positions
+
     def angles(self, rotary: Rotary) -> torch.Tensor:
         """The rotations of the micro-batch's positions."""
         if id(rotary) not in self._angles:
             self._angles[id(rotary)] = rotary.angles(self._positions, self._highest)
         return self._angles[id(rotary)]
+
+    def distances(self, windowed: bool) -> torch.Tensor:
+        """Positions of the cells that are read less those of the tokens, float32 [T, n]."""
+        held = self.tensors(windowed).positions().to(self._positions)
+        return (held[None, :] - self._positions[:, None]).float()
 
     @property
     def states(self) -> RecurrentBatch:

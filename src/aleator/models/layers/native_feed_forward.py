@@ -32,8 +32,16 @@ MixtureArguments = tuple[
 def gated_matrices(
     part: FeedForward[list[StoredWeight]] | Mixture[list[StoredWeight], Floats],
 ) -> tuple[Gated, Gated, Gated]:
-    """Gate, up and down of a layer; None of a mixture, which ``_native.DecoderStep.add_mixture`` takes."""
-    return (None, None, None) if isinstance(part, Mixture) else _matrices(part)
+    """Gate, up and down of a layer, the only matrix in place of a gate that there is not.
+
+    None of a mixture, which ``_native.DecoderStep.add_mixture`` takes.
+    """
+    if isinstance(part, Mixture):
+        return None, None, None
+    if part.gated:
+        return _matrices(part)
+    (up,), (down,) = part.gate_up, part.down
+    return up.matrix, None, down.matrix
 
 
 def _matrices(part: FeedForward[list[StoredWeight]]) -> Matrices:

@@ -36,7 +36,9 @@ class NativeStep(HostStep):
 
     def __init__(self, decoder: NativeDecoder, pool: AnyPool) -> None:
         super().__init__()
-        self.n_vocab, self._softcap = decoder.config.n_vocab, decoder.config.logit_softcap
+        config = decoder.config
+        self.n_vocab, self._softcap = config.n_vocab, config.logit_softcap
+        self._scale = np.float32(config.logit_scale)
         self._decoder, self._pool = decoder, pool
         self._build()
 
@@ -58,6 +60,15 @@ class NativeStep(HostStep):
             decoder.window_rotation.frequencies,
             decoder.window_rotation.magnitude,
             pool.first.rows.k_storage == "raw",
+            layer_norm=decoder.architecture.norm == "layer",
+            head_norm=first.head_norm_kind,
+            residual_scale=config.residual_scale,
+            softcap=config.attention_softcap,
+            clamp=config.qkv_clamp,
+            parallel=decoder.architecture.parallel,
+            embedding_norm=decoder.embedding_norm,
+            slopes=decoder.slopes,
+            position_embedding=None if decoder.positions is None else decoder.positions.matrix,
         )
         states = pool.recurrent if isinstance(pool, HybridPool) else None
         blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)
@@ -88,13 +99,14 @@ class NativeStep(HostStep):
             *gated_matrices(block.ffn),
             block.attn_norm,
             block.ffn_norm,
-            block.q_norm,
-            block.k_norm,
+            None if block.q_norm is None else block.q_norm.reshape(-1),
+            None if block.k_norm is None else block.k_norm.reshape(-1),
             _memory(rows.keys, block.index),
             _memory(rows.values, block.index),
             first_post,
             second_post,
             block.windowed,
+            block.rotated,
         )
         if isinstance(block.ffn, Mixture):
             step.add_mixture(*mixture_arguments(block.ffn))
@@ -108,6 +120,7 @@ class NativeStep(HostStep):
         n_threads: int | None = None,
     ) -> npt.NDArray[np.float32]:
         """See :class:`~aleator.models.step.Step`."""
+        self._decoder.check_positions(positions)
         logits = np.empty((len(wanted), self.n_vocab), np.float32)
         vectors = inputs.ndim == 2
         window = cells.window if isinstance(cells, HybridBatch) else None
@@ -129,7 +142,11 @@ class NativeStep(HostStep):
             None
             if states is None
             else (states.starts, states.sources, states.order, states.stores),
+            None if self._decoder.slopes is None else base.seen_positions(),
+            self._decoder.query_scales(positions),
         )
+        if self._scale != 1:
+            logits *= self._scale
         if self._softcap:
             _native.soften_logits(logits, self._softcap)
         return logits

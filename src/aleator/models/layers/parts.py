@@ -35,12 +35,12 @@ class LayerSource(ABC, Generic[M, V]):
     Attributes:
         config: the model's dimensions.
         architecture: how its layers are made.
-        layer: the layer's number.
+        layer: the layer's number; -1: the tensors are those outside the layers.
         kind: of the file, "gguf" or "safetensors".
     """
 
     def __init__(self, weights: Weights, layer: int) -> None:
-        self.weights, self.prefix = weights, f"blk.{layer}."
+        self.weights, self.prefix = weights, f"blk.{layer}." if layer >= 0 else ""
         self.config, self.architecture = weights.config, weights.architecture
         self.layer, self.kind = layer, weights.kind
 
@@ -72,6 +72,19 @@ class LayerSource(ABC, Generic[M, V]):
         """
 
     @abstractmethod
+    def with_bias(self, weight: V, bias: V | None) -> V:
+        """Weights and biases of a layer norm side by side; None: biases of 0."""
+
+    def norm(self, name: str, *shape: int, exact: bool = False) -> V:
+        """The normalisation ``name``: weights of ``shape`` or the width; after them a layer norm's biases."""
+        sizes = shape or (self.config.n_embd,)
+        weight = self.values(f"{name}.weight", *sizes, exact=exact)
+        if self.architecture.norm == "rms":
+            return weight
+        bias = self.values(f"{name}.bias", *sizes) if f"{name}.bias" in self else None
+        return self.with_bias(weight, bias)
+
+    @abstractmethod
     def experts(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> list[M]:
@@ -90,27 +103,24 @@ class LayerSource(ABC, Generic[M, V]):
             FileFormatError: a tensor is missing, of another shape, or not finite.
         """
 
-    def norm(self, name: str, size: int | None = None, exact: bool = False) -> V:
-        """The weight of the RMS normalisation ``name``, of ``size`` or the width."""
-        n = self.config.n_embd if size is None else size
-        return self.values(f"{name}.weight", n, exact=exact)
-
 
 @dataclass(frozen=True)
 class FeedForward(Generic[M]):
-    """The gated feed-forward part of a layer, or one expert of a mixture.
+    """The feed-forward part of a layer, or one expert of a mixture.
 
     Attributes:
-        gate_up: gate and up.
+        gate_up: gate and up; only up where there is no gate.
         down: back to the width.
         n_ff: width of gate and up.
         gate: the activation, see :func:`gate_of`.
+        gated: whether there is a gate.
     """
 
     gate_up: M
     down: M
     n_ff: int
     gate: str
+    gated: bool = True
 
 
 class Mixture(Generic[M, V]):
@@ -161,10 +171,12 @@ def gate_of(source: LayerSource[M, V]) -> str:
     """The activation of a layer's gate.
 
     Returns:
-        "silu", "silu_clamped", "gelu", or "gelu_rounded": as llama.cpp rounds it, where the file is GGUF.
+        "silu", "silu_clamped", "gelu", "gelu_exact", "relu_squared", or "gelu_rounded": as llama.cpp rounds it,
+        where the file is GGUF.
     """
     gate = source.architecture.activation
-    return "gelu_rounded" if gate == "gelu" and source.kind == "gguf" else gate
+    rounded = gate in ("gelu", "gelu_exact") and source.kind == "gguf"
+    return "gelu_rounded" if rounded else gate
 
 
 def feed_forward(source: LayerSource[M, V]) -> FeedForward[M] | Mixture[M, V]:
@@ -177,11 +189,14 @@ def feed_forward(source: LayerSource[M, V]) -> FeedForward[M] | Mixture[M, V]:
     if config.experts is not None and config.has_experts(source.layer):
         return Mixture(source, config.experts)
     n_embd, n_ff = config.n_embd, config.n_ff[source.layer]
+    gated = source.architecture.gated
+    names = ["ffn_gate", "ffn_up"] if gated else ["ffn_up"]
     return FeedForward(
-        source.matrix(["ffn_gate", "ffn_up"], n_embd, [n_ff, n_ff]),
+        source.matrix(names, n_embd, [n_ff] * len(names)),
         source.matrix(["ffn_down"], n_ff, [n_embd]),
         n_ff,
         gate_of(source),
+        gated,
     )
 
 
@@ -192,10 +207,15 @@ class Attention(Generic[M, V]):
         windowed: its tokens see a window of the latest positions only.
         index: its number among the attention layers with a window, or among those without: each kind has a
             cache of its own.
+        rotated: its queries and keys are rotated by their positions.
         scale: what scores are multiplied by.
-        q_norm: weight of the normalisation of query heads; None: there is none.
-        k_norm: the same of key heads.
-        post_norms: weights of the normalisations of what attention and feed-forward give, if there are any.
+        attn_norm: normalisation of what attention takes; None: there is none.
+        ffn_norm: of what feed-forward takes; None: there is none, or it takes what attention takes.
+        q_norm: of queries; None: there is none.
+        k_norm: of keys.
+        head_norm_kind: what of queries and keys it normalises, see
+            :class:`~aleator.models.architecture.Architecture`; "": nothing.
+        post_norms: of what attention and feed-forward give, if there are any.
     """
 
     def __init__(self, source: LayerSource[M, V], windowed: bool, index: int) -> None:
@@ -205,11 +225,11 @@ class Attention(Generic[M, V]):
             FileFormatError: a tensor is missing, of another shape, or not finite.
         """
         config, architecture, layer = source.config, source.architecture, source.layer
-        self.windowed, self.index = windowed, index
+        self.windowed, self.index, self.rotated = windowed, index, config.rotated(layer)
         self.n_heads, self.n_kv_heads = config.n_heads[layer], config.n_kv_heads[layer]
         self.head_dim, self.head_dim_v = config.head_dim, config.head_dim_v
         self.scale = config.attention_scale or 1.0 / math.sqrt(self.head_dim)
-        self.attn_norm = source.norm("attn_norm")
+        self.attn_norm: V | None = source.norm("attn_norm") if architecture.pre_norm else None
         self.qkv = source.matrix(
             ["attn_q", "attn_k", "attn_v"],
             config.n_embd,
@@ -222,16 +242,27 @@ class Attention(Generic[M, V]):
         )
         self.q_norm: V | None = None
         self.k_norm: V | None = None
-        if architecture.head_norm:
-            self.q_norm = source.norm("attn_q_norm", self.head_dim)
-            self.k_norm = source.norm("attn_k_norm", self.head_dim)
+        self.head_norm_kind = ""
+        if architecture.head_norm or "attn_q_norm.weight" in source:
+            self.head_norm_kind = architecture.head_norm_kind
+            self.q_norm = source.norm("attn_q_norm", *self._normalised(self.n_heads))
+            self.k_norm = source.norm("attn_k_norm", *self._normalised(self.n_kv_heads))
         width = self.n_heads * self.head_dim_v
         self.output = source.matrix(["attn_output"], width, [config.n_embd])
-        self.ffn_norm = source.norm("ffn_norm")
+        self.ffn_norm: V | None = None
+        if architecture.pre_norm and not architecture.parallel:
+            self.ffn_norm = source.norm(architecture.ffn_norm)
         self.post_norms: tuple[V, V] | None = None
         if architecture.post_norm:
             self.post_norms = source.norm("post_attention_norm"), source.norm("post_ffw_norm")
         self.ffn = feed_forward(source)
+
+    def _normalised(self, heads: int) -> tuple[int, ...]:
+        """The shape of a head norm's weights."""
+        kind = self.head_norm_kind
+        if kind == "all":
+            return (heads * self.head_dim,)
+        return (heads, self.head_dim) if kind == "each" else (self.head_dim,)
 
     @property
     def shape(self) -> LayerShape:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
+
+Norm = Callable[[torch.Tensor], torch.Tensor]
+"""[..., n] -> [..., n]."""
 
 
 class RMSNorm:
@@ -13,8 +18,10 @@ class RMSNorm:
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
         self.weight, self.eps = weight, eps
-        self.shape = (weight.shape[0],)
+        self.shape = (weight.shape[-1],)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[..., n] -> [..., n]."""
-        return F.rms_norm(x, self.shape, self.weight, self.eps)
+        if self.weight.dim() == 1:
+            return F.rms_norm(x, self.shape, self.weight, self.eps)
+        return F.rms_norm(x, self.shape, None, self.eps) * self.weight

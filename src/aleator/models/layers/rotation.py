@@ -25,9 +25,20 @@ class Rotation:
         interleaved: neighbouring channels are a pair, else those half of ``dim`` apart.
     """
 
-    def __init__(self, rope: RopeConfig, divisors: npt.NDArray[np.float64] | None = None) -> None:
-        """Compute the frequencies; ``divisors``: the file's own, float64 [dim / 2]."""
-        self.frequencies, self.magnitude = frequencies(rope, divisors)
+    def __init__(
+        self,
+        rope: RopeConfig,
+        divisors: npt.NDArray[np.float64] | None = None,
+        n_ctx: int = 0,
+    ) -> None:
+        """Compute the frequencies.
+
+        Args:
+            rope: the model's rotary embedding.
+            divisors: the file's own, float64 [dim / 2]; None: there are none.
+            n_ctx: positions of the context, for scaling that depends on it.
+        """
+        self.frequencies, self.magnitude = frequencies(rope, divisors, n_ctx)
         self.dim = rope.dim
         self.interleaved = rope.style == "norm"
 

@@ -72,6 +72,10 @@ class StoredLayer(LayerSource[list[StoredWeight], Floats]):
         """See :class:`LayerSource`."""
         return floats(self.weights, self.prefix + name, shape)
 
+    def with_bias(self, weight: Floats, bias: Floats | None) -> Floats:
+        """See :class:`LayerSource`."""
+        return np.concatenate((weight, np.zeros_like(weight) if bias is None else bias), -1)
+
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> list[StoredWeight]:

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from aleator.cache import Frame
-from aleator.core.errors import AleatorError, ParameterError
+from aleator.cache.cache import Cache
+from aleator.cache.cells.view import take_frame
+from aleator.core.errors import AleatorError, NoCells, ParameterError
 from aleator.generate.cache_script import Script, checked
 from aleator.language_model import LanguageModel
 
@@ -59,11 +61,32 @@ def frames(model: LanguageModel, script: Sequence[Any]) -> dict[str, Any]:
             told = {"message": f"{' '.join(words)}: {error}", "param": "script", "code": None}
             return {"frames": made, "error": told}
         seconds = perf_counter() - began
-        frame = context.cache.frame(" ".join(words))
         made.append(
-            {**_frame(frame), "computed": running.computed - before, "milliseconds": 1000 * seconds}
+            {
+                "operation": " ".join(words),
+                **_held(context.cache),
+                "computed": running.computed - before,
+                "milliseconds": 1000 * seconds,
+            }
         )
     return {"frames": made, "error": None}
+
+
+def engine_cells(cache: Cache) -> dict[str, Any]:
+    """What a cache of any size holds: cells in runs, and states.
+
+    Returns:
+        What :func:`runs` gives of the cells that know every position, all empty where there are none;
+        ``window``: the same of layers with a window; ``states``: of recurrent layers.
+    """
+    try:
+        told = runs(cache.frame())
+    except NoCells:
+        told = {"size": 0, "runs": [], "sequences": [], "summary": "no cells"}
+    window = cache.window
+    told["window"] = window and {**runs(take_frame(window.cells)), "seen": window.window}
+    told["states"] = _states(cache)
+    return told
 
 
 def runs(frame: Frame) -> dict[str, Any]:
@@ -89,13 +112,40 @@ def _sequences(frame: Frame) -> list[dict[str, int]]:
     ]
 
 
+def _held(cache: Cache) -> dict[str, Any]:
+    """Each cell of a small cache, the cells of its window layers, and the states of its recurrent ones."""
+    try:
+        told = _frame(cache.frame())
+    except NoCells:
+        told = {"owner": [], "owners": [], "positions": [], "shifts": []}
+        told |= {"sequences": [], "summary": "no cells"}
+    window = cache.window
+    told["window"] = window and {**_frame(take_frame(window.cells)), "seen": window.window}
+    told["states"] = _states(cache)
+    return told
+
+
 def _frame(frame: Frame) -> dict[str, Any]:
     return {
-        "operation": frame.label,
         "owner": frame.owner.tolist(),
         "owners": frame.owners.tolist(),
         "positions": frame.positions.tolist(),
         "shifts": frame.shifts.tolist(),
         "sequences": _sequences(frame),
         "summary": frame.summary(),
+    }
+
+
+def _states(cache: Cache) -> dict[str, Any] | None:
+    """Which rows hold the states of which sequences, and at which positions; None without such layers."""
+    pool = cache.recurrent
+    if pool is None:
+        return None
+    book = pool.states.book()
+    return {
+        "rows": pool.states.n_rows,
+        "sequences": [
+            {"seq": seq, "states": [{"row": row, "position": at} for row, at in history]}
+            for seq, history in sorted(book.items())
+        ],
     }

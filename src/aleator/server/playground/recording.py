@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any
 
 from aleator.core.errors import ParameterError
 from aleator.generate.generation import Generation
 from aleator.generate.request import Request
+from aleator.prompts import SAMPLING
 from aleator.samplers import SamplerChain
 from aleator.server.errors import ApiError
 from aleator.server.playground.memory import Forgotten, LogitsMemory, Row
@@ -48,6 +50,7 @@ class Recording:
         id: its name.
         depth: how many texts it comes from.
         rows: for each drawn token the logits that it was drawn from; one more while the next is drawn.
+        sampling: preset and sampling parameters as they were asked for.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Recording:
         self.parent, self.at, self.inherited = parent, at, inherited
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.rows: list[Row] = [] if parent is None else parent.rows[: len(inherited)]
+        self.sampling: Mapping[str, Any] = {}
         self._memory = memory
         self._generation: Generation | None = None
 
@@ -70,9 +74,17 @@ class Recording:
         del self.rows[step:]
         self.rows.append(self._memory.keep(logits))
 
-    def begin(self, generation: Generation) -> None:
-        """Take in what writes the text."""
+    def begin(self, generation: Generation, asked: Mapping[str, Any]) -> None:
+        """Take in what writes the text.
+
+        Args:
+            generation: Writes it.
+            asked: The options of the request, sampling parameters among them.
+        """
         self._generation = generation
+        self.sampling = {
+            name: value for name, value in asked.items() if name == "preset" or name in SAMPLING
+        }
 
     @property
     def generation(self) -> Generation:

@@ -16,14 +16,14 @@ from aleator.prompts import SAMPLING
 from aleator.samplers import SamplingParams
 from aleator.server.bodies import body_of, in_thread
 from aleator.server.errors import ApiError, api_error
-from aleator.server.fields import OPTIONS, Field, Fields, listing, text, whole
-from aleator.server.playground.cells import frames, runs
+from aleator.server.fields import OPTIONS, Check, Field, Fields, listing, text, whole
+from aleator.server.playground.cells import engine_cells, frames
 from aleator.server.playground.declared import everything
 from aleator.server.playground.pages import HEADERS
 from aleator.server.playground.pages import ROUTES as PAGES
 from aleator.server.playground.recording import Recording, Recordings
 from aleator.server.playground.replay import chain_at, draws, resample
-from aleator.server.playground.saved import saved_page
+from aleator.server.playground.saved import Named, Shown, saved_page
 from aleator.server.playground.spelled import spellings
 from aleator.server.playground.writing import Writer, line
 from aleator.server.service import Service, readable
@@ -32,9 +32,14 @@ from aleator.server.sse import EventStream
 MOST_TOP = 1000
 MOST_DRAWS = 10_000
 MOST_STEP = 2**31 - 1
+MOST_SAVED = 64
+MOST_HISTOGRAMS = 16
 PATIENCE = 5.0
 """Seconds that a look at the engine's cells waits for a free sequence."""
 NDJSON = "application/x-ndjson"
+
+
+ATTACHED = {**HEADERS, "content-disposition": 'attachment; filename="aleator-text.html"'}
 
 
 def prompt(name: str, value: Any) -> str | list[int]:
@@ -44,6 +49,25 @@ def prompt(name: str, value: Any) -> str | list[int]:
     if isinstance(value, list):
         return listing(name, value)
     raise ParameterError(name, f"{name}={value!r:.80}: give a text or a list of token ids")
+
+
+def named(needed: set[str], more: set[str], most: int) -> Check:
+    """Up to so many objects with these keys: ``step`` is a whole number, what else they have text."""
+
+    def check(name: str, value: Any) -> list[dict[str, Any]]:
+        found = listing(name, value)
+        if not 0 < len(found) <= most:
+            raise ParameterError(name, f"{name} has {len(found)} entries: give 1 to {most}")
+        for each in found:
+            if not isinstance(each, dict) or not needed <= set(each) <= needed | more:
+                raise ParameterError(
+                    name, f"{name}: {each!r:.80} is not an object with {' and '.join(needed)}"
+                )
+            for key, held in each.items():
+                (whole(0, MOST_STEP) if key == "step" else text)(f"{name}.{key}", held)
+        return found
+
+    return check
 
 
 STEP = Field("step", whole(0, MOST_STEP), required=True)
@@ -62,6 +86,18 @@ EXPLAIN = CHAIN(STEP, Field("top", whole(0, MOST_TOP), 30))
 RESAMPLE = CHAIN()
 DRAW = CHAIN(STEP, Field("n", whole(1, MOST_DRAWS), 1000))
 CHECK = CHAIN()
+SAVE = Fields(
+    Field("texts", named({"id"}, {"name"}, MOST_SAVED), required=True),
+    Field("current", text),
+    Field("step", whole(-1, MOST_STEP), -1),
+    Field("view", text, "write"),
+    Field("shade", text, "surprise"),
+    Field("compare", listing),
+    Field("draws", named({"id", "step"}, set(), MOST_HISTOGRAMS), ()),
+    Field("script", listing),
+    options={},
+    accepted={},
+)
 CACHE = Fields(Field("script", listing, required=True), options={}, accepted={})
 TOKENS = Fields(Field("text", text, required=True), options={}, accepted={})
 
@@ -187,21 +223,8 @@ async def histogram(request: Request) -> Response:
         replay = chain_at(recording, playground.service.model.tokenizer, step, params)
         logits = recording.logits(step)
         found = replay.chain.explain(logits, top=100)
-        exact = {trace.token.id: trace.after for trace in found.traces}
         counts = draws(replay.chain, logits, body.own["n"])
-        order = sorted(
-            {*counts, *(t for t, p in exact.items() if p > 0)},
-            key=lambda token: (-exact.get(token, 0.0), -counts[token], token),
-        )
-        told = [
-            {
-                "token": playground.writer.telling.token(token),
-                "count": counts[token],
-                "exact": exact.get(token),
-            }
-            for token in order
-        ]
-        return {"n": body.own["n"], "tokens": told}
+        return playground.writer.telling.draws(found, counts, body.own["n"])
 
     return JSONResponse(await playground.service.grammars.in_thread(body.options, work))
 
@@ -232,9 +255,42 @@ async def save(request: Request) -> Response:
     playground = of(request)
     recording = playground.recordings[request.path_params["id"]]
     model = playground.service.model
-    page = await in_thread(saved_page, recording, model.tokenizer, playground.service.name)
-    headers = {**HEADERS, "content-disposition": 'attachment; filename="aleator-text.html"'}
-    return Response(page, 200, headers, "text/html; charset=utf-8")
+    name = playground.service.name
+    page = await in_thread(saved_page, [Named(recording)], model.tokenizer, name)
+    return Response(page, 200, ATTACHED, "text/html; charset=utf-8")
+
+
+async def save_all(request: Request) -> Response:
+    """POST /api/playground/page: texts, what is compared, and cells, as one file, without a server."""
+    playground = of(request)
+    body = SAVE.read(await body_of(request))
+    own, model = body.own, playground.service.model
+
+    def work() -> str:
+        found = {each["id"]: playground.recordings[each["id"]] for each in own["texts"]}
+        named = [Named(found[each["id"]], each.get("name", "")) for each in own["texts"]]
+
+        def one(param: str, name: Any) -> Recording:
+            if name not in found:
+                raise ParameterError(param, f"{param}: {name!r:.80} is not one of the texts")
+            return found[name]
+
+        pair = [one("compare", name) for name in own["compare"] or ()]
+        if len(pair) not in (0, 2):
+            raise ParameterError("compare", f"compare has {len(pair)} texts: give 2")
+        cells = frames(model, own["script"])["frames"] if own["script"] else ()
+        shown = Shown(
+            view=own["view"],
+            text=None if own["current"] is None else one("current", own["current"]),
+            step=own["step"],
+            shade=own["shade"],
+            compare=(pair[0], pair[1]) if pair else None,
+            draws=tuple((one("draws", each["id"]), each["step"]) for each in own["draws"]),
+            cells=cells,
+        )
+        return saved_page(named, model.tokenizer, playground.service.name, shown)
+
+    return Response(await in_thread(work), 200, ATTACHED, "text/html; charset=utf-8")
 
 
 async def cache(request: Request) -> Response:
@@ -250,15 +306,13 @@ async def cells(request: Request) -> Response:
     """GET /api/playground/cells: what the cells of the engine hold now, in runs."""
     engine = of(request).service.engine
     try:
-        visit = engine.visit(lambda context, _: context.cache.frame())
-        frame = await asyncio.wait_for(asyncio.wrap_future(visit), PATIENCE)
+        visit = engine.visit(lambda context, _: engine_cells(context.cache))
+        told = await asyncio.wait_for(asyncio.wrap_future(visit), PATIENCE)
     except TimeoutError:
         raise ApiError(
             503, "the engine has no sequence free to look at its cells: ask again"
         ) from None
-    except CacheError as error:
-        raise ApiError(400, str(error)) from None
-    return JSONResponse(runs(frame))
+    return JSONResponse(told)
 
 
 async def tokens(request: Request) -> Response:
@@ -326,6 +380,7 @@ ROUTES = [
     route("/texts/{id}/draws", histogram, "POST"),
     route("/chain", check, "POST"),
     route("/texts/{id}/page", save, "GET"),
+    route("/page", save_all, "POST"),
     route("/cache", cache, "POST"),
     route("/cells", cells, "GET"),
     route("/tokens", tokens, "POST"),

@@ -1,15 +1,20 @@
-"""A text with its steps as one file that needs neither server nor network."""
+"""Texts with their steps as one file that needs neither server nor network."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from aleator.samplers.explain import Explanation
+from aleator.server.playground.memory import Forgotten
 from aleator.server.playground.recording import Recording
-from aleator.server.playground.replay import Replay
+from aleator.server.playground.replay import Replay, chain_at, draws
+from aleator.server.playground.spelled import spellings
 from aleator.server.playground.told import Telling
 from aleator.text.tokenizer import Tokenizer
 
@@ -21,22 +26,66 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsaf
 
 TOP = 10
 """Likely tokens that are named for each step; the open step shows more."""
+ROWS = 12
+"""Rows of an open step, as ``StepView`` of step-view.js has them."""
+DIGITS = 5
+"""Digits of the probabilities in a file."""
+DRAWS = 1000
+"""Draws of a step whose histogram is recorded."""
 
 
-def saved_page(recording: Recording, tokenizer: Tokenizer, model: str) -> str:
-    """The HTML of a text that was written.
+@dataclass(frozen=True)
+class Named:
+    """A text, and what its reader calls it.
+
+    Attributes:
+        recording: The text.
+        name: "" for the name that the page gives.
+    """
+
+    recording: Recording
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a file shows first, and what else it has.
+
+    Attributes:
+        view: One of the page's views.
+        text: The text that is shown; None: the last.
+        step: The step that is open; -1: none.
+        shade: What tokens are shaded by.
+        compare: Two texts that the view Compare has; None: none.
+        draws: Steps of texts whose histogram of draws is recorded.
+        cells: Frames of the view Cache, as :func:`aleator.server.playground.cells.frames` gives them.
+    """
+
+    view: str = "write"
+    text: Recording | None = None
+    step: int = 0
+    shade: str = "surprise"
+    compare: tuple[Recording, Recording] | None = None
+    draws: tuple[tuple[Recording, int], ...] = ()
+    cells: Sequence[Mapping[str, Any]] = ()
+
+
+def saved_page(
+    texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown | None = None
+) -> str:
+    """The HTML of texts that were written, and of those that they branch off.
 
     Args:
-        recording: The text; the logits of all its steps are kept.
+        texts: At least one.
         tokenizer: Of the model.
         model: Its name.
+        shown: What the file shows first.
 
     Raises:
-        Forgotten: Logits of a step are not kept.
+        Forgotten: The logits of no step are kept.
     """
-    record = json.dumps(
-        told(recording, tokenizer, model), ensure_ascii=False, separators=(",", ":")
-    )
+    held = rounded(told(texts, tokenizer, model, shown or Shown()))
+    record = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
     modules = {f"page/{name}": _url(text) for name, text in _modules(FIRST).items()}
     style = (PAGE / "page.css").read_text("utf-8")
     # In a script element only "<" can begin what ends it, or a comment.
@@ -47,7 +96,7 @@ def saved_page(recording: Recording, tokenizer: Tokenizer, model: str) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="content-security-policy" content="{POLICY}">
-<title>Aleator: a recorded text</title>
+<title>Aleator: recorded texts</title>
 <style>
 {style}</style>
 <script type="importmap">{json.dumps({"imports": modules})}</script>
@@ -59,27 +108,132 @@ def saved_page(recording: Recording, tokenizer: Tokenizer, model: str) -> str:
 """
 
 
-def told(recording: Recording, tokenizer: Tokenizer, model: str) -> dict[str, Any]:
-    """What the file holds of a text: its start, and every step in short and in full."""
+def told(texts: Sequence[Named], tokenizer: Tokenizer, model: str, shown: Shown) -> dict[str, Any]:
+    """What the file holds: texts, each after the one that it branches off, and what is shown of them."""
     telling = Telling(tokenizer.vocab)
-    replay, generation = Replay(recording, tokenizer), recording.generation
-    steps, full = [], []
-    for step in range(len(recording.inherited), len(recording.drawn)):
-        found = replay.explain(step, TOP)
-        steps.append(telling.step(recording, step, found, TOP))
-        full.append(telling.full_step(recording, step, found))
-    prompt = (*recording.prompt, *recording.inherited)
+    order = _with_ancestors(texts)
+    ends = _ends(texts, order)
+    index = {recording: i for i, recording in enumerate(order)}
+    made = [
+        _text(recording, name, ends[recording], tokenizer, telling)
+        | {"parent": None if recording.parent is None else index[recording.parent]}
+        for recording, name in order.items()
+    ]
+    full = [step for text in made for step in text["full"]]
+    if full and not any(full):
+        raise Forgotten(0)
+    first = len(order) - 1 if shown.text is None else index[shown.text]
     return {
         "model": model,
-        "start": {
-            "prompt": telling.tokens(prompt),
-            "seed": generation.seed,
-            "chain": generation.chain.describe(),
+        "texts": made,
+        "shown": {
+            "view": shown.view,
+            "text": first,
+            "step": shown.step,
+            "shade": shown.shade,
+            "compare": shown.compare and [index[each] for each in shown.compare],
         },
+        "draws": [
+            {"text": index[recording], "step": step}
+            | drawn_often(recording, step, tokenizer, telling)
+            for recording, step in shown.draws
+        ],
+        "cells": list(shown.cells),
+    }
+
+
+def rounded(value: Any) -> Any:
+    """JSON whose numbers have the digits that anyone reads: half the bytes."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: rounded(each) for key, each in value.items()}
+    return [rounded(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def drawn_often(
+    recording: Recording, step: int, tokenizer: Tokenizer, telling: Telling
+) -> dict[str, Any]:
+    """Many draws of a text's own chain at a step, beside the exact probabilities."""
+    replay = chain_at(recording, tokenizer, step, None)
+    logits = recording.logits(step)
+    found = replay.chain.explain(logits, top=100)
+    return telling.draws(found, draws(replay.chain, logits, DRAWS), DRAWS)
+
+
+def _with_ancestors(texts: Sequence[Named]) -> dict[Recording, str]:
+    """Texts and all that they come from with their names, each after the one that it branches off."""
+    names = {each.recording: each.name for each in texts}
+    order: dict[Recording, str] = {}
+    for each in texts:
+        line: list[Recording] = [each.recording]
+        while (parent := line[-1].parent) is not None:
+            line.append(parent)
+        for recording in reversed(line):
+            order.setdefault(recording, names.get(recording, ""))
+    return order
+
+
+def _ends(texts: Sequence[Named], order: Mapping[Recording, str]) -> dict[Recording, int]:
+    """How many drawn tokens the file has of each text: of one that nobody asked for, what others share."""
+    ends = {each.recording: len(each.recording.drawn) for each in texts}
+    asked = set(ends)
+    for recording in reversed([*order]):
+        parent = recording.parent
+        if parent is not None and parent not in asked:
+            ends[parent] = max(ends.get(parent, 0), recording.at)
+    return ends
+
+
+def _text(
+    recording: Recording, name: str, end: int, tokenizer: Tokenizer, telling: Telling
+) -> dict[str, Any]:
+    """A text from where it leaves the one that it branches off; null for a step that is forgotten."""
+    generation = recording.generation
+    replay = Replay(recording, tokenizer)
+    steps: list[dict[str, Any]] = []
+    full: list[dict[str, Any] | None] = []
+    for step in range(recording.at, end):
+        try:
+            if step < len(recording.inherited):  # the token that was picked
+                picked = chain_at(recording, tokenizer, step, None)
+                found = picked.chain.explain(recording.logits(step), top=TOP)
+            else:
+                found = replay.explain(step, TOP)
+        except Forgotten:
+            steps.append(telling.forgotten(recording, step))
+            full.append(None)
+        else:
+            steps.append(telling.step(recording, step, found, TOP))
+            full.append(_full(telling, recording, step, found))
+    sampling = {**recording.sampling, "seed": generation.seed}
+    stats = generation.stats
+    return {
+        "name": name,
+        "at": recording.at,
+        "inherited": len(recording.inherited),
+        "prompt": telling.tokens(recording.prompt) if recording.parent is None else [],
+        "seed": generation.seed,
+        "chain": generation.chain.describe(),
+        "spelled": spellings(sampling),
         "steps": steps,
         "full": full,
         "reason": generation.stop_reason,
+        "complete": generation.complete,
+        "computed": stats.prompt_tokens,
+        "reused": stats.reused_tokens,
     }
+
+
+def _full(telling: Telling, recording: Recording, step: int, found: Explanation) -> dict[str, Any]:
+    """Everything about a step, but the tokens that no view shows."""
+    whole = telling.full_step(recording, step, found)
+    wanted = {each["token"]["id"] for each in whole["traces"][:ROWS]}
+    for each in (whole["token"], whole["draw"] and whole["draw"]["token"]):
+        if each:
+            wanted.add(each["id"])
+    whole["traces"] = [each for each in whole["traces"] if each["token"]["id"] in wanted]
+    return whole
 
 
 def _modules(first: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,6 +116,25 @@ class Telling:
                 "completion": draw.completion,
             },
         }
+
+    def draws(self, found: Explanation, counts: Mapping[int, int], n: int) -> dict[str, Any]:
+        """Counts of draws beside the exact probabilities.
+
+        Args:
+            found: What the chain does at the step; its traces have the probabilities.
+            counts: How often each token was drawn.
+            n: All draws.
+        """
+        exact = {trace.token.id: trace.after for trace in found.traces}
+        order = sorted(
+            {*counts, *(token for token, p in exact.items() if p > 0)},
+            key=lambda token: (-exact.get(token, 0.0), -counts.get(token, 0), token),
+        )
+        tokens = [
+            {"token": self.token(t), "count": counts.get(t, 0), "exact": exact.get(t)}
+            for t in order
+        ]
+        return {"n": n, "tokens": tokens}
 
     def resampled(self, found: Resampled) -> dict[str, Any]:
         """What another chain would have drawn."""

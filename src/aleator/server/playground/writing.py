@@ -72,7 +72,7 @@ class Writer:
                 f"{' and '.join(several) or 'nothing'} given: give one of prompt, messages and parent",
             )
         given: str | list[int] | Session
-        service = self._service
+        service, asked = self._service, options
         if messages is not None:
             service.grammars.try_out(options)
             given, options = self._chat(messages, options)
@@ -89,7 +89,7 @@ class Writer:
         except ConstraintError as error:
             raise ParameterError("token", str(error)) from None
         service.watch([generation])
-        recording.begin(generation)
+        recording.begin(generation, asked)
         self._recordings.add(recording)
         return recording
 

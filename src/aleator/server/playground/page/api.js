@@ -33,7 +33,7 @@ function headers() {
 
 /** @param {Response} response */
 async function failure(response) {
-  locked.value = response.status === 401;
+  if (response.status === 401) locked.value = true;
   let told = {};
   try {
     told = (await response.json()).error ?? {};
@@ -79,8 +79,22 @@ export const get = async (path) => (await ask(path, "GET")).json();
  */
 export const post = async (path, body, abort) => (await ask(path, "POST", body, abort)).json();
 
-/** @param {string} path */
-export const file = async (path) => (await ask(path, "GET")).blob();
+/**
+ * A file that is made for a request.
+ * @param {string} path
+ * @param {object} body
+ */
+export const file = async (path, body) => (await ask(path, "POST", body)).blob();
+
+/** Use another key from now on. @param {string} key */
+export function useKey(key) {
+  if (key) sessionStorage.setItem("aleator-key", key);
+  else sessionStorage.removeItem("aleator-key");
+  locked.value = false;
+}
+
+/** Whether a key is used. */
+export const hasKey = () => sessionStorage.getItem("aleator-key") !== null;
 
 /** @param {string} path */
 export const remove = async (path) => void (await ask(path, "DELETE"));

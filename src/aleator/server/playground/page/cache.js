@@ -3,20 +3,10 @@
 import { Component } from "./vendor/preact.mjs";
 import { signal } from "./vendor/signals-core.mjs";
 import { get, post } from "./api.js";
-import { Choice, Problem, count, html, watched } from "./ui.js";
+import { Operations, Picture, StateRows } from "./cells-view.js";
+import { Problem, html, watched } from "./ui.js";
 
-/**
- * @typedef {object} Frame
- * @property {string} operation
- * @property {number[]} owner  each cell's lowest owner; -1: free
- * @property {number[]} owners  how many it has
- * @property {number[]} positions
- * @property {number[]} shifts
- * @property {{seq: number, cells: number, low: number, high: number, runs: number}[]} sequences
- * @property {string} summary
- * @property {number} computed  tokens
- * @property {number} milliseconds
- */
+/** @typedef {import("./cells-view.js").Frame} Frame */
 
 const EXAMPLE = ["decode 0 20", "fork 0 1", "fork 0 2", "decode 0,1,2 8", "rm 1", "slide 0 4", "decode 0,2 4", "rm 2", "defrag"];
 
@@ -26,24 +16,32 @@ const shown = signal(EXAMPLE.length - 1);
 const failed = signal(/** @type {any} */ (null));
 const playing = signal(false);
 const verb = signal("decode");
-const first = signal("0");
-const second = signal("8");
 
-/** What each verb takes: the labels of its numbers, and what it does. @type {Record<string, {takes: string[], does: string}>} */
+/**
+ * What each verb takes: the labels of its numbers, what stands in them first, and what it does.  Those behind "?" may be left out.
+ * @type {Record<string, {takes: [string, string][], does: string}>}
+ */
 const VERBS = {
-  decode: { takes: ["sequences", "tokens"], does: "tokens of each sequence, one after the other" },
-  fork: { takes: ["from", "to"], does: "the second sequence shares the first one's cells" },
-  rm: { takes: ["sequence", "from position"], does: "remove positions to the end" },
-  slide: { takes: ["sequence", "keep"], does: "forget half of what follows the first positions, move up the rest" },
-  keep: { takes: ["sequence"], does: "remove every other sequence" },
+  decode: { takes: [["sequences", "0"], ["tokens", "8"]], does: "tokens of each sequence, one after the other; an empty one begins with a prompt" },
+  fork: { takes: [["from", "0"], ["to", "3"], ["up to position?", ""]], does: "the second sequence shares the first one's cells" },
+  rm: { takes: [["sequence", "0"], ["from position?", ""], ["to position?", ""]], does: "remove positions, the last one excluded; without any all of the sequence" },
+  add: { takes: [["sequence", "0"], ["from position", "4"], ["to position", "-1"], ["delta", "2"]], does: "move positions; -1: to the end. Keys are rotated at the next decode" },
+  div: { takes: [["sequence", "0"], ["from position", "0"], ["to position", "-1"], ["divisor", "2"]], does: "divide positions, rounded down; -1: to the end" },
+  slide: { takes: [["sequence", "0"], ["keep", "4"], ["discard?", ""]], does: "forget what follows the first positions, half of it unless it is said, and move up the rest" },
+  keep: { takes: [["sequence", "0"]], does: "remove every other sequence" },
   defrag: { takes: [], does: "fill holes with the last cells" },
   clear: { takes: [], does: "remove everything" },
 };
+/** What stands in the fields, by verb. */
+const fields = Object.fromEntries(Object.entries(VERBS).map(([name, { takes }]) => [name, takes.map(([, value]) => signal(value))]));
 
 let turn = 0;
 
-/** @param {string[]} next */
-async function run(next) {
+/**
+ * @param {string[]} next
+ * @param {number} [at]  the operation that is shown then; without it the last
+ */
+async function run(next, at) {
   const mine = ++turn;
   try {
     const found = await post("/cache", { script: next });
@@ -51,7 +49,7 @@ async function run(next) {
     frames.value = found.frames;
     failed.value = found.error;
     script.value = next.slice(0, found.frames.length);
-    shown.value = found.frames.length - 1;
+    shown.value = Math.min(at ?? Infinity, found.frames.length - 1);
   } catch (error) {
     if (mine === turn) failed.value = error;
   }
@@ -75,21 +73,26 @@ function play() {
 }
 
 function add() {
-  const numbers = VERBS[verb.value].takes.length;
-  run([...script.value, [verb.value, ...[first.value, second.value].slice(0, numbers)].join(" ").trim()]);
+  const numbers = fields[verb.value].map((field) => field.value.trim());
+  const end = numbers.findLastIndex((number) => number !== "");
+  run([...script.value, [verb.value, ...numbers.slice(0, end + 1)].join(" ")]);
 }
 
-/** @param {{frame: Frame}} props */
-const Cells = ({ frame }) => html`<div class="cells" role="img" aria-label=${`${frame.owner.length} cells: ${frame.summary}`}>
-  ${frame.owner.map((owner, i) => {
-    const n = frame.owners[i];
-    const name = owner < 0 ? "free" : `o${owner % 8}${n > 1 ? " shared" : ""}${frame.shifts[i] ? " rotates" : ""}`;
-    const told = owner < 0 ? `cell ${i}: free` : `cell ${i}: position ${frame.positions[i]}, ${n > 1 ? `${n} sequences, the first is ${owner}` : `sequence ${owner}`}${frame.shifts[i] ? `, its key is to be rotated by ${frame.shifts[i]}` : ""}`;
-    return html`<span key=${i} class="cell ${name}" title=${told}>${owner < 0 ? "" : frame.positions[i]}</span>`;
-  })}
-</div>`;
+/** What a link says of this view. */
+export const operations = {
+  get state() {
+    return { script: script.value, at: shown.value };
+  },
+  /** @param {any} state */
+  restore: (state) => run(state.script, state.at),
+};
 
-/** What the engine's cells hold now. @type {import("./vendor/signals-core.mjs").Signal<{size: number, runs: {at: number, cells: number, owner: number, owners: number}[], sequences: any[], summary: string} | null>} */
+/** The script, where it was run. */
+export const ran = () => (frames.value.length ? script.value : null);
+
+/** @typedef {{size: number, runs: {at: number, cells: number, owner: number, owners: number}[], sequences: any[], summary: string}} Runs */
+
+/** What the engine's cells hold now. @type {import("./vendor/signals-core.mjs").Signal<(Runs & {window: (Runs & {seen: number}) | null, states: import("./cells-view.js").States | null}) | null>} */
 const now = signal(/** @type {any} */ (null));
 const unseen = signal(/** @type {any} */ (null));
 const ROWS = 8;
@@ -103,7 +106,7 @@ async function look() {
   }
 }
 
-/** Runs cut where a row of the picture ends. @param {{size: number, runs: {at: number, cells: number, owner: number, owners: number}[]}} cells */
+/** Runs cut where a row of the picture ends. @param {Runs} cells */
 function rows({ size, runs }) {
   const width = Math.ceil(size / ROWS);
   /** @type {{at: number, cells: number, owner: number, owners: number}[][]} */
@@ -134,15 +137,37 @@ class Live extends Component {
   }
 }
 
+/** @param {{cells: Runs}} props */
+const Runs = ({ cells }) => html`<div class="strip" role="img" aria-label=${`${cells.size} cells: ${cells.summary}`}>
+  ${rows(cells).map((row, i) => html`<div key=${i}>${row.map((run) => html`<span key=${run.at} class=${run.owner < 0 ? "free" : `o${run.owner % 8}${run.owners > 1 ? " shared" : ""}`} style=${{ flexGrow: String(run.cells) }}
+    title=${`cells ${run.at} to ${run.at + run.cells - 1}: ${run.owner < 0 ? "free" : run.owners > 1 ? `${run.owners} sequences, the first is ${run.owner}` : `sequence ${run.owner}`}`}></span>`)}</div>`)}
+</div>`;
+
 const Engine = watched(function () {
   const cells = now.value;
   return html`<section aria-label="The engine's cells"><h2>The server's own cells, now ${cells && html`<small>${cells.summary}</small>`}</h2>
-    <${Problem} error=${unseen.value} />
-    ${cells && html`<div class="strip" role="img" aria-label=${`${cells.size} cells: ${cells.summary}`}>
-      ${rows(cells).map((row, i) => html`<div key=${i}>${row.map((run) => html`<span key=${run.at} class=${run.owner < 0 ? "free" : `o${run.owner % 8}${run.owners > 1 ? " shared" : ""}`} style=${{ flexGrow: String(run.cells) }}
-        title=${`cells ${run.at} to ${run.at + run.cells - 1}: ${run.owner < 0 ? "free" : run.owners > 1 ? `${run.owners} sequences, the first is ${run.owner}` : `sequence ${run.owner}`}`}></span>`)}</div>`)}
-    </div>`}
-    <p class="quiet">All requests of this server and the prefixes that it caches. Write in another tab, and see them move.</p></section>`;
+      <${Problem} error=${unseen.value} />
+      ${cells && cells.size > 0 && html`<${Runs} cells=${cells} />`}
+      <p class="quiet">All requests of this server and the prefixes that it caches. Write in another tab, and see them move.</p></section>
+    ${cells?.window && html`<section aria-label="The engine's window layers"><h2>Its window layers <small>a token sees the last ${cells.window.seen} positions; ${cells.window.summary}</small></h2><${Runs} cells=${cells.window} /></section>`}
+    ${cells?.states && html`<${StateRows} states=${cells.states} />`}`;
+});
+
+const Form = watched(function () {
+  const { takes, does } = VERBS[verb.value];
+  return html`<form class="operation" onSubmit=${(/** @type {Event} */ e) => (e.preventDefault(), add())}>
+    <div class="buttons" role="group" aria-label="Operation">${Object.keys(VERBS).map((name) => html`<button type="button" key=${name} class="verb" aria-pressed=${name === verb.value} title=${VERBS[name].does} onClick=${() => (verb.value = name)}>${name}</button>`)}</div>
+    <p class="quiet">${verb.value}: ${does}.</p>
+    <div class="row">
+      ${takes.map(([label], i) => html`<label class="field" key=${`${verb.value} ${label}`}><span>${label.replace("?", " (may be empty)")}</span><input class="short" value=${fields[verb.value][i].value} onInput=${(/** @type {any} */ e) => (fields[verb.value][i].value = e.currentTarget.value)} /></label>`)}
+      <button type="submit" class="primary">Do it</button>
+    </div>
+    <div class="buttons"><button type="button" disabled=${script.value.length < 2} onClick=${() => run(script.value.slice(0, -1))}>Take back</button>
+      <button type="button" onClick=${() => run(["decode 0 12"])}>Begin anew</button>
+      <button type="button" onClick=${() => run(EXAMPLE)}>Example</button>
+      <button type="button" disabled=${frames.value.length < 2} onClick=${play}>${playing.value ? "Stop" : "Play"}</button></div>
+    <${Problem} error=${failed.value} />
+  </form>`;
 });
 
 /** The view. */
@@ -150,27 +175,9 @@ export const Cache = watched(function () {
   if (!frames.value.length && !failed.value) run(script.value);
   const at = shown.value;
   const frame = frames.value[at];
-  const { takes, does } = VERBS[verb.value];
-  const fields = [first, second];
   return html`<div class="view cache">
-    <form class="row" onSubmit=${(/** @type {Event} */ e) => (e.preventDefault(), add())}>
-      <${Choice} label="Operation" value=${verb.value} options=${Object.keys(VERBS)} onChange=${(/** @type {string} */ v) => (verb.value = v)} />
-      ${takes.map((label, i) => html`<label class="field"><span>${label}</span><input class="short" inputmode="numeric" value=${fields[i].value} onInput=${(/** @type {any} */ e) => (fields[i].value = e.currentTarget.value)} /></label>`)}
-      <span class="buttons"><button type="submit" class="primary">Do it</button>
-        <button type="button" disabled=${script.value.length < 2} onClick=${() => run(script.value.slice(0, -1))}>Take back</button>
-        <button type="button" onClick=${() => run(["decode 0 12"])}>Begin anew</button>
-        <button type="button" onClick=${() => run(EXAMPLE)}>Example</button>
-        <button type="button" disabled=${frames.value.length < 2} onClick=${play}>${playing.value ? "Stop" : "Play"}</button></span>
-    </form>
-    <p class="quiet">${verb.value}: ${does}.</p>
-    <${Problem} error=${failed.value} />
-    ${frame &&
-    html`<section aria-label="Cells"><h2>${at + 1}. ${frame.operation} <small>${frame.summary}; ${count(frame.computed)} tokens computed in ${frame.milliseconds.toFixed(1)} ms</small></h2>
-        <${Cells} frame=${frame} />
-        <p class="legend-row quiet">A cell shows its position. <span class="cell o0">0</span> one sequence <span class="cell o0 shared">0</span> shared <span class="cell o0 rotates">0</span> key still to be rotated <span class="cell free"></span> free</p>
-        <table class="sequences"><thead><tr><th scope="col">sequence</th><th scope="col">cells</th><th scope="col">positions</th><th scope="col">runs</th></tr></thead>
-          <tbody>${frame.sequences.map((s) => html`<tr><th scope="row"><span class="cell o${s.seq % 8}">${s.seq}</span></th><td>${s.cells}</td><td>${s.low} to ${s.high}</td><td>${s.runs}</td></tr>`)}</tbody></table></section>
-      <ol class="steps" aria-label="Operations">${frames.value.map((each, i) => html`<li key=${i}><button type="button" class=${i === at ? "link current" : "link"} aria-current=${i === at} onClick=${() => (shown.value = i)}>${i + 1}. ${each.operation}</button></li>`)}</ol>`}
+    <${Form} />
+    ${frame && html`<${Picture} frame=${frame} number=${at + 1} /><${Operations} frames=${frames.value} at=${at} onShow=${(/** @type {number} */ i) => (shown.value = i)} />`}
     <${Live} />
   </div>`;
 });

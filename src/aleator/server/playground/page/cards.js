@@ -23,6 +23,7 @@ function moved(order, from, to) {
 class Handle extends Component {
   /** @param {any} props */
   render({ settings, name }) {
+    const handle = `handle-${settings.name}${name}`;
     const place = () => settings.order.indexOf(name);
     const move = (/** @type {number} */ to) => {
       const order = settings.order;
@@ -34,18 +35,18 @@ class Handle extends Component {
       if (!by) return;
       e.preventDefault();
       move(place() + by);
-      requestAnimationFrame(() => document.getElementById(`handle-${name}`)?.focus());
+      requestAnimationFrame(() => document.getElementById(handle)?.focus());
     };
     /** @param {any} e */
     const onPointerMove = (e) => {
       if (!e.currentTarget.hasPointerCapture(e.pointerId)) return;
-      for (const card of document.querySelectorAll("[data-sampler]")) {
+      for (const card of e.currentTarget.closest(".cards").querySelectorAll("[data-sampler]")) {
         const box = card.getBoundingClientRect();
         const inside = e.clientX >= box.left && e.clientX <= box.right && e.clientY >= box.top && e.clientY <= box.bottom;
         if (inside) move(settings.order.indexOf(/** @type {HTMLElement} */ (card).dataset.sampler));
       }
     };
-    return html`<button type="button" class="handle" id=${`handle-${name}`} aria-label=${`Move ${name}: arrow keys, or drag`} title="drag, or arrow keys"
+    return html`<button type="button" class="handle" id=${handle} aria-label=${`Move ${name}: arrow keys, or drag`} title="drag, or arrow keys"
       onKeyDown=${onKeyDown} onPointerDown=${(/** @type {any} */ e) => e.currentTarget.setPointerCapture(e.pointerId)} onPointerMove=${onPointerMove}>⠿</button>`;
   }
 }

@@ -1,16 +1,17 @@
 /** @file The view Constrain: a grammar, JSON schema or regular expression, and what it allows at every step. */
 
 import { signal } from "./vendor/signals-core.mjs";
+import { Allowed } from "./allowed.js";
 import { post } from "./api.js";
 import { main } from "./settings.js";
 import { StepPanel } from "./step-panel.js";
-import { alone } from "./token.js";
-import { Hover, TextView } from "./text-view.js";
 import { write } from "./texts.js";
-import { Choice, Problem, count, html, watched } from "./ui.js";
-import { prompt, seed } from "./write.js";
+import { Choice, Problem, html, watched } from "./ui.js";
+import { Beginning, beginning, seed } from "./write.js";
 
-/** @typedef {import("./texts.js").Text} Text */
+/** @typedef {import("./text.js").Text} Text */
+
+const LONGEST = 120;
 
 /** @type {Record<string, {label: string, example: string}>} */
 const KINDS = {
@@ -46,21 +47,38 @@ function check() {
   }, 250);
 }
 
-async function run() {
+/**
+ * @param {number | null} chosen  seed
+ * @param {number} [step]  that is opened then
+ */
+async function run(chosen, step = -1) {
   wrong.value = null;
   open.value = -1;
   try {
-    await write({ ...main.asked(seed.value), ...asked(), prompt: prompt.value, max_tokens: 120 }, { listed: false, onStart: (made) => (text.value = made) });
+    await write({ ...main.asked(chosen), ...asked(), ...beginning(), max_tokens: LONGEST }, { listed: false, onStart: (made) => (text.value = made) });
+    open.value = step;
   } catch (error) {
     wrong.value = error;
   }
 }
 
-/** Tokens that the constraint left at a step. @param {import("./texts.js").Step} step */
-const allowed = (step) => step.stages.find((stage) => stage.name in KINDS)?.left ?? null;
+/** The constrained text, once it is written. */
+export const constrained = () => (text.value && !text.value.writing ? text.value : null);
 
-/** @param {import("./texts.js").Step} step */
-const marks = (step) => (allowed(step) === 1 ? " forced" : "");
+/** What a link says of this view. */
+export const constraint = {
+  get state() {
+    const made = constrained();
+    return { kind: kind.value, source: sources[kind.value].value, ...(made ? { seed: made.seed, step: open.value } : {}) };
+  },
+  /** @param {any} state */
+  async restore(state) {
+    if (!(state.kind in KINDS)) return;
+    kind.value = state.kind;
+    sources[state.kind].value = String(state.source);
+    if (state.seed !== undefined) await run(state.seed, state.step);
+  },
+};
 
 /** Where the fault is, as a selection. */
 function show() {
@@ -75,26 +93,7 @@ function show() {
 const Result = watched(function () {
   const made = text.value;
   if (!made) return html`<p class="empty">Write, and see how many tokens each step allows, and which were forced.</p>`;
-  made.version.value;
-  const known = made.steps.map(allowed).filter((n) => n !== null);
-  const forced = known.filter((n) => n === 1).length;
-  const at = open.value;
-  const most = Math.max(...known, 1);
-  return html`<section aria-label="Constrained text">
-    <${TextView} id="constrained" label="Constrained text" shade="left" prompt=${made.prompt} steps=${made.steps} length=${made.steps.length} open=${at} onOpen=${(/** @type {number} */ i) => (open.value = i)} marks=${marks} writing=${made.writing} />
-    <p class="quiet" role="status">${made.steps.length} tokens, ${forced} forced (dotted)${made.writing ? ", writing…" : `; ended by: ${made.reason.value}`}${made.end?.complete ? ", the text is complete" : ""}</p>
-    <${Problem} error=${made.error.value} />
-    <div class="allowed" role="img" aria-label=${`Allowed tokens at each step: ${known.slice(0, 200).join(", ")}`}>
-      ${made.steps.map((step, i) => {
-        const n = allowed(step) ?? 0;
-        return html`<i key=${i} class=${i === at ? "active" : ""} title=${`step ${i}: ${count(n)} allowed`} style=${{ height: `${Math.max(4, (100 * Math.log2(n + 1)) / Math.log2(most + 1))}%` }} onClick=${() => (open.value = i)}></i>`;
-      })}
-    </div>
-    <p class="quiet">Allowed tokens at each step, up to ${count(most)} (heights are logarithms).</p>
-    ${at >= 0 && at < made.steps.length &&
-    html`<h2>Step ${at}: <span class="piece">${alone(made.steps[at].token)}</span> <small>${allowed(made.steps[at]) === 1 ? "1 token" : `${count(allowed(made.steps[at]) ?? 0)} tokens`} allowed</small></h2>
-      <${StepPanel} text=${made} at=${at} />`}
-  </section>`;
+  return html`<${Allowed} text=${made} open=${open.value} onOpen=${(/** @type {number} */ i) => (open.value = i)} step=${(/** @type {number} */ at) => html`<${StepPanel} text=${made} at=${at} />`} />`;
 });
 
 /** The view. */
@@ -102,15 +101,14 @@ export const Constrain = watched(function () {
   const source = sources[kind.value];
   const error = wrong.value;
   return html`<div class="view constrain columns">
-    <form class="side" onSubmit=${(/** @type {Event} */ e) => (e.preventDefault(), run())}>
+    <form class="side" onSubmit=${(/** @type {Event} */ e) => (e.preventDefault(), run(seed.value))}>
       <div class="bar-row"><${Choice} label="What the text must obey" value=${kind.value} options=${Object.entries(KINDS).map(([key, each]) => [key, each.label])} onChange=${(/** @type {string} */ v) => ((kind.value = v), (wrong.value = null), check())} /></div>
       <textarea id="constraint" rows="12" spellcheck="false" aria-label=${KINDS[kind.value].label} aria-invalid=${Boolean(error)} value=${source.value} onInput=${(/** @type {any} */ e) => ((source.value = e.currentTarget.value), check())}></textarea>
       <${Problem} error=${error} />
       ${error?.line > 0 && html`<button type="button" onClick=${show}>Show line ${error.line}, column ${error.column}</button>`}
-      <label class="prompt-field"><span>Prompt</span><textarea rows="2" value=${prompt.value} onInput=${(/** @type {any} */ e) => (prompt.value = e.currentTarget.value)}></textarea></label>
+      <${Beginning} label="Prompt" />
       <div class="row"><button type="submit" class="primary">Write</button></div>
     </form>
     <div class="main"><${Result} /></div>
-    <${Hover} />
   </div>`;
 });

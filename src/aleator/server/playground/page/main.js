@@ -2,29 +2,25 @@
 
 import { render } from "./vendor/preact.mjs";
 import { effect, signal } from "./vendor/signals-core.mjs";
-import { locked, online } from "./api.js";
+import { VIEWS, follow, link, openAddress, opening, view } from "./address.js";
+import { hasKey, locked, online, useKey } from "./api.js";
 import { Cache } from "./cache.js";
 import { Chain, watching } from "./chain.js";
 import { Compare } from "./compare.js";
 import { Constrain } from "./constrain.js";
-import { Reproduce, openAddress } from "./reproduce.js";
+import { Reproduce } from "./reproduce.js";
 import { declared, known, load } from "./settings.js";
-import { Problem, count, html, watched } from "./ui.js";
+import { Colours, Tabs } from "./tabs.js";
+import { CopyButton, Problem, count, html, watched } from "./ui.js";
 import { Write } from "./write.js";
 
-/** @type {Record<string, {name: string, View: any}>} */
-const VIEWS = {
-  write: { name: "Write", View: Write },
-  chain: { name: "Chain", View: Chain },
-  compare: { name: "Compare", View: Compare },
-  constrain: { name: "Constrain", View: Constrain },
-  cache: { name: "Cache", View: Cache },
-  reproduce: { name: "Reproduce", View: Reproduce },
-};
+/** @type {Record<string, any>} */
+const SHOWN = { write: Write, chain: Chain, compare: Compare, constrain: Constrain, cache: Cache, reproduce: Reproduce };
 
-const view = signal("write");
 const failed = signal(/** @type {Error | null} */ (null));
 const theme = signal(localStorage.getItem("aleator-theme") ?? "auto");
+/** Whether the key is to be changed. */
+const asking = signal(false);
 
 effect(() => {
   watching.value = view.value === "chain";
@@ -34,67 +30,86 @@ effect(() => {
   localStorage.setItem("aleator-theme", theme.value);
 });
 
+// Another tab has chosen other colours.
+addEventListener("storage", (e) => {
+  if (e.key === "aleator-theme") theme.value = e.newValue ?? "auto";
+});
+// An address that is put in place of this one; the page itself changes it without this event.
+addEventListener("hashchange", async () => (failed.value = await openAddress()));
+
+const RETRY = 2000;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let retrying;
+// The server is away: ask until it is back.
+effect(() => {
+  clearTimeout(retrying);
+  if (!online.value) retrying = setTimeout(ask, RETRY);
+});
+
+async function ask() {
+  try {
+    await load();
+  } catch {
+    if (!online.value) retrying = setTimeout(ask, RETRY);
+  }
+}
+
 async function start() {
   failed.value = null;
   try {
     const first = !declared.value;
     await load();
-    if (first) failed.value = await openAddress();
+    if (first) {
+      failed.value = await openAddress();
+      follow();
+    }
   } catch (error) {
     failed.value = /** @type {Error} */ (error);
   }
-}
-
-/** @param {KeyboardEvent} e */
-function onTabKey(e) {
-  const names = Object.keys(VIEWS);
-  const by = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
-  if (!by) return;
-  e.preventDefault();
-  view.value = names[(names.indexOf(view.value) + by + names.length) % names.length];
-  requestAnimationFrame(() => document.getElementById(`tab-${view.value}`)?.focus());
 }
 
 const Head = watched(function () {
   const { model } = known();
   return html`<header class="head">
     <h1>Aleator <span>playground</span></h1>
-    <nav role="tablist" aria-label="Views" class="tabs" onKeyDown=${onTabKey}>
-      ${Object.entries(VIEWS).map(([key, { name }]) => {
-        const mine = key === view.value;
-        return html`<button type="button" role="tab" id=${`tab-${key}`} aria-selected=${mine} aria-controls="view" tabindex=${mine ? 0 : -1} onClick=${() => (view.value = key)}>${name}</button>`;
-      })}
-    </nav>
+    <${Tabs} views=${VIEWS} view=${view.value} onChange=${(/** @type {string} */ name) => (view.value = name)} />
     <span class="model quiet" title=${`${model.architecture}, ${count(model.n_vocab)} tokens, ${count(model.n_ctx)} positions`}>${model.name}, ${(model.parameters / 1e6).toFixed(1)} M</span>
-    <select aria-label="Colours" onChange=${(/** @type {any} */ e) => (theme.value = e.currentTarget.value)}>
-      ${["auto", "light", "dark"].map((each) => html`<option value=${each} selected=${each === theme.value}>${each}</option>`)}
-    </select>
+    <span class="buttons"><${CopyButton} label="Copy link" text=${link} />
+      ${hasKey() && html`<button type="button" aria-expanded=${asking.value} onClick=${() => (asking.value = !asking.value)}>API key</button>`}
+      <${Colours} value=${theme.value} onChange=${(/** @type {string} */ value) => (theme.value = value)} /></span>
   </header>`;
 });
 
 /** Asks for the key that the server wants. */
-function Key() {
+const Key = watched(function () {
   const submit = (/** @type {any} */ e) => {
     e.preventDefault();
-    sessionStorage.setItem("aleator-key", e.currentTarget.elements.key.value);
+    useKey(e.currentTarget.elements.key.value);
+    asking.value = false;
     start();
   };
-  return html`<form class="key" onSubmit=${submit}>
-    <label class="field"><span>This server wants an API key</span><input name="key" type="password" autocomplete="off" /></label>
+  const refused = locked.value && hasKey();
+  return html`<form class="key" onSubmit=${submit} aria-label="API key">
+    <label class="field"><span>${locked.value ? "This server wants an API key" : "Another API key"}</span><input name="key" type="password" autocomplete="off" required /></label>
     <button type="submit" class="primary">Use it</button>
+    ${hasKey() && html`<button type="button" onClick=${() => (useKey(""), (asking.value = false), start())}>Forget the key</button>`}
+    <p class="quiet">It is kept until this tab is closed, and is never part of a link.</p>
+    ${refused && html`<p class="problem" role="alert">The server refuses this key.</p>`}
   </form>`;
-}
+});
 
 const Page = watched(function () {
   if (!declared.value) {
-    if (locked.value) return html`<${Key} />`;
+    if (locked.value) return html`<main><h1>Aleator <span>playground</span></h1><${Key} /></main>`;
     return failed.value ? html`<div class="empty"><${Problem} error=${failed.value} /><button type="button" onClick=${start}>Try again</button></div>` : html`<p class="loading">Loading the playground…</p>`;
   }
-  const { View, name } = VIEWS[view.value];
+  const View = SHOWN[view.value];
+  const title = VIEWS[/** @type {keyof typeof VIEWS} */ (view.value)];
   return html`<${Head} />
-    ${!online.value && html`<p class="problem offline" role="alert">The server does not answer. What is shown stays; <button type="button" class="link" onClick=${start}>try again</button></p>`}
+    ${!online.value && html`<p class="problem offline" role="alert">The server does not answer; it is asked again every two seconds. What is shown stays. <button type="button" class="link" onClick=${ask}>Ask now</button></p>`}
+    ${(locked.value || asking.value) && html`<${Key} />`}
     <${Problem} error=${failed.value} />
-    <main><div id="view" role="tabpanel" aria-label=${name}><${View} /></div></main>`;
+    <main><div id="view" role="tabpanel" aria-label=${title} aria-busy=${opening.value}><${View} /></div></main>`;
 });
 
 const app = /** @type {HTMLElement} */ (document.getElementById("app"));

@@ -49,10 +49,12 @@ export const Control = watched(function ({ settings, name, error }) {
       ${of.choices.map((each) => html`<option value=${each} selected=${each === value}>${each}</option>`)}
     </select>`;
   } else control = html`<input class="wide" aria-label=${name} value=${shown(value)} onChange=${(/** @type {any} */ e) => settings.set(name, read(e.currentTarget.value))} />`;
+  const help = `help-${settings.name}${name}`;
   return html`<div class="parameter ${changed ? "changed" : ""} ${wrong ? "wrong" : ""}" title=${of.described}>
     <span class="label">${name}</span>
-    <span class="control">${control}</span>
+    <span class="control" role="group" aria-label=${name} aria-describedby=${help}>${control}</span>
     <button type="button" class="small reset" disabled=${!changed} title="as the preset has it" aria-label=${`${name} as the preset has it`} onClick=${() => settings.set(name, settings.usual(name))}>↺</button>
+    <p class="help quiet" id=${help}>${of.described}</p>
     ${wrong && html`<p class="problem" role="alert">${error.message}</p>`}
   </div>`;
 });

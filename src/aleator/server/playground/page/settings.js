@@ -50,7 +50,9 @@ export const known = () => /** @type {Declared} */ (declared.value);
 
 /** One chain. */
 export class Settings {
-  constructor() {
+  /** @param {string} name  of it, where a page has several */
+  constructor(name = "") {
+    this.name = name;
     this.preset = signal("llama.cpp");
     this.changes = signal(/** @type {Record<string, any>} */ ({}));
   }

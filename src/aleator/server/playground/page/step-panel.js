@@ -3,6 +3,7 @@
 import { Component } from "./vendor/preact.mjs";
 import { post } from "./api.js";
 import { StepView } from "./step-view.js";
+import { alive } from "./texts.js";
 import { Problem, html } from "./ui.js";
 
 /**
@@ -33,19 +34,25 @@ export class StepPanel extends Component {
     if (wanted === this.asked) return;
     this.asked = wanted;
     this.abort?.abort();
-    this.abort = new AbortController();
+    const abort = (this.abort = new AbortController());
     try {
-      const step = await post(`/texts/${text.id}/step`, { step: at, ...(chain ?? {}) }, this.abort.signal);
+      const step = await alive(text, () => post(`/texts/${text.id}/step`, { step: at, ...(chain ?? {}) }, abort.signal));
       if (wanted === this.asked) this.setState({ step, error: null });
     } catch (error) {
-      if (wanted === this.asked && !this.abort.signal.aborted) this.setState({ error });
+      if (wanted === this.asked && !abort.signal.aborted) this.setState({ error });
     }
+  }
+
+  again() {
+    this.asked = "";
+    this.setState({ error: null });
   }
 
   /** @param {any} props @param {any} state */
   render({ text, at, rows, onPick, label }, { step, error }) {
     return html`<div aria-live="polite">
       <${Problem} error=${error} />
+      ${error && html`<button type="button" onClick=${() => this.again()}>Ask again</button>`}
       ${step && !error && html`<${StepView} step=${step} rows=${rows} onPick=${onPick} label=${label} written=${text.steps[at]?.token.id} />`}
       ${!step && !error && html`<p class="quiet">Asking for the step…</p>`}
     </div>`;

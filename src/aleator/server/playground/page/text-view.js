@@ -2,10 +2,10 @@
 
 import { Component } from "./vendor/preact.mjs";
 import { signal } from "./vendor/signals-core.mjs";
-import { alone, inText, joins } from "./token.js";
+import { alone, completed, inText, joins, together } from "./token.js";
 import { html, percent, watched } from "./ui.js";
 
-/** @typedef {import("./texts.js").Step} Step */
+/** @typedef {import("./text.js").Step} Step */
 
 /** What the shade means, by name: a step's shade from 0 to 1. @type {Record<string, {label: string, low: string, high: string, shade: (step: Step) => number}>} */
 export const SHADES = {
@@ -21,8 +21,46 @@ export const shading = signal("surprise");
 
 const CHUNK = 64;
 
+/**
+ * Where the parts of a text begin that are laid out by themselves: at a line break, after so many tokens at least.
+ * A browser leaves out the parts that cannot be seen.  Kept for each list of steps, which only grows.
+ * @type {WeakMap<Step[], {ends: number[], upto: number}>}
+ */
+const parts = new WeakMap();
+
+/** Ends of the parts of the first ``length`` steps. @param {Step[]} steps @param {number} length */
+function ends(steps, length) {
+  const known = parts.get(steps) ?? { ends: [], upto: 0 };
+  parts.set(steps, known);
+  for (; known.upto < length; known.upto++) {
+    const begin = known.ends.at(-1) ?? 0;
+    if (known.upto + 1 - begin >= CHUNK && inText(steps[known.upto].token).endsWith("\n")) known.ends.push(known.upto + 1);
+  }
+  const made = known.ends.filter((end) => end < length);
+  return [...made, length];
+}
+
 /** The token under the pointer, and where. */
 const hovered = signal(/** @type {{step: Step, x: number, y: number} | null} */ (null));
+
+/**
+ * One token.
+ * @param {string} id  of the text
+ * @param {number} i
+ * @param {string} name  its classes
+ * @param {Step} step
+ * @param {string} whole  the character that it completes
+ * @returns {any[]}  no empty text among them: Preact would write it again every time
+ */
+function token(id, i, name, step, whole) {
+  const text = inText(step.token);
+  const body = text.replace(/\n+$/, "");
+  const breaks = text.length - body.length;
+  const shown = html`<span key=${i} id=${`${id}-${i}`} class=${name} data-i=${i} role="option" aria-selected=${/ open\b/.test(name)} aria-label=${body === "" ? (breaks ? "line break" : "empty token") : undefined}
+    >${body || null}${whole ? html`<i class="mark whole">${whole}</i>` : null}${breaks > 0 && html`<i class="mark">${"↵".repeat(breaks)}</i>`}${text === "" && html`<i class="mark">∅</i>`}</span
+  >`;
+  return [shown, ...Array.from({ length: breaks }, (_, n) => html`<br key=${`${i} ${n}`} />`)];
+}
 
 /** So many tokens are drawn together, and left alone while they do not change. */
 class Chunk extends Component {
@@ -40,16 +78,30 @@ class Chunk extends Component {
       const step = steps[i];
       const mark = named[i - begin] ?? "";
       const level = step.before === null ? 0 : Math.round(16 * Math.max(0, Math.min(1, SHADES[shade].shade(step))));
-      const name = `t s${level}${step.picked ? " picked" : ""}${i === open ? " open" : ""}${mark}${joins(step.token) ? " joins" : ""}${step.token.special ? " special" : ""}`;
-      const text = inText(step.token);
-      const body = text.replace(/\n+$/, "");
-      const breaks = text.length - body.length;
-      const arrows = breaks > 0 && html`<i class="mark">${"↵".repeat(breaks)}</i>`;
-      shown.push(html`<span key=${i} id=${`${id}-${i}`} class=${name} data-i=${i} role="option" aria-selected=${i === open} aria-label=${body === "" ? (breaks ? "line break" : "empty token") : undefined} dir="auto"
-        >${body}${arrows}${text === "" && html`<i class="mark">∅</i>`}</span
-      >${"\n".repeat(breaks)}`);
+      const name = `t s${level}${step.picked ? " picked" : ""}${i === open ? " open" : ""}${mark}${joins(step.token) ? " joins" : ""}${step.token.special ? " special" : ""}${step.token.text === null ? " bytes" : ""}`;
+      shown.push(...token(id, i, name, step, completed(steps, i)));
     }
     return html`<span class="chunk">${shown}</span>`;
+  }
+}
+
+/** A part of a text: chunks in one flow. */
+class Part extends Component {
+  /** @param {any} next */
+  shouldComponentUpdate(next) {
+    const mine = this.props;
+    return ["steps", "end", "shade", "marks", "open", "id", "prompt", "caret"].some((name) => mine[name] !== next[name]);
+  }
+
+  /** @param {any} props */
+  render({ steps, begin, end, shade, marks, open, id, prompt, caret }) {
+    const chunks = [];
+    const named = marks.split("|");
+    for (let from = begin; from < end; from += CHUNK) {
+      const to = Math.min(end, from + CHUNK);
+      chunks.push(html`<${Chunk} key=${from} ...${{ id, steps, shade }} begin=${from} end=${to} marks=${named.slice(from - begin, to - begin).join("|")} open=${from <= open && open < to ? open : -1} />`);
+    }
+    return html`<div class="part">${prompt && html`<span class="prompt" role="presentation">${together(prompt).map((each) => (typeof each === "string" ? each : html`<i class="mark special">${inText(each)}</i>`))}</span>`}${chunks}${caret && html`<span class="caret" aria-hidden="true"></span>`}</div>`;
   }
 }
 
@@ -59,12 +111,12 @@ class Chunk extends Component {
  */
 export const TextView = watched(function ({ id, label, prompt, steps, length, open, onOpen, marks, shade, writing }) {
   const chosen = shade ?? shading.value;
-  const chunks = [];
-  for (let begin = 0; begin < length; begin += CHUNK) {
-    const end = Math.min(length, begin + CHUNK);
-    const inside = (/** @type {number} */ i) => (begin <= i && i < end ? i : -1);
-    const named = marks ? steps.slice(begin, end).map((step, i) => marks(step, begin + i)).join("|") : "";
-    chunks.push(html`<${Chunk} key=${begin} ...${{ id, steps, begin, end, shade: chosen }} marks=${named} open=${inside(open)} />`);
+  const shown = [];
+  let begin = 0;
+  for (const end of ends(steps, length)) {
+    const named = marks ? steps.slice(begin, end).map((/** @type {Step} */ step, /** @type {number} */ i) => marks(step, begin + i)).join("|") : "";
+    shown.push(html`<${Part} key=${begin} ...${{ id, steps, begin, end, shade: chosen }} marks=${named} open=${begin <= open && open < end ? open : -1} prompt=${begin === 0 ? prompt : null} caret=${writing && end === length} />`);
+    begin = end;
   }
   /** @param {any} event */
   const at = (event) => {
@@ -92,7 +144,7 @@ export const TextView = watched(function ({ id, label, prompt, steps, length, op
         hovered.value = i < 0 || e.pointerType === "touch" ? null : { step: steps[i], x: e.clientX, y: e.target.getBoundingClientRect().bottom };
       }}
       onPointerLeave=${() => (hovered.value = null)}>
-      <span class="prompt" role="presentation">${prompt.map((/** @type {any} */ token) => (token.special ? html`<i class="mark special">${inText(token)}</i>` : inText(token)))}</span>${chunks}${writing && html`<span class="caret" aria-hidden="true"></span>`}
+${shown}
     </div>`;
 });
 

@@ -1,74 +1,10 @@
-/** @file Texts and their branches: written by the server, kept here with the steps that it told. */
+/** @file Texts as the server writes them: begun, branched off, forgotten, and brought back after it was away. */
 
 import { signal } from "./vendor/signals-core.mjs";
 import { remove, stream } from "./api.js";
+import { Text, current, opened, texts } from "./text.js";
 
-/**
- * @typedef {import("./token.js").Token} Token
- * @typedef {object} Step  as a line of the stream
- * @property {number} step
- * @property {Token} token
- * @property {boolean} picked
- * @property {number} before  null where logits are not kept; so are the next ones
- * @property {number | null} after
- * @property {number} entropy
- * @property {number} entropy_after
- * @property {number} left
- * @property {{name: string, left: number, removed: number, cut: number, moved: number, entropy: number}[]} stages
- * @property {{token: Token, before: number, after: number}[]} top
- */
-
-/** One text, or branch of one. */
-export class Text {
-  /**
-   * @param {Record<string, any>} asked  the request
-   * @param {Text | null} parent
-   * @param {number} number
-   */
-  constructor(asked, parent, number) {
-    this.asked = asked;
-    this.parent = parent;
-    this.name = signal(parent ? `branch ${number}` : `text ${number}`);
-    this.id = "";
-    this.at = 0;
-    /** @type {Token[]} */
-    this.prompt = [];
-    /** @type {Step[]} */
-    this.steps = [];
-    this.inherited = 0;
-    this.seed = 0;
-    this.abort = new AbortController();
-    /** "writing", or why it ended */
-    this.reason = signal("writing");
-    this.error = signal(/** @type {Error | null} */ (null));
-    /** Grows with what is told. */
-    this.version = signal(0);
-    /** @type {any} */
-    this.end = null;
-  }
-
-  get writing() {
-    return this.reason.value === "writing";
-  }
-
-  /** What the page must know to write it again: one entry per text it branches off. @returns {Record<string, any>[]} */
-  get path() {
-    const { parent, ...asked } = this.asked;
-    const own = { ...asked, seed: this.seed, max_tokens: Math.max(1, this.steps.length - this.inherited) };
-    return [...(this.parent?.path ?? []), own];
-  }
-
-  stop() {
-    this.abort.abort();
-  }
-}
-
-/** All texts, in order of their beginning. */
-export const texts = signal(/** @type {Text[]} */ ([]));
-/** The one that is shown. */
-export const current = signal(/** @type {Text | null} */ (null));
-/** The step that is open; -1: none. */
-export const opened = signal(-1);
+/** @typedef {import("./token.js").Token} Token */
 
 /** Tokens that are shown in a second; 0: as they come. */
 export const pace = signal(0);
@@ -85,36 +21,40 @@ let made = 0;
 /**
  * Have a text written; resolves when it has ended.
  * @param {Record<string, any>} asked  fields of POST /api/playground/texts, without the parent's
- * @param {{parent?: Text | null, at?: number, listed?: boolean, onStart?: (text: Text) => void}} [how]
+ * @param {{parent?: Text | null, at?: number, listed?: boolean, name?: string, onStart?: (text: Text) => void}} [how]
  */
-export async function write(asked, { parent = null, at, listed = true, onStart } = {}) {
-  const text = new Text({ ...asked, ...(parent ? { at } : {}) }, parent, listed ? ++made : made + 1);
-  const body = parent ? { ...asked, parent: parent.id, at } : asked;
+export async function write(asked, { parent = null, at, listed = true, name, onStart } = {}) {
+  const number = listed ? ++made : made + 1;
+  const text = new Text({ ...asked, ...(parent ? { at } : {}) }, parent, name ?? (parent ? `branch ${number}` : `text ${number}`));
   let waiting = 0;
   const tell = () => {
     // A long text takes longer to lay out: it is shown less often.
     if (!waiting) waiting = setTimeout(() => requestAnimationFrame(() => ((waiting = 0), text.version.value++)), text.steps.length / 10);
   };
-  try {
-    for await (const told of stream("/texts", body, text.abort.signal)) {
-      if (told.event === "start") {
-        Object.assign(text, { id: told.id, at: told.at, prompt: told.prompt, seed: told.seed, inherited: told.inherited });
-        if (parent) text.steps = inheritedSteps(parent, told.inherited, asked.token);
+  const told = async () => {
+    const body = parent ? { ...asked, parent: parent.id, at } : asked;
+    for await (const line of stream("/texts", body, text.abort.signal)) {
+      if (line.event === "start") {
+        Object.assign(text, { id: line.id, at: line.at, prompt: line.prompt, seed: line.seed, inherited: line.inherited });
+        if (parent) text.steps = inheritedSteps(parent, line.inherited, asked.token);
         if (listed) {
           texts.value = [...texts.value, text];
           current.value = text;
         }
         onStart?.(text);
-      } else if (told.event === "step") {
+      } else if (line.event === "step") {
         if (pace.value && listed) await pause(text.abort.signal);
         if (text.abort.signal.aborted) break;
-        text.steps.push(told);
+        text.steps.push(line);
         tell();
       } else {
-        text.end = told;
-        text.reason.value = told.reason;
+        text.end = line;
+        text.reason.value = line.reason;
       }
     }
+  };
+  try {
+    await (parent ? alive(parent, told) : told());
     if (text.writing) text.reason.value = "stopped";
   } catch (error) {
     text.reason.value = text.abort.signal.aborted ? "stopped" : "failed";
@@ -143,7 +83,7 @@ function inheritedSteps(parent, n, pick) {
 }
 
 /** Tokens that were picked outside the list of likely ones. @type {Map<number, Token>} */
-export const picks = new Map();
+const picks = new Map();
 
 /**
  * Go on from another token at a step.
@@ -174,4 +114,45 @@ export function prune(text) {
     current.value = text.parent ?? texts.value.at(-1) ?? null;
     opened.value = -1;
   }
+}
+
+/**
+ * Write what was recorded, one branch after the other.
+ * @param {Record<string, any>[]} path
+ */
+export async function rewrite(path) {
+  /** @type {Text | null} */
+  let text = null;
+  for (const { at, ...asked } of path) text = await write(asked, { parent: text, at, listed: false });
+  return /** @type {Text} */ (text);
+}
+
+/** Texts that are being brought back. @type {Map<Text, Promise<void>>} */
+const coming = new Map();
+
+/**
+ * Ask about a text.  A server that was away has forgotten it: then it is written again first, with the same tokens.
+ * @template T
+ * @param {Text} text
+ * @param {() => Promise<T>} ask  must take the text's id when it is called
+ * @returns {Promise<T>}
+ */
+export async function alive(text, ask) {
+  try {
+    return await ask();
+  } catch (error) {
+    if (/** @type {any} */ (error).code !== "no_such_text" || text.writing) throw error;
+  }
+  if (!coming.has(text)) coming.set(text, bringBack(text).finally(() => coming.delete(text)));
+  await coming.get(text);
+  return ask();
+}
+
+/** @param {Text} text */
+async function bringBack(text) {
+  const again = await rewrite(text.path);
+  if (again.error.value) throw again.error.value;
+  const at = text.steps.findIndex((step, i) => step.token.id !== again.steps[i]?.token.id);
+  if (at >= 0) throw new Error(`the server forgot this text, and writes another one now: token ${at} differs. Is it another model?`);
+  for (let [mine, its] = [/** @type {Text | null} */ (text), /** @type {Text | null} */ (again)]; mine && its; [mine, its] = [mine.parent, its.parent]) mine.id = its.id;
 }

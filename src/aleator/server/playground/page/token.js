@@ -55,3 +55,72 @@ export function alone(token, most = 24) {
  * @param {Token} token
  */
 export const joins = (token) => /^\p{M}/u.test(token.text ?? "");
+
+/** @param {string} hex */
+const bytesOf = (hex) => (hex.match(/../g) ?? []).map((pair) => parseInt(pair, 16));
+
+/** Bytes as text; null if they are none. @param {number[]} bytes */
+function decoded(bytes) {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(bytes));
+  } catch {
+    return null;
+  }
+}
+
+/** Tokens over which a character can be split. */
+const PIECES = 8;
+
+/**
+ * The character that a token completes whose bytes alone are none; "" if it completes none.
+ * @param {{token: Token}[]} steps
+ * @param {number} i
+ */
+export function completed(steps, i) {
+  if (steps[i].token.text !== null) return "";
+  /** @type {number[]} */
+  let bytes = [];
+  for (let from = i; from >= 0 && i - from < PIECES; from--) {
+    const held = steps[from].token;
+    if (held.text !== null || held.bytes === undefined) return "";
+    bytes = [...bytesOf(held.bytes), ...bytes];
+    const text = decoded(bytes);
+    if (text !== null) return visible(text);
+  }
+  return "";
+}
+
+/**
+ * Tokens as one text, with characters that are split over several of them; control tokens stay tokens.
+ * @param {Token[]} tokens
+ * @returns {(string | Token)[]}
+ */
+export function together(tokens) {
+  /** @type {(string | Token)[]} */
+  const made = [];
+  let text = "";
+  /** @type {Token[]} */
+  let split = [];
+  const close = () => {
+    const whole = decoded(split.flatMap((each) => bytesOf(each.bytes ?? "")));
+    text += whole === null ? split.map(inText).join("") : visible(whole);
+    split = [];
+  };
+  const end = () => {
+    close();
+    if (text) made.push(text);
+    text = "";
+  };
+  for (const token of tokens) {
+    if (token.text === null && token.bytes !== undefined) split.push(token);
+    else if (token.special) {
+      end();
+      made.push(token);
+    } else {
+      close();
+      text += inText(token);
+    }
+  }
+  end();
+  return made;
+}

@@ -112,3 +112,17 @@ export function percent(p) {
  * @param {number} n
  */
 export const count = (n) => n.toLocaleString("en");
+
+/**
+ * Give the browser a file to save.
+ * @param {Blob} blob
+ * @param {string} name
+ */
+export function download(blob, name) {
+  const url = URL.createObjectURL(blob);
+  const anchor = document.createElement("a");
+  anchor.href = url;
+  anchor.download = name;
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}

@@ -1,11 +1,14 @@
 /** @file The view Write: a prompt, its text as tokens, the open step, and the tree of branches. */
 
+import { Component } from "./vendor/preact.mjs";
 import { signal } from "./vendor/signals-core.mjs";
+import { post } from "./api.js";
 import { known, main } from "./settings.js";
 import { StepPanel } from "./step-panel.js";
 import { alone } from "./token.js";
 import { Hover, Legend, SHADES, TextView, shading } from "./text-view.js";
-import { branch, current, opened, pace, texts, write } from "./texts.js";
+import { current, opened, texts } from "./text.js";
+import { branch, pace, prune, write } from "./texts.js";
 import { Tree } from "./tree.js";
 import { Choice, Problem, html, percent, watched } from "./ui.js";
 
@@ -22,6 +25,9 @@ const failed = signal(/** @type {Error | null} */ (null));
 /** Fields of a request from what is set now. */
 export const asked = () => ({ ...main.asked(seed.value), max_tokens: length.value });
 
+/** How a text begins: fields of a request. */
+export const beginning = () => (chats.value ? { messages: turns.value } : { prompt: prompt.value });
+
 /** @param {() => Promise<any>} work */
 export async function attempt(work) {
   failed.value = null;
@@ -34,7 +40,7 @@ export async function attempt(work) {
 
 export function begin() {
   opened.value = -1;
-  return attempt(() => write({ ...asked(), ...(chats.value ? { messages: turns.value } : { prompt: prompt.value }) }));
+  return attempt(() => write({ ...asked(), ...beginning() }));
 }
 
 /** @param {number} tokens  How many more. */
@@ -44,7 +50,7 @@ function goOn(tokens) {
   return attempt(() => write({ ...asked(), max_tokens: tokens }, { parent: text, at: text.steps.length }));
 }
 
-/** The words that were written, without control tokens. @param {import("./texts.js").Text} text */
+/** The words that were written, without control tokens. @param {import("./text.js").Text} text */
 function words(text) {
   const encoder = new TextEncoder();
   const pieces = text.steps.filter((s) => !s.token.special).map((s) => (s.token.text === null ? Uint8Array.from((s.token.bytes ?? "").match(/../g) ?? [], (pair) => parseInt(pair, 16)) : encoder.encode(s.token.text)));
@@ -54,7 +60,7 @@ function words(text) {
 /** @param {number} i @param {Partial<{role: string, content: string}>} change */
 const edit = (i, change) => (turns.value = turns.value.map((turn, at) => (at === i ? { ...turn, ...change } : turn)));
 
-const Turns = watched(function () {
+const Turns = watched(function ({ keep: keeps }) {
   const text = current.value;
   text?.reason.value;
   const last = turns.value.at(-1);
@@ -63,13 +69,25 @@ const Turns = watched(function () {
     ${turns.value.map(
       (turn, i) => html`<div class="turn ${turn.role}" key=${i}>
         <select aria-label=${`Who speaks in turn ${i + 1}`} onChange=${(/** @type {any} */ e) => edit(i, { role: e.currentTarget.value })}>${["system", "user", "assistant"].map((role) => html`<option value=${role} selected=${role === turn.role}>${role}</option>`)}</select>
-        <textarea rows="2" aria-label=${`Turn ${i + 1}`} value=${turn.content} onInput=${(/** @type {any} */ e) => edit(i, { content: e.currentTarget.value })}></textarea>
+        <textarea rows="2" dir="auto" aria-label=${`Turn ${i + 1}`} value=${turn.content} onInput=${(/** @type {any} */ e) => edit(i, { content: e.currentTarget.value })}></textarea>
         <button type="button" class="small" aria-label=${`Remove turn ${i + 1}`} disabled=${turns.value.length < 2} onClick=${() => (turns.value = turns.value.filter((_, at) => at !== i))}>✕</button>
       </div>`,
     )}
     <div class="buttons"><button type="button" onClick=${() => (turns.value = [...turns.value, { role: last?.role === "user" ? "assistant" : "user", content: "" }])}>Add a turn</button>
-      <button type="button" disabled=${!text || text.writing} onClick=${keep}>Keep the text as a turn</button></div>
+      ${keeps && html`<button type="button" disabled=${!text || text.writing} onClick=${keep}>Keep the text as a turn</button>`}</div>
   </div>`;
+});
+
+/**
+ * What a text begins with: a prompt, or the turns of a conversation.
+ * @param {{label: string, keep?: boolean, onEnter?: () => void}} props  ``keep``: the text that is shown can become a turn
+ */
+export const Beginning = watched(function ({ label, keep = false, onEnter }) {
+  return html`${known().model.chat && html`<${Choice} label="Write" value=${chats.value ? "chat" : "text"} options=${[["text", "what follows a prompt"], ["chat", "the next turn of a chat"]]} onChange=${(/** @type {string} */ v) => (chats.value = v === "chat")} />`}
+    ${chats.value ? html`<${Turns} keep=${keep} />` : html`<label class="prompt-field"><span>${label}</span>
+      <textarea rows="3" dir="auto" value=${prompt.value} onInput=${(/** @type {any} */ e) => (prompt.value = e.currentTarget.value)}
+        onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Enter" && (e.ctrlKey || e.metaKey) && onEnter?.()}></textarea>
+    </label>`}`;
 });
 
 const Controls = watched(function () {
@@ -77,11 +95,7 @@ const Controls = watched(function () {
   text?.reason.value;
   const writing = Boolean(text?.writing);
   return html`<form class="controls" onSubmit=${(/** @type {Event} */ e) => (e.preventDefault(), begin())}>
-    ${known().model.chat && html`<${Choice} label="Write" value=${chats.value ? "chat" : "text"} options=${[["text", "what follows a prompt"], ["chat", "the next turn of a chat"]]} onChange=${(/** @type {string} */ v) => (chats.value = v === "chat")} />`}
-    ${chats.value ? html`<${Turns} />` : html`<label class="prompt-field"><span>Prompt</span>
-      <textarea rows="3" value=${prompt.value} onInput=${(/** @type {any} */ e) => (prompt.value = e.currentTarget.value)}
-        onKeyDown=${(/** @type {KeyboardEvent} */ e) => e.key === "Enter" && (e.ctrlKey || e.metaKey) && begin()}></textarea>
-    </label>`}
+    <${Beginning} label="Prompt" keep=${true} onEnter=${begin} />
     <div class="row">
       <${Choice} label="Preset" value=${main.preset.value} options=${Object.keys(known().presets)} onChange=${(/** @type {string} */ v) => main.choose(v)} hint="the chain's parameters; change them in the view Chain" />
       <label class="field"><span>Seed</span><input type="number" min="-1" step="1" value=${seed.value ?? ""} placeholder="random" onInput=${(/** @type {any} */ e) => (seed.value = e.currentTarget.value === "" ? null : Number(e.currentTarget.value))} /></label>
@@ -120,6 +134,25 @@ const Written = watched(function () {
   </section>`;
 });
 
+/** A token that is not among the likely ones: the first of a text. */
+class Other extends Component {
+  /** @param {any} props @param {any} state */
+  render({ onPick }, { error }) {
+    const pick = async (/** @type {any} */ e) => {
+      e.preventDefault();
+      try {
+        this.setState({ error: null });
+        const { tokens } = await post("/tokens", { text: e.target.elements.other.value });
+        const first = tokens.find((/** @type {import("./token.js").Token} */ token) => !token.special);
+        if (first) onPick(first);
+      } catch (wrong) {
+        this.setState({ error: wrong });
+      }
+    };
+    return html`<form class="row" onSubmit=${pick}><label class="field"><span>or the first token of</span><input name="other" required /></label><button type="submit">Write it here</button><${Problem} error=${error} /></form>`;
+  }
+}
+
 const Opened = watched(function () {
   const text = current.value;
   const at = opened.value;
@@ -134,6 +167,7 @@ const Opened = watched(function () {
       <button type="button" class="small" aria-label="Close the step" onClick=${() => (opened.value = -1)}>✕</button></h2>
     <${StepPanel} text=${text} at=${at} onPick=${onPick} />
     <p class="quiet">Click another token to write it here: the cache is forked, and nothing before it is computed again.</p>
+    <${Other} onPick=${onPick} />
   </section>`;
 });
 
@@ -143,7 +177,7 @@ export const Write = watched(function () {
     <${Controls} />
     <div class="columns">
       <div class="main"><${Written} /></div>
-      <aside>${texts.value.length > 0 && html`<h2>Branches</h2>`}<${Tree} /></aside>
+      <aside>${texts.value.length > 0 && html`<h2>Branches</h2>`}<${Tree} onForget=${prune} /></aside>
     </div>
     <${Opened} />
     <${Hover} />

@@ -1,0 +1,71 @@
+// Sums of products of bytes in vectors of 256 bits.  Included by block_few.hpp and block_many.hpp.
+#pragma once
+
+#include <immintrin.h>
+
+#include "layers/blocks.hpp"
+
+namespace aleator::ALEATOR_ISA {
+
+// v3 multiplies bytes in pairs that would not fit 16 bits where u goes to 255: such types are taken
+// as signed there, and have no zero to subtract.
+#if defined(ALEATOR_ISA_v4)
+template <class B>
+constexpr int zero_of = B::zero;
+#else
+template <class B>
+constexpr int zero_of = B::wide ? 0 : B::zero;
+#endif
+
+static inline __m256i load256(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
+
+// Products of bytes, in sums of four: 8 lanes.
+template <class B>
+static inline __m256i dot8(__m256i acc, __m256i u, __m256i x) {
+#if defined(ALEATOR_ISA_v4)
+  return _mm256_dpbusd_epi32(acc, u, x);
+#else
+  __m256i pairs;
+  if constexpr (B::wide) {
+    const __m256i s = _mm256_xor_si256(u, _mm256_set1_epi8(-128));
+    pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
+  } else {
+    pairs = _mm256_maddubs_epi16(u, x);
+  }
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+#endif
+}
+
+// The lanes' sums of four or eight vectors.
+static inline __m256i pair_sums(__m256i a, __m256i b) {
+  return _mm256_add_epi32(_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+}
+static inline __m256i four_sums(__m256i a, __m256i b, __m256i c, __m256i d) {
+  const __m256i ab = pair_sums(a, b), cd = pair_sums(c, d);
+  return _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd));
+}
+static inline __m256i eight_sums(const __m256i (&v)[8]) {
+  const __m256i a = four_sums(v[0], v[1], v[2], v[3]), b = four_sums(v[4], v[5], v[6], v[7]);
+  return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20),
+                          _mm256_permute2x128_si256(a, b, 0x31));
+}
+static inline __m128i halves_sum(__m256i v) {
+  return _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+}
+
+// Halves added.
+#if defined(ALEATOR_ISA_v4)
+// By shuffles: GCC 12 takes the casts' undefined halves for uninitialised variables.
+static inline __m512i extended(__m256i v) {
+  return __builtin_shufflevector(v, _mm256_setzero_si256(), 0, 1, 2, 3, 4, 5, 6, 7);
+}
+static inline __m256i narrow(__m512i v) {
+  return _mm256_add_epi32(__builtin_shufflevector(v, v, 0, 1, 2, 3),
+                          __builtin_shufflevector(v, v, 4, 5, 6, 7));
+}
+#endif
+static inline __m256i narrow(__m256i v) { return v; }
+
+}  // namespace aleator::ALEATOR_ISA

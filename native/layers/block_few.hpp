@@ -1,0 +1,293 @@
+// Products with few tokens: rows of W are read as they lie.  AVX2 and AVX-512; included by
+// block_linear.isa.cpp only.
+#pragma once
+
+#include <type_traits>
+
+#include "layers/block_dots.hpp"
+#if defined(ALEATOR_ISA_v4)
+#include "layers/block_six_bits.hpp"
+#endif
+#include "layers/block_linear.hpp"
+#include "layers/lanes16.hpp"
+
+namespace aleator::ALEATOR_ISA {
+
+// Eight rows, of which the last may be the same.
+static inline __m256 eight_halves(const uint8_t* const (&p)[8], int64_t at) {
+  const auto h = [&](int r) { return load_as<int16_t>(p[r] + at); };
+  return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
+}
+
+// d and m of eight rows, which follow one another.
+struct Factors {
+  __m256 d, m;
+};
+static inline Factors eight_factors(const uint8_t* const (&p)[8], int64_t at) {
+  const auto four = [&](int r) {
+    const auto both = [&](int i) { return load_as<int32_t>(p[r + i] + at); };
+    return _mm_setr_epi32(both(0), both(1), both(2), both(3));
+  };
+  const __m256i order = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+  const __m256i halves = _mm256_permute4x64_epi64(
+      _mm256_shuffle_epi8(_mm256_setr_m128i(four(0), four(4)), order), 0xd8);
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(halves)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1))};
+}
+
+// Two rows of nibbles fill a vector, whose halves are elements 0 to 15, or 16 to 31, of rows k and
+// k + 4: the nibbles need not be brought into order.
+template <class B>
+concept Nibbles = requires { B::nibbles_at; };
+struct TwoRows {
+  __m256i low, high;
+};
+template <class B>
+static inline TwoRows two_rows(const uint8_t* a, const uint8_t* b) {
+  const __m256i q =
+      _mm256_inserti128_si256(_mm256_castsi128_si256(load_as<__m128i>(a + B::nibbles_at)),
+                              load_as<__m128i>(b + B::nibbles_at), 1);
+  const __m256i mask = _mm256_set1_epi8(15);
+  TwoRows of{_mm256_and_si256(q, mask), _mm256_and_si256(_mm256_srli_epi16(q, 4), mask)};
+  if constexpr (B::wide) {
+    const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(iq4_values.u));
+    of.low = _mm256_shuffle_epi8(table, of.low), of.high = _mm256_shuffle_epi8(table, of.high);
+  }
+  if constexpr (B::fifths_at != 0) {
+    const auto fifths = [](const uint8_t* p) { return load_as<uint32_t>(p + B::fifths_at); };
+    const uint32_t first = fifths(a), second = fifths(b);
+    const auto with = [](__m256i v, uint32_t bits) {
+      return reinterpret<__m256i>(with_fifth(reinterpret<vu8x32>(v), bits));
+    };
+    of.low = with(of.low, (first & 0xffff) | second << 16);
+    of.high = with(of.high, first >> 16 | (second & 0xffff0000));
+  }
+  return of;
+}
+
+// Integer products of block b of eight rows with that of T tokens.
+template <class B, int T>
+static inline void eight_dots(const uint8_t* const (&p)[8], int64_t b, int64_t row_bytes,
+                              const Rounded& x, int64_t t0, __m256i* dots) {
+  const int64_t at = b * block_shape(B::type).bytes;
+#pragma GCC unroll 8
+  for (int r = 0; r < 8; r++) __builtin_prefetch(p[r] + at + 8 * row_bytes, 0, 2);
+  const int8_t* q = x.q + t0 * x.in + b * 32;
+  if constexpr (Nibbles<B>) {
+    __m256i pairs[T][4];
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+      const TwoRows u = two_rows<B>(p[k] + at, p[k + 4] + at);
+      const auto twice = [](const int8_t* from) {
+        return _mm256_broadcastsi128_si256(load_as<__m128i>(from));
+      };
+#pragma GCC unroll 4
+      for (int t = 0; t < T; t++) {
+        const __m256i low = dot8<B>(_mm256_setzero_si256(), u.low, twice(q + t * x.in));
+        pairs[t][k] = dot8<B>(low, u.high, twice(q + t * x.in + 16));
+      }
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++)
+      dots[t] = four_sums(pairs[t][0], pairs[t][1], pairs[t][2], pairs[t][3]);
+  } else {
+    __m256i rows[T][8];
+#pragma GCC unroll 8
+    for (int r = 0; r < 8; r++) {
+      const __m256i u = reinterpret<__m256i>(B::unpack(p[r] + at));
+#pragma GCC unroll 4
+      for (int t = 0; t < T; t++)
+        rows[t][r] = dot8<B>(_mm256_setzero_si256(), u, load256(q + t * x.in));
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) dots[t] = eight_sums(rows[t]);
+  }
+}
+
+template <class B, int T>
+static void few_small(const Weights& w, int64_t row, int64_t rows, const Rounded& x, int64_t t0,
+                      float* y, int64_t y_stride) {
+  constexpr int64_t bytes = block_shape(B::type).bytes;
+  const uint8_t* p[8];
+  for (int r = 0; r < 8; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
+  __m256 total[T];
+  for (int t = 0; t < T; t++) total[t] = _mm256_setzero_ps();
+  const int64_t n = x.in / 32;
+  for (int64_t b = 0; b < n; b++) {
+    __m256i dots[T];
+    eight_dots<B, T>(p, b, w.row_bytes, x, t0, dots);
+    Factors factors;
+    if constexpr (B::has_m)
+      factors = eight_factors(p, b * bytes);
+    else
+      factors.d = eight_halves(p, b * bytes);
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) {
+      const float dx = x.d[(t0 + t) * n + b];
+      const int32_t sum = sum32(x.sums + (t0 + t) * 2 * n + 2 * b);
+      __m256i dot = dots[t];
+      if constexpr (zero_of<B> != 0)
+        dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(zero_of<B> * sum));
+      total[t] = _mm256_fmadd_ps(_mm256_mul_ps(factors.d, _mm256_set1_ps(dx)),
+                                 _mm256_cvtepi32_ps(dot), total[t]);
+      if constexpr (B::has_m)
+        total[t] = _mm256_fmadd_ps(factors.m, _mm256_set1_ps(dx * float(sum)), total[t]);
+    }
+  }
+  for (int t = 0; t < T; t++) {
+    alignas(32) float out[8];
+    _mm256_store_ps(out, total[t]);
+    for (int r = 0; r < rows; r++)
+      y[(t0 + t) * y_stride + row + r] = w.bias ? out[r] + w.bias[row + r] : out[r];
+  }
+}
+
+// Sum over a block of 256 of scale * (u - zero) * x, in lanes.
+#if defined(ALEATOR_ISA_v4)
+typedef __m512i Lanes;
+template <class B>
+static inline Lanes dot_large(const Parts& w, const int8_t* x, __m256i sums) {
+  Lanes acc = _mm512_setzero_si512();
+  const __m256i scale = load256(w.scale);
+  if constexpr (B::wide) {
+    const __m512i wide = _mm512_maskz_cvtepi16_epi32(0xffff, scale);
+    const __m512i own = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++) {
+      const __m512i dot = _mm512_dpbusd_epi32(
+          _mm512_setzero_si512(), load_as<__m512i>(w.u + 64 * g), load_as<__m512i>(x + 64 * g));
+      const __m512i s = _mm512_maskz_permutexvar_epi32(
+          0xffff, _mm512_add_epi32(own, _mm512_set1_epi32(4 * g)), wide);
+      acc = _mm512_add_epi32(acc, _mm512_mullo_epi32(dot, s));
+    }
+  } else {
+    const __m512i all = extended(scale);
+    // As `packs` puts the sums: four of one vector's group of 16, four of the other's.
+    const auto four = [](int group) { return int64_t(0x0001000100010001) * group; };
+    const __m512i order =
+        _mm512_setr_epi64(four(0), four(4), four(1), four(5), four(2), four(6), four(3), four(7));
+#pragma GCC unroll 2
+    for (int g = 0; g < 2; g++) {  // four products of 63 * 127 at most fit 16 bits
+      const auto dot = [&](int i) {
+        return _mm512_dpbusd_epi32(_mm512_setzero_si512(), load_as<__m512i>(w.u + 64 * i),
+                                   load_as<__m512i>(x + 64 * i));
+      };
+      const __m512i own = _mm512_add_epi16(order, _mm512_set1_epi16(int16_t(8 * g)));
+      acc = _mm512_dpwssd_epi32(acc, _mm512_packs_epi32(dot(2 * g), dot(2 * g + 1)),
+                                _mm512_permutexvar_epi16(own, all));
+    }
+  }
+  if constexpr (B::zero != 0) {
+    const __m256i off =
+        _mm256_mullo_epi32(_mm256_madd_epi16(scale, sums), _mm256_set1_epi32(B::zero));
+    acc = _mm512_sub_epi32(acc, extended(off));
+  }
+  return acc;
+}
+#else
+typedef __m256i Lanes;
+template <class B>
+static inline Lanes dot_large(const Parts& w, const int8_t* x, __m256i sums) {
+  Lanes acc = _mm256_setzero_si256();
+  const __m256i scale = load256(w.scale);
+  const __m256i halves[2] = {_mm256_permute2x128_si256(scale, scale, 0x00),
+                             _mm256_permute2x128_si256(scale, scale, 0x11)};
+  const __m256i own = _mm256_inserti128_si256(_mm256_set1_epi16(0x0100), _mm_set1_epi16(0x0302), 1);
+#pragma GCC unroll 8
+  for (int g = 0; g < 8; g++) {
+    const __m256i u = load256(w.u + 32 * g), xs = load256(x + 32 * g);
+    __m256i pairs;
+    if constexpr (B::wide) {
+      const __m256i s = _mm256_xor_si256(u, _mm256_set1_epi8(-128));
+      pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(xs, s));
+    } else {
+      pairs = _mm256_maddubs_epi16(u, xs);
+    }
+    const __m256i s = _mm256_shuffle_epi8(
+        halves[g / 4], _mm256_add_epi8(own, _mm256_set1_epi8(int8_t(4 * (g % 4)))));
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, s));
+  }
+  if constexpr (zero_of<B> != 0) {
+    const __m256i off =
+        _mm256_mullo_epi32(_mm256_madd_epi16(scale, sums), _mm256_set1_epi32(B::zero));
+    acc = _mm256_sub_epi32(acc, off);
+  }
+  return acc;
+}
+#endif
+
+static inline __m128 four_halves(const uint8_t* const (&p)[4], int64_t at) {
+  const auto h = [&](int r) { return load_as<int16_t>(p[r] + at); };
+  return _mm_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), 0, 0, 0, 0));
+}
+
+template <class B, int T>
+static void few_large(const Weights& w, int64_t row, int64_t rows, const Rounded& x, int64_t t0,
+                      float* y, int64_t y_stride) {
+  constexpr int64_t bytes = block_shape(B::type).bytes;
+  const uint8_t* p[4];
+  for (int r = 0; r < 4; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
+  __m128 total[T];
+  for (int t = 0; t < T; t++) total[t] = _mm_setzero_ps();
+  const int64_t n = x.in / 256;
+  for (int64_t b = 0; b < n; b++) {
+    __m256i dots[T][4], least[T][4];
+#pragma GCC unroll 4
+    for (int r = 0; r < 4; r++) {
+      const uint8_t* at = p[r] + b * bytes;
+      for (int64_t line = 0; line < bytes; line += 64)
+        __builtin_prefetch(at + 4 * w.row_bytes + line, 0, 2);
+      Parts part;
+      B::unpack(at, part);
+#pragma GCC unroll 4
+      for (int t = 0; t < T; t++) {
+        const __m256i sums = load256(x.sums + ((t0 + t) * n + b) * 16);
+        dots[t][r] = narrow(dot_large<B>(part, x.q + (t0 + t) * x.in + b * 256, sums));
+        if constexpr (B::has_least) least[t][r] = _mm256_madd_epi16(load256(part.least), sums);
+      }
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) {
+      const __m128 dx = _mm_set1_ps(x.d[(t0 + t) * n + b]);
+      const auto sums = [](const __m256i(&v)[4]) {
+        return _mm_cvtepi32_ps(halves_sum(four_sums(v[0], v[1], v[2], v[3])));
+      };
+      total[t] = _mm_fmadd_ps(_mm_mul_ps(four_halves(p, b * bytes + B::d_at), dx), sums(dots[t]),
+                              total[t]);
+      if constexpr (B::has_least)
+        total[t] = _mm_fnmadd_ps(_mm_mul_ps(four_halves(p, b * bytes + B::dmin_at), dx),
+                                 sums(least[t]), total[t]);
+    }
+  }
+  for (int t = 0; t < T; t++) {
+    alignas(16) float out[4];
+    _mm_store_ps(out, total[t]);
+    for (int r = 0; r < rows; r++)
+      y[(t0 + t) * y_stride + row + r] = w.bias ? out[r] + w.bias[row + r] : out[r];
+  }
+}
+
+template <class B>
+static void few(const Weights& w, int64_t begin, int64_t end, const Rounded& x, float* y,
+                int64_t y_stride) {
+  constexpr int64_t tile = large<B> ? 4 : 8;
+  for (int64_t row = begin; row < end; row += tile) {
+    const int64_t rows = end - row < tile ? end - row : tile;
+    const auto tokens = [&](auto count, int64_t t) {
+#if defined(ALEATOR_ISA_v4)
+      if constexpr (SixBits<B>) return few_six_bits<B, count()>(w, row, rows, x, t, y, y_stride);
+#endif
+      if constexpr (large<B>)
+        few_large<B, count()>(w, row, rows, x, t, y, y_stride);
+      else
+        few_small<B, count()>(w, row, rows, x, t, y, y_stride);
+    };
+    int64_t t = 0;
+    for (; t + 3 <= x.tokens; t += 3) tokens(std::integral_constant<int, 3>(), t);
+    if (x.tokens - t == 2) tokens(std::integral_constant<int, 2>(), t);
+    if (x.tokens - t == 1) tokens(std::integral_constant<int, 1>(), t);
+  }
+}
+
+}  // namespace aleator::ALEATOR_ISA

@@ -1,0 +1,154 @@
+// Products with few tokens of Q4_K and Q5_K, whose scales have six bits: AVX-512 with VNNI.
+// Included by block_few.hpp only.
+#pragma once
+
+#include <type_traits>
+
+#include "layers/block_dots.hpp"
+#include "layers/block_linear.hpp"
+
+namespace aleator::ALEATOR_ISA {
+
+// A block begins with 16 bytes: d, dmin, and 12 with the scales and least values.  Its elements are
+// eight groups of 32, one nibble of each in turn, and come in vectors of two groups each:
+// 0 and 2, 1 and 3, 4 and 6, 5 and 7.
+template <class B>
+concept SixBits = requires { B::nibbles_of_groups_at; };
+
+template <class B>
+static inline void group_vectors(const uint8_t* p, __m512i (&u)[4]) {
+  const __m512i mask = _mm512_set1_epi8(15);
+#pragma GCC unroll 2
+  for (int g = 0; g < 2; g++) {
+    const __m512i q = load_as<__m512i>(p + B::nibbles_of_groups_at + 64 * g);
+    u[2 * g] = _mm512_and_si512(q, mask);
+    u[2 * g + 1] = _mm512_and_si512(_mm512_srli_epi16(q, 4), mask);
+  }
+  if constexpr (B::fifths_of_groups_at != 0) {
+    const vu8x32 fifths = load_as<vu8x32>(p + B::fifths_of_groups_at);
+    const auto add = [&](__m512i& v, vu8x64 bits) {
+      v = _mm512_or_si512(v, reinterpret<__m512i>(bits & 16));
+    };
+    add(u[0], moved(fifths, -4, -2)), add(u[1], moved(fifths, -3, -1));
+    add(u[2], moved(fifths, 0, 2)), add(u[3], moved(fifths, 1, 3));
+  }
+}
+static inline __m512i two_groups(const int8_t* a, const int8_t* b) {
+  const __m256i low = load256(a), high = load256(b);
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
+}
+
+// Sixteen bytes of each of four rows.
+static inline __m512i four_headers(const uint8_t* const (&p)[4], int64_t at) {
+  const auto header = [&](int r) { return load_as<__m128i>(p[r] + at); };
+  __m512i v = _mm512_maskz_inserti32x4(0xffff, _mm512_setzero_si512(), header(0), 0);
+  v = _mm512_maskz_inserti32x4(0xffff, v, header(1), 1);
+  v = _mm512_maskz_inserti32x4(0xffff, v, header(2), 2);
+  return _mm512_maskz_inserti32x4(0xffff, v, header(3), 3);
+}
+static inline __m512i each_row(__m128i v) { return _mm512_maskz_broadcast_i32x4(0xffff, v); }
+// Of each row's header: eight bytes with the scales, and eight with the least values.
+static inline __m512i scales_and_least(__m512i header) {
+  constexpr auto order = [](int a, int b, int c, int d) {
+    return _MM_PERM_ENUM(a | b << 2 | c << 4 | d << 6);
+  };
+  // The 12 bytes as three numbers a, b, c.  Six bits of a and b stand in one byte; of the other
+  // scales four stand in c and two in a, of the other least values in c and b.
+  const __m512i acbc = _mm512_maskz_shuffle_epi32(0xffff, header, order(1, 3, 2, 3));
+  const __m512i _a_b = _mm512_maskz_shuffle_epi32(0xffff, header, order(0, 1, 0, 2));
+  const __m512i low =
+      _mm512_and_si512(_mm512_maskz_srlv_epi32(0xffff, acbc, each_row(_mm_setr_epi32(0, 0, 0, 4))),
+                       each_row(_mm_setr_epi32(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f)));
+  const __m512i two = _mm512_and_si512(_mm512_maskz_srli_epi32(0xffff, _a_b, 2),
+                                       each_row(_mm_setr_epi32(0, 0x30303030, 0, 0x30303030)));
+  return _mm512_or_si512(low, two);
+}
+// Lane 0 of each of the four parts of 128 bits.
+static inline __m128i first_lanes(__m512i v) {
+  const __m512i own = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+  const __m512i all = _mm512_maskz_permutexvar_epi32(0xffff, own, v);
+  return __builtin_shufflevector(all, all, 0, 1);
+}
+// Where the scales of two neighbouring vectors' sums stand, as `packs` puts these: four of one,
+// four of the other.
+static inline __m512i scale_order(int first) {
+  const auto four = [&](int group) {
+    return int64_t(0x0001000100010001) * (0x8000 | (first + group));
+  };
+  return _mm512_setr_epi64(four(0), four(1), four(0), four(1), four(2), four(3), four(2), four(3));
+}
+
+template <class B, int T>
+static void few_six_bits(const Weights& w, int64_t row, int64_t rows, const Rounded& x, int64_t t0,
+                         float* y, int64_t y_stride) {
+  constexpr int64_t bytes = block_shape(B::type).bytes;
+  const uint8_t* p[4];
+  for (int r = 0; r < 4; r++) p[r] = w.data + (row + (r < rows ? r : rows - 1)) * w.row_bytes;
+  __m128 total[T];
+  for (int t = 0; t < T; t++) total[t] = _mm_setzero_ps();
+  const int64_t n = x.in / 256;
+  const __m512i zero = _mm512_setzero_si512();
+  const __m512i order[2] = {scale_order(0), scale_order(4)};
+  for (int64_t b = 0; b < n; b++) {
+    const __m512i header = four_headers(p, b * bytes), six = scales_and_least(header);
+    __m512i xs[T][4];
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) {
+      const int8_t* q = x.q + (t0 + t) * x.in + b * 256;
+      xs[t][0] = two_groups(q, q + 64), xs[t][1] = two_groups(q + 32, q + 96);
+      xs[t][2] = two_groups(q + 128, q + 192), xs[t][3] = two_groups(q + 160, q + 224);
+    }
+    __m256i dots[T][4];
+    const auto add_row = [&](auto r) {
+      const uint8_t* at = p[r()] + b * bytes;
+      for (int64_t line = 0; line < bytes; line += 64)
+        __builtin_prefetch(at + 4 * w.row_bytes + line, 0, 2);
+      __m512i u[4];
+      group_vectors<B>(at, u);
+      const __m512i own = _mm512_maskz_shuffle_i32x4(0xffff, six, six, r() * 0x55);
+      const __m512i scale[2] = {_mm512_shuffle_epi8(own, order[0]),
+                                _mm512_shuffle_epi8(own, order[1])};
+#pragma GCC unroll 4
+      for (int t = 0; t < T; t++) {
+        __m512i acc = zero;
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++)  // four products of 31 * 127 at most fit 16 bits
+          acc = _mm512_dpwssd_epi32(
+              acc,
+              _mm512_packs_epi32(_mm512_dpbusd_epi32(zero, u[2 * g], xs[t][2 * g]),
+                                 _mm512_dpbusd_epi32(zero, u[2 * g + 1], xs[t][2 * g + 1])),
+              scale[g]);
+        dots[t][r()] = narrow(acc);
+      }
+    };
+    add_row(std::integral_constant<int, 0>());
+    add_row(std::integral_constant<int, 1>());
+    add_row(std::integral_constant<int, 2>());
+    add_row(std::integral_constant<int, 3>());
+    const __m512i least = _mm512_unpackhi_epi8(six, zero);
+    const __m256 both = _mm256_cvtph_ps(first_lanes(header));  // d and dmin in turn
+    const __m128 low = _mm256_castps256_ps128(both), high = _mm256_extractf128_ps(both, 1);
+    const __m128 d = _mm_shuffle_ps(low, high, 0x88), dmin = _mm_shuffle_ps(low, high, 0xdd);
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) {
+      const int16_t* sums = x.sums + ((t0 + t) * n + b) * 16;
+      const __m512i of_groups =
+          each_row(_mm_hadd_epi16(load_as<__m128i>(sums), load_as<__m128i>(sums + 8)));
+      __m512i off = _mm512_dpwssd_epi32(zero, least, of_groups);
+      off = _mm512_add_epi32(off, _mm512_maskz_shuffle_epi32(0xffff, off, _MM_PERM_ENUM(0x4e)));
+      off = _mm512_add_epi32(off, _mm512_maskz_shuffle_epi32(0xffff, off, _MM_PERM_ENUM(0xb1)));
+      const __m128i dot = halves_sum(four_sums(dots[t][0], dots[t][1], dots[t][2], dots[t][3]));
+      const __m128 dx = _mm_set1_ps(x.d[(t0 + t) * n + b]);
+      total[t] = _mm_fmadd_ps(_mm_mul_ps(d, dx), _mm_cvtepi32_ps(dot), total[t]);
+      total[t] = _mm_fnmadd_ps(_mm_mul_ps(dmin, dx), _mm_cvtepi32_ps(first_lanes(off)), total[t]);
+    }
+  }
+  for (int t = 0; t < T; t++) {
+    alignas(16) float out[4];
+    _mm_store_ps(out, total[t]);
+    for (int r = 0; r < rows; r++)
+      y[(t0 + t) * y_stride + row + r] = w.bias ? out[r] + w.bias[row + r] : out[r];
+  }
+}
+
+}  // namespace aleator::ALEATOR_ISA

@@ -1,0 +1,195 @@
+"""``aleator completion``: write what a shell needs to complete commands and options."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from importlib import import_module
+
+from aleator.cli import COMMANDS
+from aleator.cli.arguments import Parser, did_you_mean
+from aleator.cli.terminal import write
+from aleator.core.errors import ParameterError
+
+EXAMPLES = """\
+examples:
+  aleator completion bash > ~/.local/share/bash-completion/completions/aleator
+  aleator completion zsh > ~/.zfunc/_aleator        (with ~/.zfunc in fpath)
+  aleator completion fish > ~/.config/fish/completions/aleator.fish
+"""
+PLACES = ("PATH", "FILE")
+"""What stands for a value that is a file."""
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the options."""
+    parser.positional("shell", "bash, zsh or fish")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the script; returns the exit code."""
+    if arguments.shell not in SHELLS:
+        shell = arguments.shell or ""
+        raise ParameterError(
+            "shell", f"shell={shell!r}: give {' or '.join(SHELLS)}{did_you_mean(shell, SHELLS)}"
+        )
+    write(SHELLS[arguments.shell](commands()))
+    return 0
+
+
+@dataclass(frozen=True)
+class Flag:
+    """An option of a command.
+
+    Attributes:
+        names: its spellings.
+        help: what it does, on one line.
+        value: what stands for its value; "" where it has none.
+        choices: the values that it takes; none where there are too many.
+    """
+
+    names: tuple[str, ...]
+    help: str
+    value: str
+    choices: tuple[str, ...]
+
+
+def commands() -> dict[str, list[Flag]]:
+    """The options of every command."""
+    found = {}
+    for command, summary in COMMANDS.items():
+        module = import_module(f"aleator.cli.{command.replace('-', '_')}")
+        parser = Parser(command, summary, "")
+        module.add_arguments(parser)
+        actions = list(dict.fromkeys(parser.options.values()))
+        found[command] = [_flag(each) for each in actions]
+    return found
+
+
+def _flag(action: argparse.Action) -> Flag:
+    help = " ".join((action.help or "").replace("%%", "%").split())
+    value = "" if action.nargs == 0 else str(action.metavar or "VALUE")
+    choices = tuple(str(each) for each in action.choices or ())
+    return Flag(tuple(action.option_strings), help, value, choices)
+
+
+def bash(known: dict[str, list[Flag]]) -> str:
+    """A script for bash."""
+    cases = []
+    for command, flags in known.items():
+        values = [
+            f"        {'|'.join(each.names)}) COMPREPLY=({_bash_values(each)}); return;;"
+            for each in flags
+            if each.value
+        ]
+        names = " ".join(name for each in flags for name in each.names)
+        cases += [
+            f"    {command})",
+            '      case "$before" in',
+            *values,
+            "      esac",
+            f'      words="{names}";;',
+        ]
+    return "\n".join(
+        [
+            "# Completion of aleator for bash, made by: aleator completion bash",
+            "_aleator() {",
+            '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words=""',
+            '  if [ "$COMP_CWORD" = 1 ]; then',
+            f'    COMPREPLY=($(compgen -W "{" ".join(known)}" -- "$word")); return',
+            "  fi",
+            '  case "${COMP_WORDS[1]}" in',
+            *cases,
+            "  esac",
+            '  case "$word" in',
+            '    -*) COMPREPLY=($(compgen -W "$words" -- "$word"));;',
+            '    *) COMPREPLY=($(compgen -f -- "$word"));;',
+            "  esac",
+            "}",
+            "complete -o filenames -F _aleator aleator",
+            "",
+        ]
+    )
+
+
+def _bash_values(flag: Flag) -> str:
+    if flag.choices:
+        return f'$(compgen -W "{" ".join(flag.choices)}" -- "$word")'
+    return '$(compgen -f -- "$word")' if flag.value in PLACES else ""
+
+
+def zsh(known: dict[str, list[Flag]]) -> str:
+    """A script for zsh."""
+    listed = [f"    {_quoted(f'{name}:{COMMANDS[name]}')}" for name in known]
+    cases = []
+    for command, flags in known.items():
+        specs = [_zsh_spec(name, each) for each in flags for name in each.names]
+        cases += [f"    {command})", "      _arguments \\"]
+        cases += [f"        {spec} \\" for spec in specs]
+        cases += ["        '*:file:_files';;"]
+    return "\n".join(
+        [
+            "#compdef aleator",
+            "# Completion of aleator for zsh, made by: aleator completion zsh",
+            "_aleator() {",
+            "  if (( CURRENT == 2 )); then",
+            "    local -a names=(",
+            *listed,
+            "    )",
+            "    _describe command names",
+            "    return",
+            "  fi",
+            '  local command="${words[2]}"',
+            "  shift words; (( CURRENT-- ))",
+            '  case "$command" in',
+            *cases,
+            "  esac",
+            "}",
+            "compdef _aleator aleator",
+            "",
+        ]
+    )
+
+
+def _zsh_spec(name: str, flag: Flag) -> str:
+    help = flag.help.replace("[", "(").replace("]", ")").replace(":", " ")
+    spec = f"*{name}[{help}]"
+    if flag.choices:
+        spec += f":{flag.value}:({' '.join(flag.choices)})"
+    elif flag.value:
+        spec += f":{flag.value.replace(':', ' ')}:" + "_files" * (flag.value in PLACES)
+    return _quoted(spec)
+
+
+def fish(known: dict[str, list[Flag]]) -> str:
+    """A script for fish."""
+    lines = ["# Completion of aleator for fish, made by: aleator completion fish"]
+    for command in known:
+        lines.append(
+            f"complete -c aleator -n __fish_use_subcommand -f -a {command} -d {_fish(COMMANDS[command])}"
+        )
+    for command, flags in known.items():
+        for each in flags:
+            words = [f"complete -c aleator -n '__fish_seen_subcommand_from {command}'"]
+            for name in each.names:
+                kind = "l" if name.startswith("--") else "s" if len(name) == 2 else "o"
+                words.append(f"-{kind} {name.lstrip('-')}")
+            if each.choices:
+                words.append(f"-x -a {_fish(' '.join(each.choices))}")
+            elif each.value:
+                words.append("-r" if each.value in PLACES else "-x")
+            words.append(f"-d {_fish(each.help)}")
+            lines.append(" ".join(words))
+    return "\n".join(lines) + "\n"
+
+
+def _fish(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+SHELLS = {"bash": bash, "zsh": zsh, "fish": fish}

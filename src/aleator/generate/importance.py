@@ -1,0 +1,109 @@
+"""How probable a given text is under a chain: after its filters and temperatures, token by token."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aleator.core.errors import ParameterError
+from aleator.generate.context import Context
+from aleator.generate.logprobs import log_softmax
+from aleator.generate.text_rows import Wanted, rows_of
+from aleator.samplers import SamplerChain
+from aleator.samplers.kept import Kept, KeptRow
+
+ADAPTIVE = ("mirostat", "mirostat_v2", "adaptive_p")
+"""Samplers whose state depends on what they drew themselves."""
+
+
+@dataclass(frozen=True)
+class ChainScore:
+    """What a model and a chain make of a text that is given.
+
+    Attributes:
+        tokens: Of the text.
+        logprobs: Natural-log probability of each in the model's own distribution.
+        kept: For each, which tokens the chain kept at its place, and its log-probability among them; -inf where
+            the chain could not have drawn it.
+    """
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    kept: tuple[Kept, ...]
+
+    @property
+    def logprob(self) -> float:
+        """Natural-log probability with which the chain draws the whole text."""
+        return math.fsum(each.logprob for each in self.kept)
+
+
+@dataclass(frozen=True)
+class Importance:
+    """A text that one chain drew, under another.
+
+    Attributes:
+        behaviour: Under the chain that drew it.
+        target: Under the other one.
+    """
+
+    behaviour: ChainScore
+    target: ChainScore
+
+    @property
+    def log_ratios(self) -> tuple[float, ...]:
+        """For each token, log of its probability under the target over that under the behaviour."""
+        pairs = zip(self.target.kept, self.behaviour.kept, strict=True)
+        return tuple(other.logprob - own.logprob for other, own in pairs)
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """For each token, its probability under the target over that under the behaviour; 0: not kept."""
+        return tuple(math.exp(each) for each in self.log_ratios)
+
+    @property
+    def ratio(self) -> float:
+        """Of the whole text."""
+        return math.exp(math.fsum(self.log_ratios))
+
+
+def check_fixed(chain: SamplerChain) -> None:
+    """Refuse a chain whose distribution depends on what it drew, not on the text alone.
+
+    Raises:
+        ParameterError: It has a sampler that adapts; names it.
+    """
+    found = next((s.name for s, _ in chain.placed if s.name in ADAPTIVE), None)
+    if found is not None:
+        raise ParameterError(
+            found,
+            f"{found} adapts to what it draws itself: a text that is given has no probability under it",
+        )
+
+
+def chain_scores_of(
+    context: Context, texts: Sequence[tuple[tuple[int, ...], int]], chains: Sequence[SamplerChain]
+) -> list[ChainScore]:
+    """Score the ends of texts, each under a chain of its own.
+
+    Args:
+        context: Empty, with a sequence for each text and cells for all.
+        texts: Tokens, and how many of them, at least one, are the prompt.
+        chains: New ones, which have accepted the prompts; they are used up.
+    """
+    logprobs: list[list[float]] = [[] for _ in texts]
+    kept: list[list[Kept]] = [[] for _ in texts]
+    longer = [i for i, (tokens, prompt) in enumerate(texts) if len(tokens) > prompt]
+    wanted = [Wanted(texts[i][0][:-1], texts[i][1] - 1) for i in longer]
+    for j, at, row in rows_of(context, wanted):
+        i = longer[j]
+        token, row = texts[i][0][at + 1], np.ascontiguousarray(row[: context.n_vocab])
+        logprobs[i].append(float(log_softmax(row)[token]))
+        kept[i].append(KeptRow.of(chains[i], row).with_token(token))
+        chains[i].accept(token, generated=True)
+    return [
+        ChainScore(tokens[prompt:], tuple(logprobs[i]), tuple(kept[i]))
+        for i, (tokens, prompt) in enumerate(texts)
+    ]

@@ -1,0 +1,239 @@
+"""Aleator in llama-cpp-python: its chains draw, and texts go from its context into ours and back.
+
+With ``numerics="llama.cpp"`` in the settings the token is llama.cpp's own, with "portable" (the default) ours.
+"""
+
+from __future__ import annotations
+
+from aleator.integrations.versions import require
+
+require("llama-cpp-python", at_least="0.3.36", install="aleator[llama]")
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llama_cpp import Llama, LlamaState
+
+import aleator
+from aleator.core.errors import ParameterError
+from aleator.generate.batch import Batch
+from aleator.generate.context import Context
+from aleator.integrations.follower import Follower
+from aleator.integrations.settings import Settings, sampling_params
+from aleator.language_model import LanguageModel
+from aleator.text.tokenizer import Tokenizer
+from aleator.text.vocabulary import Vocabulary
+
+_TYPES = {
+    0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 20: "iq4_nl", 30: "bf16",
+}  # fmt: skip
+"""Names of ggml's numbers of types that both caches have."""
+_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+"""A ``llama_token_data``."""
+
+
+class AleatorLogitsProcessor:
+    """Leaves Aleator's token: for ``llama(..., logits_processor=LogitsProcessorList([...]))``.
+
+    One object serves one call; ``temperature=0`` costs least, others give the same.
+
+    Args:
+        llama: whose texts; its file has the vocabulary.
+        settings: of the chain.
+        completion: index among completions of one prompt.
+
+    Raises:
+        ParameterError: a parameter is unknown or out of range; or ``llama`` has a draft model, with which it
+            tells processors of a text with guesses.
+    """
+
+    def __init__(self, llama: Llama, settings: Settings, *, completion: int = 0) -> None:
+        if llama.draft_model is not None:
+            raise ParameterError(
+                "draft_model",
+                "a Llama with draft_model= shows logits processors its guesses as text: make it without one",
+            )
+        self._chain = sampling_params(settings).chain(_tokenizer(llama), completion=completion)
+        self._text: Follower | None = None
+        self._prompt: npt.NDArray[np.intc] = np.empty(0, np.intc)
+
+    def __call__(
+        self, input_ids: npt.NDArray[np.intc], scores: npt.NDArray[np.single]
+    ) -> npt.NDArray[np.single]:
+        """Draw the next token.
+
+        Args:
+            input_ids: the prompt and what followed it, [n].
+            scores: the logits, float32 [V].
+
+        Returns:
+            float32 [V]: 0 at the token, -inf elsewhere.
+        """
+        if self._text is None:
+            self._prompt = np.array(input_ids)
+            self._text = Follower(self._chain, self._prompt)
+        n = len(self._prompt)
+        if not np.array_equal(input_ids[:n], self._prompt):
+            raise ParameterError(
+                "input_ids", "another text: make an AleatorLogitsProcessor for each call"
+            )
+        self._text.follow(input_ids[n:].tolist())
+        token = self._text.draw(np.ascontiguousarray(scores, np.float32))
+        left = np.full(len(scores), -np.inf, np.float32)
+        left[token] = 0.0
+        return left
+
+
+class AleatorSampler:
+    """Selects Aleator's token among a ``llama_token_data_array``: for ``LlamaSampler.add_custom``.
+
+    It stands alone, or behind samplers of llama.cpp's that mask, and remembers what it drew; what is drawn is
+    taken for accepted.
+
+    Args:
+        llama: whose file has the vocabulary.
+        settings: of the chain.
+        prompt: the text so far.
+        completion: index among completions of one prompt.
+    """
+
+    def __init__(
+        self, llama: Llama, settings: Settings, prompt: Sequence[int] = (), *, completion: int = 0
+    ) -> None:
+        self.chain = sampling_params(settings).chain(_tokenizer(llama), completion=completion)
+        self.chain.accept_many(prompt)
+        self._n_vocab: int = llama.n_vocab()
+
+    def __call__(self, candidates: Any) -> None:
+        """Draw, and set ``selected``.
+
+        Args:
+            candidates: pointer to the array; its order stays.
+        """
+        array = candidates.contents
+        size = int(array.size)
+        memory = (ctypes.c_uint8 * (size * _DATA.itemsize)).from_address(
+            ctypes.addressof(array.data.contents)
+        )
+        data = np.frombuffer(memoryview(memory), _DATA)
+        logits = np.full(self._n_vocab, -np.inf, np.float32)
+        logits[data["id"]] = data["logit"]
+        token = self.chain.sample(logits)
+        array.selected = int(np.flatnonzero(data["id"] == token)[0])
+
+
+@dataclass
+class Taken:
+    """A text that came out of a ``Llama``.
+
+    Attributes:
+        model: of the same file.
+        context: holds the text as sequence 0.
+        tokens: the text.
+    """
+
+    model: LanguageModel
+    context: Context
+    tokens: list[int]
+
+    def decode(self, tokens: Sequence[int] = ()) -> npt.NDArray[np.float32]:
+        """Go on with the text.
+
+        Args:
+            tokens: what follows; without any the last token is computed again.
+
+        Returns:
+            The logits of what comes next, float32 [V].
+
+        Raises:
+            ParameterError: there is no text.
+        """
+        if not tokens and not self.tokens:
+            raise ParameterError("tokens", "the text is empty: give its first tokens")
+        if not tokens:
+            self.context.cache.seq_rm(0, len(self.tokens) - 1)
+            tokens = [self.tokens.pop()]
+        rows = self.context.decode(Batch.one(tokens, len(self.tokens)))
+        self.tokens += tokens
+        row: npt.NDArray[np.float32] = rows[-1]
+        return row
+
+
+def from_llama(llama: Llama, **options: Any) -> Taken:
+    """Load the model of a ``Llama``, and take over its text with the keys and values that it computed.
+
+    Args:
+        llama: stays as it is.
+        options: of :class:`aleator.generate.Context`, besides those that must be as in ``llama``.
+
+    Raises:
+        ParameterError: its cache has a type that ours has not.
+        UnsupportedModel: its architecture is not supported.
+        Incompatible: its state is of another kind of cache.
+    """
+    params = llama.context_params
+    types = {
+        f"type_{side}": _type(f"type_{side}", getattr(params, f"type_{side}")) for side in "kv"
+    }
+    model = aleator.load(llama.model_path)
+    context = Context(
+        model,
+        n_ctx=llama.n_ctx(),
+        flash_attn=int(params.flash_attn_type) == 1,
+        **types,  # type: ignore[arg-type]  # names of types
+        **options,
+    )
+    state = llama.save_state()
+    if state.n_tokens:
+        context.cache.state_read(state.llama_state)
+    return Taken(model, context, state.input_ids[: state.n_tokens].tolist())
+
+
+def to_llama(taken: Taken, llama: Llama) -> None:
+    """Have a ``Llama`` go on with a text, from our keys and values.
+
+    Its next ``generate`` with this text as (the beginning of) the prompt computes what is new, and the last
+    token again.
+
+    Args:
+        taken: stays as it is.
+        llama: of the same file, with the same options as the one the text came from; its text is replaced.
+
+    Raises:
+        ParameterError: the text is longer than ``llama`` has room for.
+    """
+    n = len(taken.tokens)
+    if n > llama.n_ctx():
+        raise ParameterError("n_ctx", f"n_ctx={llama.n_ctx()} is too small for {n} tokens")
+    before = llama.save_state()
+    blob = taken.context.cache.state_write()
+    ids = np.zeros_like(before.input_ids)
+    ids[:n] = taken.tokens
+    llama.load_state(
+        LlamaState(
+            input_ids=ids,
+            scores=np.zeros_like(llama.scores[:n]),
+            n_tokens=n,
+            llama_state=blob,
+            llama_state_size=len(blob),
+            seed=before.seed,
+        )
+    )
+
+
+def _type(parameter: str, number: int) -> str:
+    if number not in _TYPES:
+        raise ParameterError(
+            parameter,
+            f"{parameter}={number} of the Llama is not among {', '.join(_TYPES.values())}: make it with one "
+            "of these",
+        )
+    return _TYPES[number]
+
+
+def _tokenizer(llama: Llama) -> Tokenizer:
+    return Tokenizer(Vocabulary.from_gguf(llama.model_path))

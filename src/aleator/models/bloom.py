@@ -1,0 +1,110 @@
+"""bloom: layer norms, biases, normalised embeddings, attention that falls with the distance (ALiBi)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from aleator.models import gguf_config
+from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.config import (
+    MAX_LAYERS,
+    MAX_LENGTH,
+    MAX_WIDTH,
+    ModelConfig,
+    RopeConfig,
+    read_head_dim,
+    unsupported,
+)
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.json_config import refuse_features
+
+ALIBI = 8.0
+CONTEXT = 2048  # positions of the published models; config.json has none
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    return replace(gguf_config.transformer(gguf, architecture), alibi=ALIBI)
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    refuse_features(fields)
+    if fields.get("apply_residual_connection_post_layernorm", False):
+        raise unsupported(
+            fields.path, "sums after norms (apply_residual_connection_post_layernorm)"
+        )
+    layers_key = "n_layer" if "n_layer" in fields else "num_hidden_layers"
+    heads_key = "n_head" if "n_head" in fields else "num_attention_heads"
+    width_key = "hidden_size" if "hidden_size" in fields else "n_embed"
+    n_layers = fields.integer(layers_key, 1, MAX_LAYERS)
+    n_embd = fields.integer(width_key, 1, MAX_WIDTH)
+    heads = fields.integer(heads_key, 1, MAX_WIDTH)
+    head_dim = read_head_dim(fields, "head_dim", n_embd, heads)
+    return ModelConfig(
+        architecture=architecture.name,
+        name=fields.get("_name_or_path", ""),
+        n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH),
+        n_layers=n_layers,
+        n_embd=n_embd,
+        n_heads=(heads,) * n_layers,
+        n_kv_heads=(heads,) * n_layers,
+        n_ff=(4 * n_embd,) * n_layers,
+        head_dim=head_dim,
+        head_dim_v=head_dim,
+        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
+        context_length=fields.integer("seq_length", 1, MAX_LENGTH, CONTEXT),
+        tied=fields.get("tie_word_embeddings", True),
+        rope=RopeConfig(dim=head_dim // 2 * 2, style="none"),
+        alibi=ALIBI,
+    )
+
+
+def as_gguf(name: str, tensor: StoredTensor, n_heads: int) -> StoredTensor:
+    """A tensor as GGUF files hold it: Hugging Face's have each head's query, key and value together."""
+    if ".attn_qkv." not in name or tensor.shape[0] % (3 * n_heads):
+        return tensor
+    values = tensor.floats().reshape(n_heads, 3, -1, *tensor.shape[1:])
+    return StoredTensor.of(np.swapaxes(values, 0, 1).reshape(tensor.shape))
+
+
+def ours(name: str) -> str:
+    """Older files have no "transformer." before names."""
+    return name if name.startswith(("transformer.", "lm_head.")) else f"transformer.{name}"
+
+
+BLOOM = Architecture(
+    "bloom",
+    rope_style="none",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("bloom",),
+        read_json,
+        stack="transformer",
+        layers="h",
+        outer={
+            "transformer.word_embeddings": "token_embd",
+            "transformer.word_embeddings_layernorm": "token_embd_norm",
+            "transformer.ln_f": "output_norm",
+            "lm_head": "output",
+        },
+        layer={
+            "input_layernorm": "attn_norm",
+            "self_attention.query_key_value": "attn_qkv",
+            "self_attention.dense": "attn_output",
+            "post_attention_layernorm": "ffn_norm",
+            "mlp.dense_h_to_4h": "ffn_up",
+            "mlp.dense_4h_to_h": "ffn_down",
+        },
+        ours=ours,
+        convert_heads=as_gguf,
+    ),
+    norm="layer",
+    gated=False,
+    activation="gelu",
+    embedding_norm=True,
+)

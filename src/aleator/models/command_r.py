@@ -1,0 +1,44 @@
+"""command-r: layer norms without biases, attention and feed-forward side by side, scaled logits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import ModelConfig
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+
+LOGIT_SCALE = 0.0625  # where config.json says nothing
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file; a scale of 0 is none, as llama.cpp has it."""
+    config = gguf_config.transformer(gguf, architecture)
+    scale = gguf.fields.number("command-r.logit_scale", 0.0, 1e6, 0.0)
+    return replace(config, logit_scale=scale or 1.0)
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    json_config.refuse_features(fields)
+    config = json_config.transformer(fields, architecture, tied=True, eps="layer_norm_eps")
+    scale = fields.number("logit_scale", -1e6, 1e6, LOGIT_SCALE)
+    return replace(config, logit_scale=scale)
+
+
+COMMAND_R = Architecture(
+    "command-r",
+    rope_style="norm",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("cohere",),
+        read_json,
+        layer=TRANSFORMER | {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"},
+        rope_style="norm",
+    ),
+    norm="layer",
+    parallel=True,
+    head_norm_kind="each",
+)

@@ -1,0 +1,61 @@
+"""What several architectures' Hugging Face files have otherwise than GGUF files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from aleator.models.config import unsupported
+from aleator.models.files.fields import Fields
+from aleator.models.files.tensor_types import StoredTensor
+
+_OTHER_PARTS = ("vision_tower.", "multi_modal_projector.", "visual.")
+
+
+def whole_norms(name: str, tensor: StoredTensor) -> StoredTensor:
+    """A tensor of a model whose Hugging Face files have the weights of norms less one."""
+    if not name.endswith("norm.weight"):
+        return tensor
+    return StoredTensor.of(np.float32(1) + tensor.floats())
+
+
+def transposed(tensor: StoredTensor) -> StoredTensor:
+    """A matrix of GPT-2's kind, [in, out], as [out, in]: a copy in float32."""
+    return StoredTensor.of(np.ascontiguousarray(tensor.floats().T))
+
+
+def in_text_model(name: str) -> str:
+    """A tensor's name in the text part of a model with pictures; "" for one of the other parts.
+
+    transformers has written them as language_model.model... and as model.language_model...
+    """
+    plain = name.removeprefix("model.")
+    if plain.startswith(_OTHER_PARTS):
+        return ""
+    if name.startswith("model.language_model."):
+        return "model." + name.removeprefix("model.language_model.")
+    return name.removeprefix("language_model.")
+
+
+def text_part(fields: Fields, default: str, allowed: Sequence[str]) -> Fields:
+    """The part of a configuration with pictures that describes the text model.
+
+    Args:
+        fields: the configuration.
+        default: the text model's type where it is not said.
+        allowed: types that it may have.
+
+    Raises:
+        FileFormatError: there is no such part.
+        UnsupportedModel: the text model is of another type.
+    """
+    text: dict[str, Any] = {"model_type": default}
+    text |= fields.require("text_config", dict)
+    if text["model_type"] not in allowed:
+        raise unsupported(fields.path, f"a text model of type {text['model_type']!r}")
+    for key in ("quantization_config", "tie_word_embeddings", "_name_or_path"):
+        if fields.get(key) is not None:
+            text[key] = fields.get(key)
+    return Fields(fields.path, text)

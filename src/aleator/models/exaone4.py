@@ -1,0 +1,68 @@
+"""exaone4: norms after each part only, normalised heads; beside windows, layers without rotation.
+
+llama.cpp gives windows to the model of 64 layers alone, and rotates keys of the layers without one when
+positions are shifted; here they stay as they are, as a text computed afresh has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import MAX_LAYERS, ModelConfig, WindowConfig
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+
+WINDOW, EVERY = 4096, 4
+LAYERS_WITH_WINDOWS = 64
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    config = gguf_config.transformer(gguf, architecture)
+    if config.n_layers != LAYERS_WITH_WINDOWS:
+        return config
+    window = gguf_config.read_windows(gguf.fields, config, size=WINDOW, every=EVERY)
+    return _with_windows(config, window)
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json; a window of null is none."""
+    json_config.refuse_features(fields)
+    config = json_config.transformer(fields, architecture)
+    if "sliding_window" in fields and fields.get("sliding_window") is None:
+        return config
+    if isinstance(fields.values.get("sliding_window_pattern"), str):  # "LLLG"
+        every = len(fields.require("sliding_window_pattern", str))
+    else:
+        every = fields.integer("sliding_window_pattern", 1, MAX_LAYERS, EVERY)
+    layers = [(layer + 1) % every != 0 for layer in range(config.n_layers)]
+    return _with_windows(config, json_config.read_windows(fields, config, layers, size=WINDOW))
+
+
+def _with_windows(config: ModelConfig, window: WindowConfig | None) -> ModelConfig:
+    """Layers without a window are not rotated where others have one."""
+    if window is None:
+        return config
+    return replace(config, window=window, unrotated=tuple(not layer for layer in window.layers))
+
+
+EXAONE4 = Architecture(
+    "exaone4",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("exaone4",),
+        read_json,
+        layer=TRANSFORMER
+        | {
+            "self_attn.q_norm": "attn_q_norm",
+            "self_attn.k_norm": "attn_k_norm",
+            "post_attention_layernorm": "post_attention_norm",
+            "post_feedforward_layernorm": "post_ffw_norm",
+        },
+    ),
+    pre_norm=False,
+    post_norm=True,
+    head_norm=True,
+)

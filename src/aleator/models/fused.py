@@ -1,0 +1,55 @@
+"""Tensors that hold several matrices one after the other, as the matrices that they are: without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aleator.models.architecture import Architecture
+from aleator.models.config import ModelConfig
+from aleator.models.files.tensor_types import StoredTensor
+
+
+def separated(
+    tensors: Mapping[str, StoredTensor], architecture: Architecture, config: ModelConfig
+) -> dict[str, StoredTensor]:
+    """The tensors of a model with every fused one replaced by its parts.
+
+    ``attn_qkv`` holds queries, keys and values; ``ffn_up`` of architectures with a fused gate holds the gate
+    and then its own rows.  One that is not as long as its parts together stays as it is: whoever asks for the
+    parts says that they are missing.
+
+    Args:
+        tensors: by GGUF name.
+        architecture: whose they are.
+        config: the model's dimensions.
+    """
+    made = dict(tensors)
+    for layer in range(config.n_layers):
+        at = f"blk.{layer}."
+        if config.n_heads:
+            q = config.n_heads[layer] * config.head_dim
+            kv = config.n_kv_heads[layer]
+            rows = {
+                "attn_q": q,
+                "attn_k": kv * config.head_dim,
+                "attn_v": kv * config.head_dim_v,
+            }
+            _separate(made, at + "attn_qkv", {at + name: n for name, n in rows.items()})
+        if architecture.fused_gate and config.n_ff:
+            n_ff = config.n_ff[layer]
+            _separate(made, at + "ffn_up", {at + "ffn_gate": n_ff, at + "ffn_up": n_ff})
+    return made
+
+
+def _separate(tensors: dict[str, StoredTensor], name: str, parts: Mapping[str, int]) -> None:
+    for kind in ("weight", "bias"):
+        whole = tensors.get(f"{name}.{kind}")
+        if whole is None or whole.shape[0] != sum(parts.values()):
+            continue
+        del tensors[f"{name}.{kind}"]
+        first, size = 0, whole.data.size // whole.shape[0]
+        for part, n in parts.items():
+            tensors[f"{part}.{kind}"] = StoredTensor(
+                whole.type, (n, *whole.shape[1:]), whole.data[first * size : (first + n) * size]
+            )
+            first += n

@@ -1,0 +1,88 @@
+"""gemma2: gemma's norms before and after each part, GeGLU, caps on attention's scores and on logits.
+
+Every second layer sees a window of the latest positions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import ModelConfig, unsupported
+from aleator.models.conversions import whole_norms
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+
+# What transformers' Gemma2Config has where config.json says nothing.
+DEFAULTS = {
+    "vocab_size": 256000,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-6,
+}
+HEAD_DIM, WINDOW, EVERY = 256, 4096, 2
+ATTENTION_CAP, LOGIT_CAP = 50.0, 30.0
+LAYERS_OF_27B = 46
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file; llama.cpp knows the 27B model, whose scale is another, by its layers."""
+    config, fields = gguf_config.transformer(gguf, architecture), gguf.fields
+    whole = config.n_layers == LAYERS_OF_27B
+    width = config.n_embd // config.n_heads[0] if whole else config.head_dim
+    return replace(
+        config,
+        window=gguf_config.read_windows(fields, config, size=WINDOW, every=EVERY),
+        attention_scale=1.0 / math.sqrt(width),
+        attention_softcap=fields.number("gemma2.attn_logit_softcapping", 0.0, 1e6, ATTENTION_CAP),
+        logit_softcap=fields.number("gemma2.final_logit_softcapping", 0.0, 1e6, LOGIT_CAP),
+    )
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json; a cap of null is none."""
+    given = {key: value for key, value in fields.values.items() if value is not None}
+    caps = [
+        fields.number(key, 0.0, 1e6, 0.0 if key in fields else default)
+        for key, default in (
+            ("attn_logit_softcapping", ATTENTION_CAP),
+            ("final_logit_softcapping", LOGIT_CAP),
+        )
+    ]
+    fields = Fields(fields.path, DEFAULTS | given)
+    json_config.refuse_features(fields, "hidden_activation", "gelu_pytorch_tanh")
+    if fields.get("use_bidirectional_attention", False):
+        raise unsupported(fields.path, "attention to later tokens (use_bidirectional_attention)")
+    config = json_config.transformer(fields, architecture, head_dim=HEAD_DIM, tied=True)
+    layers = [layer % EVERY < EVERY - 1 for layer in range(config.n_layers)]
+    scalar = fields.number("query_pre_attn_scalar", 1e-6, 1e9, 256.0)
+    return replace(
+        config,
+        window=json_config.read_windows(fields, config, layers, size=WINDOW),
+        attention_scale=1.0 / math.sqrt(scalar),
+        attention_softcap=caps[0],
+        logit_softcap=caps[1],
+    )
+
+
+GEMMA2 = Architecture(
+    "gemma2",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("gemma2",),
+        read_json,
+        layer=TRANSFORMER
+        | {
+            "post_attention_layernorm": "post_attention_norm",
+            "pre_feedforward_layernorm": "ffn_norm",
+            "post_feedforward_layernorm": "post_ffw_norm",
+        },
+        convert=whole_norms,
+    ),
+    post_norm=True,
+    activation="gelu",
+    scaled_embedding=True,
+)

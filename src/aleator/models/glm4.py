@@ -1,0 +1,53 @@
+"""glm4: norms before and after each part, gate and up in one tensor, half of a head's channels rotated."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import ModelConfig, unsupported
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.gguf_config import transformer
+from aleator.models.json_config import transformer as transformer_of_json
+
+HEAD_DIM = 128  # where config.json says nothing
+HALF = 0.5  # of the channels, where config.json says nothing
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    sections = gguf.fields.get("glm4.rope.dimension_sections", kind=list) or []
+    if any(sections[:2]):
+        raise unsupported(gguf.path, "positions of pictures (glm4.rope.dimension_sections)")
+    return transformer(gguf, architecture)
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    rope = fields.get("rope_parameters", kind=dict) or {}
+    if "partial_rotary_factor" not in rope and "partial_rotary_factor" not in fields:
+        fields = Fields(fields.path, {**fields.values, "partial_rotary_factor": HALF})
+    read = partial(transformer_of_json, head_dim=HEAD_DIM, partial=True)
+    return read(fields, architecture)
+
+
+GLM4 = Architecture(
+    "glm4",
+    rope_style="norm",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("glm4",),
+        read_json,
+        layer=TRANSFORMER
+        | {
+            "mlp.gate_up_proj": "ffn_up",
+            "post_self_attn_layernorm": "post_attention_norm",
+            "post_attention_layernorm": "ffn_norm",
+            "post_mlp_layernorm": "post_ffw_norm",
+        },
+        rope_style="norm",
+    ),
+    post_norm=True,
+    fused_gate=True,
+)

@@ -1,0 +1,104 @@
+"""mpt: layer norms, attention that falls with the distance (ALiBi), feed-forward without a gate.
+
+Its GELU is the exact one, which llama.cpp computes by its table of the approximation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aleator.models import gguf_config
+from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.config import (
+    MAX_LAYERS,
+    MAX_LENGTH,
+    MAX_WIDTH,
+    ModelConfig,
+    RopeConfig,
+    read_head_dim,
+    unsupported,
+)
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.json_config import refuse_features
+
+ALIBI = 8.0
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    for name in gguf.tensors:
+        if name.startswith("position_embd.") or ".ffn_act." in name:
+            raise unsupported(gguf.path, f"the tensor {name}")
+    config, fields = gguf_config.transformer(gguf, architecture), gguf.fields
+    return replace(
+        config,
+        alibi=fields.number("mpt.attention.max_alibi_bias", 0.0, 1e3, 0.0),
+        qkv_clamp=fields.number("mpt.attention.clamp_kqv", 0.0, 1e6, 0.0),
+    )
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json; transformers has the paper's ALiBi alone, and no norms of heads."""
+    refuse_features(fields)
+    own = Fields(fields.path, fields.get("attn_config", kind=dict) or {})
+    if not own.get("alibi", True):
+        raise unsupported(fields.path, "vectors of positions (attn_config.alibi)")
+    for key in ("qk_ln", "prefix_lm"):
+        if own.get(key, False):
+            raise unsupported(fields.path, f"attention of another kind (attn_config.{key})")
+    n_layers = fields.integer("n_layers", 1, MAX_LAYERS, 24)
+    n_embd = fields.integer("d_model", 1, MAX_WIDTH, 2048)
+    heads = fields.integer("n_heads", 1, MAX_WIDTH, 16)
+    head_dim = read_head_dim(fields, "head_dim", n_embd, heads)
+    scale = own.get("softmax_scale", kind=float)
+    clip = own.get("clip_qkv", kind=float)
+    return ModelConfig(
+        architecture=architecture.name,
+        name=fields.get("_name_or_path", ""),
+        n_vocab=fields.integer("vocab_size", 1, MAX_LENGTH, 50368),
+        n_layers=n_layers,
+        n_embd=n_embd,
+        n_heads=(heads,) * n_layers,
+        n_kv_heads=(heads,) * n_layers,
+        n_ff=(4 * n_embd,) * n_layers,
+        head_dim=head_dim,
+        head_dim_v=head_dim,
+        rms_eps=fields.number("layer_norm_epsilon", 0.0, 1.0, 1e-5),
+        context_length=fields.integer("max_seq_len", 1, MAX_LENGTH, 2048),
+        tied=fields.get("tie_word_embeddings", True),
+        attention_scale=None if scale is None else own.number("softmax_scale", 1e-9, 1e6),
+        rope=RopeConfig(dim=head_dim // 2 * 2, style="none"),
+        alibi=ALIBI,
+        qkv_clamp=0.0 if clip is None else own.number("clip_qkv", 0.0, 1e6),
+    )
+
+
+MPT = Architecture(
+    "mpt",
+    rope_style="none",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("mpt",),
+        read_json,
+        stack="transformer",
+        layers="blocks",
+        outer={
+            "transformer.wte": "token_embd",
+            "transformer.norm_f": "output_norm",
+            "lm_head": "output",
+        },
+        layer={
+            "norm_1": "attn_norm",
+            "attn.Wqkv": "attn_qkv",
+            "attn.out_proj": "attn_output",
+            "norm_2": "ffn_norm",
+            "ffn.up_proj": "ffn_up",
+            "ffn.down_proj": "ffn_down",
+        },
+    ),
+    norm="layer",
+    gated=False,
+    activation="gelu_exact",
+    head_norm_kind="all",
+)

@@ -1,0 +1,67 @@
+"""olmo2: norms after attention and feed-forward only, and over the whole width of queries and keys.
+
+Olmo 3 is the same with windows in three of four layers, whose rotation is not scaled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import ModelConfig, RopeConfig
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+
+EVERY = 4  # layers of which the last sees everything
+WINDOW = 4096  # where config.json says nothing
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file."""
+    config = gguf_config.transformer(gguf, architecture)
+    window = gguf_config.read_windows(gguf.fields, config, every=EVERY, rope=_unscaled(config.rope))
+    if window is not None:  # llama.cpp reads another base and does not use it
+        window = replace(window, rope=_unscaled(config.rope))
+    return replace(config, window=window)
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    json_config.refuse_features(fields)
+    full = json_config.rope_part(fields, "full_attention")
+    config = json_config.transformer(fields, architecture, rope=full)
+    if fields.get("model_type") != "olmo3":
+        return config
+    layers = [(layer + 1) % EVERY != 0 for layer in range(config.n_layers)]
+    sliding = json_config.rope_part(fields, "sliding_attention")
+    rope = _unscaled(config.rope)
+    if sliding is not fields:
+        rope = json_config.read_rope(sliding, config.head_dim, config.context_length, architecture)
+    window = json_config.read_windows(fields, config, layers, size=WINDOW, rope=rope)
+    return replace(config, window=window)
+
+
+def _unscaled(rope: RopeConfig) -> RopeConfig:
+    return replace(rope, scaling="none", factor=1.0, attn_factor=1.0)
+
+
+OLMO2 = Architecture(
+    "olmo2",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("olmo2", "olmo3"),
+        read_json,
+        layer=TRANSFORMER
+        | {
+            "self_attn.q_norm": "attn_q_norm",
+            "self_attn.k_norm": "attn_k_norm",
+            "post_attention_layernorm": "post_attention_norm",
+            "post_feedforward_layernorm": "post_ffw_norm",
+        },
+    ),
+    pre_norm=False,
+    post_norm=True,
+    head_norm=True,
+    head_norm_kind="all",
+)

@@ -1,0 +1,42 @@
+"""phi3: llama with queries, keys and values in one tensor, gate and up in one, and longrope.
+
+llama.cpp does not use the windows that some of these files name; for Hugging Face's files they count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from aleator.models import json_config
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import ModelConfig
+from aleator.models.files.fields import Fields
+
+ORIGINAL = 4096  # positions, where config.json does not say
+OLD_NAMES = ("su", "yarn")  # of longrope
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json; older ones call longrope by other names."""
+    values: dict[str, Any] = {"original_max_position_embeddings": ORIGINAL} | dict(fields.values)
+    for key in ("rope_parameters", "rope_scaling"):
+        rope = fields.get(key, kind=dict)
+        if rope and rope.get("rope_type", rope.get("type")) in OLD_NAMES:
+            values[key] = rope | {"rope_type": "longrope"}
+    fields = Fields(fields.path, values)
+    json_config.refuse_features(fields)
+    config = json_config.transformer(fields, architecture, partial=True)
+    layers = [True] * config.n_layers
+    return replace(config, window=json_config.read_windows(fields, config, layers))
+
+
+PHI3 = Architecture(
+    "phi3",
+    hugging_face=HuggingFace(
+        ("phi3",),
+        read_json,
+        layer=TRANSFORMER | {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
+    ),
+    fused_gate=True,
+)

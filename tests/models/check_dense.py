@@ -1,0 +1,119 @@
+"""A model of tools/dense_models.py against llama.cpp's answers, and one of transformers' against its logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dense_models import DENSE, write_dense
+
+from aleator.core.errors import CacheFull, CannotShift, ParameterError
+from aleator.generate import Batch, Context
+from aleator.models import build_decoder, open_weights
+from aleator.models.decoder import Decoder
+from tests.models.check_golden import check_script, relative, tokens_of
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden_dense"
+F32: Any = {"type_k": "f32", "type_v": "f32"}
+N_STATE = 6
+
+
+def decoder_of(name: str, folder: Path, form: str = "auto") -> Decoder:
+    path = folder / f"{name}.gguf"
+    if not path.exists():
+        write_dense(path, DENSE[name])
+    return build_decoder(open_weights(path), form=form)
+
+
+def check_golden(name: str, folder: Path, tolerance: float = 1e-5, script_rows: int = 8) -> None:
+    """Logits in both forms, a greedy continuation, and a script of shared and shifted sequences.
+
+    Args:
+        name: of the model.
+        folder: where its file is made.
+        tolerance: largest difference over the range of the logits.
+        script_rows: rows of the script that are compared; the last four come after a shift.
+    """
+    with np.load(GOLDEN / f"{name}.npz") as arrays:
+        golden = {f"{name}/{key}": arrays[key] for key in arrays.files}
+    for form in ("native", "torch"):
+        decoder = decoder_of(name, folder, form)
+        tokens = tokens_of(decoder)
+        context = Context(decoder, n_ctx=256 if decoder.n_positions is None else 128, **F32)
+        rows = np.asarray(context.decode(Batch.one(tokens, 0, logits=True)))
+        assert relative(rows[3::4], golden[f"{name}/prefill"]) < tolerance, form
+        got: list[int] = []
+        row = rows[-1]
+        while len(got) < len(golden[f"{name}/greedy"]):
+            got.append(int(row.argmax()))
+            row = context.decode(Batch.one(got[-1:], len(tokens) + len(got) - 1))[0]
+        assert got == golden[f"{name}/greedy"].tolist(), form
+        if f"{name}/script" in golden and decoder.architecture.shifts:
+            check_script(decoder, name, golden, script_rows, tolerance)
+    if f"{name}/state" in golden:
+        check_edits(decoder_of(name, folder), name, golden, tolerance)
+
+
+def check_edits(decoder: Decoder, name: str, golden: Any, tolerance: float) -> None:
+    """Answers of removals, a batch that does not fit, and llama.cpp's own state of a sequence, restored."""
+    tokens = tokens_of(decoder)
+    context = Context(decoder, n_ctx=256, n_seq_max=4, swa_full=True, flash_attn=False, **F32)
+    cache = context.cache
+    context.decode(Batch.one(tokens[:N_STATE], 0))
+    state = golden[f"{name}/state"].tobytes()
+    own = cache.state_write(0)
+    assert len(own) == len(state)
+    answers = [int(cache.seq_rm(0, p0, p1)) for p0, p1 in ((4, 5), (3, -1), (9, 12))]
+    cache.state_read(state, 1)
+    answers.append(1)
+    restored = np.asarray(context.decode(Batch.one([tokens[N_STATE]], N_STATE, seq=1)))
+    assert relative(restored, golden[f"{name}/restored"]) < tolerance
+    cache.seq_rm(1)
+    cache.state_read(own, 1)
+    again = np.asarray(context.decode(Batch.one([tokens[N_STATE]], N_STATE, seq=1)))
+    assert relative(again, golden[f"{name}/restored"]) < tolerance
+    cache.clear()
+    n = decoder.config.n_vocab
+    context.decode(Batch.one([t % n for t in range(250)], 0))
+    with pytest.raises(CacheFull):
+        context.decode(Batch.one([t % n for t in range(10)], 250))
+    answers.append(1)
+    assert answers == golden[f"{name}/answers"].tolist()
+
+
+def check_no_shift(name: str, folder: Path) -> None:
+    """A shift is refused by name, and so are keys that are rotated as they are read."""
+    decoder = decoder_of(name, folder)
+    context = Context(decoder, n_ctx=64, **F32)
+    context.decode(Batch.one(tokens_of(decoder), 0))
+    assert not context.cache.can_shift()
+    with pytest.raises(CannotShift):
+        context.cache.seq_add(0, 4, -1, 2)
+    with pytest.raises(ParameterError, match="raw"):
+        Context(decoder, n_ctx=64, k_storage="raw", **F32)
+
+
+def check_transformers(model: Any, folder: Path, n: int = 40, n_ctx: int = 64) -> None:
+    """The model with random weights of a size that matters, and its own logits."""
+    import torch
+
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            if "norm" in name or "ln_" in name:
+                values.add_(0.2 * torch.randn_like(values))
+            elif values.dim() >= 2:
+                values.copy_(torch.randn_like(values) * 1.5 / values.shape[-1] ** 0.5)
+            else:
+                values.copy_(0.2 * torch.randn_like(values))
+    model.eval().save_pretrained(folder)
+    ids = torch.randint(0, 96, (1, n), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = model(input_ids=ids).logits[0].numpy()
+    for form in ("native", "torch"):
+        decoder = build_decoder(open_weights(folder), form=form)
+        context = Context(decoder, n_ctx=n_ctx, n_ubatch=16, **F32)
+        rows = np.asarray(context.decode(Batch.one(ids[0].tolist(), logits=True)))
+        assert relative(rows, expected) < 1e-5, form

@@ -1,0 +1,60 @@
+"""exaone4 against llama.cpp's answers and transformers' logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.models.check_dense import check_golden, check_transformers
+
+transformers: Any = pytest.importorskip("transformers")
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+}
+
+NAMES = ["exaone4"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_llama_cpp(name: str, tmp_path: Path) -> None:
+    check_golden(name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sliding_window": 8, "sliding_window_pattern": 4},
+        {"sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"] * 2},
+        {"sliding_window": None, "layer_types": ["full_attention"] * 4},
+    ],
+)
+def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = transformers.Exaone4Config(**(SIZES | changes))
+    check_transformers(transformers.Exaone4ForCausalLM(config), tmp_path)
+
+
+def test_layers_without_a_window_keep_their_keys_in_a_shift(tmp_path: Path) -> None:
+    """A text whose beginning was cut has the logits of one computed from there on alone."""
+    from aleator.generate import Batch, Context
+    from aleator.models import build_decoder, open_weights
+
+    config = transformers.Exaone4Config(**SIZES | {"sliding_window": 4, "num_hidden_layers": 4})
+    check_transformers(transformers.Exaone4ForCausalLM(config), tmp_path)
+    decoder = build_decoder(open_weights(tmp_path))
+    rows = []
+    for start in (0, 5):
+        context = Context(decoder, n_ctx=64, type_k="f32", type_v="f32", swa_full=True)
+        context.decode(Batch.one([3], start))
+        if start:
+            context.cache.seq_add(0, 0, -1, -5)
+        rows.append(context.decode(Batch.one([4], 1))[0])
+    assert abs(rows[0] - rows[1]).max() < 1e-5 * (rows[0].max() - rows[0].min())

@@ -1,0 +1,41 @@
+"""qwen2vl's text part against llama.cpp's answers and transformers' logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.models.check_dense import check_golden, check_no_shift, check_transformers
+
+transformers: Any = pytest.importorskip("transformers")
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+}
+
+
+def test_llama_cpp(tmp_path: Path) -> None:
+    check_golden("qwen2vl", tmp_path, tolerance=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["Qwen2VL", "Qwen2_5_VL"])
+def test_transformers(kind: str, tmp_path: Path) -> None:
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
+    config = getattr(transformers, f"{kind}Config")(
+        text_config=SIZES | {"rope_parameters": rope},
+        vision_config={"depth": 1, "embed_dim": 16, "hidden_size": 32, "num_heads": 2},
+    )
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+    check_transformers(model, tmp_path)
+
+
+def test_a_shift_is_refused(tmp_path: Path) -> None:
+    check_no_shift("qwen2vl", tmp_path)

@@ -1,0 +1,49 @@
+"""smollm3 against llama.cpp's answers and transformers' logits.
+
+Until a shift only: llama.cpp then rotates the keys of layers without rotation.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.models.check_dense import check_golden, check_transformers
+
+transformers: Any = pytest.importorskip("transformers")
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+}
+
+NAMES = ["smollm3"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_llama_cpp(name: str, tmp_path: Path) -> None:
+    check_golden(name, tmp_path, script_rows=4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"bos_token_id": 1, "eos_token_id": 2},
+        {
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "no_rope_layers": [0, 1, 1, 0],
+            "attention_bias": True,
+        },
+    ],
+)
+def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = transformers.SmolLM3Config(**(SIZES | changes))
+    check_transformers(transformers.SmolLM3ForCausalLM(config), tmp_path)

@@ -1,0 +1,255 @@
+"""Small random models of the dense architectures, for make_models.py: what of a plain transformer is otherwise.
+
+A model is a :class:`Dense`: dimensions, which tensors its layers have, and metadata besides the usual.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A model: GGUF's dimensions, which tensors there are, further metadata, and the seed of the weights.
+
+    Attributes:
+        norms: of a layer, by GGUF's names.
+        head_norm: shape of the weights of queries' and keys' norms: "", "head", "each" or "all".
+        bias: tensors with a bias, by what their names end with; "norm" for norms.
+        fused: "qkv" and "gate" for fused tensors.
+        gated: whether feed-forward has a gate.
+        learned: whether positions have vectors.
+        embedding_norm: whether embeddings are normalised.
+        factors: whether there are longrope's tables.
+        rope: dimensions that are rotated; 0: the field is left out.
+        meta: further fields, without the architecture's prefix.
+        epsilon: the field of what normalisation adds.
+    """
+
+    arch: str
+    n_vocab: int = 64
+    n_layers: int = 2
+    n_embd: int = 64
+    n_heads: int = 4
+    n_kv_heads: int = 2
+    head_dim: int = 16
+    n_ff: int = 96
+    context: int = 512
+    tied: bool = False
+    norms: tuple[str, ...] = ("attn_norm", "ffn_norm")
+    head_norm: str = ""
+    bias: tuple[str, ...] = ()
+    fused: tuple[str, ...] = ()
+    gated: bool = True
+    learned: bool = False
+    embedding_norm: bool = False
+    factors: bool = False
+    rope: int = 16
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    epsilon: str = "attention.layer_norm_rms_epsilon"
+    gain: float = math.sqrt(64)  # of embeddings
+    seed: int = 1
+    type: str = "F32"
+
+
+_LAYER_NORM: dict[str, Any] = {"epsilon": "attention.layer_norm_epsilon"}
+_ALL = ("norm", "qkv", "output", "up", "down", "q", "k", "v")
+_GEMMA = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
+_POST = ("post_attention_norm", "post_ffw_norm")
+_GPT: dict[str, Any] = {
+    "bias": _ALL,
+    "gated": False,
+    "rope": 0,
+    "n_kv_heads": 4,
+    "tied": True,
+    **_LAYER_NORM,
+}
+
+DENSE: dict[str, Dense] = {
+    "gemma2": Dense(
+        "gemma2", n_layers=4, tied=True, norms=_GEMMA, gain=2.0, seed=31,
+        meta={
+            "attention.sliding_window": 6,
+            "attn_logit_softcapping": 3.0,
+            "final_logit_softcapping": 5.0,
+        },
+    ),
+    "gemma2-wide-heads": Dense(
+        "gemma2", n_layers=2, tied=True, norms=_GEMMA, head_dim=24, rope=24, gain=2.0, seed=32,
+        meta={"attention.sliding_window": 5, "rope.freq_base": 1e5},
+    ),
+    "granite": Dense(
+        "granite", seed=33,
+        meta={
+            "attention.scale": 0.1, "embedding_scale": 1.5, "residual_scale": 0.4, "logit_scale": 3.0,
+        },
+    ),
+    "granite-tied": Dense(
+        "granite", tied=True, n_kv_heads=1, seed=34, meta={"logit_scale": 8.0}, bias=("output", "down"),
+    ),
+    "phi3": Dense("phi3", fused=("qkv", "gate"), n_kv_heads=4, seed=35),
+    "phi3-longrope": Dense(
+        "phi3", fused=("qkv", "gate"), rope=12, factors=True, seed=36,
+        meta={
+            "rope.scaling.type": "longrope", "rope.scaling.original_context_length": 64,
+            "rope.scaling.attn_factor": 1.25,
+        },
+    ),
+    "phi3-longrope-short": Dense(
+        "phi3", fused=("qkv", "gate"), factors=True, seed=37,
+        meta={
+            "rope.scaling.type": "longrope", "rope.scaling.original_context_length": 512,
+            "rope.scaling.attn_factor": 1.1,
+        },
+    ),
+    "olmo2": Dense("olmo2", norms=_POST, head_norm="all", seed=38),
+    "olmo2-windows": Dense(
+        "olmo2", n_layers=4, norms=_POST, head_norm="all", n_kv_heads=4, seed=39,
+        meta={
+            "attention.sliding_window": 6, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 64,
+        },
+    ),
+    "smollm3": Dense("smollm3", n_layers=4, tied=True, seed=40),
+    "seed_oss": Dense(
+        "seed_oss", norms=("attn_norm", "post_attention_norm"), bias=("q", "k", "v"), head_dim=24,
+        rope=24, seed=41,
+    ),
+    "exaone4": Dense("exaone4", norms=_POST, head_norm="head", n_layers=2, seed=42),
+    "mistral3": Dense(
+        "mistral3", seed=43, head_dim=24, rope=24,
+        meta={
+            "attention.temperature_scale": 0.7, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+            "rope.scaling.original_context_length": 16, "rope.scaling.yarn_log_multiplier": 1.0,
+        },
+    ),
+    "glm4": Dense(
+        "glm4", norms=_GEMMA, fused=("gate",), bias=("q", "k", "v"), rope=8, seed=44,
+    ),
+    "command-r": Dense(
+        "command-r", norms=("attn_norm",), tied=True, seed=45, meta={"logit_scale": 0.25}, **_LAYER_NORM,
+    ),
+    "gpt2": Dense("gpt2", fused=("qkv",), learned=True, context=128, seed=46, **_GPT),
+    "starcoder2": Dense(
+        "starcoder2", bias=_ALL, gated=False, tied=True, seed=47, **_LAYER_NORM,
+    ),
+    "bloom": Dense("bloom", fused=("qkv",), embedding_norm=True, seed=48, **_GPT),
+    "bloom-six-heads": Dense(
+        "bloom", fused=("qkv",), embedding_norm=True, seed=49,
+        **_GPT | {"n_heads": 6, "n_kv_heads": 6, "n_embd": 96},
+    ),
+    "mpt": Dense(
+        "mpt", fused=("qkv",), seed=50, **_GPT | {"bias": ()},
+        meta={"attention.max_alibi_bias": 8.0, "attention.clamp_kqv": 1.5},
+    ),
+    "qwen2vl": Dense(
+        "qwen2vl", bias=("q", "k", "v"), seed=51, meta={"rope.dimension_sections": [2, 3, 3, 0]},
+    ),
+    "ernie4_5": Dense("ernie4_5", tied=True, head_dim=24, rope=24, seed=52),
+    "hunyuan-dense": Dense("hunyuan-dense", head_norm="head", head_dim=24, rope=24, seed=53),
+}  # fmt: skip
+
+
+def each_tensor(spec: Dense) -> Iterator[tuple[str, Array]]:
+    """The tensors by their GGUF names, scaled so that attention is uneven and nothing explodes."""
+    rng = np.random.default_rng(spec.seed)
+
+    def matrix(n_out: int, n_in: int, gain: float = 1.0) -> Array:
+        return (rng.standard_normal((n_out, n_in)) * gain / math.sqrt(n_in)).astype(np.float32)
+
+    def vector(*shape: int, around: float = 1.0) -> Array:
+        return (around + 0.2 * rng.standard_normal(shape)).astype(np.float32)
+
+    def norm(name: str, *shape: int) -> Iterator[tuple[str, Array]]:
+        yield f"{name}.weight", vector(*shape)
+        if "norm" in spec.bias:
+            yield f"{name}.bias", vector(*shape, around=0.0)
+
+    def linear(name: str, n_out: int, n_in: int, gain: float = 1.0) -> Iterator[tuple[str, Array]]:
+        yield f"{name}.weight", matrix(n_out, n_in, gain)
+        if name.rpartition("_")[2] in spec.bias:
+            yield f"{name}.bias", vector(n_out, around=0.0)
+
+    e, dim = spec.n_embd, spec.head_dim
+    q, kv = spec.n_heads * dim, spec.n_kv_heads * dim
+    yield "token_embd.weight", matrix(spec.n_vocab, e, spec.gain)
+    if spec.embedding_norm:
+        yield from norm("token_embd_norm", e)
+    if spec.learned:
+        yield "position_embd.weight", matrix(spec.context, e, 4.0)
+    yield from norm("output_norm", e)
+    if not spec.tied:
+        yield "output.weight", matrix(spec.n_vocab, e, 2.0)
+    if spec.factors:
+        ramp = np.arange(spec.rope // 2)
+        yield "rope_factors_long.weight", (1.0 + ramp).astype(np.float32)
+        yield "rope_factors_short.weight", (1.0 + 0.1 * ramp).astype(np.float32)
+    for layer in range(spec.n_layers):
+        at = f"blk.{layer}."
+        for name in spec.norms:
+            yield from norm(at + name, e)
+        if "qkv" in spec.fused:
+            yield from linear(at + "attn_qkv", q + 2 * kv, e, 1.5)
+        else:
+            for name, n in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
+                yield from linear(at + name, n, e, 1.5)
+        for name, heads in (("attn_q_norm", spec.n_heads), ("attn_k_norm", spec.n_kv_heads)):
+            shapes = {"head": (dim,), "each": (heads, dim), "all": (heads * dim,)}
+            if spec.head_norm:
+                yield from norm(at + name, *shapes[spec.head_norm])
+        yield from linear(at + "attn_output", e, q)
+        if spec.gated and "gate" not in spec.fused:
+            yield from linear(at + "ffn_gate", spec.n_ff, e)
+        rows = spec.n_ff * (2 if "gate" in spec.fused else 1)
+        yield from linear(at + "ffn_up", rows, e)
+        yield from linear(at + "ffn_down", e, spec.n_ff)
+
+
+def write_metadata(w: gguf.GGUFWriter, spec: Dense) -> None:
+    """The fields of a model besides its tokenizer."""
+    w.add_context_length(spec.context)
+    w.add_embedding_length(spec.n_embd)
+    w.add_block_count(spec.n_layers)
+    w.add_vocab_size(spec.n_vocab)
+    w.add_feed_forward_length(spec.n_ff)
+    w.add_head_count(spec.n_heads)
+    w.add_head_count_kv(spec.n_kv_heads)
+    w.add_key_length(spec.head_dim)
+    w.add_value_length(spec.head_dim)
+    w.add_float32(f"{spec.arch}.{spec.epsilon}", 1e-5)
+    if spec.rope:
+        w.add_rope_dimension_count(spec.rope)
+    for key, value in spec.meta.items():
+        name = f"{spec.arch}.{key}"
+        if isinstance(value, float):
+            w.add_float32(name, value)
+        elif isinstance(value, str):
+            w.add_string(name, value)
+        elif isinstance(value, list):
+            w.add_array(name, value)
+        else:
+            w.add_uint32(name, value)
+
+
+def write_dense(path: Path, spec: Dense) -> Path:
+    """Write the model; it has no tokenizer, and its matrices are float32."""
+    w = gguf.GGUFWriter(str(path), spec.arch)
+    write_metadata(w, spec)
+    w.add_tokenizer_model("no_vocab")
+    for name, tensor in each_tensor(spec):
+        w.add_tensor(name, tensor)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    return path
