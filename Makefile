@@ -14,6 +14,7 @@
 #   make page      types of the playground's page (needs npm)
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
 #   make clients   the client packages that people use (openai, anthropic, lm-eval, ...) against aleator serve
+#   make integrations  the adapters against the packages they are for, each in an environment of its own: gigabytes
 #   make bench     the benchmarks (compiles llama.cpp the first time: about ten minutes)
 PYTHON ?= python3
 VENV := .venv
@@ -57,6 +58,10 @@ mutate: setup
 CLIENTS ?= --record --report benchmarks/results/clients.$(shell date +%F).md
 clients: setup
 	$(BIN)/python tools/clients.py $(CLIENTS)
+
+INTEGRATIONS ?= --report benchmarks/results/integrations.$(shell date +%F).md
+integrations: setup
+	$(BIN)/python tools/integrations.py $(INTEGRATIONS)
 
 check-no-torch: setup
 	$(BIN)/python tools/check_no_torch.py $(TESTS)
@@ -123,7 +128,7 @@ machines: setup
 	$(BIN)/python tools/machines.py $(MACHINES)
 
 wheel:
-	$(PYTHON) tools/wheel.py --try $(WHEELS)
+	$(PYTHON) tools/build_wheel.py --try $(WHEELS)
 
 # Needs, by apt: g++-aarch64-linux-gnu qemu-user-static.
 release:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from aleator.core.errors import UnsupportedModel
+from aleator.models import refused
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
@@ -53,6 +54,7 @@ def read_gguf(gguf: GGUFFile) -> tuple[Architecture, ModelConfig]:
     if kind != "model":
         raise UnsupportedModel(
             f"{gguf.path}: the file holds a {kind!r}, not a model (general.type)"
+            f"{refused.KINDS.get(kind, '')}"
         )
     architecture = ARCHITECTURES.get(fields.require("general.architecture", str))
     if architecture is None:
@@ -82,6 +84,6 @@ def read_json(fields: Fields) -> tuple[Architecture, ModelConfig]:
 
 def _unsupported(path: object, name: str) -> UnsupportedModel:
     return UnsupportedModel(
-        f"{path}: the architecture {name!r} is not supported; supported are "
+        f"{path}: the architecture {name!r} is not supported{refused.why(name)}; supported are "
         f"{', '.join(ARCHITECTURES)}"
     )

