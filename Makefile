@@ -128,7 +128,7 @@ machines: setup
 	$(BIN)/python tools/machines.py $(MACHINES)
 
 wheel:
-	$(PYTHON) tools/wheel.py --try $(WHEELS)
+	$(PYTHON) tools/build_wheel.py --try $(WHEELS)
 
 # Needs, by apt: g++-aarch64-linux-gnu qemu-user-static.
 release:

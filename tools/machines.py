@@ -134,7 +134,7 @@ def module(name: str, root: Path) -> Path:
     tag = headers.name.removeprefix("python").replace(".", "")
     return build(
         ROOT / "native", FOLDER.with_name(f"{name}-module"), *cross(machine),
-        f"-DPython_INCLUDE_DIR={headers}", f"-DSKBUILD_SOABI=cpython-{tag}-{machine.triplet}",
+        f"-DALEATOR_PYTHON_HEADERS={headers}", f"-DSKBUILD_SOABI=cpython-{tag}-{machine.triplet}",
     )  # fmt: skip
 
 
@@ -241,7 +241,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="Markdown with the table")
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
-    os.nice(10)
     if options.record:
         record()
         return 0

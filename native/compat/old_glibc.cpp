@@ -2,7 +2,7 @@
 //
 // The linker takes the newest version of each function.  For functions that only got a new version,
 // a hidden function of the same name goes on to the oldest one; what old libraries do not have is
-// written here.  tools/wheel.py has auditwheel look whether anything newer is left.
+// written here.  tools/build_wheel.py has auditwheel look whether anything newer is left.
 #include <pthread.h>
 #include <time.h>
 

@@ -65,14 +65,21 @@ class AdaptiveP : public Cloned<AdaptiveP> {
     drawn_ = -1;
   }
   void write_state(StateWriter& out) const override {
-    out.put_all(before_);
+    for (const State& s : before_) {
+      out.put(s.sum);
+      out.put(s.weight);
+    }
     out.put(state_.sum);
     out.put(state_.weight);
     out.put(probability_);
     out.put(drawn_);
   }
   void read_state(StateReader& in, const History& history) override {
-    before_ = in.get_all<State>(history.tokens.size());
+    before_.resize(history.tokens.size());
+    for (State& s : before_) {
+      s.sum = in.get<double>();
+      s.weight = in.get<double>();
+    }
     state_.sum = in.get<double>();
     state_.weight = in.get<double>();
     probability_ = in.get<double>();

@@ -2,6 +2,7 @@
 // every length and value, since the bytes may come from anywhere.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -14,7 +15,16 @@
 
 namespace aleator {
 
-static_assert(std::endian::native == std::endian::little, "states are written as memory has them");
+// A number as states have it, and back: its bytes turned round on a big-endian processor.
+template <typename T>
+inline T little_endian(T value) {
+  static_assert(std::is_arithmetic_v<T>);
+  if constexpr (std::endian::native == std::endian::big && sizeof(T) > 1) {
+    auto* bytes = reinterpret_cast<unsigned char*>(&value);
+    std::reverse(bytes, bytes + sizeof value);
+  }
+  return value;
+}
 
 class StateWriter {
  public:
@@ -23,13 +33,15 @@ class StateWriter {
 
   template <typename T>
   void put(T value) {
-    static_assert(std::is_arithmetic_v<T>);
+    value = little_endian(value);
     put_bytes({reinterpret_cast<const char*>(&value), sizeof value});
   }
   template <typename T>
   void put_all(const std::vector<T>& values) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    put_bytes({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
+    if constexpr (std::endian::native == std::endian::little)
+      put_bytes({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
+    else
+      for (const T value : values) put(value);
   }
   void put_bytes(std::string_view data) { bytes_.append(data); }
   // What `write` puts, preceded by its length.
@@ -38,7 +50,7 @@ class StateWriter {
     const size_t at = bytes_.size();
     put<uint64_t>(0);
     write(*this);
-    const uint64_t length = bytes_.size() - at - sizeof(uint64_t);
+    const uint64_t length = little_endian(uint64_t{bytes_.size() - at - sizeof(uint64_t)});
     std::memcpy(bytes_.data() + at, &length, sizeof length);
   }
   const std::string& bytes() const { return bytes_; }
@@ -55,18 +67,17 @@ class StateReader {
 
   template <typename T>
   T get() {
-    static_assert(std::is_arithmetic_v<T>);
     T value;
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
-    return value;
+    return little_endian(value);
   }
   template <typename T>
   std::vector<T> get_all(uint64_t n) {
-    static_assert(std::is_trivially_copyable_v<T>);
     if (n > left_.size() / sizeof(T)) cut_short();
     std::vector<T> values(n);
     const std::string_view data = take(n * sizeof(T));
     if (n) std::memcpy(values.data(), data.data(), data.size());
+    for (T& value : values) value = little_endian(value);
     return values;
   }
   StateReader section() {

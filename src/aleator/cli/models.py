@@ -52,8 +52,12 @@ def here() -> list[LocalModel]:
     """The models on this machine that have a name."""
     from aleator.language_model import bundled_model
 
-    path = bundled_model()
-    found = [LocalModel("(bundled)", path.stat().st_size, path), *installed()]
+    found = installed()
+    try:
+        path = bundled_model()
+        found.insert(0, LocalModel("(bundled)", path.stat().st_size, path))
+    except ImportError as error:
+        note(str(error))
     try:
         found += cached()
     except ImportError as error:

@@ -28,8 +28,8 @@ TOP = 10
 """Likely tokens that are named for each step; the open step shows more."""
 ROWS = 12
 """Rows of an open step, as ``StepView`` of step-view.js has them."""
-DIGITS = 5
-"""Digits of the probabilities in a file."""
+DIGITS = 8
+"""Digits of the probabilities in a file: what the page shows of them is what it shows of all their digits."""
 DRAWS = 1000
 """Draws of a step whose histogram is recorded."""
 

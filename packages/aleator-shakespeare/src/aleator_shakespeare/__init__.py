@@ -1,0 +1,1 @@
+"""The model that comes with Aleator: shakespeare.gguf lies in this folder."""
