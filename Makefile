@@ -23,7 +23,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: site demo test check check-no-torch cover mutate sanitize sanitize-threads setup build format lint types stubs docs bench count equality machines wheel release page clients clean help
+.PHONY: site demo test check check-no-torch cover mutate sanitize sanitize-threads setup build format lint types stubs docs bench count equality machines wheel release page clients integrations clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
