@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from aleator.core.errors import UnsupportedModel
+from aleator.models import refused
 from aleator.models.architecture import Architecture
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
@@ -31,6 +32,9 @@ from aleator.models.mpt import MPT as MPT
 from aleator.models.gemma2 import GEMMA2 as GEMMA2
 from aleator.models.qwen2moe import QWEN2MOE as QWEN2MOE
 from aleator.models.qwen3moe import QWEN3MOE as QWEN3MOE
+from aleator.models.ernie4_5_moe import ERNIE4_5_MOE as ERNIE4_5_MOE
+from aleator.models.hunyuan_moe import HUNYUAN_MOE as HUNYUAN_MOE
+from aleator.models.granitemoe import GRANITEMOE as GRANITEMOE
 from aleator.models.gemma3 import GEMMA3 as GEMMA3
 from aleator.models.mamba import MAMBA as MAMBA
 from aleator.models.jamba import JAMBA as JAMBA
@@ -53,6 +57,7 @@ def read_gguf(gguf: GGUFFile) -> tuple[Architecture, ModelConfig]:
     if kind != "model":
         raise UnsupportedModel(
             f"{gguf.path}: the file holds a {kind!r}, not a model (general.type)"
+            f"{refused.KINDS.get(kind, '')}"
         )
     architecture = ARCHITECTURES.get(fields.require("general.architecture", str))
     if architecture is None:
@@ -82,6 +87,6 @@ def read_json(fields: Fields) -> tuple[Architecture, ModelConfig]:
 
 def _unsupported(path: object, name: str) -> UnsupportedModel:
     return UnsupportedModel(
-        f"{path}: the architecture {name!r} is not supported; supported are "
+        f"{path}: the architecture {name!r} is not supported{refused.why(name)}; supported are "
         f"{', '.join(ARCHITECTURES)}"
     )

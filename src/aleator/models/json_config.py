@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from aleator.models import refused
 from aleator.models.config import (
     MAX_LAYERS,
     MAX_LENGTH,
@@ -173,8 +174,9 @@ def refuse_features(
     for key in ("num_experts", "num_local_experts"):
         if not experts and fields.get(key, 0):
             raise unsupported(fields.path, f"a mixture of experts ({key})")
-    if fields.get("quantization_config") is not None:
-        raise unsupported(fields.path, "quantised safetensors (quantization_config)")
+    quantised = fields.get("quantization_config", kind=dict)
+    if quantised is not None:
+        raise unsupported(fields.path, refused.quantisation(quantised))
 
 
 def read_size(fields: Fields) -> tuple[int, int]:

@@ -12,11 +12,11 @@ import numpy as np
 
 from aleator import _native
 from aleator.core.errors import FileFormatError, TokenizerError
-from aleator.text.pretokenizers import expressions
+from aleator.text.pretokenizers import WHOLE_WORDS, expressions
 from aleator.text.special_tokens import TokenAttribute
 from aleator.text.stream import StreamDecoder
 from aleator.text.texts import StoredTexts
-from aleator.text.vocabulary import BYTE_CHARACTERS, LLAMA3_NAMES, SPACE, Vocabulary
+from aleator.text.vocabulary import BYTE_CHARACTERS, SPACE, Vocabulary
 
 if TYPE_CHECKING:
     import tokenizers
@@ -260,7 +260,7 @@ def _byte_level(vocab: Vocabulary) -> tokenizers.Tokenizer:
     # llama.cpp takes the first of merges that occur twice, tokenizers the last.
     merges: Any = [tuple(merge.split(" ", 1)) for merge in dict.fromkeys(vocab.merges)]
     ids = {text: i for i, text in enumerate(vocab.tokens)}
-    model = models.BPE(ids, merges, ignore_merges=vocab.pre in LLAMA3_NAMES)
+    model = models.BPE(ids, merges, ignore_merges=vocab.pre in WHOLE_WORDS)
     backend = tokenizers.Tokenizer(model)
     bytes_to_characters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.pre_tokenizer = pre_tokenizers.Sequence([*cuts, bytes_to_characters])

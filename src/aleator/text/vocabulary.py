@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from aleator.core.errors import TokenizerError, UnsupportedModel
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
+from aleator.text.pretokenizers import ADDS_BOS
 from aleator.text.special_tokens import SpecialTokens, TokenAttribute, resolve
 from aleator.text.texts import StoredTexts, TextNumbers
 
@@ -66,8 +67,6 @@ _GGUF_SPECIALS = {
     "fim_rep": "fim_rep",
     "fim_sep": "fim_sep",
 }
-# Pre-tokenizers that put a BOS in front where the file does not say.
-LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -213,7 +212,7 @@ class Vocabulary:
                     f"tokenizer.ggml.add_{name}_token is set, but no token is named",
                 )
         if add_bos is None:
-            add_bos = (kind == "spm" or pre in LLAMA3_NAMES) and special.bos is not None
+            add_bos = (kind == "spm" or pre in ADDS_BOS) and special.bos is not None
         chat_stop = _strings(fields, "aleator.chat.stop") if "aleator.chat.stop" in fields else []
         return cls(
             kind=kind,

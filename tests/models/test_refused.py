@@ -1,0 +1,42 @@
+"""What is not supported is named, with what to do instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aleator.core.errors import UnsupportedModel
+from aleator.models import open_weights
+from aleator.models.files.fields import Fields
+from aleator.models.index import read_json
+from tests.models.builders import model_json, model_metadata, write_gguf
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fields", "words"),
+    [
+        ("llama", {"general.type": "adapter"}, "LoRA.*llama-export-lora"),
+        ("clip", {"general.type": "mmproj"}, "pictures.*no encoders"),
+        ("clip", {}, "pictures.*no encoders"),
+        ("bert", {}, "encoder"),
+        ("t5", {}, "encoder"),
+        ("wavtokenizer-dec", {}, "sound"),
+    ],
+)
+def test_gguf(architecture: str, fields: dict[str, Any], words: str, tmp_path: Path) -> None:
+    path = write_gguf(
+        tmp_path / "m.gguf", model_metadata(architecture) | fields, architecture=architecture
+    )
+    with pytest.raises(UnsupportedModel, match=words):
+        open_weights(path)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [("gptq", "GPTQ"), ("awq", "AWQ"), ("fp8", "FP8"), ("bitsandbytes", "bits")]
+)
+def test_quantised_safetensors(method: str, name: str) -> None:
+    values = model_json(quantization_config={"quant_method": method})
+    with pytest.raises(UnsupportedModel, match=f"{name}.*unquantised safetensors, or a GGUF"):
+        read_json(Fields("config.json", values))

@@ -1,0 +1,47 @@
+"""Every way to cut text into words, by llama.cpp's ids over GPT-2's vocabulary."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from pretokenizer_texts import OUT, VOCABULARY, distinct, named, strings
+
+from aleator.core.errors import UnsupportedModel
+from aleator.text.pretokenizers import ADDS_BOS, PRE_TOKENIZERS, WHOLE_WORDS, expressions
+from aleator.text.tokenizer import Tokenizer
+from aleator.text.vocabulary import Vocabulary
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, npt.NDArray[np.uint16]]:
+    with np.load(ROOT / OUT) as arrays:
+        return dict(arrays)
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> bytes:
+    return lzma.decompress((ROOT / VOCABULARY).read_bytes())
+
+
+@pytest.mark.parametrize("name", distinct())
+def test_ids_are_llama_cpps(
+    name: str, golden: dict[str, npt.NDArray[np.uint16]], gpt2: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "vocab.gguf"
+    path.write_bytes(named(gpt2, name))
+    tokenizer = Tokenizer(Vocabulary.from_gguf(path))
+    ids = [[*tokenizer.encode(text, add_special=False), 65535] for text in strings(60, 5)]
+    assert [i for part in ids for i in part] == golden[name].tolist()
+
+
+def test_names_that_need_a_rule_have_one() -> None:
+    assert set(PRE_TOKENIZERS) >= ADDS_BOS
+    assert set(PRE_TOKENIZERS) >= WHOLE_WORDS
+    with pytest.raises(UnsupportedModel, match=r"kimi-k2.*supported are .*tekken"):
+        expressions("kimi-k2")

@@ -1,0 +1,45 @@
+"""Texts and vocabularies with which ways to cut text into words are compared with llama.cpp's."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from aleator.text.pretokenizers import PRE_TOKENIZERS
+
+VOCABULARY = Path("tests/data/vocab/gpt-2.gguf.xz")
+OUT = Path("tests/data/pretokenizers.npz")
+PIECES = (
+    "a", "B", "the", "Hello", "HTTPServer", "don't", "I'LL", "we've", "it's", " ", "  ", "\t", "\n", "\r\n",
+    "\n\n", "1", "12", "123", "1234567", "3.14", "x=1", "()", "{}", "//", "...", "!?", "--", "'", '"', "_",
+    "ß", "é", "Ünï", "ΑΒγ", "Привет", "мир", "你好", "世界", "日本語", "カタカナ", "ひらがな",
+    "한국어", "नमस्ते", "ไทย", "العربية",
+    "שלום", "😀", "👍🏽", "e\u0301", "\u00a0", "\u3000", 
+    "½", "²", "٣", "Ⅻ", "€", "™", "·", "。", "，", "|", "`", "$", "~",
+)  # fmt: skip
+
+
+def named(data: bytes, name: str) -> bytes:
+    """A GGUF file of a vocabulary with another pre-tokenizer; it must have no tensors."""
+    key = b"tokenizer.ggml.pre" + struct.pack("<I", 8)
+    at = data.index(key) + len(key)
+    (size,) = struct.unpack_from("<Q", data, at)
+    value = struct.pack("<Q", len(name)) + name.encode()
+    return data[:at] + value + data[at + 8 + size :]
+
+
+def strings(n: int, seed: int) -> Iterator[str]:
+    """Texts of words, numbers, marks and spaces of many scripts."""
+    chosen = random.Random(seed)
+    for _ in range(n):
+        yield "".join(chosen.choice(PIECES) for _ in range(chosen.randint(1, 12)))
+
+
+def distinct() -> list[str]:
+    """One name of every way."""
+    ways: dict[object, str] = {}
+    for name, way in PRE_TOKENIZERS.items():
+        ways.setdefault(way, name)
+    return list(ways.values())
