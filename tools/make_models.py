@@ -56,6 +56,9 @@ class Spec:
     n_used: int = 2
     n_ff_expert: int = 32
     n_ff_shared: int = 0
+    dense_layers: int = 0  # the first ones, which have no experts
+    choice_bias: bool = False
+    factors: tuple[float, ...] = ()  # granite's: of embeddings, scores, what is added, logits
     seed: int = 1
     type: str = "F32"
 
@@ -122,6 +125,23 @@ SPECS: dict[str, Spec] = {
     "qwen2moe": Spec(
         arch="qwen2moe", n_experts=6, n_used=3, n_ff_shared=48, bias=True, seed=24
     ),
+    "granitemoe": Spec(
+        arch="granitemoe", n_ff=48, n_ff_expert=48, n_experts=6, n_used=3, tied=True,
+        factors=(3.0, 0.2, 0.5, 2.0), seed=28,
+    ),
+    "granitemoe-shared": Spec(
+        arch="granitemoe", n_ff=32, n_experts=5, n_ff_shared=40, factors=(1.5, 0.3, 0.7, 4.0), seed=29
+    ),
+    "ernie4_5-moe": Spec(
+        arch="ernie4_5-moe", n_layers=3, n_experts=6, n_used=3, n_ff_shared=40, dense_layers=1,
+        choice_bias=True, seed=30,
+    ),
+    "hunyuan-moe": Spec(
+        arch="hunyuan-moe", n_ff=32, n_experts=5, n_ff_shared=48, tied=True, seed=31
+    ),
+    "jamba-experts": Spec(
+        arch="jamba", n_layers=5, pattern=2, dt_rank=4, n_experts=6, n_ff_expert=96, seed=25
+    ),
     # A mixture of 4.0 B parameters of which a token takes 1.2 B: for benchmarks.
     "qwen3moe-1b-active": Spec(
         arch="qwen3moe", n_vocab=32000, n_layers=24, n_embd=2048, n_heads=32, n_kv_heads=4,
@@ -143,6 +163,12 @@ def is_recurrent(spec: Spec, layer: int) -> bool:
     """Whether a layer keeps a state."""
     attention = spec.arch == "jamba" and spec.pattern and layer % spec.pattern == spec.pattern - 1
     return spec.arch in ("mamba", "jamba") and not attention
+
+
+def has_experts(spec: Spec, layer: int) -> bool:
+    """Whether a layer's feed-forward part is a mixture; of jamba every other one is."""
+    sparse = layer % 2 == 1 if spec.arch == "jamba" else layer >= spec.dense_layers
+    return spec.n_experts > 0 and sparse
 
 
 def random_tensors(spec: Spec) -> dict[str, Array]:
@@ -199,13 +225,13 @@ def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
         if spec.arch == "gemma3":
             yield at + "post_attention_norm.weight", vector(spec.n_embd, 1.0)
             yield at + "post_ffw_norm.weight", vector(spec.n_embd, 1.0)
-        if spec.arch in ("qwen3", "gemma3", "qwen3moe"):
+        if spec.arch in ("qwen3", "gemma3", "qwen3moe", "hunyuan-moe"):
             yield at + "attn_q_norm.weight", vector(spec.head_dim, 1.0)
             yield at + "attn_k_norm.weight", vector(spec.head_dim, 1.0)
         if not is_recurrent(spec, layer):
             yield at + "attn_output.weight", matrix(spec.n_embd, q)
         yield at + "ffn_norm.weight", vector(spec.n_embd, 1.0)
-        if spec.n_experts:
+        if has_experts(spec, layer):
             yield from _experts(spec, at, rng)
             continue
         yield at + "ffn_gate.weight", matrix(spec.n_ff, spec.n_embd)
@@ -226,6 +252,8 @@ def _experts(spec: Spec, at: str, rng: np.random.Generator) -> Iterator[tuple[st
     yield at + "ffn_gate_exps.weight", stacked(n, ff, spec.n_embd)
     yield at + "ffn_up_exps.weight", stacked(n, ff, spec.n_embd)
     yield at + "ffn_down_exps.weight", stacked(n, spec.n_embd, ff)
+    if spec.choice_bias:
+        yield at + "exp_probs_b.bias", (0.1 * rng.standard_normal(n)).astype(np.float32)
     if not shared:
         return
     yield at + "ffn_gate_shexp.weight", stacked(1, shared, spec.n_embd)
@@ -243,7 +271,9 @@ def type_of(spec: Spec, name: str, tensor: Array) -> str:
     feed-forward matrices, Q4_K for the rest.
     """
     n = tensor.shape[-1]
-    kept = tensor.ndim == 1 or name.endswith(("ssm_a", "ssm_conv1d.weight", "ffn_gate_inp.weight"))
+    kept = tensor.ndim == 1 or name.endswith(
+        ("ssm_a", "ssm_conv1d.weight", "ffn_gate_inp.weight", ".bias")
+    )
     if kept or spec.type == "F32":
         return "F32"
     kind = spec.type
@@ -279,10 +309,19 @@ def write_model(
         _add_transformer(w, spec)
     if spec.arch in ("mamba", "jamba"):
         _add_mamba(w, spec)
+    if spec.factors:
+        embedding, scores, residual, logits = spec.factors
+        w.add_embedding_scale(embedding)
+        w.add_attention_scale(scores)
+        w.add_residual_scale(residual)
+        w.add_logit_scale(logits)
     if spec.n_experts:
         w.add_expert_count(spec.n_experts)
         w.add_expert_used_count(spec.n_used)
         w.add_expert_feed_forward_length(spec.n_ff_expert)
+        if spec.arch == "ernie4_5-moe":
+            w.add_leading_dense_block_count(spec.dense_layers)
+            w.add_interleave_moe_layer_step(1)
         if spec.n_ff_shared:
             w.add_expert_shared_feed_forward_length(spec.n_ff_shared)
     if tokenizer_from is None:

@@ -22,22 +22,96 @@ def test_each_loop_is_interrupted_once(monkeypatch: pytest.MonkeyPatch) -> None:
             return scheduled(callback, *args)
 
         monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
-        waiters = [Waiter(lambda: True, loop, loop.create_future()) for _ in range(8)]
-        waiters[3].woken.cancel()
+        waiters = [Waiter(lambda: True, loop) for _ in range(8)]
+        tasks = [asyncio.ensure_future(awaited(each)) for each in waiters]
+        await asyncio.sleep(0)
+        waiters[3].cancel()
         wake(waiters)
-        await asyncio.gather(*(each.woken for each in waiters), return_exceptions=True)
+        made = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [isinstance(each, asyncio.CancelledError) for each in made] == [
+            i == 3 for i in range(8)
+        ]
         assert len(calls) == 1
-        assert sum(each.woken.cancelled() for each in waiters) == 1
+        assert sum(each.cancelled() for each in waiters) == 1
+        assert all(each.done() for each in waiters)
+        await waiters[0]  # what is over is not waited for
 
     asyncio.run(run())
 
 
 def test_a_closed_loop_waits_for_nothing() -> None:
     loop = asyncio.new_event_loop()
-    waiter = Waiter(lambda: True, loop, loop.create_future())
+    waiter = Waiter(lambda: True, loop)
     loop.close()
     wake([waiter])
-    assert not waiter.woken.done()
+    assert not waiter.done()
+
+
+def test_a_task_goes_on_in_the_turn_in_which_it_is_woken() -> None:
+    async def run() -> None:
+        loop, seen = asyncio.get_running_loop(), list[str]()
+        waiter = Waiter(lambda: True, loop)
+
+        async def read() -> None:
+            await waiter
+            seen.append("read")
+
+        task = asyncio.ensure_future(read())
+        await asyncio.sleep(0)
+        wake([waiter])
+        loop.call_soon(seen.append, "the next call")
+        await task
+        assert seen == ["read", "the next call"]
+
+    asyncio.run(run())
+
+
+def test_a_task_that_is_cancelled_while_it_waits() -> None:
+    async def run() -> None:
+        waiter = Waiter(lambda: True, asyncio.get_running_loop())
+        task = asyncio.ensure_future(awaited(waiter))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert waiter.cancelled()
+        assert not waiter.cancel()
+        wake([waiter])  # changes nothing
+        await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await Waiter(lambda: True, asyncio.get_running_loop())
+
+    asyncio.run(run())
+
+
+def test_who_ends_the_loop_holds_up_no_other() -> None:
+    woken: list[int] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        waiters = [Waiter(lambda: True, loop) for _ in range(3)]
+
+        async def read(i: int) -> None:
+            await waiters[i]
+            woken.append(i)
+            if i == 0:
+                raise SystemExit(3)
+
+        tasks = [asyncio.ensure_future(read(i)) for i in range(3)]
+        await asyncio.sleep(0)
+        wake(waiters)
+        await asyncio.gather(*tasks[1:])
+
+    with pytest.raises(SystemExit):
+        asyncio.run(run())
+    assert woken[0] == 0
+
+
+async def awaited(waiter: Waiter) -> None:
+    await waiter
 
 
 def test_who_waits_for_the_end_is_not_woken_for_each_token(model: aleator.LanguageModel) -> None:

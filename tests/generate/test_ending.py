@@ -11,7 +11,7 @@ from json_schemas import check
 
 import aleator
 from aleator import samplers as S
-from aleator.generate.ending import TRIALS, Shortest
+from aleator.generate.ending import TRIALS, Shortest, Work
 from aleator.grammar.spelling import spelling
 
 PETS = {
@@ -111,14 +111,14 @@ def test_what_cannot_fit_is_not_tried_again_and_again(
     sampler: S.Regex, most: int, model: aleator.LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched: list[int] = []
-    search = Shortest.search
+    search = Shortest.searching
 
-    def counted(self: Shortest, *given: Any) -> list[int] | None:
-        found = search(self, *given)
+    def counted(self: Shortest, *given: Any) -> Work[list[int] | None]:
+        found = yield from search(self, *given)
         searched.append((given[2] if len(given) > 2 else TRIALS) - self._trials)
         return found
 
-    monkeypatch.setattr(Shortest, "search", counted)
+    monkeypatch.setattr(Shortest, "searching", counted)
     assert not model.generate("a", grammar=sampler, max_tokens=60, seed=1).complete
     assert len(searched) == 2  # after the first token, and in place of it
     assert all(0 < tried <= most for tried in searched), searched

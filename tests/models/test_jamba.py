@@ -18,8 +18,11 @@ from aleator.language_model import bundled_model
 from aleator.models import build_decoder, open_weights
 from aleator.models.decoder import Decoder
 from tests.models.check_golden import check_hybrid_script, check_prefill_and_greedy
+from tests.models.check_transformers import check, write
 
-NAMES = ["jamba", "jamba-tied"]
+transformers: Any = pytest.importorskip("transformers")
+
+NAMES = ["jamba", "jamba-tied", "jamba-experts"]
 TEXT = [int(t) for t in np.random.default_rng(4).integers(0, 64, 300)]
 
 
@@ -47,8 +50,9 @@ def fresh(decoder: Decoder, tokens: list[int]) -> Any:
     return feed(Context(decoder, n_ctx=400, type_k="f32", type_v="f32"), 0, tokens)
 
 
-def test_rewinds_checkpoints_and_kept_texts(make_decoder: Any) -> None:
-    decoder = make_decoder("jamba")
+@pytest.mark.parametrize("name", ["jamba", "jamba-experts"])
+def test_rewinds_checkpoints_and_cached_prefixes(name: str, make_decoder: Any) -> None:
+    decoder = make_decoder(name)
     ctx: Any = Context(
         decoder,
         n_ctx=400,
@@ -119,3 +123,30 @@ def test_missing_tensors_are_named(tmp_path: Path, name: str) -> None:
     path = write_model(tmp_path / "m.gguf", SPECS["jamba"], tensors)
     with pytest.raises(FileFormatError, match=name.removesuffix(".weight")):
         build_decoder(open_weights(path))
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"num_experts": 1}, {"mamba_conv_bias": False, "tie_word_embeddings": True}]
+)
+def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {
+        "vocab_size": 96,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "max_position_embeddings": 512,
+        "mamba_d_state": 8,
+        "mamba_dt_rank": 4,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "expert_layer_period": 3,
+        "expert_layer_offset": 1,
+        "use_mamba_kernels": False,
+    }
+    config = transformers.JambaConfig(**(sizes | changes))
+    # B and C are small before they are normalised, which magnifies the last bits.
+    check(write(transformers.JambaForCausalLM(config), tmp_path), tmp_path, tolerance=1e-4)

@@ -188,10 +188,11 @@ def test_a_grammar_that_takes_too_long_is_refused(make_client: MakeClient) -> No
     client = make_client()
     text = client.write(prompt=PROMPT, seed=1, max_tokens=2, preset="neutral")
     service = client.app.state.service
-    service.grammars.trials = Trials(str(client.model.weights.path), 20)
+    trials = Trials(str(client.model.weights.path), 20)
+    service.grammars.trials = [trials]
     try:
         assert client.write(prompt=PROMPT, seed=1, max_tokens=2, regex="[a-z]+").tokens
-        service.grammars.trials.seconds = 0.5
+        trials.seconds = 0.5
         messages = [{"role": "user", "content": "Hi"}]
         for path, body in (
             ("/texts", {"prompt": PROMPT}),

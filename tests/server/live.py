@@ -20,7 +20,7 @@ from typing import Any
 from aleator.engine.engine import Engine
 from aleator.language_model import LanguageModel
 from aleator.server.app import create_guarded
-from aleator.server.grammars import Trials
+from aleator.server.grammars import AT_ONCE, Trials
 from aleator.server.options import ServerOptions
 from aleator.server.run import Server, bound
 from aleator.server.service import Service
@@ -112,7 +112,8 @@ def in_thread(model: LanguageModel, *, engine: dict[str, Any], **options: Any) -
     listening = bound(chosen)
     with listening, Engine(model, **engine) as made:
         service = Service(model, made, chosen)
-        service.grammars.trials = Trials(str(model.weights.path), chosen.grammar_timeout)
+        path = str(model.weights.path)
+        service.grammars.trials = [Trials(path, chosen.grammar_timeout) for _ in range(AT_ONCE)]
         listens = threading.Event()
         server = Server(create_guarded(service), chosen, listens.set, service.cut)
         thread = threading.Thread(target=lambda: server.run(sockets=[listening]), daemon=True)

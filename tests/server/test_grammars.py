@@ -13,7 +13,9 @@ from aleator import LanguageModel
 from aleator.core.errors import GrammarError, ParameterError
 from aleator.samplers import Grammar
 from aleator.server import grammars
-from aleator.server.grammars import KEPT, Grammars, Trials
+from aleator.server.caller import Caller, set_caller
+from aleator.server.grammars import AT_ONCE, KEPT, Grammars, Trials
+from tests.server.conftest import TEMPLATE
 from tests.server.live import in_thread, request_of, rest, until
 
 FACTOR = 1000003
@@ -112,15 +114,13 @@ def test_known_grammars_do_not_wait_for_new_ones(
     made_by, goes_on = Grammars(model.tokenizer), threading.Event()
     known = {"regex": "[0-9]{3}"}
     made = made_by.compiled(known)
-    made_by.trials = Trials("no model", 1)
-    monkeypatch.setattr(made_by.trials, "run", lambda name, told: int(goes_on.wait(30)))
+    monkeypatch.setattr(Trials, "run", lambda self, name, told: int(goes_on.wait(30)))
+    made_by.trials = [Trials("no model", 1)]
 
     async def ask() -> None:
         options = [{"regex": f"x{i}"} for i in range(50)]
         slow = [
-            asyncio.ensure_future(
-                made_by.in_thread(each, partial(made_by.compiled, each), forced=True)
-            )
+            asyncio.ensure_future(made_by.in_thread(each, partial(made_by.compiled, each)))
             for each in options
         ]
         try:
@@ -139,11 +139,92 @@ def test_grammars_are_kept_as_long_as_memory_allows(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Grammars(model.tokenizer)
-    made.trials = Trials("no model", 1)
-    monkeypatch.setattr(made.trials, "run", lambda name, told: grammars.KEPT_BYTES // 3)
+    made.trials = [Trials("no model", 1)]
+    monkeypatch.setattr(Trials, "run", lambda self, name, told: grammars.KEPT_BYTES // 3)
     for i in range(5):
         made.compiled({"regex": f"{i}"})
     assert len(made) == 3
-    monkeypatch.setattr(made.trials, "run", lambda name, told: grammars.KEPT_BYTES + 1)
+    monkeypatch.setattr(Trials, "run", lambda self, name, told: grammars.KEPT_BYTES + 1)
     made.compiled({"regex": "x"})
     assert len(made) == 0
+
+
+def test_new_grammars_of_one_key_do_not_hold_up_those_of_another(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_by, goes_on = Grammars(model.tokenizer), threading.Event()
+    tried: list[str] = []
+
+    def run(self: Trials, name: str, told: Any) -> int:
+        tried.append(told["value"])
+        if told["value"].startswith("x"):
+            goes_on.wait(30)
+        return 0
+
+    monkeypatch.setattr(Trials, "run", run)
+    made_by.trials = [Trials("no model", 1) for _ in range(AT_ONCE)]
+
+    async def one(key: str, pattern: str) -> None:
+        set_caller(Caller(key))
+        await made_by.in_thread({"regex": pattern}, partial(made_by.compiled, {"regex": pattern}))
+
+    async def ask() -> None:
+        slow = [asyncio.ensure_future(one("a", f"x{i}")) for i in range(9)]
+        try:
+            async with asyncio.timeout(20):
+                while not tried:
+                    await asyncio.sleep(0.001)
+                await asyncio.gather(*(one("b", f"y{i}") for i in range(3)))
+            assert [each[0] for each in tried] == ["x", "y", "y", "y"]
+        finally:
+            goes_on.set()
+        await asyncio.gather(*slow)
+
+    asyncio.run(ask())
+    assert len(tried) == len(set(tried)) == 12
+
+
+def test_a_grammar_that_several_ask_for_is_tried_and_compiled_once(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_by, tried = Grammars(model.tokenizer), list[str]()
+
+    def run(self: Trials, name: str, told: Any) -> int:
+        tried.append(told["value"])
+        return 0
+
+    monkeypatch.setattr(Trials, "run", run)
+    made_by.trials = [Trials("no model", 1) for _ in range(AT_ONCE)]
+    found: list[Any] = []
+
+    async def one(key: str) -> None:
+        set_caller(Caller(key))
+        options = {"regex": "[0-9]{4}"}
+        found.append(await made_by.in_thread(options, partial(made_by.compiled, options)))
+
+    async def ask() -> None:
+        await asyncio.gather(*(one(key) for key in "abcabc"))
+
+    asyncio.run(ask())
+    assert tried == ["[0-9]{4}"]
+    assert len({id(each["regex"]) for each in found}) == 1
+
+
+def test_a_chat_s_schema_is_tried_once(make_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def run(self: Trials, name: str, told: Any) -> int:
+        tried.append(name)
+        return 0
+
+    monkeypatch.setattr(Trials, "run", run)
+    client = make_client(chat_template=TEMPLATE)
+    client.service.grammars.trials = [Trials("no model", 1)]
+    body = {
+        "messages": [{"role": "user", "content": "Speak."}],
+        "response_format": {"type": "json_object"},
+        "max_tokens": 8,
+    }
+    for _ in range(2):
+        client.made("/v1/chat/completions", **body)
+    assert tried == ["json_schema"]

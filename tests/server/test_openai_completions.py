@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import aleator
+from aleator.generate.logprobs import Logprobs
 from aleator.server.bodies import in_thread
 from aleator.server.infilling import infilling
 from aleator.text.tokenizer import Tokenizer
@@ -147,6 +148,36 @@ def test_names_of_control_tokens(client: Client, model: aleator.LanguageModel) -
     )
 
 
+def test_what_echo_tells_of_the_prompt_is_computed_once(
+    client: Client, model: aleator.LanguageModel
+) -> None:
+    service, prompts = client.service, ["ROMEO: What light " * 9, "JULIET:"]
+    tokens = [model.prompt_tokens(each) for each in prompts]
+    client.made(PATH, prompt=prompts, max_tokens=1)  # is in the prompt cache now
+    before = service.engine.stats
+    made = client.made(PATH, prompt=prompts, max_tokens=2, logprobs=3, echo=True, seed=1, n=2)
+    computed = service.engine.stats.prompt_tokens - before.prompt_tokens
+    assert sum(map(len, tokens)) <= computed <= sum(map(len, tokens)) + 2
+    plain = client.made(PATH, prompt=prompts, max_tokens=2, logprobs=3, seed=1, n=2)
+    for i, choice in enumerate(made["choices"]):
+        thought = [x for x in model.prompt_logprobs(tokens[i // 2], 3) if isinstance(x, Logprobs)]
+        told = choice["logprobs"]["token_logprobs"]
+        assert told[0] is None
+        n = len(tokens[i // 2])
+        assert told[1:n] == [each.chosen.logprob for each in thought]
+        top = choice["logprobs"]["top_logprobs"][1:n]
+        assert [max(each.values()) for each in top] == [each.top[0].logprob for each in thought]
+        assert told[n:] == plain["choices"][i]["logprobs"]["token_logprobs"]
+        assert choice["text"] == prompts[i // 2] + plain["choices"][i]["text"]
+
+
+def test_a_prompt_whose_time_is_over_has_no_log_probabilities(client: Client) -> None:
+    body = {"prompt": "ROMEO:" * 100, "max_tokens": 2, "logprobs": 1, "echo": True}
+    made = client.made(PATH, **body, deadline=1e-9)["choices"][0]
+    assert made["finish_reason"] == "length"
+    assert made["logprobs"]["tokens"] == []
+
+
 @pytest.mark.parametrize("more", [{}, {"logprobs": 2}, {"logprobs": 1, "echo": True}], ids=str)
 def test_streams_say_what_responses_say(client: Client, more: dict[str, Any]) -> None:
     body = {**ROMEO, "n": 2, "stop": ["thou", "I "], **more}
@@ -227,11 +258,14 @@ def test_deadlines(client: Client) -> None:
 
 
 def test_a_full_queue(model: aleator.LanguageModel) -> None:
+    goes_on = threading.Event()
     with model.engine(n_seq_max=1, max_queue=0) as engine:
         full = Client(model, engine)
-        other = engine.submit("ROMEO:", max_tokens=900)
+        other = engine.submit("ROMEO:", max_tokens=9, on_logits=lambda chain, row: goes_on.wait(60))
         response = full.post(PATH, prompt="JULIET:", max_tokens=1)
+        goes_on.set()
         other.cancel()
+        other.wait()
         assert response.status_code == 429
         assert response.headers["retry-after"] == "1"
         # Of several completions none begins where one cannot.

@@ -15,6 +15,7 @@ import uvicorn
 
 import aleator
 from aleator.server import sse
+from aleator.server.logs import Requests
 from aleator.server.sse import EventStream, merged
 from tests.server.conftest import Client
 
@@ -190,6 +191,38 @@ def test_a_client_that_takes_no_more() -> None:
         assert freed.is_set()
 
     asyncio.run(run())
+
+
+def test_pieces_pass_what_looks_at_the_beginning_only() -> None:
+    sent: list[tuple[str, int]] = []
+
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        for _ in range(5):
+            yield b"x"
+
+    async def send(message: Any) -> None:
+        sent.append((message["type"], len(message.get("body", b""))))
+
+    passed: list[str] = []
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def through(message: Any) -> None:
+            passed.append(message["type"])
+            await send(message)
+
+        stream = EventStream(chunks(), lambda: None, lambda error: b"")
+        await stream(scope, receive, through)
+
+    seen: list[tuple[str, int]] = []
+    logged = Requests(app, lambda scope: "x", lambda *each: seen.append((each[1], each[2])), False)
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+    asyncio.run(logged(scope, receive, send))
+    assert [n for kind, n in sent if kind == "http.response.body"] == [1] * 5 + [0]
+    assert passed == ["http.response.start", "http.response.body"]  # the beginning, and the end
+    assert seen == [("x", 200)]
 
 
 def test_merged() -> None:

@@ -137,7 +137,9 @@ class Core:
 
         for job in writing:
             slot = self._slots[job]
-            if not slot.completion.done:
+            if slot in self.advance.choices:  # it sits this step out, unless that is over now
+                self.advance.alone(slot, self.advance.choose, slot)
+            if not slot.completion.done and slot not in self.advance.choices:
                 self.advance.alone(slot, make_room, slot)
         return self.advance.guesses.ahead(going)
 

@@ -14,7 +14,7 @@ from aleator.engine.ended import OnEnd
 from aleator.engine.job import Job
 from aleator.engine.options import EngineOptions, SubmitOptions
 from aleator.engine.owner import Owner
-from aleator.engine.room import job_of, most_positions, positions
+from aleator.engine.room import MOST_POSITIONS, job_of, most_positions, positions
 from aleator.engine.stats import EngineStats
 from aleator.engine.visits import Action, T
 from aleator.generate.context import Context
@@ -24,6 +24,7 @@ from aleator.generate.request import Request
 from aleator.generate.session import Session
 from aleator.generate.slot import OnLogits
 from aleator.generate.speculation.drafter import Drafter
+from aleator.generate.text_rows import rows_at_once
 from aleator.prompts import GENERATION, SAMPLING, Asking, checked_prompt, options_of
 from aleator.samplers import SamplingParams
 from aleator.slots import SlotMaker
@@ -203,6 +204,7 @@ class Engine:
         own: SubmitOptions,
         on_logits: OnLogits | None = None,
         drafter: Drafter | None = None,
+        prompt_logprobs: int | None = None,
     ) -> Generation:
         """Have a request made.
 
@@ -211,6 +213,9 @@ class Engine:
             own: what is not about its text.
             on_logits: called before each draw.
             drafter: guesses tokens.
+            prompt_logprobs: note what the model thinks of the prompt's tokens, and of so many of the most
+                probable ones at each place (:attr:`Generation.prompt_logprobs`); the whole prompt is computed
+                for that.  The request goes on with no other's text, and asks for a token at least.
 
         Raises:
             QueueFull, EngineClosed, ParameterError, ContextFull: as for :meth:`submit`.
@@ -220,9 +225,13 @@ class Engine:
         longest = self._longest(request)
         slot = self._model.slots.make([request], on_logits, drafter, owner.sharing)[0]
         owner.check(slot)
+        most = MOST_POSITIONS
+        if prompt_logprobs is not None:
+            slot.completion.want_prompt(prompt_logprobs)
+            most = rows_at_once(len(self._model.vocab))
         longest = min(longest, most_positions(slot, min(self._model.n_ctx, self.n_ctx)))
         slot.take_place(-1, longest, slot.stats)
-        job = job_of(slot, longest, own.priority)
+        job = job_of(slot, longest, own.priority, most)
         self._check_room(job)
         ticket = owner.ticket(job, slot, own.deadline)
         generation = Generation(ticket, slot.completion)

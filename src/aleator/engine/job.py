@@ -22,6 +22,7 @@ class Job:
         namespace: Prompts share what is computed only within one.
         shares: Whether it may share cells with others; if not, it needs all its positions for itself.
         beside: Tokens of a second prompt, which has a sequence of its own and is computed first; 0: none.
+        most: Tokens of its prompts in one step at most.
         number: Requests are numbered as they come.
         seq: Its sequence; -1 while it waits.
         beside_seq: The sequence of the second prompt; -1 without one.
@@ -39,6 +40,7 @@ class Job:
     namespace: str = ""
     shares: bool = True
     beside: int = 0
+    most: int = 2**31 - 1
     number: int = -1
     seq: int = field(default=-1, init=False)
     beside_seq: int = field(default=-1, init=False)

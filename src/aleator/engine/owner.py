@@ -26,6 +26,7 @@ from aleator.engine.ticket import Ticket
 from aleator.engine.visits import Action, T, Visits
 from aleator.engine.waiters import Waiter, wake
 from aleator.generate.advance import Advance
+from aleator.generate.choices import Choices
 from aleator.generate.completion import Completion
 from aleator.generate.context import Context
 from aleator.generate.drawing import HostDrawing
@@ -44,6 +45,10 @@ COUNTED = (
     "draft_n_accepted",
 )
 """Of the statistics of requests those that the engine adds up."""
+
+CHOOSING_SECONDS = 0.005
+"""Of each step for tokens that take long to choose, such as those before a text's ending; what is not chosen
+then goes on in the next step."""
 
 TRIES = 8
 """Errors that are no request's own and that end nothing, one after another, after which an engine gives up."""
@@ -81,7 +86,13 @@ class Owner:
         self.sharing = sharing
         self._pace = Pace(options.max_pause)
         advance = Advance(
-            context, HostDrawing(), n_tokens, context.cache, self._note, keep_pieces=True
+            context,
+            HostDrawing(),
+            n_tokens,
+            context.cache,
+            self._note,
+            keep_pieces=True,
+            choices=Choices(CHOOSING_SECONDS),
         )
         self._core = Core(advance, self._new_scheduler(), prompt_cache)
         # All requests that have not ended, by number.  Whoever holds the lock may add one.
@@ -239,6 +250,7 @@ class Owner:
         while self._tickets:
             try:
                 for ticket in list(self._tickets.values()):
+                    self._core.advance.choices.drop(ticket.slot)
                     ticket.completion.interrupt()
                     self._end(ticket)
             except BaseException as error:
@@ -294,6 +306,7 @@ class Owner:
         if ticket is None or ticket.job.number not in self._tickets:
             return  # to be closed, somebody visits, or it has ended
         if ticket.completion.cancelled:
+            self._core.advance.choices.drop(ticket.slot)
             ticket.completion.interrupt()
         if ticket.completion.done:  # also one that asks for no tokens
             self._end(ticket)
@@ -307,6 +320,7 @@ class Owner:
         while self._deadlines and self._deadlines[0][0] <= perf_counter():
             ticket = self._tickets.get(heappop(self._deadlines)[1])
             if ticket is not None:
+                self._core.advance.choices.drop(ticket.slot)
                 ticket.completion.out_of_time()
                 self._end(ticket)
 

@@ -11,6 +11,9 @@ from aleator.engine.job import Job
 from aleator.generate.request import Request
 from aleator.generate.slot import Slot
 
+MOST_POSITIONS = 2**31 - 1
+"""More than any context has."""
+
 
 def positions(request: Request, n_ctx: int) -> int:
     """Positions that a request's sequence may come to use, at most ``n_ctx``."""
@@ -35,13 +38,14 @@ def most_positions(slot: Slot, n_ctx: int) -> int:
     return n_ctx - max(0, negative - prompt)
 
 
-def job_of(slot: Slot, longest: int, priority: int = 0) -> Job:
+def job_of(slot: Slot, longest: int, priority: int = 0, most: int = MOST_POSITIONS) -> Job:
     """A request as a scheduler sees it.
 
     Args:
         slot: Has its place, but for the sequences.
         longest: See :func:`positions`.
         priority: See :class:`aleator.engine.options.SubmitOptions`.
+        most: Tokens of its prompts in one step at most.
     """
     request, guidance = slot.request, slot.guidance
     return Job(
@@ -49,8 +53,9 @@ def job_of(slot: Slot, longest: int, priority: int = 0) -> Job:
         longest + _beside(slot, longest),
         priority,
         request.where,
-        shares=not request.options.context_shift,
+        shares=not (request.options.context_shift or slot.wants_prompt),
         beside=0 if guidance is None else len(guidance.prompt),
+        most=most,
     )
 
 

@@ -243,7 +243,7 @@ class Scheduler:
                 break
             left = job.left
             n = left if job is reading[-1] else min(left, max(LEAST, room // 2))
-            n = min(n, room)
+            n = min(n, room, job.most)
             chunks.append((job, n))
             room -= n
         return StepPlan(writing, chunks)

@@ -82,13 +82,13 @@ class Ticket:
 
         while not (self._settled or self._ready(until)):
             loop = asyncio.get_running_loop()
-            waiter = Waiter(until, loop, loop.create_future())
+            waiter = Waiter(until, loop)
             with self._lock:
                 if self._settled or self._ready(until):
                     return
                 self._waiters.append(waiter)
             try:
-                await waiter.woken
+                await waiter
             except asyncio.CancelledError:
                 with self._lock:
                     self._waiters = [each for each in self._waiters if each is not waiter]

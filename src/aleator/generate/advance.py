@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from aleator.generate.banned_strings import BannedStrings
 from aleator.generate.batch import Batch
+from aleator.generate.choices import Choices
 from aleator.generate.context import Context
-from aleator.generate.drawing import Drawing, Drawn, Logits, Turn
+from aleator.generate.drawing import Drawing, Drawn, Logits, Turn, host_rows
 from aleator.generate.logprobs import LogprobsOf
 from aleator.generate.prefixes import Prefixes
 from aleator.generate.slot import Slot
@@ -57,8 +58,10 @@ class Advance:
         failed: Told of an error while a token of one slot is guessed, drawn or turned into text, which has
             ended that slot's completion; the others go on.
         keep_pieces: Others of the same context may go on from a part of a prompt.
+        choices: Choose the tokens that take long; None: each is chosen at once.
 
     Attributes:
+        choices: A slot that is among them sits steps out: :meth:`choose` goes on with it.
         context: Where it is computed.
         drawing: Draws the tokens.
         guesses: Says what slots decode in a step.
@@ -73,8 +76,10 @@ class Advance:
         failed: Failed | None = None,
         *,
         keep_pieces: bool = False,
+        choices: Choices | None = None,
     ) -> None:
         self.context, self.drawing = context, drawing
+        self.choices = choices or Choices()
         self._prefixes, self._n_tokens = prefixes, n_tokens
         self._failed, self._keep_pieces = failed, keep_pieces
         self.guesses = Guesses(context, self.alone)
@@ -90,7 +95,8 @@ class Advance:
             Tokens of the prompt that need not be computed.
         """
         prompt, where = slot.request.remaining, slot.request.where
-        held = self._prefixes.reuse(slot.seq, prompt, where) if reuse else 0
+        reuses = reuse and not slot.wants_prompt  # nobody has kept the logits
+        held = self._prefixes.reuse(slot.seq, prompt, where) if reuses else 0
         slot.tokens = list(prompt[:held])
         slot.stats.reused_tokens += held
         guidance = slot.guidance
@@ -138,13 +144,22 @@ class Advance:
         logits = self.logits(batch)
         if not chunks:
             self.guesses.costs.observe(width, n_rows - width, perf_counter() - started)
-        for chunk in chunks:
+        for chunk, (_, _, of_prompt) in zip(chunks, ends, strict=True):
             self._computed(chunk)
+            if of_prompt:
+                self.alone(chunk.slot, self._feed_prompt, chunk.slot, of_prompt, logits)
         self._draw_after(rows, logits)
         self._draw_first(chunks, ends, logits)
 
+    def _feed_prompt(self, slot: Slot, of_prompt: range, logits: Logits) -> None:
+        rows = host_rows(logits[of_prompt.start : of_prompt.stop])
+        for row in rows:
+            slot.completion.feed_prompt(row)
+
     @staticmethod
-    def _add_chunks(batch: Batch, chunks: Sequence[Chunk], row: int) -> list[tuple[int, int]]:
+    def _add_chunks(
+        batch: Batch, chunks: Sequence[Chunk], row: int
+    ) -> list[tuple[int, int, range]]:
         """Add pieces of prompts to a batch.
 
         Args:
@@ -154,7 +169,8 @@ class Advance:
 
         Returns:
             For each piece the rows of logits after the last tokens of the slot's second prompt, and of its
-            prompt; -1: those are not among them.
+            prompt; -1: those are not among them.  And those after all tokens of its prompt in the piece, where
+            they are wanted.
         """
         ends = []
         for chunk in chunks:
@@ -168,13 +184,14 @@ class Advance:
                     if last:
                         guided, row = row, row + 1
                 n -= len(piece)
-            prompt, start = slot.request.remaining, len(slot.tokens)
+            prompt, start, first = slot.request.remaining, len(slot.tokens), row
             for pos in range(start, start + n):
                 last = pos == len(prompt) - 1
-                batch.add(prompt[pos], pos, [slot.seq], logits=last)
+                batch.add(prompt[pos], pos, [slot.seq], logits=last or slot.wants_prompt)
                 if last:
-                    own, row = row, row + 1
-            ends.append((guided, own))
+                    own = row
+                row += last or slot.wants_prompt
+            ends.append((guided, own, range(first, row) if slot.wants_prompt else range(0)))
         return ends
 
     def _computed(self, chunk: Chunk) -> None:
@@ -201,11 +218,11 @@ class Advance:
                 follower.stats.reused_tokens += len(slot.tokens)
 
     def _draw_first(
-        self, chunks: Sequence[Chunk], ends: Sequence[tuple[int, int]], logits: Logits
+        self, chunks: Sequence[Chunk], ends: Sequence[tuple[int, int, range]], logits: Logits
     ) -> None:
         """Draw the first token after each prompt that is complete."""
         turns: list[tuple[Slot, int, int]] = []
-        for chunk, (guided, own) in zip(chunks, ends, strict=True):
+        for chunk, (guided, own, _) in zip(chunks, ends, strict=True):
             if guided >= 0 and chunk.slot.guidance is not None:
                 chunk.slot.guidance.first = np.array(logits[guided])
             if own >= 0:
@@ -241,14 +258,21 @@ class Advance:
 
     def _goes_on(self, slot: Slot, tokens: list[int], done: int) -> bool:
         """Whether the token that was drawn after ``done`` of those decoded is the next of them."""
-        right = not slot.completion.done and done < len(tokens) and slot.drawn == tokens[done]
+        open_choice = slot in self.choices
+        right = (
+            not (slot.completion.done or open_choice)
+            and done < len(tokens)
+            and slot.drawn == tokens[done]
+        )
         if right:
             if slot.drafted:
                 slot.stats.draft_n_accepted += 1
             else:
                 slot.stats.forced_tokens += 1
             return True
-        if slot.drafted and slot.speculation is not None:
+        if open_choice:  # nothing is known of the guesses
+            pass
+        elif slot.drafted and slot.speculation is not None:
             slot.speculation.learn(len(tokens) - 1, done - 1)
         elif done == len(tokens) > 1:
             slot.guess = min(MOST_GUESSED, 2 * slot.guess)
@@ -313,7 +337,15 @@ class Advance:
 
     def _draw_one(self, turn: Turn, rows: Logits) -> None:
         (drawn,) = self.drawing.draw([turn], rows)
-        self._take(turn.slot, drawn)
+        made = self.choices.begin(turn.slot, drawn)
+        if made is not None:
+            self._take(turn.slot, made)
+
+    def choose(self, slot: Slot) -> None:
+        """Go on choosing the token that a slot has drawn."""
+        made = self.choices.go_on(slot)
+        if made is not None:
+            self._take(slot, made)
 
     def _take(self, slot: Slot, drawn: Drawn) -> None:
         """Go on with what was drawn for a slot."""
@@ -338,6 +370,7 @@ class Advance:
 
     def fail(self, slot: Slot, error: BaseException) -> None:
         """An error ends a slot's completion."""
+        self.choices.drop(slot)
         slot.completion.fail(error)
         if self._failed is not None:
             self._failed(slot, error)
@@ -392,6 +425,7 @@ class Advance:
     def release(self, slot: Slot) -> None:
         """Give up the sequences of an ended completion; the prompt cache keeps what they held."""
         slot.released = True
+        self.choices.drop(slot)
         slot.end_speculation()
         if slot.completion.namespace:  # for a session; the beginning is of more use
             self._prefixes.keep(slot.seq, slot.tokens, slot.completion.namespace)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from aleator.generate.logprobs import Logprobs, LogprobsOf
+import numpy as np
+import numpy.typing as npt
+
+from aleator.generate.logprobs import Logprobs, LogprobsOf, top_logprobs
 from aleator.generate.request import Request
 from aleator.generate.stop import StopMatcher
 from aleator.samplers import SamplerChain
@@ -106,6 +109,8 @@ class Completion:
 
     Attributes:
         n_ctx: positions that it may use, the prompt's included; 0 before it has a place.
+        prompt_logprobs: what the model thinks of the prompt's tokens so far, of the first one None; None: that
+            is not noted.
     """
 
     def __init__(
@@ -123,6 +128,8 @@ class Completion:
         self.error: BaseException | None = None
         self.forgotten, self.namespace = request.forgotten, request.namespace
         self.n_ctx = 0
+        self.prompt_logprobs: list[Logprobs | None] | None = None
+        self._prompt_top = 0
         self._detokenizer = detokenizer
         if request.options.stop:
             self.require_text("stop")
@@ -158,6 +165,21 @@ class Completion:
             self._end("stop")
         elif len(self.tokens) == request.options.max_tokens:
             self._end("length")
+
+    def want_prompt(self, top: int) -> None:
+        """Have the prompt's log-probabilities noted as it is computed.
+
+        Args:
+            top: how many of the most probable tokens to list at each place.
+        """
+        self.prompt_logprobs, self._prompt_top = [None], top
+
+    def feed_prompt(self, row: npt.NDArray[np.float32]) -> None:
+        """Take in the logits [V] after the next token of the prompt; those after the last say nothing of it."""
+        made, tokens = self.prompt_logprobs, self.request.tokens
+        if made is not None and len(made) < len(tokens):
+            token = tokens[len(made)]
+            made.append(top_logprobs(row, token, self._prompt_top, self._token_bytes))
 
     def ends_with(self, token: int) -> bool:
         """Whether a token ends the text, whatever it is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Union
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from aleator.cache.devices import Device
 from aleator.core.errors import ParameterError
 from aleator.core.packages import required_torch
+from aleator.generate.ending import Work
 from aleator.generate.logprobs import LogprobsOf, top_logprobs, with_kept
 from aleator.generate.slot import Slot
 from aleator.samplers.kept import KeptRow
@@ -54,12 +55,34 @@ class Turn:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What came of a turn: the token, accepted by the slot's chain; None: the text is complete without."""
+    """What came of a turn.
+
+    Attributes:
+        token: Accepted by the slot's chain; None: the text is complete without, or ``choosing`` finds it.
+        logprobs: What the model thought of the tokens.
+        row: The logits [V] that it was drawn from, where the host has them.
+        choosing: Work that gives the token, and may take long; None: it is done.
+        kept: What the chain keeps of the row, where that is wanted.
+    """
 
     token: int | None
     logprobs: LogprobsOf
     row: npt.NDArray[np.float32] | None = None
-    """The logits [V] that it was drawn from, where the host has them."""
+    choosing: Work[int | None] | None = None
+    kept: KeptRow | None = None
+
+    def with_own_row(self) -> Drawn:
+        """What it is with a copy of the row: the next batch may write over the row itself."""
+        if self.row is None:
+            return self
+        row = self.row.copy()
+        return replace(self, row=row, logprobs=_told(row, self.kept))
+
+
+def _told(row: npt.NDArray[np.float32], kept: KeptRow | None) -> LogprobsOf:
+    """What the model thought of tokens, by the logits [V], and what the chain kept, where that is wanted."""
+    found = partial(top_logprobs, row)
+    return found if kept is None else with_kept(found, kept)
 
 
 class Drawing(Protocol):
@@ -103,17 +126,16 @@ class HostDrawing:
                 row = slot.guidance.guided(row, rows[turn.beside] if turn.beside >= 0 else first)
             if slot.on_logits is not None:
                 slot.on_logits(slot.chain, row)
-            logprobs: LogprobsOf = partial(top_logprobs, row)
-            if slot.request.options.kept:
-                logprobs = with_kept(logprobs, KeptRow.of(slot.chain, row))
+            kept = KeptRow.of(slot.chain, row) if slot.request.options.kept else None
+            choosing: Work[int | None] | None = None
             token: int | None = None if slot.budget is None else slot.budget.next()
             if token is not None:
                 slot.chain.accept(token, generated=True)
             elif slot.ending is None or turn.left is None:
                 token = slot.chain.sample(row)
             else:
-                token = slot.ending.draw(row, turn.left)
-            drawn.append(Drawn(token, logprobs, row))
+                choosing = slot.ending.drawing(row, turn.left)
+            drawn.append(Drawn(token, _told(row, kept), row, choosing, kept))
         return drawn
 
 

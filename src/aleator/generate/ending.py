@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,27 @@ ATTEMPTS = 12
 FEW = 16
 
 Words = npt.NDArray[np.uint32]
+R = TypeVar("R")
+Work = Generator[None, None, R]
+"""Work that is done piece by piece: it stops after each, so that others can have their turn."""
+
+
+def done(work: Work[R]) -> R:
+    """Do work to its end.
+
+    Args:
+        work: What to do.
+
+    Returns:
+        What comes of it.
+    """
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            made: R = end.value
+            return made
+
 
 _DIGITS = (b"1098765432", b"0198765432", b"9876543210")
 """Orders in which digits are tried: one of them soon meets a lower bound, an upper bound, or a multiple."""
@@ -89,6 +111,18 @@ class Shortest:
         self, constraint: host.Constraint, limit: int, trials: int = TRIALS
     ) -> list[int] | None:
         """Tokens that make the text complete, at most ``limit``; None if none were found."""
+        return done(self.searching(constraint, limit, trials))
+
+    def searching(
+        self, constraint: host.Constraint, limit: int, trials: int = TRIALS
+    ) -> Work[list[int] | None]:
+        """What :meth:`search` does, piece by piece; one search at a time.
+
+        Args:
+            constraint: Of the text; it is left as it is, and must stay so meanwhile.
+            limit: Tokens of the ending at most.
+            trials: Tokens that are tried at most.
+        """
         self._prepare()
         best: list[int] | None = None
         self._trials, self._met_digit, self._met_branch = trials, False, False
@@ -97,7 +131,7 @@ class Shortest:
             if attempt and best is None and not (self._met_branch if rng else self._met_digit):
                 continue  # it would go the same way once more
             digits = self._digits[attempt % len(self._digits)]
-            found = self._descend(constraint.clone(), limit, digits, rng)
+            found = yield from self._descend(constraint.clone(), limit, digits, rng)
             if found is not None and (best is None or len(found) < len(best)):
                 best, limit = found, len(found) - 1
             if best is not None and (rng is not None or not set(best) & set(digits)):
@@ -106,7 +140,7 @@ class Shortest:
 
     def _descend(
         self, at: host.Constraint, limit: int, digits: list[int], rng: random.Random | None
-    ) -> list[int] | None:
+    ) -> Work[list[int] | None]:
         tokens: list[int] = []
         lost: set[bytes] = set()  # masks from which no way out was found
         while not at.complete:
@@ -114,7 +148,7 @@ class Shortest:
             taken = self._take(at, forced[: limit - len(tokens) + 1])
             tokens += taken
             if not taken:
-                token = self._next(at, at.mask(), lost, digits, rng)
+                token = yield from self._next(at, at.mask(), lost, digits, rng)
                 if token is None:
                     return None
                 self._met_digit |= token in digits
@@ -122,6 +156,7 @@ class Shortest:
                 tokens.append(token)
             if len(tokens) > limit or self._trials <= 0:
                 return None
+            yield
         return tokens
 
     def _take(self, at: host.Constraint, tokens: list[int]) -> list[int]:
@@ -141,7 +176,7 @@ class Shortest:
         lost: set[bytes],
         digits: list[int],
         rng: random.Random | None,
-    ) -> int | None:
+    ) -> Work[int | None]:
         def allowed(tokens: Iterable[int]) -> list[int]:
             return [t for t in tokens if words[t // 32] >> np.uint32(t % 32) & 1]
 
@@ -164,7 +199,7 @@ class Shortest:
                 return rng.choice(branches)
         key = words.tobytes()
         if key not in lost:
-            steps = self._way_out(at)
+            steps = yield from self._way_out(at)
             if steps:
                 return steps[0]
             lost.add(key)
@@ -193,7 +228,7 @@ class Shortest:
             return allowed(self._quotes)
         return allowed((*self._quotes, *self._brackets, *self._commas))
 
-    def _way_out(self, at: host.Constraint) -> list[int]:
+    def _way_out(self, at: host.Constraint) -> Work[list[int]]:
         """The fewest single bytes to a complete text, or to the end of a string or a number; [] if none.
 
         States in which the same is allowed count as one; so bytes that are only counted lead nowhere here.
@@ -221,6 +256,7 @@ class Shortest:
                 at.rollback(1)
                 if found or budget <= 0:
                     break
+                yield
             at.rollback(len(path))
             if found or budget <= 0:
                 self._trials -= start - budget
@@ -248,35 +284,52 @@ class Ending:
         self._wait = 0  # tokens for which the last one found fits without looking again
         self._off = False
 
-    def draw(self, row: npt.NDArray[np.float32], left: int) -> int | None:
-        """The next token, accepted; None if the text is complete and ends here.
+    def drawing(self, row: npt.NDArray[np.float32], left: int) -> Work[int | None]:
+        """The next token, accepted, piece by piece; None if the text is complete and ends here.
 
         Args:
-            row: logits [V].
-            left: tokens that may still come, this one included; 1 or more.
+            row: Logits [V]; read before the first piece is done.
+            left: Tokens that may still come, this one included; 1 or more.
         """
-        return self.close() if self.closing else self.after(self._chain.sample(row), left)
+        if self.closing:
+            return self.close()
+        return (yield from self.choosing(self._chain.sample(row), left))
 
     def after(self, token: int, left: int) -> int | None:
-        """What stands in place of a token that the chain has just accepted; see :meth:`draw`."""
-        chain = self._chain
+        """What stands in place of a token that the chain has just accepted; see :meth:`drawing`."""
+        return done(self.choosing(token, left))
+
+    def choosing(self, token: int, left: int) -> Work[int | None]:
+        """What :meth:`after` does, piece by piece.
+
+        Closed before its end, it takes the token back.
+
+        Args:
+            token: That the chain has just accepted; the chain must stay as it is meanwhile.
+            left: Tokens that may still come, this one included.
+        """
+        chain, shortest = self._chain, self._shortest
         self._wait -= 1
         if self._plan and token == self._plan[0]:
             del self._plan[0]
             return token
-        if self._off or self._wait > 0 or token in self._shortest.ends:
+        if self._off or self._wait > 0 or token in shortest.ends:
             self._plan = None
             return token
-        found = self._shortest.search(self._constraint, left - 1)
-        if found is None and self._plan is None and self._shortest.gave_up:
-            found = self._shortest.search(self._constraint, left - 1, THOROUGH)
+        try:
+            found = yield from shortest.searching(self._constraint, left - 1)
+            if found is None and self._plan is None and shortest.gave_up:
+                found = yield from shortest.searching(self._constraint, left - 1, THOROUGH)
+        except GeneratorExit:
+            chain.rollback(1)
+            raise
         if found is not None:
             self._growth = self._growth or max(GROWTH, len(found))
             self._plan, self._wait = found, (left - len(found)) // self._growth
             return token
         chain.rollback(1)
         if self._plan is None:
-            self._plan = self._shortest.search(self._constraint, left, THOROUGH)
+            self._plan = yield from shortest.searching(self._constraint, left, THOROUGH)
         if self._plan is None:  # it never fitted
             chain.accept(token, generated=True)
             self._off = True

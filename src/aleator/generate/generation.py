@@ -105,6 +105,16 @@ class Generation(Iterator[str]):
         await self._run.make_async(lambda: self._completion.done)
         self._run.check(self._completion)
 
+    async def wait_for_prompt(self) -> None:
+        """Let other tasks run until the prompt is computed, or it has ended."""
+        made = self._completion
+        await self._run.make_async(lambda: made.done or bool(made.tokens))
+
+    @property
+    def prompt_logprobs(self) -> list[Logprobs | None]:
+        """What the model thinks of the prompt's tokens, as far as it is computed; [] where nobody asked."""
+        return list(self._completion.prompt_logprobs or ())
+
     def logprobs_between(self, first: int, end: int) -> list[Logprobs]:
         """Log-probabilities of tokens drawn already, from ``first`` to ``end``; [] when not asked for."""
         return self._completion.logprobs[first:end]

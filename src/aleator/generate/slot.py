@@ -83,6 +83,11 @@ class Slot:
         return self.chain.grammar is not None
 
     @property
+    def wants_prompt(self) -> bool:
+        """Whether the logits after each token of the prompt are wanted."""
+        return self.completion.prompt_logprobs is not None
+
+    @property
     def beside(self) -> int:
         """Positions of the sequence of its second prompt; 0 without one."""
         if self.guidance is None:

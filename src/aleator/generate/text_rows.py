@@ -29,6 +29,11 @@ class Wanted:
     first: int = 0
 
 
+def rows_at_once(width: int) -> int:
+    """How many rows of so many numbers may be held at once; 8 at least."""
+    return max(8, ROWS_BYTES // (4 * width))
+
+
 def groups(texts: Sequence[Wanted], n_seq_max: int, n_cells: int) -> Iterator[range]:
     """Texts to compute together: at most so many, which fit into so many cells, or one alone."""
     start, cells = 0, 0
@@ -55,7 +60,7 @@ def rows_of(
         Text, token and its row [n]: of each text in order.
     """
     width = max(context.n_vocab, context.decoder.config.n_embd)
-    step = max(8, min(context.n_ubatch, ROWS_BYTES // (4 * width)))
+    step = max(8, min(context.n_ubatch, rows_at_once(width)))
     leaders: dict[tuple[int, ...], int] = {}
     work: list[tuple[int, int]] = []
     copies: list[tuple[int, int, int]] = []

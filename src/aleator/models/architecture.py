@@ -28,6 +28,13 @@ TRANSFORMER = {
 }
 """Hugging Face's names of a plain transformer layer's tensors -> GGUF's."""
 
+EXPERTS = {
+    "mlp.experts.{}.gate_proj": "ffn_gate.{}",
+    "mlp.experts.{}.up_proj": "ffn_up.{}",
+    "mlp.experts.{}.down_proj": "ffn_down.{}",
+}
+"""Hugging Face's usual names of the tensors of one expert, "{}" being its number -> GGUF's."""
+
 OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 """Hugging Face's usual names of the tensors outside the layers -> GGUF's."""
 

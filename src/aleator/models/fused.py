@@ -15,8 +15,8 @@ def separated(
     """The tensors of a model with every fused one replaced by its parts.
 
     ``attn_qkv`` holds queries, keys and values; ``ffn_up`` of architectures with a fused gate holds the gate
-    and then its own rows.  One that is not as long as its parts together stays as it is: whoever asks for the
-    parts says that they are missing.
+    and then its own rows, and so does ``ffn_gate_up_shexp`` of a shared expert.  One that is not as long as its
+    parts together stays as it is: whoever asks for the parts says that they are missing.
 
     Args:
         tensors: by GGUF name.
@@ -38,6 +38,10 @@ def separated(
         if architecture.fused_gate and config.n_ff:
             n_ff = config.n_ff[layer]
             _separate(made, at + "ffn_up", {at + "ffn_gate": n_ff, at + "ffn_up": n_ff})
+        if config.experts is not None and config.experts.n_ff_shared:
+            n_ff = config.experts.n_ff_shared
+            shared = {at + "ffn_gate_shexp": n_ff, at + "ffn_up_shexp": n_ff}
+            _separate(made, at + "ffn_gate_up_shexp", shared)
     return made
 
 

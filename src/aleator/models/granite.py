@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from aleator.models import gguf_config
+from aleator.models import gguf_config, granite_factors
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.config import ModelConfig
 from aleator.models.files.fields import Fields
@@ -13,30 +11,13 @@ from aleator.models.json_config import full_attention
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file; a factor of 0 is none, as llama.cpp has it."""
-    config, fields = gguf_config.transformer(gguf, architecture), gguf.fields
-    name = architecture.name
-    if not fields.get(f"{name}.rope.scaling.finetuned", True):
-        config = replace(config, unrotated=(True,) * config.n_layers)
-    return replace(
-        config,
-        attention_scale=fields.number(f"{name}.attention.scale", 0.0, 1e6, 0.0) or None,
-        embedding_scale=fields.number(f"{name}.embedding_scale", 0.0, 1e6, 0.0) or 1.0,
-        residual_scale=fields.number(f"{name}.residual_scale", 0.0, 1e6, 0.0) or 1.0,
-        logit_scale=1.0 / fields.number(f"{name}.logit_scale", 1e-6, 1e6),
-    )
+    """The dimensions in a GGUF file."""
+    return granite_factors.in_gguf(gguf_config.transformer(gguf, architecture), gguf.fields)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json."""
-    config = full_attention(fields, architecture)
-    return replace(
-        config,
-        attention_scale=fields.number("attention_multiplier", 1e-6, 1e6, 1.0),
-        embedding_scale=fields.number("embedding_multiplier", 1e-6, 1e6, 1.0),
-        residual_scale=fields.number("residual_multiplier", 1e-6, 1e6, 1.0),
-        logit_scale=1.0 / fields.number("logits_scaling", 1e-6, 1e6, 1.0),
-    )
+    return granite_factors.in_json(full_attention(fields, architecture), fields)
 
 
 GRANITE = Architecture(

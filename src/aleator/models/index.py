@@ -32,6 +32,9 @@ from aleator.models.mpt import MPT as MPT
 from aleator.models.gemma2 import GEMMA2 as GEMMA2
 from aleator.models.qwen2moe import QWEN2MOE as QWEN2MOE
 from aleator.models.qwen3moe import QWEN3MOE as QWEN3MOE
+from aleator.models.ernie4_5_moe import ERNIE4_5_MOE as ERNIE4_5_MOE
+from aleator.models.hunyuan_moe import HUNYUAN_MOE as HUNYUAN_MOE
+from aleator.models.granitemoe import GRANITEMOE as GRANITEMOE
 from aleator.models.gemma3 import GEMMA3 as GEMMA3
 from aleator.models.mamba import MAMBA as MAMBA
 from aleator.models.jamba import JAMBA as JAMBA

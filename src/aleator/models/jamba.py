@@ -1,25 +1,124 @@
 """jamba: selective state spaces, every few layers attention instead, each followed by a feed-forward layer.
 
 Attention has no rotary embedding: the states know the order (Lieber et al. 2024, arXiv:2403.19887).  Time step,
-B and C are normalised with weights.  Mixtures of experts are refused.
+B and C are normalised with weights.  Some feed-forward parts are mixtures of experts; weights are their scores.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from aleator.models.architecture import Architecture
-from aleator.models.config import ModelConfig
+from aleator.models import json_config
+from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.config import (
+    MAX_CONV,
+    MAX_LAYERS,
+    MAX_STATE,
+    MAX_WIDTH,
+    ModelConfig,
+    SSMConfig,
+    unsupported,
+)
+from aleator.models.experts import MAX_EXPERTS, ExpertsConfig, in_gguf
+from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.gguf_config import read_state_space, transformer
+from aleator.models.state_space import as_gguf
 
 
 def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
-    """The dimensions in a GGUF file; layers without KV heads keep a state."""
-    config = transformer(gguf, architecture, least_kv_heads=0)
-    return replace(config, ssm=read_state_space(gguf.fields, architecture.name))
+    """The dimensions in a GGUF file; layers without KV heads keep a state, those with a router have experts."""
+    fields, name = gguf.fields, architecture.name
+    config = transformer(gguf, architecture, least_kv_heads=0, experts=True)
+    config = replace(config, ssm=read_state_space(fields, name))
+    sparse = tuple(
+        f"blk.{layer}.ffn_gate_inp.weight" in gguf.tensors for layer in range(config.n_layers)
+    )
+    if not fields.get(f"{name}.expert_count", 0) or not any(sparse):
+        return config
+    return replace(config, experts=in_gguf(fields, name, sparse, n_ff=config.n_ff[0]))
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    json_config.refuse_features(fields, experts=True)
+    config = json_config.transformer(fields, architecture)
+    if fields.get("mamba_proj_bias", False):
+        raise unsupported(fields.path, "biases of the projections (mamba_proj_bias)")
+
+    def every(kind: str, period: int, offset: int) -> tuple[bool, ...]:
+        step = fields.integer(f"{kind}_layer_period", 1, MAX_LAYERS, period)
+        first = fields.integer(f"{kind}_layer_offset", 0, MAX_LAYERS, offset)
+        return tuple(layer % step == first for layer in range(config.n_layers))
+
+    attends, sparse = every("attn", 8, 4), every("expert", 2, 1)
+    rank = -(-config.n_embd // 16)
+    if fields.get("mamba_dt_rank") not in (None, "auto"):
+        rank = fields.integer("mamba_dt_rank", 1, MAX_WIDTH)
+    n_experts = fields.integer("num_experts", 1, MAX_EXPERTS, 16)
+    mixtures = ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 2) if n_experts > 1 else 1,
+        n_ff=config.n_ff[0],
+        layers=sparse,
+    )
+    return replace(
+        config,
+        n_kv_heads=tuple(
+            heads if attention else 0
+            for heads, attention in zip(config.n_kv_heads, attends, strict=True)
+        ),
+        rope=replace(config.rope, style="none"),
+        ssm=SSMConfig(
+            d_inner=fields.integer("mamba_expand", 1, MAX_WIDTH, 2) * config.n_embd,
+            d_conv=fields.integer("mamba_d_conv", 2, MAX_CONV, 4),
+            d_state=fields.integer("mamba_d_state", 1, MAX_STATE, 16),
+            dt_rank=rank,
+        ),
+        experts=mixtures if n_experts > 1 and any(sparse) else None,
+    )
 
 
 JAMBA = Architecture(
-    "jamba", rope_style="none", read_gguf=read_gguf, recurrent="state space", state_norm=True
+    "jamba",
+    rope_style="none",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("jamba",),
+        read_json,
+        outer={
+            "model.embed_tokens": "token_embd",
+            "model.final_layernorm": "output_norm",
+            "lm_head": "output",
+        },
+        layer={
+            "self_attn.q_proj": "attn_q",
+            "self_attn.k_proj": "attn_k",
+            "self_attn.v_proj": "attn_v",
+            "self_attn.o_proj": "attn_output",
+            "input_layernorm": "attn_norm",
+            "pre_ff_layernorm": "ffn_norm",
+            "feed_forward.gate_proj": "ffn_gate",
+            "feed_forward.up_proj": "ffn_up",
+            "feed_forward.down_proj": "ffn_down",
+            "feed_forward.router": "ffn_gate_inp",
+            "mamba.in_proj": "ssm_in",
+            "mamba.conv1d": "ssm_conv1d",
+            "mamba.x_proj": "ssm_x",
+            "mamba.dt_proj": "ssm_dt",
+            "mamba.out_proj": "ssm_out",
+            "mamba.dt_layernorm": "ssm_dt_norm",
+            "mamba.b_layernorm": "ssm_b_norm",
+            "mamba.c_layernorm": "ssm_c_norm",
+        },
+        bare={"mamba.A_log": "ssm_a", "mamba.D": "ssm_d"},
+        expert={
+            "feed_forward.experts.{}.gate_proj": "ffn_gate.{}",
+            "feed_forward.experts.{}.up_proj": "ffn_up.{}",
+            "feed_forward.experts.{}.down_proj": "ffn_down.{}",
+        },
+        convert=as_gguf,
+    ),
+    recurrent="state space",
+    state_norm=True,
 )

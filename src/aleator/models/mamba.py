@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import Architecture, HuggingFace
 from aleator.models.config import (
@@ -23,7 +21,7 @@ from aleator.models.config import (
 )
 from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
-from aleator.models.files.tensor_types import StoredTensor
+from aleator.models.state_space import as_gguf
 
 # What GGUF files of these models say; the state itself has no length.
 CONTEXT_LENGTH = 1 << 20
@@ -85,16 +83,6 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
             norm_eps=norm_eps,
         ),
     )
-
-
-def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
-    """A tensor as GGUF files hold it: A itself, not log(-A); the convolution without its middle dimension."""
-    if name.endswith("ssm_a"):
-        # In float64, so that the C library's last bits do not matter after rounding.
-        return StoredTensor.of(-np.exp(tensor.floats().astype(np.float64)).astype(np.float32))
-    if name.endswith("ssm_conv1d.weight") and len(tensor.shape) == 3 and tensor.shape[1] == 1:
-        return replace(tensor, shape=(tensor.shape[0], tensor.shape[2]))
-    return tensor
 
 
 MAMBA = Architecture(

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig, unsupported
 from aleator.models.experts import (
     MAX_WIDTH,
@@ -75,11 +75,7 @@ QWEN2MOE = Architecture(
             "mlp.shared_expert.down_proj": "ffn_down_shexp",
             "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
         },
-        expert={
-            "mlp.experts.{}.gate_proj": "ffn_gate.{}",
-            "mlp.experts.{}.up_proj": "ffn_up.{}",
-            "mlp.experts.{}.down_proj": "ffn_down.{}",
-        },
+        expert=EXPERTS,
         convert=as_gguf,
     ),
 )

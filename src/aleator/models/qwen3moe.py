@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aleator.models import gguf_config, json_config
-from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
 from aleator.models.experts import (
     MAX_WIDTH,
@@ -58,10 +58,6 @@ QWEN3MOE = Architecture(
             "self_attn.k_norm": "attn_k_norm",
             "mlp.gate": "ffn_gate_inp",
         },
-        expert={
-            "mlp.experts.{}.gate_proj": "ffn_gate.{}",
-            "mlp.experts.{}.up_proj": "ffn_up.{}",
-            "mlp.experts.{}.down_proj": "ffn_down.{}",
-        },
+        expert=EXPERTS,
     ),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from aleator.models.unsupported import NEEDS
+
 _PICTURES = (
     ": it computes pictures or sound, for which there are no encoders here; the text part of such a model runs "
     "by itself"
@@ -57,6 +59,8 @@ def why(architecture: str) -> str:
     """Why an architecture is not among those supported, where there is a reason; else ""."""
     if architecture in _ENCODERS:
         return _ENCODER
+    if architecture in NEEDS:
+        return f": it needs {NEEDS[architecture]}"
     return _PICTURES if architecture in _SENSES else ""
 
 

@@ -23,7 +23,8 @@ async def body_of(request: Request) -> Any:
     Raises:
         ApiError: It is not JSON.
     """
-    data = await request.body()
+    # Not request.body(), which keeps it for as long as the request lives.
+    data = b"".join([piece async for piece in request.stream()])
     if len(data) <= QUICK:
         return parsed(data)
     return await in_thread(parsed, data)

@@ -6,7 +6,7 @@ of the :class:`ChatAnswer` in its own form.  None makes a text by itself.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -267,14 +267,12 @@ class ChatAnswer:
         for choice in self.choices:
             choice.generation.cancel()
 
-    async def events(self) -> AsyncGenerator[list[ChatEvent], None]:
+    def events(self) -> AsyncIterator[list[ChatEvent]]:
         """Events of all answers as they are made; each list is of one answer.
 
-        Raises:
-            Exception: What ended a generation, if that was an error.
+        Reading them raises what ended a generation, if that was an error.
         """
-        async for made in merged([choice.events() for choice in self.choices]):
-            yield made
+        return merged([choice.events() for choice in self.choices])
 
     async def finished(self) -> Sequence[ChatChoice]:
         """Wait for the end of all answers; errors are those of :meth:`events`."""

@@ -12,18 +12,19 @@ import subprocess
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from select import select
 from typing import Any, TypeVar
-
-import anyio
-import anyio.to_thread
+from weakref import WeakValueDictionary
 
 from aleator.core.errors import GrammarError, ParameterError
 from aleator.replay import constraint_as_json, constraint_from_json
 from aleator.samplers.constrained import ConstraintSampler
 from aleator.samplers.params import CHAIN_OPTIONS, CONSTRAINTS
 from aleator.server.bodies import in_thread
+from aleator.server.caller import current_caller
+from aleator.server.turns import Turns
 from aleator.text.tokenizer import Tokenizer
 
 R = TypeVar("R")
@@ -36,8 +37,8 @@ KEPT_BYTES = 2**29
 """Of memory that those which are kept take together, as far as their trials showed."""
 NOTICED_BYTES = 2**25
 """After a trial that took more the process begins anew: memory that is used again would not be seen."""
-AT_ONCE = 4
-"""Requests with grammars that are worked on at the same time, until their texts begin."""
+AT_ONCE = 2
+"""New grammars that are compiled at the same time, each for another key, each in a process of its own."""
 START_SECONDS = 120.0
 """That the process for trials has to begin: it reads the vocabulary."""
 
@@ -138,42 +139,48 @@ class Grammars:
         tokenizer: Of the model.
 
     Attributes:
-        trials: Tries those that are new; None: they are compiled as they come.
+        trials: Try those that are new, one each at a time; none: they are compiled as they come.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.trials: Trials | None = None
+        self.trials: Sequence[Trials] = ()
         self._tokenizer = tokenizer
         self._made: OrderedDict[str, ConstraintSampler] = OrderedDict()
         self._tried: OrderedDict[str, int] = OrderedDict()  # the bytes that they take
         self._lock = threading.Lock()  # for what was made and tried; held for a moment
-        self._compiling = (
-            threading.Lock()
-        )  # for the process, and what takes long; taken before the other
-        self._limiter: anyio.CapacityLimiter | None = None
+        # For what takes long, taken before the other: a lock for each grammar, and who uses the processes.
+        self._compiling: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+        self._busy: set[Trials] = set()
+        self._freed = threading.Condition()
+        self._turns = Turns(AT_ONCE)
 
     def __len__(self) -> int:
         return len(self._made)
 
-    async def in_thread(
-        self, options: Mapping[str, Any], work: Callable[[], R], forced: bool = False
-    ) -> R:
-        """Do the work for a request in another thread; few of those with new grammars at a time.
+    async def in_thread(self, options: Mapping[str, Any], work: Callable[[], R]) -> R:
+        """Do the work for a request in another thread; with a new grammar, when it is its caller's turn.
 
-        So those that take long do not take all threads, and those whose grammar is known do not wait for them.
+        So those that take long do not take all threads, and whoever has another key, or a grammar that is
+        known, does not wait for them.
 
         Args:
             options: Of the request.
             work: What to do.
-            forced: A grammar is made of something else than the options, too.
         """
-        limiter = None
-        constrained = any(options.get(name) is not None for name in CONSTRAINTS)
-        if forced or (constrained and not await in_thread(self._known, options)):
-            if self._limiter is None:
-                self._limiter = anyio.CapacityLimiter(AT_ONCE)
-            limiter = self._limiter
-        return await anyio.to_thread.run_sync(work, limiter=limiter)
+        if not constrained(options) or await in_thread(self._known, options):
+            return await in_thread(work)
+        async with self._turns.turn(current_caller().tenant):
+            return await in_thread(work)
+
+    async def tried(self, options: Mapping[str, Any]) -> None:
+        """Do what :meth:`try_out` does, in another thread, when it is the caller's turn.
+
+        Raises:
+            GrammarError, ParameterError: As there.
+        """
+        if self.trials and constrained(options) and not await in_thread(self._all_passed, options):
+            async with self._turns.turn(current_caller().tenant):
+                await in_thread(self.try_out, options)
 
     def try_out(self, options: Mapping[str, Any]) -> None:
         """See whether the grammar of a request can be compiled in time.
@@ -183,11 +190,11 @@ class Grammars:
             ParameterError: It takes too long.
         """
         for name in CONSTRAINTS:
-            if options.get(name) is not None and self.trials is not None:
+            if options.get(name) is not None and self.trials:
                 told = said(name, options[name])
                 key = json.dumps(told)
                 if not self._passed(key):
-                    with self._compiling:
+                    with self._alone(key):
                         self._try(name, told, key)
 
     def compiled(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,18 +211,41 @@ class Grammars:
         return made
 
     def close(self) -> None:
-        """End the process for trials."""
-        if self.trials is not None:
-            with self._compiling:
-                self.trials.close()
+        """End the processes for trials, once they have nothing to do."""
+        with self._freed:
+            self._freed.wait_for(lambda: not self._busy)
+            for each in self.trials:
+                each.close()
+
+    def _alone(self, key: str) -> threading.Lock:
+        """A lock for what is done with one grammar; it is there for as long as somebody holds it."""
+        with self._lock:
+            lock = self._compiling.get(key)
+            if lock is None:
+                lock = self._compiling[key] = threading.Lock()
+        return lock
+
+    @contextmanager
+    def _trial(self) -> Iterator[Trials]:
+        """A process that nobody else uses meanwhile."""
+        with self._freed:
+            self._freed.wait_for(lambda: len(self._busy) < len(self.trials))
+            mine = next(each for each in self.trials if each not in self._busy)
+            self._busy.add(mine)
+        try:
+            yield mine
+        finally:
+            with self._freed:
+                self._busy.discard(mine)
+                self._freed.notify_all()
 
     def _known(self, options: Mapping[str, Any]) -> bool:
         """Whether the grammars of a request are compiled."""
-        return all(
-            self._found(json.dumps(said(name, options[name]))) is not None
-            for name in CONSTRAINTS
-            if options.get(name) is not None
-        )
+        return all(self._found(key) is not None for key in _keys(options))
+
+    def _all_passed(self, options: Mapping[str, Any]) -> bool:
+        """Whether the grammars of a request have been tried."""
+        return all(map(self._passed, _keys(options)))
 
     def _sampler(self, name: str, value: Any) -> ConstraintSampler:
         told = said(name, value)
@@ -223,7 +253,7 @@ class Grammars:
         known = self._found(key)
         if known is not None:
             return known
-        with self._compiling:
+        with self._alone(key):
             known = self._found(key)
             if known is not None:  # another request has made it meanwhile
                 return known
@@ -253,14 +283,28 @@ class Grammars:
             return key in self._tried
 
     def _try(self, name: str, told: Mapping[str, Any], key: str) -> None:
-        """See whether a grammar can be compiled; ``_compiling`` is held."""
-        if self.trials is None or self._passed(key):
+        """See whether a grammar can be compiled; its lock is held."""
+        if not self.trials or self._passed(key):
             return
-        taken = self.trials.run(name, told)
+        with self._trial() as trial:
+            taken = trial.run(name, told)
         with self._lock:
             self._tried[key] = taken
             if len(self._tried) > 2 * KEPT:
                 self._tried.popitem(last=False)
+
+
+def constrained(options: Mapping[str, Any]) -> bool:
+    """Whether options have a grammar, a schema or a regular expression."""
+    return any(options.get(name) is not None for name in CONSTRAINTS)
+
+
+def _keys(options: Mapping[str, Any]) -> list[str]:
+    return [
+        json.dumps(said(name, options[name]))
+        for name in CONSTRAINTS
+        if options.get(name) is not None
+    ]
 
 
 def said(name: str, value: Any) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from aleator.core.errors import ParameterError
 
 LOGGER = "aleator.server"
 FORMATS = ("text", "json")
+BODY = "aleator.body"
+"""Where a scope has what sends the pieces of a response: past all that only looks at its beginning."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")
 
 log = logging.getLogger(LOGGER)
@@ -153,6 +155,12 @@ class Requests:
                 sent += len(message.get("body", b""))
             await send(message)
 
+        async def more(message: Message) -> None:
+            nonlocal sent
+            sent += len(message["body"])
+            await send(message)
+
+        scope[BODY] = more
         try:
             await self._app(scope, receive, counted)
         except Exception as error:

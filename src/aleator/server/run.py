@@ -21,7 +21,7 @@ import uvicorn
 from aleator.core.errors import ParameterError
 from aleator.server.app import create_guarded
 from aleator.server.connections import ConnectionLimits, Connections
-from aleator.server.grammars import Trials
+from aleator.server.grammars import AT_ONCE, Trials
 from aleator.server.guards import Guarded
 from aleator.server.limits import KeyRing, is_loopback
 from aleator.server.logs import configure, event
@@ -280,7 +280,8 @@ def serve(
         and not len(KeyRing.of(options.api_key, options.api_key_file))
     ):
         event("open to the network without a key", logging.WARNING, host=options.host)
-    service.grammars.trials = Trials(str(service.model.weights.path), options.grammar_timeout)
+    path = str(service.model.weights.path)
+    service.grammars.trials = [Trials(path, options.grammar_timeout) for _ in range(AT_ONCE)]
     try:
         guarded = create_guarded(service, metrics)
         Server(guarded, options, listens, service.cut).run(sockets=[listening])

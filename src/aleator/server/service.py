@@ -34,7 +34,7 @@ from aleator.server.bodies import in_thread
 from aleator.server.caller import current_caller, own_namespace
 from aleator.server.chatting import ChatAnswer, ChatChoice, ChatRequest
 from aleator.server.errors import ApiError
-from aleator.server.grammars import Grammars
+from aleator.server.grammars import Grammars, constrained
 from aleator.server.options import ServerOptions
 
 R = TypeVar("R")
@@ -123,6 +123,7 @@ class Service:
         deadline: float | None = None,
         namespace: str = "",
         on_logits: OnLogits | None = None,
+        prompt_logprobs: int | None = None,
     ) -> list[Generation]:
         """Have a prompt continued; every text that the server makes without messages begins here.
 
@@ -133,6 +134,8 @@ class Service:
             deadline: Seconds from now on after which they end.
             namespace: Of the prompt cache; "": the caller's own.
             on_logits: Called before each draw of any of them, in the engine's thread.
+            prompt_logprobs: Have the first one note what the model thinks of the prompt's tokens, and of so
+                many of the most probable ones at each place.
 
         Returns:
             ``n`` generations, which have begun.
@@ -141,7 +144,9 @@ class Service:
             ParameterError, TokenizerError, ContextFull, QueueFull, EngineClosed: As ``Engine.submit``.  Then
                 none has begun.
         """
-        work = partial(self._submit, prompt, given, n, deadline, namespace, on_logits)
+        work = partial(
+            self._submit, prompt, given, n, deadline, namespace, on_logits, prompt_logprobs
+        )
         return await self.grammars.in_thread(given, work)
 
     async def chat(self, request: ChatRequest) -> ChatAnswer:
@@ -152,7 +157,13 @@ class Service:
                 Then none has begun.
         """
         forced = request.tool_choice not in (None, "auto", "none")
-        return await self.grammars.in_thread(request.options, partial(self._chat, request), forced)
+        if not forced and not constrained(request.options):
+            return await in_thread(self._chat, request)
+        # What a schema or a tool asks for becomes a grammar of the whole reply, which may be known.
+        with readable():
+            await self.grammars.tried(request.options)
+        asked = await in_thread(self._asked, request)
+        return await self.grammars.in_thread(asked.options, partial(self._answer, request, asked))
 
     async def chat_tokens(self, request: ChatRequest) -> list[int]:
         """The prompt that messages become; makes nothing.
@@ -206,17 +217,18 @@ class Service:
         deadline: float | None,
         namespace: str,
         on_logits: OnLogits | None,
+        prompt_logprobs: int | None,
     ) -> list[Generation]:
         with readable():
             options = self.grammars.compiled(self._completed(given, namespace))
             with self._making:
-                return self._start(prompt, options, n, deadline, on_logits)
+                return self._start(prompt, options, n, deadline, on_logits, prompt_logprobs)
 
     def _chat(self, request: ChatRequest) -> ChatAnswer:
+        return self._answer(request, self._asked(request))
+
+    def _answer(self, request: ChatRequest, asked: Asked) -> ChatAnswer:
         with readable():
-            self.grammars.try_out(request.options)
-            with self._making:
-                asked = self._asked(request)
             options = self.grammars.compiled(asked.options)
             with self._making:
                 made = self._start(asked.tokens, options, request.n, request.deadline)
@@ -228,21 +240,21 @@ class Service:
         )
 
     def _chat_tokens(self, request: ChatRequest) -> list[int]:
-        with self._making, readable():
-            return self._asked(request).tokens
+        return self._asked(request).tokens
 
     def _asked(self, request: ChatRequest) -> Asked:
-        """A chat ready to be generated; the lock is held."""
-        chat = Chat(
-            request.messages,
-            request.tools,
-            request.tool_choice,
-            request.enable_thinking,
-            request.template_arguments,
-        )
-        options = self._completed(request.options, request.namespace, bool(request.tools))
-        chat_format = self.model.chat_format(self.options.chat_template)
-        return prepared(chat, chat_format, self.model.tokenizer, options)
+        """A chat ready to be generated."""
+        with self._making, readable():
+            chat = Chat(
+                request.messages,
+                request.tools,
+                request.tool_choice,
+                request.enable_thinking,
+                request.template_arguments,
+            )
+            options = self._completed(request.options, request.namespace, bool(request.tools))
+            chat_format = self.model.chat_format(self.options.chat_template)
+            return prepared(chat, chat_format, self.model.tokenizer, options)
 
     def _start(
         self,
@@ -251,6 +263,7 @@ class Service:
         n: int,
         deadline: float | None,
         on_logits: OnLogits | None = None,
+        prompt_logprobs: int | None = None,
     ) -> list[Generation]:
         given = options_of({"preset": None, "params": None, **options})
         requests = self.model.asking.requests([checked_prompt(prompt)], [given], n)
@@ -261,7 +274,8 @@ class Service:
         made: list[Generation] = []
         try:
             for request in requests:
-                made.append(self.engine.start(request, own, on_logits))
+                wanted = None if made else prompt_logprobs
+                made.append(self.engine.start(request, own, on_logits, prompt_logprobs=wanted))
         except BaseException:
             for each in made:
                 each.cancel()

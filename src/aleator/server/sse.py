@@ -11,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from aleator.server.logs import BODY
+
 T = TypeVar("T")
 
 KEEP_ALIVE = 15.0
@@ -64,10 +66,10 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it; returns when all is sent, or the client is gone."""
-        sending = asyncio.ensure_future(self._send(send))
+        sending = asyncio.ensure_future(self._send(send, scope.get(BODY, send)))
         beside = [asyncio.ensure_future(disconnected(receive))]
         if self._comment:
-            beside.append(asyncio.ensure_future(self._keep_alive(send)))
+            beside.append(asyncio.ensure_future(self._keep_alive(scope.get(BODY, send))))
         try:
             await asyncio.wait((sending, beside[0]), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -78,7 +80,7 @@ class EventStream(Response):
             await asyncio.gather(sending, *beside, return_exceptions=True)
             await self._chunks.aclose()
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, send: Send, more: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         try:
             await send(start)
@@ -86,11 +88,11 @@ class EventStream(Response):
             try:
                 async for chunk in self._chunks:
                     self._idle = False
-                    await _body(send, chunk)
+                    await more({"type": "http.response.body", "body": chunk, "more_body": True})
             except (asyncio.CancelledError, OSError):
                 raise
             except Exception as error:
-                await _body(send, self._failed(error))
+                await _body(more, self._failed(error))
             self._open = False
             await _body(send, b"", more=False)
         except OSError:  # the client is gone
@@ -138,12 +140,12 @@ async def unless_gone(request: Request, work: Awaitable[T], gone: Callable[[], N
             await watching
 
 
-async def merged(sources: Sequence[AsyncIterator[T]]) -> AsyncGenerator[T, None]:
+def merged(sources: Sequence[AsyncIterator[T]]) -> AsyncIterator[T]:
     """What several streams give, as it comes; the first error of one ends all."""
-    if len(sources) == 1:
-        async for each in sources[0]:
-            yield each
-        return
+    return sources[0] if len(sources) == 1 else _merged(sources)
+
+
+async def _merged(sources: Sequence[AsyncIterator[T]]) -> AsyncGenerator[T, None]:
     given: asyncio.Queue[tuple[T | None, BaseException | None]] = asyncio.Queue()
 
     async def pump(source: AsyncIterator[T]) -> None:

@@ -69,13 +69,28 @@ class Choice:
         index: In the response.
         generation: Makes its text.
         legacy: Writes its log-probabilities; None where none were asked for.
-        prompt: Log-probabilities of the prompt's tokens, where it is echoed with them.
+        thought: Log-probabilities of the prompt's tokens, where it is echoed with them and that is known.
+        reads: Notes them as it computes the prompt; None: nobody does.
     """
 
     index: int
     generation: Generation
     legacy: LegacyLogprobs | None
-    prompt: Sequence[Logprobs | None]
+    thought: Sequence[Logprobs | None] = ()
+    reads: Generation | None = None
+
+    async def read(self) -> None:
+        """Wait until it is known what the model thinks of the prompt, where that is told."""
+        if self.reads is not None:
+            await self.reads.wait_for_prompt()
+
+    @property
+    def prompt(self) -> Sequence[Logprobs | None]:
+        """Those of the prompt's tokens, where it is echoed with them; [] where its time was over."""
+        if self.reads is None:
+            return self.thought
+        made = self.reads.prompt_logprobs
+        return made if len(made) == len(self.reads.request.tokens) else []
 
 
 async def completions(request: Request) -> Response:
@@ -157,6 +172,8 @@ async def _begin(service: Service, body: Body, best_of: int) -> list[Choice]:
     if best_of > own["n"] and top is None:
         options["logprobs"] = 0  # to choose by
     options |= {"echo": echo, "parse_special": parse_special}
+    told = top if echo else None  # of the prompt
+    continues = options.get("max_tokens") != 0
     choices: list[Choice] = []
     try:
         for prompt in prompts:
@@ -171,16 +188,18 @@ async def _begin(service: Service, body: Body, best_of: int) -> list[Choice]:
                 n=best_of,
                 deadline=own["deadline"],
                 namespace=own_namespace(own["cache_salt"]),
+                prompt_logprobs=told if continues else None,
             )
             for each in begun:
                 legacy = None
                 if top is not None:
                     legacy = LegacyLogprobs(service.model, each.request, prompt, echo)
-                choices.append(Choice(len(choices), each, legacy, ()))
-            if echo and top is not None:
-                thought = await service.prompt_logprobs(begun[0].request.tokens, top)
+                reads = begun[0] if told is not None and continues else None
+                choices.append(Choice(len(choices), each, legacy, reads=reads))
+            if told is not None and not continues:  # nobody computes the prompt
+                thought = await service.prompt_logprobs(begun[0].request.tokens, told)
                 for choice in choices[-best_of:]:
-                    choice.prompt = thought
+                    choice.thought = thought
             options["seed"] = begun[0].seed  # one for all, if none was given
     except BaseException:
         for choice in choices:
@@ -258,6 +277,7 @@ async def _events(
 async def _pieces(choice: Choice) -> AsyncIterator[list[str]]:
     """The choices of one completion's chunks, as JSON; a list holds those that are there together."""
     generation, legacy, index = choice.generation, choice.legacy, choice.index
+    await choice.read()
     told, prompt = 0, choice.prompt
     while pieces := await generation.next_pieces():
         made: list[str] = []

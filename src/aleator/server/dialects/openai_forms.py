@@ -176,7 +176,7 @@ class Head:
 
     def _set(self, fields: dict[str, Any]) -> None:
         self.fields = fields
-        self._text = dumps(fields)[:-1]
+        self._begin = f'data: {dumps(fields)[:-1]},"choices":'.encode()
 
     def chunk(self, choices: str, usage: str = "", replay: Sequence[Any] | None = None) -> bytes:
         """An event of a stream.
@@ -189,7 +189,7 @@ class Head:
         more = f',"usage":{usage}' if usage else ""
         if replay is not None:
             more += f',"{KEY}":{dumps(replay)}'
-        return event(f'{self._text},"choices":{choices}{more}}}')
+        return b"".join((self._begin, choices.encode(), more.encode(), b"}\n\n"))
 
 
 def failed(error: BaseException) -> bytes:

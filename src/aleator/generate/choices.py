@@ -1,0 +1,71 @@
+"""Tokens that take long to choose: looked for piece by piece, while others are made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from time import perf_counter
+
+from aleator.generate.drawing import Drawn
+from aleator.generate.slot import Slot
+
+
+class Choices:
+    """Makes the choices that :attr:`Drawn.choosing` describes, each in its turn for a moment.
+
+    What is chosen does not depend on how often a choice had to wait for its next turn.
+
+    Args:
+        seconds: That the choices of one step may take together, about; each has one piece of its work done
+            in a step at least.  Infinite: each is made at once.
+    """
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self._seconds = seconds
+        self._open: dict[Slot, Drawn] = {}
+
+    def __contains__(self, slot: Slot) -> bool:
+        """Whether the token that a slot has drawn is still to be chosen."""
+        return slot in self._open
+
+    def begin(self, slot: Slot, drawn: Drawn) -> Drawn | None:
+        """Choose what a slot has drawn.
+
+        Args:
+            slot: Which draws.
+            drawn: What it has drawn.
+
+        Returns:
+            What it has drawn; None: that is not known yet, :meth:`go_on` has to be called.
+        """
+        made = self._made(drawn)
+        if made is None:
+            self._open[slot] = drawn.with_own_row()
+        return made
+
+    def go_on(self, slot: Slot) -> Drawn | None:
+        """Go on with a choice that was begun; returns what :meth:`begin` does."""
+        drawn = self._open.pop(slot)
+        made = self._made(drawn)
+        if made is None:
+            self._open[slot] = drawn
+        return made
+
+    def drop(self, slot: Slot) -> None:
+        """Give a choice up, if there is one: the slot's chain is as it was before it drew."""
+        drawn = self._open.pop(slot, None)
+        if drawn is not None and drawn.choosing is not None:
+            drawn.choosing.close()
+
+    def _made(self, drawn: Drawn) -> Drawn | None:
+        """Work on a choice for as long as its turn lasts; what was chosen, if it is."""
+        if drawn.choosing is None:
+            return drawn
+        end = perf_counter() + self._seconds / (1 + len(self._open))
+        while True:
+            try:
+                next(drawn.choosing)
+            except StopIteration as chosen:
+                return replace(drawn, token=chosen.value, choosing=None)
+            if perf_counter() >= end:
+                return None

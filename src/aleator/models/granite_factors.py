@@ -1,0 +1,33 @@
+"""Granite's factors: of embeddings, attention's scores, what attention and feed-forward give, and logits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aleator.models.config import ModelConfig
+from aleator.models.files.fields import Fields
+
+
+def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
+    """The dimensions with the factors of a GGUF file; a factor of 0 is none, as llama.cpp has it."""
+    name = config.architecture
+    if not fields.get(f"{name}.rope.scaling.finetuned", True):
+        config = replace(config, unrotated=(True,) * config.n_layers)
+    return replace(
+        config,
+        attention_scale=fields.number(f"{name}.attention.scale", 0.0, 1e6, 0.0) or None,
+        embedding_scale=fields.number(f"{name}.embedding_scale", 0.0, 1e6, 0.0) or 1.0,
+        residual_scale=fields.number(f"{name}.residual_scale", 0.0, 1e6, 0.0) or 1.0,
+        logit_scale=1.0 / fields.number(f"{name}.logit_scale", 1e-6, 1e6),
+    )
+
+
+def in_json(config: ModelConfig, fields: Fields) -> ModelConfig:
+    """The dimensions with the factors of a config.json."""
+    return replace(
+        config,
+        attention_scale=fields.number("attention_multiplier", 1e-6, 1e6, 1.0),
+        embedding_scale=fields.number("embedding_multiplier", 1e-6, 1e6, 1.0),
+        residual_scale=fields.number("residual_multiplier", 1e-6, 1e6, 1.0),
+        logit_scale=1.0 / fields.number("logits_scaling", 1e-6, 1e6, 1.0),
+    )

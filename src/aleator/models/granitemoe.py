@@ -1,0 +1,63 @@
+"""granitemoe: granite with mixtures of experts, and one that every token goes through in some models.
+
+An expert's weight is the softmax of the chosen experts' logits.  Hugging Face's files hold gate and up of all
+experts in one tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aleator.models import gguf_config, granite_factors
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import ModelConfig
+from aleator.models.experts import MAX_WIDTH, ExpertsConfig, in_gguf, read_n_experts
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.json_config import full_attention
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file; weights that are normalised are the softmax of the chosen ones' logits."""
+    config = gguf_config.transformer(gguf, architecture, experts=True)
+    every = (True,) * config.n_layers
+    mixtures = in_gguf(
+        gguf.fields, architecture.name, every, n_ff=config.n_ff[0], normalised=True, shared=True
+    )
+    return granite_factors.in_gguf(
+        replace(config, experts=replace(mixtures, n_ff=config.n_ff[0])), gguf.fields
+    )
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    config = full_attention(fields, architecture, experts=True)
+    n_experts = read_n_experts(fields, 8)
+    mixtures = ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 2),
+        n_ff=config.n_ff[0],
+        layers=(True,) * config.n_layers,
+        scores="chosen softmax",
+        n_ff_shared=fields.integer("shared_intermediate_size", 0, MAX_WIDTH, 0),
+    )
+    return granite_factors.in_json(replace(config, experts=mixtures), fields)
+
+
+GRANITEMOE = Architecture(
+    "granitemoe",
+    rope_style="norm",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("granitemoe", "granitemoeshared"),
+        read_json,
+        layer={name: gguf for name, gguf in TRANSFORMER.items() if not name.startswith("mlp.")}
+        | {
+            "block_sparse_moe.router.layer": "ffn_gate_inp",
+            "block_sparse_moe.input_linear": "ffn_gate_up_exps",
+            "block_sparse_moe.output_linear": "ffn_down_exps",
+            "shared_mlp.input_linear": "ffn_gate_up_shexp",
+            "shared_mlp.output_linear": "ffn_down_shexp",
+        },
+    ),
+)

@@ -1,0 +1,66 @@
+"""hunyuan-moe: hunyuan-dense with mixtures of experts and a shared expert in every layer.
+
+Keys are normalised after the rotation, so they cannot be rotated to other positions: a shift is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aleator.models import gguf_config
+from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import ModelConfig, unsupported
+from aleator.models.experts import ExpertsConfig, in_gguf, read_n_experts
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.json_config import full_attention
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file; experts are as wide as the file's feed-forward part, as in llama.cpp."""
+    config = gguf_config.transformer(gguf, architecture, experts=True)
+    every = (True,) * config.n_layers
+    mixtures = in_gguf(gguf.fields, architecture.name, every, normalised=True, shared=True)
+    wide = mixtures.n_ff_shared or config.n_ff[0]
+    return replace(config, experts=replace(mixtures, n_ff=config.n_ff[0], n_ff_shared=wide))
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    for key in ("num_experts", "moe_topk", "moe_intermediate_size", "num_shared_expert"):
+        if isinstance(fields.values.get(key), list):
+            raise unsupported(fields.path, f"layers with different experts ({key})")
+    config = full_attention(fields, architecture, experts=True)
+    n_experts = read_n_experts(fields, 1)
+    mixtures = ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer("moe_topk", 1, n_experts, 1),
+        n_ff=config.n_ff[0],
+        layers=(True,) * config.n_layers,
+        normalised=True,
+        n_ff_shared=config.n_ff[0],
+    )
+    return replace(config, experts=mixtures)
+
+
+HUNYUAN_MOE = Architecture(
+    "hunyuan-moe",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("hunyuan_v1_moe",),
+        read_json,
+        layer=TRANSFORMER
+        | {
+            "self_attn.query_layernorm": "attn_q_norm",
+            "self_attn.key_layernorm": "attn_k_norm",
+            "mlp.gate.wg": "ffn_gate_inp",
+            "mlp.shared_mlp.gate_proj": "ffn_gate_shexp",
+            "mlp.shared_mlp.up_proj": "ffn_up_shexp",
+            "mlp.shared_mlp.down_proj": "ffn_down_shexp",
+        },
+        expert=EXPERTS,
+    ),
+    head_norm=True,
+    head_norm_kind="rotated head",
+    shifts=False,
+)
