@@ -512,7 +512,9 @@ def test_json_gemma3_is_checked(changes: dict[str, Any], error: type[Exception])
 
 
 def test_an_architecture_that_only_gguf_files_have_says_so() -> None:
-    with pytest.raises(UnsupportedModel, match=r"'qwen3moe' are read from GGUF files only.*convert"):
+    with pytest.raises(
+        UnsupportedModel, match=r"'qwen3moe' are read from GGUF files only.*convert"
+    ):
         from_json(model_type="qwen3moe")
 
 
