@@ -14,6 +14,7 @@
 #   make page      types of the playground's page (needs npm)
 #   make count     instructions of the host chains against the recorded ones (needs valgrind)
 #   make clients   the client packages that people use (openai, anthropic, lm-eval, ...) against aleator serve
+#   make site      the documentation as a site, in build/site/html
 #   make integrations  the adapters against the packages they are for, each in an environment of its own: gigabytes
 #   make bench     the benchmarks (compiles llama.cpp the first time: about ten minutes)
 PYTHON ?= python3
@@ -22,7 +23,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 NATIVE := $(shell find native -type f) pyproject.toml
 
-.PHONY: demo test check check-no-torch cover mutate sanitize sanitize-threads setup build format lint types stubs docs bench count equality machines wheel release page clients clean help
+.PHONY: site demo test check check-no-torch cover mutate sanitize sanitize-threads setup build format lint types stubs docs bench count equality machines wheel release page clients integrations clean help
 
 help:
 	@sed -n '/^#   /s/^#   //p' Makefile
@@ -112,6 +113,10 @@ docs: setup
 
 stubs: setup
 	$(BIN)/python tools/stubs.py
+
+site: setup
+	$(PIP) install --quiet --constraint requirements/constraints.txt --requirement requirements/docs.txt
+	$(BIN)/python tools/make_site.py
 
 bench: setup
 	$(PIP) install --quiet --constraint requirements/constraints.txt --no-build-isolation ".[bench]"

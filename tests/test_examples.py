@@ -14,6 +14,10 @@ EXPECTED = {
     "batch.py": "the same alone: True",
     "low_level.py": "logits -> top_k -> top_p -> temperature -> dist",
     "cache_editing.py": "positions became",
+    "reproduce.py": "the same in a batch: True",
+    "constrain.py": "fields: age",
+    "own_sampler.py": "kept: 0 1 2",
+    "speculate.py": "the same text: True",
     "policy_gradient.py": "importance ratios of the last batch: mean",
     "sharded_vocabulary.py": "the tokens of one process: True",
 }

@@ -22,6 +22,8 @@ EXECUTED = (
     "reproducibility",
     "scores",
     "server",
+    "start",
+    "tour",
     "tutorial",
 )
 BLOCKS = [

@@ -34,7 +34,7 @@ from aleator.server.options import ServerOptions
 
 ROOT = Path(__file__).parent.parent
 FILES = (
-    "README.md",
+    "docs/models.md",
     "docs/samplers.md",
     "docs/options.md",
     "docs/engine.md",

@@ -34,12 +34,14 @@ class Environment:
         ours: folders of distributions of this repository, besides Aleator.
         remove: what pip brought and must not be there.
         extras: of Aleator.
+        shared: the script whose environment it runs in; "": one of its own.
     """
 
     packages: tuple[tuple[str, ...], ...]
     ours: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
     extras: str = "cli,grammar"
+    shared: str = ""
 
 
 ENVIRONMENTS = {
@@ -55,9 +57,10 @@ ENVIRONMENTS = {
     ),
     "llama": Environment((("llama-cpp-python",),)),
     "mlx": Environment((("mlx[cpu]", "mlx-lm"),)),
-    "lm_eval": Environment(((TORCH,), ("lm-eval", "transformers", "accelerate", "gguf"))),
+    "lm_eval": Environment(((TORCH,), ("lm-eval[hf]", "gguf"))),
     "llm": Environment((("llm",),), ("packages/llm-aleator",)),
     "ray": Environment((("ray[data,serve]",),), extras="server"),
+    "ray_serve": Environment((("ray[data,serve]",),), extras="server", shared="ray"),
 }
 
 
@@ -86,7 +89,8 @@ def wheel() -> Path:
 
 def environment(name: str, ours: Path) -> Path:
     """The Python of an environment, which is made if it is not there; Aleator in it is always new."""
-    needs, folder = ENVIRONMENTS[name], BUILD / name
+    needs = ENVIRONMENTS[name]
+    folder = BUILD / (needs.shared or name)
     made, python = folder / ".made", folder / "bin" / "python"
     if not made.exists():
         print(f"making {folder.relative_to(ROOT)}", flush=True)

@@ -149,7 +149,7 @@ def main() -> None:
         disturbed(FOLDER / "killed.jsonl", kill_a_worker, 2)
         assert found(FOLDER / "killed.jsonl") == wanted
         print(f"  a worker killed: every row once, equal ({time.perf_counter() - clock:.1f} s)")
-        pass  # CL
+        command_line()
         clock = time.perf_counter()
         disturbed(
             FOLDER / "removed.jsonl", lambda: cluster.remove_node(second, allow_graceful=False), 2
@@ -161,7 +161,7 @@ def main() -> None:
         cluster.shutdown()
 
 
-def command_line(wanted: dict[str, Any]) -> None:
+def command_line() -> None:
     """``aleator batch --ray`` against ``aleator batch``."""
     requests = FOLDER / "requests.jsonl"
     lines = [

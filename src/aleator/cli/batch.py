@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aleator.cli.arguments import Parser, integer
 from aleator.cli.batch_file import ResultFile
@@ -70,6 +70,19 @@ def add_arguments(parser: Parser) -> None:
     )
     add_declared(group, pick(TEXT))
     group.option("--no-escape", action="store_true", help=r"take \n, \t and \r in --stop literally")
+    cluster = parser.group("on a Ray cluster (docs/integrations.md)")
+    cluster.option(
+        "--ray",
+        metavar="ADDRESS",
+        help="its workers answer: auto, host:port or ray://host:port; local: a cluster of this machine",
+    )
+    cluster.option(
+        "--ray-workers",
+        type=integer(1, 10**6),
+        default=1,
+        metavar="N",
+        help="workers, each with a model and as many cores as --threads says (default: 1, of 1 core)",
+    )
     add_sampling_options(parser)
     add_grammar_options(parser)
     add_model_options(parser)
@@ -121,6 +134,11 @@ def run(arguments: argparse.Namespace) -> int:
         if len(todo) < len(lines):
             note(f"{len(lines) - len(todo)} of {len(lines)} results are there already")
         if not todo:
+            return _code(lines, results)
+        if arguments.ray is not None:
+            from aleator.cli.batch_ray import run_on_ray  # Ray is optional
+
+            run_on_ray(arguments, todo, results, defaults)
             return _code(lines, results)
         model = load_model(arguments)
         work = Work(model, todo, results, defaults)
@@ -196,6 +214,13 @@ def _line(raw: bytes) -> Line:
     return Line(given, url, body)
 
 
+class Results(Protocol):
+    """Where results go; a :class:`~aleator.cli.batch_file.ResultFile` is one."""
+
+    def append(self, result: dict[str, Any]) -> None:
+        """Take in a result."""
+
+
 class Work:
     """Makes the results of lines, several together.
 
@@ -214,7 +239,7 @@ class Work:
         self,
         model: LanguageModel,
         lines: list[Line],
-        results: ResultFile,
+        results: Results,
         defaults: Mapping[str, Any],
     ) -> None:
         self._model, self._results, self._defaults = model, results, defaults

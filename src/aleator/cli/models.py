@@ -52,7 +52,7 @@ def here() -> list[LocalModel]:
     """The models on this machine that have a name."""
     from aleator.language_model import bundled_model
 
-    found = installed()
+    found = list(installed())
     try:
         path = bundled_model()
         found.insert(0, LocalModel("(bundled)", path.stat().st_size, path))

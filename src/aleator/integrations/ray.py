@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,16 @@ from aleator.core.errors import ParameterError
 from aleator.integrations.ray_generator import MADE, Generator, WorkerMemory, check, seed_of
 from aleator.integrations.row_file import RowFile
 
-__all__ = ["Generator", "WorkerMemory", "Written", "connect", "generate", "seed_of", "write"]
+__all__ = [
+    "Generator",
+    "WorkerMemory",
+    "Written",
+    "answered",
+    "connect",
+    "generate",
+    "seed_of",
+    "write",
+]
 
 
 @dataclass(frozen=True)
@@ -172,6 +181,39 @@ def write(
                     if progress is not None:
                         progress(written, n_rows)
     return Written(written - before, before, errors, list(workers.values()))
+
+
+def answered(
+    lines: Sequence[str],
+    worker: type,
+    arguments: tuple[Any, ...],
+    *,
+    workers: int,
+    num_cpus: float,
+    at_once: int,
+) -> Iterator[str]:
+    """Have lines answered by actors: the column ``result`` of what they make of the column ``line``.
+
+    Args:
+        lines: What to answer.
+        worker: A class for ``map_batches``, called with tables.
+        arguments: Of its constructor.
+        workers: Actors.
+        num_cpus: Cores of each.
+        at_once: Lines that an actor takes at once.
+    """
+    blocks = max(1, min(len(lines), -(-len(lines) // at_once)))
+    rows = ray.data.from_items([{"line": line} for line in lines], override_num_blocks=blocks)
+    made = rows.map_batches(
+        worker,
+        fn_constructor_args=arguments,
+        compute=ray.data.ActorPoolStrategy(size=workers),
+        num_cpus=num_cpus,
+        batch_size=at_once,
+        batch_format="pyarrow",
+    )
+    for row in made.iter_rows():
+        yield row["result"]
 
 
 def _keys(rows: Any, key: str) -> set[str]:

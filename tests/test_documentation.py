@@ -1,0 +1,111 @@
+"""Code in the documentation runs, or is listed with the reason; commands that are shown are understood."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from contextlib import nullcontext
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aleator.cli import COMMANDS
+from aleator.cli.arguments import Parser
+from aleator.core.errors import ParameterError
+from tests.test_readme import EXECUTED
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+ELSEWHERE = {
+    "adding-a-sampler": "tests/samplers/test_adding.py follows its steps in a copy of the package",
+    "adding-an-architecture": "tests/models/test_adding.py follows its steps in a copy of the package",
+    "grammar": "tests/grammar has its examples",
+    "integrations": "needs the packages of others; tests/integrations has its examples where they are",
+    "llama-cpp": "tests/samplers has its chain",
+    "operator": "tests/ops has its example",
+    "options": "tests/generate/test_batch_options.py has its example",
+    "samplers": "a fragment that shows presets",
+}
+"""Pages whose Python blocks do not run here."""
+
+NOT_RUN = (
+    "from openai import",
+    "anthropic",
+    "ollama",
+    "httpx",
+    "hf:ORG/NAME",
+    "torch.cuda",
+    "device=",
+)
+"""What blocks of ```py have, that need a running server, a network or a GPU."""
+
+REFUSED = ("--lora", "-cnv")
+"""Parts of commands that are shown for their errors."""
+
+
+def test_every_page_with_code_is_decided() -> None:
+    for path in PAGES[2:]:
+        if "```python" in path.read_text():
+            assert path.stem in {*EXECUTED, *ELSEWHERE}, path.name
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_what_does_not_run_has_a_reason(path: Path) -> None:
+    for block in re.findall(r"```py\n(.*?)```", path.read_text(), re.DOTALL):
+        assert any(part in block for part in NOT_RUN), block
+        compile(block, path.name, "exec")
+
+
+def shown(path: Path) -> list[str]:
+    """The commands of a page, one a line."""
+    found = []
+    for block in re.findall(r"```(?:sh|bash|console|text)?\n(.*?)```", path.read_text(), re.DOTALL):
+        lines = block.replace("\\\n", " ").splitlines()
+        found += [
+            match[1] for line in lines if (match := re.match(r"\$? ?(aleator [a-z].*)", line))
+        ]
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_commands_are_understood(path: Path) -> None:
+    for line in shown(path):
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            continue  # goes on in the next line
+        for stop in ("|", ">", "&&", "&", "2>"):
+            words = words[: words.index(stop)] if stop in words else words
+        command = words[1]
+        if command.startswith("-"):
+            continue
+        assert command in COMMANDS, line
+        module: Any = import_module(f"aleator.cli.{command.replace('-', '_')}")
+        parser = Parser(command, COMMANDS[command], "")
+        module.add_arguments(parser)
+        refused = [part for part in REFUSED if part in words]
+        with pytest.raises(ParameterError) if refused else nullcontext():
+            parser.parse(words[2:])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.ipynb")), ids=lambda p: p.name)
+def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for cell in json.loads(path.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), path.name, "exec"), names)
+
+
+def test_the_readme_fits_two_screens() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+def test_the_site_has_every_page() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text()
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert {page for page in pages if page not in nav} == set()

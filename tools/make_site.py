@@ -1,0 +1,125 @@
+"""Build the documentation site: pages of docs/, drawn pictures, plots of the committed results, traces.
+
+    make site                       into build/site/html
+    python tools/make_site.py --pages    the pages alone, without mkdocs
+
+The site loads nothing from elsewhere; this script fails where a page of it would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import site_pictures
+
+ROOT = Path(__file__).parents[1]
+BUILD = ROOT / "build" / "site"
+PAGES, HTML = BUILD / "pages", BUILD / "html"
+TOP_PAGES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+_LINK = re.compile(r"(!?\[[^\]]*\])\(([^)#\s]*)(#[^)\s]*)?\)")
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//[^"'\s>]+"""
+)
+_RELATIONS = re.compile(r"""rel=["']?(?:canonical|alternate|next|prev)""")
+TRACES = {
+    "greedy": ["-p", "ROMEO:", "-n", "12", "--preset", "greedy"],
+    "default": ["-p", "ROMEO:", "-n", "12", "--seed", "4"],
+    "json": [
+        "-p", "ROMEO:", "-n", "12", "--seed", "4", "--json-schema",
+        '{"type": "object", "properties": {"age": {"type": "integer"}}}',
+    ],
+}  # fmt: skip
+"""Recorded pages of ``aleator explain --html``."""
+
+
+def main() -> int:
+    """Write the pages, and build the site of them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pages", action="store_true", help="the pages alone")
+    arguments = parser.parse_args()
+    write_pages()
+    if arguments.pages:
+        return 0
+    record_traces()
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"], cwd=ROOT, check=True
+    )
+    foreign = loaded_from_elsewhere()
+    for each in foreign:
+        print(f"loads from elsewhere: {each}", file=sys.stderr)
+    return 1 if foreign else 0
+
+
+def write_pages() -> None:
+    """The pages as mkdocs takes them: links point into the site, or say where a file is."""
+    shutil.rmtree(PAGES, ignore_errors=True)
+    PAGES.mkdir(parents=True)
+    shutil.copytree(ROOT / "docs" / "images", PAGES / "images")
+    sources = {path.name: path for path in (ROOT / "docs").glob("*.md")}
+    sources |= {page: ROOT / name for name, page in TOP_PAGES.items()}
+    results = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
+    (PAGES / "results").mkdir()
+    for name, path in sources.items():
+        (PAGES / name).write_text(linked(path, path.read_text()))
+    for path in results:
+        shutil.copy(path, PAGES / "results" / path.name)
+    site_pictures.write(PAGES / "images", ROOT / "benchmarks" / "results")
+
+
+def linked(path: Path, text: str) -> str:
+    """A page's text with links that hold in the site."""
+
+    def place(match: re.Match[str]) -> str:
+        name, target, anchor = match[1], match[2], match[3] or ""
+        if not target or ":" in target:
+            return match[0]
+        file = (path.parent / target).resolve()
+        if file.is_relative_to(ROOT / "docs") or target.startswith(
+            ("images/", "results/", "traces/")
+        ):
+            inside = (
+                file.relative_to(ROOT / "docs") if file.is_relative_to(ROOT / "docs") else target
+            )
+            return f"{name}({inside}{anchor})"
+        if file.is_relative_to(ROOT / "benchmarks" / "results") and file.suffix == ".md":
+            return f"{name}(results/{file.name}{anchor})"
+        if file.name in TOP_PAGES and file.parent == ROOT:
+            return f"{name}({TOP_PAGES[file.name]}{anchor})"
+        if file == ROOT / "README.md":
+            return f"{name}(README.md)"
+        where = file.relative_to(ROOT) if file.is_relative_to(ROOT) else target
+        label = name.removeprefix("!").strip("[]")
+        return f"{label} (`{where}`)" if str(where) not in label else label
+
+    return _LINK.sub(place, text)
+
+
+def record_traces() -> None:
+    """Write pages that show every step of a text, as ``aleator explain --html`` makes them."""
+    folder = PAGES / "traces"
+    folder.mkdir(exist_ok=True)
+    for name, words in TRACES.items():
+        start = "from aleator.cli import main; raise SystemExit(main())"
+        command = [sys.executable, "-c", start, "explain", *words, "--html", f"{name}.html"]
+        subprocess.run(
+            command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+
+def loaded_from_elsewhere() -> list[str]:
+    """What pages of the site would load from another place."""
+    found = []
+    for page in HTML.rglob("*.html"):
+        for match in _LOADED.finditer(page.read_text()):
+            if not _RELATIONS.search(match[0]):
+                found.append(f"{page.relative_to(HTML)}: {match[0][:120]}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,233 @@
+"""Pictures of the documentation site: drawings, and plots of the committed results; SVG without a library."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+INK, QUIET, BLUE, ORANGE, GREEN = "#5b6b82", "#9aa7b8", "#4a7fc1", "#d9694a", "#3f9d6a"
+"""Colours that can be read on light and on dark pages."""
+
+
+@dataclass
+class Drawing:
+    """An SVG picture under way.
+
+    Attributes:
+        width: in pixels.
+        height: in pixels.
+        title: what a reader who does not see it is told.
+    """
+
+    width: int
+    height: int
+    title: str
+
+    def __post_init__(self) -> None:
+        """Begin with nothing."""
+        self._parts: list[str] = []
+
+    def box(
+        self, x: float, y: float, w: float, h: float, text: str = "", fill: str = "none"
+    ) -> None:
+        """A box with a text in its middle."""
+        self._parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="4" fill="{fill}" '
+            f'fill-opacity="0.25" stroke="{INK if fill == "none" else fill}"/>'
+        )
+        lines = text.split("\n") if text else []
+        for i, line in enumerate(lines):
+            self.text(x + w / 2, y + h / 2 + 5 + 17 * (i - (len(lines) - 1) / 2), line, "middle")
+
+    def text(self, x: float, y: float, text: str, anchor: str = "start", colour: str = INK) -> None:
+        """A line of text."""
+        self._parts.append(
+            f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
+        )
+
+    def arrow(self, x1: float, y1: float, x2: float, y2: float) -> None:
+        """An arrow from one point to another."""
+        self._parts.append(
+            f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="{INK}" marker-end="url(#a)"/>'
+        )
+
+    def bar(self, x: float, y: float, w: float, h: float, fill: str) -> None:
+        """A bar."""
+        self._parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{max(w, 1):g}" height="{h:g}" fill="{fill}"/>'
+        )
+
+    def svg(self) -> str:
+        """The picture."""
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" role="img" '
+            f'font-family="sans-serif" font-size="14"><title>{escape(self.title)}</title><defs><marker id="a" '
+            'viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto"><path '
+            f'd="M0 0 L8 4 L0 8 z" fill="{INK}"/></marker></defs>{"".join(self._parts)}</svg>\n'
+        )
+
+
+def chain() -> Drawing:
+    """Logits, samplers, a token."""
+    d = Drawing(900, 190, "A chain: each sampler keeps some of the candidates, the last draws one")
+    names = ["logits", "penalties", "top_k 40", "top_p 0.95", "temperature 0.8", "dist"]
+    left = [10, 9, 5, 3, 3, 1]
+    for i, (name, kept) in enumerate(zip(names, left, strict=True)):
+        x = 10 + 148 * i
+        d.box(x, 20, 125, 40, name, BLUE if i else "none")
+        if i:
+            d.arrow(x - 22, 40, x - 1, 40)
+        for j in range(10):
+            height = 75 * 0.72**j
+            fill = ORANGE if name == "dist" and j == 1 else BLUE
+            shown = j == 1 if name == "dist" else j < kept
+            d.bar(x + 12 * j, 160 - height, 9, height, fill if shown else "#d5dce640")
+    d.text(10, 182, "candidates, the likeliest first; what a sampler removes stays removed")
+    return d
+
+
+def draw() -> Drawing:
+    """A draw: integer weights, one random number, the first cumulative mass above it."""
+    d = Drawing(
+        900, 180, "The draw: integer weights beside each other, and a random place among them"
+    )
+    weights = [("the", 42), ("a", 23), ("his", 17), ("my", 11), ("thy", 7)]
+    x = 20.0
+    for i, (word, weight) in enumerate(weights):
+        w = weight * 8.6
+        d.box(x, 50, w, 40, word, ORANGE if word == "his" else BLUE)
+        x += w
+        d.text(x, 108, str(sum(each for _, each in weights[: i + 1])), "end", QUIET)
+    place = 20 + 71 * 8.6
+    d.arrow(place, 18, place, 48)
+    d.text(place - 10, 28, "mulhi(u, Z): u from Philox(seed, position, stream)", "end")
+    d.text(
+        20,
+        140,
+        "Weights are integers, so their sums are equal in any order: on any machine, in any batch,",
+    )
+    d.text(
+        20,
+        160,
+        "over any split of the vocabulary. The token is the first whose cumulative mass exceeds the place.",
+    )
+    return d
+
+
+def equal_bits() -> Drawing:
+    """One dot product in sixteen lanes, whatever the registers."""
+    d = Drawing(900, 220, "A dot product: sixteen lanes and one tree of sums on every processor")
+    for i in range(16):
+        d.box(20 + 53 * i, 20, 48, 30, f"{i}", BLUE)
+    for y, n in ((75, 8), (115, 4), (155, 2)):
+        width = 848 / n
+        for i in range(n):
+            d.box(20 + width * i + width / 2 - 30, y, 60, 26, "+", GREEN)
+    d.box(414, 190, 60, 26, "sum", ORANGE)
+    d.text(20, 208, "Sixteen lanes: AVX-512 has them in one")
+    d.text(490, 208, "register, AVX2 in two, NEON in four: equal bits")
+    return d
+
+
+def cache() -> Drawing:
+    """Cells with positions and owners; a fork shares, a cut frees, a shift relabels."""
+    d = Drawing(
+        900,
+        230,
+        "Cells of the cache: sequences share a beginning; a cut takes one owner away",
+    )
+    rows = [
+        ("sequence 0 is decoded", ["0", "0", "0", "0", "0", "0", "", "", "", ""]),
+        ("seq_cp: 1 shares the cells", ["01", "01", "01", "01", "01", "01", "", "", "", ""]),
+        ("each goes on alone", ["01", "01", "01", "01", "01", "01", "0", "1", "1", ""]),
+        ("seq_rm(0, 2, 4): 1 keeps them", ["01", "01", "1", "1", "01", "01", "0", "1", "1", ""]),
+    ]
+    for r, (what, cells) in enumerate(rows):
+        y = 15 + 52 * r
+        d.text(20, y + 25, what)
+        for i, owners in enumerate(cells):
+            fill = {"": "none", "0": BLUE, "1": ORANGE, "01": GREEN}[owners]
+            d.box(280 + 60 * i, y, 54, 38, owners, fill)
+    return d
+
+
+def device() -> Drawing:
+    """Where logits are sampled."""
+    d = Drawing(
+        900, 170, "A batch on a device: rows with their own chains; only tokens come to the host"
+    )
+    d.box(20, 20, 170, 120, "decoder\n[B, V] logits", BLUE)
+    d.arrow(192, 80, 258, 80)
+    d.box(
+        260,
+        20,
+        330,
+        120,
+        "DeviceChain: one read of each row,\nits own chain, seed and history;\nthe rest on few candidates",
+        GREEN,
+    )
+    d.arrow(592, 80, 658, 80)
+    d.box(660, 20, 210, 120, "host: B tokens,\nequal to those of\nthe rows' host chains", ORANGE)
+    return d
+
+
+def bars(title: str, rows: list[tuple[str, list[tuple[str, float]]]], unit: str) -> Drawing:
+    """A plot of bars: groups, and in each a bar for each name."""
+    names = list(dict.fromkeys(name for _, group in rows for name, _ in group))
+    colours = dict(zip(names, (BLUE, ORANGE, GREEN, QUIET), strict=False))
+    height = 50 + sum(26 + 20 * len(group) for _, group in rows)
+    d = Drawing(900, height, title)
+    d.text(20, 24, f"{title} ({unit})")
+    most = max(value for _, group in rows for _, value in group)
+    y = 40.0
+    for label, group in rows:
+        d.text(20, y + 16, label)
+        for name, value in group:
+            d.bar(250, y, 470 * value / most, 16, colours[name])
+            d.text(258 + 470 * value / most, y + 13, f"{name} {value:,.0f}")
+            y += 20
+        y += 26
+    return d
+
+
+def decode_speed(results: Path) -> Drawing:
+    """Decoding and prefill against llama.cpp with the better of its two attentions, from the latest table."""
+    table = sorted(results.glob("bench_generate_quick.*.json"))[-1]
+    models: dict[str, Any] = json.loads(table.read_text())["models"]
+    rows = []
+    for name, about in models.items():
+        speed = next(each for what, each in about["speeds"].items() if what.startswith("decode"))
+        theirs = max(value for engine, value in speed.items() if engine != "aleator")
+        rows.append((name, [("Aleator", speed["aleator"]), ("llama.cpp", theirs)]))
+    return bars("Decoding one sequence", rows, f"tokens per second, {table.stem}")
+
+
+def server_speed(results: Path) -> Drawing:
+    """Servers against each other, from the latest table."""
+    table = sorted(results.glob("bench_server_quick.*.json"))[-1]
+    orders: dict[str, Any] = json.loads(table.read_text())["orders"]
+    rows = []
+    for order, engines in orders.items():
+        speed = {name: about["tokens_per_second"] for name, about in engines.items()}
+        rows.append((f"{order} clients", list(speed.items())))
+    return bars("Servers", rows, f"tokens per second, {table.stem}")
+
+
+DRAWINGS = {
+    "chain": chain,
+    "draw": draw,
+    "equal-bits": equal_bits,
+    "cache": cache,
+    "device": device,
+}
+
+
+def write(folder: Path, results: Path) -> None:
+    """Write all pictures."""
+    for name, make in DRAWINGS.items():
+        (folder / f"{name}.svg").write_text(make().svg())
+    (folder / "decode-speed.svg").write_text(decode_speed(results).svg())
+    (folder / "server-speed.svg").write_text(server_speed(results).svg())
