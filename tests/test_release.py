@@ -12,6 +12,7 @@ from pathlib import Path
 
 import build_wheel
 import pytest
+from native_module import ROOT
 from release import unready
 from sbom import sbom
 
@@ -83,7 +84,7 @@ def test_wheels_are_packed_in_one_order_with_one_time(
 
 
 def test_every_required_tool_has_one_version() -> None:
-    lines = (build_wheel.ROOT / "requirements" / "wheel.txt").read_text().splitlines()
+    lines = (ROOT / "requirements" / "wheel.txt").read_text().splitlines()
     assert all("==" in line for line in lines if line and not line.startswith("#"))
 
 
@@ -91,9 +92,9 @@ def test_the_model_moves_to_its_own_package_and_the_extra_needs_it(tmp_path: Pat
     copy = tmp_path / "copy"
     (copy / "src" / "aleator" / "data").mkdir(parents=True)
     (copy / "src" / "aleator" / "data" / "shakespeare.gguf").write_bytes(b"GGUF")
-    package = build_wheel.ROOT / "packages" / "aleator-shakespeare"
+    package = ROOT / "packages" / "aleator-shakespeare"
     shutil.copytree(package, copy / "packages" / package.name)
-    shutil.copy(build_wheel.ROOT / "pyproject.toml", copy)
+    shutil.copy(ROOT / "pyproject.toml", copy)
     build_wheel.without_model(copy)
     extras = tomllib.loads((copy / "pyproject.toml").read_text())["project"][
         "optional-dependencies"

@@ -125,6 +125,10 @@ SPECS: dict[str, Spec] = {
     "qwen2moe": Spec(
         arch="qwen2moe", n_experts=6, n_used=3, n_ff_shared=48, bias=True, seed=24
     ),
+    "gpt-oss": Spec(
+        arch="gpt-oss", n_layers=4, n_experts=6, n_used=3, bias=True, window=8, scaling="yarn",
+        factor=4.0, seed=26,
+    ),
     "granitemoe": Spec(
         arch="granitemoe", n_ff=48, n_ff_expert=48, n_experts=6, n_used=3, tied=True,
         factors=(3.0, 0.2, 0.5, 2.0), seed=28,
@@ -230,7 +234,12 @@ def each_tensor(spec: Spec) -> Iterator[tuple[str, Array]]:
             yield at + "attn_k_norm.weight", vector(spec.head_dim, 1.0)
         if not is_recurrent(spec, layer):
             yield at + "attn_output.weight", matrix(spec.n_embd, q)
-        yield at + "ffn_norm.weight", vector(spec.n_embd, 1.0)
+        if spec.arch == "gpt-oss":
+            yield at + "attn_output.bias", vector(spec.n_embd, 0.0)
+            yield at + "attn_sinks.weight", vector(spec.n_heads, 1.0)
+            yield at + "post_attention_norm.weight", vector(spec.n_embd, 1.0)
+        else:
+            yield at + "ffn_norm.weight", vector(spec.n_embd, 1.0)
         if has_experts(spec, layer):
             yield from _experts(spec, at, rng)
             continue
@@ -252,6 +261,11 @@ def _experts(spec: Spec, at: str, rng: np.random.Generator) -> Iterator[tuple[st
     yield at + "ffn_gate_exps.weight", stacked(n, ff, spec.n_embd)
     yield at + "ffn_up_exps.weight", stacked(n, ff, spec.n_embd)
     yield at + "ffn_down_exps.weight", stacked(n, spec.n_embd, ff)
+    if spec.arch == "gpt-oss":
+        widths = {"gate_inp": 1, "gate_exps": ff, "up_exps": ff, "down_exps": spec.n_embd}
+        for name, width in widths.items():
+            bias = (0.3 * rng.standard_normal((n, width))).astype(np.float32)
+            yield f"{at}ffn_{name}.bias", bias[:, 0] if width == 1 else bias
     if spec.choice_bias:
         yield at + "exp_probs_b.bias", (0.1 * rng.standard_normal(n)).astype(np.float32)
     if not shared:

@@ -34,6 +34,7 @@ from aleator.integrations.ray import generate, seed_of, write
 
 STORE = 100 * 2**20
 N_ROWS, N_TOKENS = 24, 120
+COMMAND = "from aleator.cli import main; raise SystemExit(main())"
 FOLDER = Path(tempfile.mkdtemp())
 OPTIONS: dict[str, Any] = {
     "seed": 5,
@@ -176,7 +177,7 @@ def command_line() -> None:
     for more in ([], ["--ray", ray.get_runtime_context().gcs_address, "--ray-workers", "2"]):
         output = FOLDER / f"batch{len(more)}.jsonl"
         made = subprocess.run(
-            [sys.executable, "-m", "aleator.cli", "batch", requests, output, "-t", "1", *more],
+            [sys.executable, "-c", COMMAND, "batch", requests, output, "-t", "1", *more],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert made.returncode == 1, made.stderr[-3000:]  # one line is wrong

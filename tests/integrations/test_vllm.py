@@ -256,17 +256,27 @@ def test_speculation_is_refused(vllm: Any) -> None:
         Asking().check(asks())
 
 
+@pytest.mark.parametrize("numerics", ["portable", "llama.cpp"])
+@pytest.mark.parametrize("bad", [0, 1])
 def test_a_row_without_a_finite_logit_ends_no_other(
-    vllm: Any, caplog: pytest.LogCaptureFixture
+    vllm: Any, caplog: pytest.LogCaptureFixture, numerics: str, bad: int
 ) -> None:
     p = vllm.AleatorLogitsProcessor(config(), torch.device("cpu"), False)
-    p.update_state(BatchUpdate(2, added=[(i, asks(i), [3], []) for i in range(2)]))
+    output: list[int] = []
+    params = [asks(i, numerics=numerics) for i in range(2)]
+    p.update_state(BatchUpdate(2, added=[(i, params[i], [3], output) for i in range(2)]))
+    good = 1 - bad
+    one = chain(vllm, params[good], [3])
     rows = logits(2, 0)
-    rows[0] = -torch.inf
-    want = chain(vllm, asks(1), [3]).sample(rows[1])
+    rows[bad] = -torch.inf
+    want = one.sample(rows[good])
     out = p.apply(rows)
-    assert tokens(out[1:]) == [want]
-    assert torch.isinf(out[0]).all()
+    assert tokens(out[good : good + 1]) == [want]
+    assert torch.isinf(out[bad]).all()
+    output.append(want)
+    rows = logits(2, 1)
+    want = one.sample(rows[good])
+    assert tokens(p.apply(rows))[good] == want
     assert "a request's chain cannot go on" in caplog.text
 
 

@@ -26,7 +26,17 @@ OTHER_MEANINGS = {
     "cli": {"llama"},
     "device": {"llama"},
     "generate": {"llama"},
-    "text": {"llama", "qwen2"},
+    "text": {
+        "bloom",
+        "exaone4",
+        "glm4",
+        "gpt2",
+        "llama",
+        "mpt",
+        "qwen2",
+        "command-r",
+        "hunyuan-dense",
+    },
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from make_models import SPECS, Array, random_tensors, write_model
 
-from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.core.errors import FileFormatError
 from aleator.generate import Batch, Context
 from aleator.models import build_decoder, open_weights
 
@@ -58,10 +58,14 @@ def test_frequency_divisors_must_be_positive(tmp_path: Path) -> None:
         build(tmp_path, tensors)
 
 
-def test_longrope_is_refused(tmp_path: Path) -> None:
-    path = write_model(tmp_path / "m.gguf", replace(SPEC, scaling="longrope", factor=2.0))
-    with pytest.raises(UnsupportedModel, match="longrope"):
-        build_decoder(open_weights(path))
+def test_longrope_without_tables_rotates_as_without_scaling(tmp_path: Path) -> None:
+    """As llama.cpp has it."""
+    plain = build_decoder(open_weights(write_model(tmp_path / "m.gguf", SPEC))).rotation
+    path = write_model(tmp_path / "l.gguf", replace(SPEC, scaling="longrope", factor=2.0))
+    for n_ctx in (16, 1 << 20):
+        found = build_decoder(open_weights(path)).in_context(n_ctx).rotation
+        assert found.frequencies.tolist() == plain.frequencies.tolist()
+        assert found.magnitude == plain.magnitude
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.05), ("float16", 0.01)])

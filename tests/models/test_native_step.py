@@ -140,6 +140,7 @@ class Model:
             self.frequencies,
             1.0,
             self.s.interleaved,
+            head_norm="head" if self.layers[0]["q_norm"] is not None else "",
         )
         for i, layer in enumerate(self.layers):
             step.add_layer(

@@ -254,15 +254,16 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
                 else:
                     request.text.follow([*request.text.tokens, token])
             return [token for token in drawn if token >= 0]
+        texts = [request.text for request in requests]
+        lengths = [len(text.tokens) for text in texts]
         try:
-            return draw_all([request.text for request in requests], logits)
-        except AleatorError:
-            pass  # one of them failed: each by itself
+            return draw_all(texts, logits)
+        except AleatorError:  # one of them failed: each by itself, from where it was
+            for text, length in zip(texts, lengths, strict=True):
+                text.follow(text.tokens[:length])
         tokens = []
         for request, row in zip(requests, logits, strict=True):
             try:
-                if len(request.text.tokens) > request.text.chain.position:
-                    raise AleatorError("its chain and its text differ")
                 tokens.append(request.text.draw(row))
             except AleatorError as error:
                 self._fail(request, error)

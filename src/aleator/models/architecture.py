@@ -121,6 +121,7 @@ class Architecture:
             "gelu_exact" is GELU itself in Hugging Face's files and that approximation in GGUF files, as in
             llama.cpp.
         fused_gate: ``ffn_up`` holds the gate's rows and then its own.
+        sinks: attention has a learned score for each head that no value goes with.
         scaled_embedding: embeddings of tokens are multiplied by sqrt(n_embd).
         embedding_norm: embeddings of tokens are normalised.
         shifts: keys can be rotated to other positions.
@@ -145,6 +146,7 @@ class Architecture:
     gated: bool = True
     activation: Literal["silu", "silu_clamped", "gelu", "gelu_exact", "relu_squared"] = "silu"
     fused_gate: bool = False
+    sinks: bool = False
     scaled_embedding: bool = False
     embedding_norm: bool = False
     position_embedding: bool = False

@@ -52,6 +52,7 @@ class Block:
         )
         self.residual_scale, self.parallel = config.residual_scale, architecture.parallel
         self.rotated = parts.rotated
+        self.sinks = parts.sinks
         self.slopes: torch.Tensor | None = None
         if slopes is not None:
             self.slopes = torch.from_numpy(slopes).to(weights.device)
@@ -86,7 +87,14 @@ class Block:
             return x[:0]
         q = q.to(cells.device(self.layer))
         attended = attend(
-            q, self.layer, cells, self.scale, batch.fused, self.softcap, self._distances(batch)
+            q,
+            self.layer,
+            cells,
+            self.scale,
+            batch.fused,
+            self.softcap,
+            self._distances(batch),
+            self.sinks,
         ).to(x)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)

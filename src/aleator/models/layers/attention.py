@@ -16,6 +16,7 @@ def attend(
     fused: bool,
     softcap: float = 0.0,
     added: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """softmax(q k^T * scale) v, in float32 whatever the cache's types.
 
@@ -28,6 +29,7 @@ def attend(
             is fastest as two plain products.
         softcap: scores s become softcap * tanh(s / softcap); 0: as they are.
         added: what is added to scores then, [H, T, n]; None: nothing.
+        sinks: a score of each head that no value goes with, float32 [H]; None: there are none.
 
     Returns:
         float32 [T, H * Dv]; 0 for a query that sees no cell.
@@ -40,7 +42,7 @@ def attend(
         return q.new_zeros(t, heads * v.shape[2])
     mask = cells.mask(layer)
     groups = heads // kv_heads
-    if fused and t > 1 and not softcap and added is None:
+    if fused and t > 1 and not softcap and added is None and sinks is None:
         out = F.scaled_dot_product_attention(
             q.transpose(0, 1).unsqueeze(0),
             k.transpose(0, 1).unsqueeze(0),
@@ -63,7 +65,10 @@ def attend(
         if mask is None:
             mask = torch.full((t, n), -torch.inf, device=q.device).triu_(1)
         scores.view(kv_heads, groups, t, n).add_(mask)
-    out = torch.bmm(scores.softmax(-1), v.transpose(0, 1))
+    if sinks is not None:
+        last = sinks.to(scores).view(kv_heads, groups, 1).expand(-1, -1, t)
+        scores = torch.cat((scores, last.reshape(kv_heads, groups * t, 1)), -1)
+    out = torch.bmm(scores.softmax(-1)[..., :n], v.transpose(0, 1))
     if t > 1:
         out = out.view(kv_heads, groups, t, -1).permute(2, 0, 1, 3)
     out = out.reshape(t, -1)

@@ -215,6 +215,7 @@ class Attention(Generic[M, V]):
         k_norm: of keys.
         head_norm_kind: what of queries and keys it normalises, see
             :class:`~aleator.models.architecture.Architecture`; "": nothing.
+        sinks: scores of the heads that no value goes with, if there are any.
         post_norms: of what attention and feed-forward give, if there are any.
     """
 
@@ -247,6 +248,9 @@ class Attention(Generic[M, V]):
             self.head_norm_kind = architecture.head_norm_kind
             self.q_norm = source.norm("attn_q_norm", *self._normalised(self.n_heads))
             self.k_norm = source.norm("attn_k_norm", *self._normalised(self.n_kv_heads))
+        self.sinks: V | None = None
+        if architecture.sinks:
+            self.sinks = source.values("attn_sinks.weight", self.n_heads, exact=True)
         width = self.n_heads * self.head_dim_v
         self.output = source.matrix(["attn_output"], width, [config.n_embd])
         self.ffn_norm: V | None = None

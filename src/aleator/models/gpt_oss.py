@@ -1,0 +1,133 @@
+"""gpt-oss: mixtures of experts with biases and a clamped gate, learned sinks, every other layer with a window.
+
+An expert's weight is the softmax of the chosen experts' logits.  Hugging Face's files hold gate and up
+interleaved, and matrices transposed (https://openai.com/index/introducing-gpt-oss).
+
+PyTorch computes it: native attention has no learned sinks yet.  OpenAI's own files store experts as MXFP4,
+which is not read yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from aleator.models import gguf_config, json_config
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
+from aleator.models.config import (
+    MAX_LAYERS,
+    MAX_LENGTH,
+    MAX_THETA,
+    ModelConfig,
+    WindowConfig,
+    unsupported,
+)
+from aleator.models.experts import MAX_WIDTH, ExpertsConfig, in_gguf, read_n_experts
+from aleator.models.files.fields import Fields
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.files.tensor_types import StoredTensor
+
+PATTERN = 2
+"""Every so many layers one sees everything, where a GGUF file says nothing."""
+YARN = {
+    "rope_type": "yarn",
+    "factor": 32.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 4096,
+}
+"""What transformers' GptOssConfig has where config.json says nothing."""
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file; both kinds of layers have the same rotary embedding but for its base."""
+    config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
+    name, n = architecture.name, config.n_layers
+    size = fields.integer(f"{name}.attention.sliding_window", 1, MAX_LENGTH)
+    every = fields.integer(f"{name}.attention.sliding_window_pattern", 1, MAX_LAYERS, PATTERN)
+    theta = fields.number(f"{name}.rope.freq_base_swa", 1.0, MAX_THETA, config.rope.theta)
+    windows = tuple(layer % every < every - 1 for layer in range(n))
+    return replace(
+        config,
+        window=WindowConfig(size, windows, replace(config.rope, theta=theta)),
+        experts=in_gguf(
+            fields,
+            name,
+            (True,) * n,
+            n_ff=config.n_ff[0] or None,
+            scores="chosen softmax",
+            biases=True,
+        ),
+    )
+
+
+def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
+    """The dimensions in config.json."""
+    json_config.refuse_features(fields, experts=True)
+    if fields.get("rope_parameters") is None and fields.get("rope_scaling") is None:
+        fields = Fields(fields.path, {**fields.values, "rope_scaling": YARN})
+    for key, value in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)):
+        if fields.number(key, -1e6, 1e6, value) != value:
+            raise unsupported(fields.path, f"{key} other than {value}")
+    if not fields.get("attention_bias", True):
+        raise unsupported(fields.path, "projections without a bias (attention_bias)")
+    config = json_config.transformer(fields, architecture, head_dim=64)
+    usual = ["sliding_attention", "full_attention"] * config.n_layers
+    kinds = fields.get("layer_types", usual[: config.n_layers])
+    if len(kinds) != config.n_layers or not set(kinds) <= set(usual):
+        raise fields.error(
+            "layer_types",
+            f"layer_types must name sliding_attention or full_attention for {config.n_layers} layers",
+        )
+    size = fields.integer("sliding_window", 1, MAX_LENGTH, 128)
+    n_experts = read_n_experts(fields, 128)
+    return replace(
+        config,
+        window=WindowConfig(size, tuple(kind != usual[1] for kind in kinds), config.rope),
+        experts=ExpertsConfig(
+            n_experts=n_experts,
+            n_used=fields.integer("num_experts_per_tok", 1, n_experts, 4),
+            n_ff=fields.integer("intermediate_size", 1, MAX_WIDTH),
+            layers=(True,) * config.n_layers,
+            scores="chosen softmax",
+            biases=True,
+        ),
+    )
+
+
+def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
+    """A tensor as GGUF files hold it: experts' matrices [experts, n_out, n_in], gate's rows before up's."""
+    if "_exps" not in name:
+        return tensor
+    values = tensor.floats()
+    if name.endswith(".weight"):
+        values = values.swapaxes(1, 2)
+    if "gate_up" in name:
+        values = np.concatenate([values[:, ::2], values[:, 1::2]], 1)
+    return StoredTensor.of(np.ascontiguousarray(values))
+
+
+GPT_OSS = Architecture(
+    "gpt-oss",
+    read_gguf=read_gguf,
+    qkv_bias=True,
+    sinks=True,
+    activation="silu_clamped",
+    ffn_norm="post_attention_norm",
+    hugging_face=HuggingFace(
+        ("gpt_oss",),
+        read_json,
+        layer={name: gguf for name, gguf in TRANSFORMER.items() if not name.startswith("mlp.")}
+        | {"post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"},
+        bare={
+            "self_attn.sinks": "attn_sinks.weight",
+            "mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight",
+            "mlp.experts.gate_up_proj_bias": "ffn_gate_up_exps.bias",
+            "mlp.experts.down_proj": "ffn_down_exps.weight",
+            "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
+        },
+        convert=as_gguf,
+    ),
+)
