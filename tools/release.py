@@ -108,7 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     (options.out / "SHA256SUMS").write_text("\n".join(sums) + "\n")
     print("\n".join(sums))
-    print(f"upload: git tag v{version} && twine upload --skip-existing {' '.join(str(each) for each in made)}")
+    print(
+        f"upload: git tag v{version} && twine upload --skip-existing {' '.join(str(each) for each in made)}"
+    )
     return 0
 
 
