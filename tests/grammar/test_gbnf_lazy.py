@@ -21,7 +21,7 @@ def vocabulary() -> Vocabulary:
 
 
 def allowed(constraint: Any) -> set[int]:
-    bits = np.unpackbits(constraint.mask().view(np.uint8), bitorder="little")
+    bits = np.unpackbits(constraint.mask().astype("<i4").view(np.uint8), bitorder="little")
     assert not bits[constraint.n_vocab :].any()
     return set(np.flatnonzero(bits).tolist())
 

@@ -28,7 +28,7 @@ def vocabulary() -> Vocabulary:
 
 
 def bits(constraint: Any) -> Any:
-    words = constraint.mask().view(np.uint8)
+    words = constraint.mask().astype("<i4").view(np.uint8)
     return np.unpackbits(words, bitorder="little")[: constraint.n_vocab].astype(bool)
 
 

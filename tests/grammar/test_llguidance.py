@@ -112,7 +112,7 @@ def test_without_llguidance(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def words(constraint: Any) -> set[int]:
-    bits = np.unpackbits(constraint.mask().view(np.uint8), bitorder="little")
+    bits = np.unpackbits(constraint.mask().astype("<i4").view(np.uint8), bitorder="little")
     return set(np.flatnonzero(bits).tolist())
 
 
