@@ -210,7 +210,9 @@ def attention(
         scores = scores + slope * distances
     highest = max(scores.max(), np.float32(sink))
     weights = exponential(scores - highest)
-    total = tree(_lane_sums(weights)) + exponential(np.float32(sink) - highest)
+    total = tree(_lane_sums(weights))
+    if sink > -math.inf:
+        total = total + exponential(np.float32(sink) - highest)
     out = np.zeros(values.shape[1], np.float32)
     for weight, value in zip(weights, values, strict=True):
         out = fused(np.full_like(value, weight), value, out)
