@@ -25,6 +25,7 @@ _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)#\s]*)(#[^)\s]*)?\)")
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(https?:)?//[^"'\s>]+"""
 )
+_ROLE = re.compile(r":(?:func|class|meth|mod|data|attr|exc):(<code>)~?")
 _RELATIONS = re.compile(r"""rel=["']?(?:canonical|alternate|next|prev)""")
 TRACES = {
     "greedy": ["-p", "ROMEO:", "-n", "12", "--preset", "greedy"],
@@ -49,6 +50,7 @@ def main() -> int:
     subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"], cwd=ROOT, check=True
     )
+    without_roles()
     foreign = loaded_from_elsewhere()
     for each in foreign:
         print(f"loads from elsewhere: {each}", file=sys.stderr)
@@ -109,6 +111,15 @@ def record_traces() -> None:
         subprocess.run(
             command, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
+
+
+def without_roles() -> None:
+    """Take Sphinx's roles, which docstrings have before names, off the pages made from them."""
+    for page in HTML.rglob("*.html"):
+        text = page.read_text()
+        plain = _ROLE.sub(r"\1", text)
+        if plain != text:
+            page.write_text(plain)
 
 
 def loaded_from_elsewhere() -> list[str]:

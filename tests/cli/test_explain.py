@@ -112,3 +112,19 @@ def test_bad_input(aleator: Command, words: list[str], message: str) -> None:
     result = aleator(*TO_BE, *words)
     assert (result.code, result.out) == (2, "")
     assert message in result.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--json-schema", '{"type": "integer"}'),
+        ("--regex", "[a-z]+"),
+        ("--grammar", 'root ::= "yes"'),
+    ],
+)
+def test_a_page_of_a_constrained_text(
+    aleator: Command, tmp_path: Path, words: tuple[str, str]
+) -> None:
+    page = tmp_path / "steps.html"
+    result = aleator("explain", "-p", "x", "-n", "3", "--seed", "1", *words, "--html", str(page))
+    assert (result.code, page.is_file()) == (0, True)

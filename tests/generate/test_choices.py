@@ -74,6 +74,7 @@ def test_others_go_on_while_an_ending_is_looked_for(model: aleator.LanguageModel
     [
         {"json_schema": SCHEMA, "max_tokens": 40},
         {"json_schema": SCHEMA, "max_tokens": 40, "spec_type": "ngram", "logprobs": 2},
+        {"json_schema": SCHEMA, "max_tokens": 40, "kept": True, "logprobs": 1},
         {"json_schema": SCHEMA, "max_tokens": 30, "guidance_scale": 1.5, "negative_prompt": "x"},
         {"grammar": S.Regex("[0-9]{12}"), "max_tokens": 30, "temperature": 2.0},
     ],

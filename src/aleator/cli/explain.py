@@ -118,12 +118,23 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.png is not None and steps:
         picture(steps, arguments.png)
     if arguments.html is not None:
-        recording.begin(generation, sampling)
+        recording.begin(generation, {name: as_given(each) for name, each in sampling.items()})
         name = model.weights.config.name or model.weights.path.name
         page = saved_page([Named(recording)], model.tokenizer, name)
         Path(arguments.html).write_text(page, "utf-8")
         note(f"page: {arguments.html}")
     return 130 if reason == "interrupted" else 0
+
+
+def as_given(value: Any) -> Any:
+    """A sampling parameter as it is written: a constraint as its text."""
+    from aleator.samplers import Grammar, JSONSchema, Regex
+
+    if isinstance(value, JSONSchema):
+        return value.schema
+    if isinstance(value, Grammar):
+        return value.grammar
+    return value.pattern if isinstance(value, Regex) else value
 
 
 def show(step: Explanation, many: bool) -> None:
