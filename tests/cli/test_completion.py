@@ -45,12 +45,16 @@ def test_the_shell_reads_its_script(aleator: Command, shell: str, tmp_path: Path
         (["serve", "--hos"], ["--host"]),
         (["model-info", "-ctk", "q8"], ["q8_0"]),
         (["generate", "-m", "mod"], ["model.gguf"]),
+        (["model-info", "my"], ["my model.gguf"]),
+        (["completion", ""], ["bash", "zsh", "fish"]),
+        (["generate", "--seed", ""], []),
     ],
 )
 def test_bash_completes(
     aleator: Command, tmp_path: Path, words: list[str], expected: list[str]
 ) -> None:
     (tmp_path / "model.gguf").touch()
+    (tmp_path / "my model.gguf").touch()
     file = tmp_path / "script"
     file.write_text(aleator("completion", "bash").out)
     line = " ".join(f"'{word}'" for word in ["aleator", *words])
@@ -59,4 +63,4 @@ def test_bash_completes(
     done = subprocess.run(
         ["bash", "--norc", "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == expected
+    assert [line for line in done.stdout.split("\n") if line] == expected

@@ -78,23 +78,28 @@ def bash(known: dict[str, list[Flag]]) -> str:
     cases = []
     for command, flags in known.items():
         values = [
-            f"        {'|'.join(each.names)}) COMPREPLY=({_bash_values(each)}); return;;"
+            f"        {'|'.join(each.names)}) {_bash_values(each)}; return;;"
             for each in flags
             if each.value
         ]
         names = " ".join(name for each in flags for name in each.names)
+        words = " ".join(SHELLS) if command == "completion" else ""
         cases += [
             f"    {command})",
             '      case "$before" in',
             *values,
             "      esac",
-            f'      words="{names}";;',
+            f'      words="{names}"; plain="{words}";;',
         ]
     return "\n".join(
         [
             "# Completion of aleator for bash, made by: aleator completion bash",
+            "_aleator_files() {",
+            "  local IFS=$'\\n'  # names may have spaces",
+            '  COMPREPLY=($(compgen -f -- "$1"))',
+            "}",
             "_aleator() {",
-            '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words=""',
+            '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words="" plain=""',
             '  if [ "$COMP_CWORD" = 1 ]; then',
             f'    COMPREPLY=($(compgen -W "{" ".join(known)}" -- "$word")); return',
             "  fi",
@@ -103,7 +108,8 @@ def bash(known: dict[str, list[Flag]]) -> str:
             "  esac",
             '  case "$word" in',
             '    -*) COMPREPLY=($(compgen -W "$words" -- "$word"));;',
-            '    *) COMPREPLY=($(compgen -f -- "$word"));;',
+            '    *) if [ -n "$plain" ]; then COMPREPLY=($(compgen -W "$plain" -- "$word"))',
+            '       else _aleator_files "$word"; fi;;',
             "  esac",
             "}",
             "complete -o filenames -F _aleator aleator",
@@ -114,8 +120,8 @@ def bash(known: dict[str, list[Flag]]) -> str:
 
 def _bash_values(flag: Flag) -> str:
     if flag.choices:
-        return f'$(compgen -W "{" ".join(flag.choices)}" -- "$word")'
-    return '$(compgen -f -- "$word")' if flag.value in PLACES else ""
+        return f'COMPREPLY=($(compgen -W "{" ".join(flag.choices)}" -- "$word"))'
+    return '_aleator_files "$word"' if flag.value in PLACES else "COMPREPLY=()"
 
 
 def zsh(known: dict[str, list[Flag]]) -> str:
