@@ -242,7 +242,8 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         """
         made = object.__new__(AleatorCache)
         made._begin(self.kv, self.max_batch, len(self._stored))
-        made.rows = [row.fork() for row in self.rows]
+        for row in self.rows:
+            made.rows.append(row.fork())
         made._stored = list(self._stored)
         made._refresh()
         return made
