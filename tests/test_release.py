@@ -13,7 +13,7 @@ from pathlib import Path
 import build_wheel
 import pytest
 from native_module import ROOT
-from release import unready
+from release import bill_of, unready
 from sbom import sbom
 
 from aleator import language_model
@@ -119,3 +119,24 @@ def test_the_bundled_model_is_found_in_its_package(
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
     assert language_model.bundled_model() == package / "shakespeare.gguf"
+
+
+def test_the_models_wheel_has_no_bill_and_a_release_goes_on(tmp_path: Path) -> None:
+    wheel = tmp_path / "aleator_shakespeare-1.0.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("aleator_shakespeare/shakespeare.gguf", b"GGUF")
+    assert bill_of(wheel, tmp_path) is None
+    assert [each.name for each in tmp_path.iterdir()] == [wheel.name]
+
+
+def test_every_wheel_of_two_builds_is_compared(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "a.whl").write_bytes(b"a")
+        (folder / "model.whl").write_bytes(b"m")
+    (first / "a.tar.gz").write_bytes(b"only here")
+    assert build_wheel.differing(first, second) == []
+    (second / "model.whl").write_bytes(b"n")
+    (second / "b.whl").write_bytes(b"only here")
+    assert build_wheel.differing(first, second) == ["b.whl", "model.whl"]

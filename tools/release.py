@@ -55,11 +55,16 @@ def archive(out: Path, turn: str) -> Path:
     return Path(shutil.copy(made, out))
 
 
-def bill_of(path: Path, out: Path) -> Path:
-    """A wheel's bill of materials, as a file beside it, after a check of its form."""
+def bill_of(path: Path, out: Path) -> Path | None:
+    """A wheel's bill of materials, as a file beside it, after a check of its form.
+
+    None where it has none: the model's wheel holds nothing that others wrote.
+    """
     with zipfile.ZipFile(path) as packed:
-        (name,) = [each for each in packed.namelist() if each.endswith(".cdx.json")]
-        text = packed.read(name).decode()
+        names = [each for each in packed.namelist() if each.endswith(".cdx.json")]
+        if not names:
+            return None
+        text = packed.read(names[0]).decode()
     code = (
         "import sys; from cyclonedx.schema import SchemaVersion; from cyclonedx.validation.json import "
         "JsonStrictValidator; e = JsonStrictValidator(SchemaVersion.V1_6).validate_str(sys.stdin.read()); "
@@ -97,13 +102,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if build_wheel.main(arguments):
             return 1
     made += sorted(options.out.glob("*.whl"))
-    bills = [bill_of(each, options.out) for each in made[1:]]
+    bills = [bill for each in made[1:] if (bill := bill_of(each, options.out))]
     sums = [
         f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}" for each in [*made, *bills]
     ]
     (options.out / "SHA256SUMS").write_text("\n".join(sums) + "\n")
     print("\n".join(sums))
-    print(f"upload: git tag v{version} && twine upload {' '.join(str(each) for each in made)}")
+    print(
+        f"upload: git tag v{version} && twine upload --skip-existing {' '.join(str(each) for each in made)}"
+    )
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +23,8 @@ class Hub:
         gated: repositories whose files are given to nobody.
         false: files of which it tells another SHA-256 than theirs.
         breaks: bytes of large files that are sent until the connection breaks off; None: it does not.
+        sends: what is sent instead of a file's bytes.
+        commit: what it tells as the commit of files.
         asked: (method, path, Range header) of every request.
         address: where it listens.
     """
@@ -31,6 +33,8 @@ class Hub:
     gated: set[str] = field(default_factory=set)
     false: set[str] = field(default_factory=set)
     breaks: int | None = None
+    sends: Callable[[bytes], bytes] = bytes
+    commit: str = COMMIT
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     address: str = ""
 
@@ -80,14 +84,19 @@ def serving(hub: Hub) -> Iterator[Hub]:
             if repo in hub.gated:
                 self.send(403, b"", {"X-Error-Code": "GatedRepo"})
                 return
+            if name not in hub.files.get(repo, {}):
+                self.send(404, b"", {"X-Error-Code": "EntryNotFound"})
+                return
             data = hub.files[repo][name]
             digest = hashlib.sha256(data + b"!" * (name in hub.false)).hexdigest()
-            headers = {"ETag": f'"{digest}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+            headers = {"ETag": f'"{digest}"', "X-Repo-Commit": hub.commit, "Accept-Ranges": "bytes"}
             wanted = self.headers.get("Range")
             if wanted:
                 first = int(wanted.removeprefix("bytes=").partition("-")[0])
                 headers["Content-Range"] = f"bytes {first}-{len(data) - 1}/{len(data)}"
                 data = data[first:]
+            if self.command == "GET":
+                data = hub.sends(data)
             self.send(206 if wanted else 200, data, headers)
 
         def send(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:

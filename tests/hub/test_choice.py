@@ -54,6 +54,9 @@ def test_the_files_of_a_safetensors_model() -> None:
     found = safetensors_files(["config.json", "consolidated.safetensors", index, *shards])
     assert found == ["config.json", index, *shards]
     assert safetensors_files(["config.json", "adapter_model.safetensors"]) == []
+    assert safetensors_files(["config.json", index]) == []
+    whole = ["config.json", index, "model.safetensors"]
+    assert safetensors_files(["model.safetensors", "config.json", index]) == whole
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from huggingface_hub import constants
 
 import aleator
 from aleator.cli import main
-from aleator.core.errors import FileFormatError, HubError
+from aleator.core.errors import FileFormatError, HubError, ParameterError
 from aleator.hub.names import HubName, located
 from aleator.language_model import bundled_model
 from tests.hub.server import COMMIT, Hub, serving
@@ -67,7 +70,7 @@ def test_without_the_hub_it_is_taken_from_the_cache(
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
     with caplog.at_level(logging.WARNING):
         assert located(f"hf:{REPO}") == path
-    assert "cannot be reached" in caplog.text
+    assert caplog.text.count("cannot be reached") == 1
     with pytest.raises(HubError, match="there are Q4_K_M"):
         located(f"hf:{REPO}:Q8_0", offline=True)
 
@@ -112,23 +115,121 @@ def test_a_split_model_is_fetched_whole(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["models"], 0, ""),
+        (["generate", "-hf", REPO, "--offline", "-p", "x"], 3, "it was not fetched before"),
+    ],
+)
+def test_a_process_that_has_imported_nothing_else(
+    tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
+    program = "import sys; from aleator.cli import main; sys.exit(main(sys.argv[1:]))"
+    (tmp_path / "cache").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env={**os.environ, "HF_HUB_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, said in done.stderr) == (code, True)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../../x.gguf", "/tmp/x.gguf", "a/../../x.gguf", "..\\x.gguf", "./x.gguf", "a//x.gguf",
+     "a\nb.gguf", "a\x1b[31m.gguf", "x\0.gguf"],
+)  # fmt: skip
+def test_a_path_that_leads_out_of_the_repository_is_refused(hub: Hub, path: str) -> None:
+    hub.files["org/hostile"] = {path: b"GGUF"}
+    with pytest.raises(HubError, match="is no path of a file in it"):
+        located("hf:org/hostile")
+    assert [method for method, _, _ in hub.asked] == ["GET"]  # the list alone
+    assert not Path(constants.HF_HUB_CACHE).exists()
+
+
+def test_a_commit_that_leads_out_of_the_cache_is_refused(hub: Hub) -> None:
+    hub.commit = "../../../../out"
+    with pytest.raises(HubError, match="as the ETag or commit of m-Q4_K_M"):
+        located(f"hf:{REPO}")
+    assert not Path(constants.HF_HUB_CACHE).exists()
+
+
+def test_an_answer_without_bytes_ends_the_download(hub: Hub) -> None:
+    hub.sends = lambda data: b""
+    with pytest.raises(HubError, match=r"the answer ends after 0 of [\d,]+ bytes"):
+        located(f"hf:{REPO}:Q8_0")
+
+
+def test_an_answer_with_more_bytes_is_refused_and_forgotten(hub: Hub) -> None:
+    hub.sends = lambda data: data + bytes(100)
+    with pytest.raises(FileFormatError, match="more arrived than"):
+        located(f"hf:{REPO}:Q8_0")
+    assert not [each for each in Path(constants.HF_HUB_CACHE).rglob("blobs/*") if each.is_file()]
+
+
+def test_a_repository_without_all_parts_is_refused(hub: Hub) -> None:
+    names = [f"m-Q4_0-0000{i}-of-00003.gguf" for i in (1, 3)]
+    hub.files["org/split"] = dict.fromkeys(names, b"GGUF")
+    with pytest.raises(HubError, match="2 of the 3 parts of m-Q4_0 are there"):
+        located("hf:org/split")
+    assert not Path(constants.HF_HUB_CACHE).exists()
+
+
+def test_what_a_broken_download_left_is_removed_and_no_model(
+    hub: Hub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.breaks = 1_000_000
+    with pytest.raises(HubError):
+        located(f"hf:{REPO}")
+    index = "model.safetensors.index.json"
+    shard = "model-00001-of-00002.safetensors"
+    hub.files["org/part"] = {"config.json": b"{}", index: b"{}", shard: bytes(3_000_000)}
+    hub.files["org/part"][shard.replace("1-of", "2-of")] = b"12345678"
+    hub.breaks = 1_000_000
+    with pytest.raises(HubError):
+        located("hf:org/part")
+    assert main(["models"]) == 0
+    assert "hf:" not in capsys.readouterr().out
+    for repo in (REPO, "org/part"):
+        assert main(["models", "--remove", f"hf:{repo}"]) == 0
+    assert "removed hf:org/part, 1.0 MiB" in capsys.readouterr().out
+    assert not list(Path(constants.HF_HUB_CACHE).rglob("*.incomplete"))
+    assert main(["models", "--remove", f"hf:{REPO}"]) == 3
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("hf:org/gated", "the model is gated: accept its conditions at http"),
         ("hf:org/absent", "there is no such repository, or it is private"),
         (f"hf:{REPO}@old", "no revision 'old'"),
         (f"hf:{REPO}:Q2_K", "there are Q4_K_M, Q8_0"),
+        (
+            "hf:org/many:Q2_K",
+            "there are A0, A1, A10, A11, A12, A13, A14, A15, A16, A17, A18, A19, A2, "
+            "A20, A21, A22, A23, A24, A25, A26, ...\n",
+        ),
     ],
 )
 def test_errors_are_one_line(
     hub: Hub, name: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    hub.files["org/many"] = {f"m-A{i}.gguf": b"GGUF" for i in range(99)}
     hub.files["org/gated"] = {"m-Q4_K_M.gguf": b"secret"}
     hub.gated.add("org/gated")
     assert main(["generate", "-m", name, "-p", "x", "-n", "1"]) == 3
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["hf:a/b--c", "hf:a/b..c", "hf:a/b.git", "hf:a/" + "x" * 100])
+def test_names_that_the_hub_does_not_have(hub: Hub, name: str) -> None:
+    with pytest.raises(ParameterError, match="model='hf:a/"):
+        located(name)
 
 
 def test_the_flags_of_llama_cpp(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,10 +258,23 @@ def test_models_are_listed_and_removed(hub: Hub, capsys: pytest.CaptureFixture[s
     assert "removed" in capsys.readouterr().out
     assert located(f"hf:{REPO}:Q8_0", offline=True).exists()
     assert main(["models", "--remove", f"hf:{REPO}:Q4_K_M"]) == 3
+    assert main(["models", "--fetch", "tiny"]) == 2
     assert main(["models", "--remove", f"hf:{REPO}"]) == 0
     assert main(["models", "--remove", "hf:org/plain"]) == 0
     left = [p for p in Path(constants.HF_HUB_CACHE).rglob("blobs/*") if p.is_file()]
     assert left == []
+
+
+def test_a_machine_without_models(
+    hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> Path:
+        raise ImportError("not in this wheel")
+
+    monkeypatch.setattr("aleator.language_model.bundled_model", missing)
+    monkeypatch.setattr("aleator.cli.models.installed", lambda: [])
+    assert main(["models"]) == 0
+    assert capsys.readouterr() == ("", "not in this wheel\n")
 
 
 def test_a_token_goes_to_the_hub_alone(hub: Hub) -> None:

@@ -9,7 +9,7 @@ from aleator.cli.arguments import Parser
 from aleator.cli.terminal import note, write
 from aleator.core.errors import ParameterError
 from aleator.hub.local import LocalModel, cached, installed, remove
-from aleator.hub.names import located
+from aleator.hub.names import HubName, located
 
 EXAMPLES = """\
 Lists the bundled model, those of installed packages llm-NAME, and those that were
@@ -39,7 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.fetch is not None and arguments.remove is not None:
         raise ParameterError("remove", "--fetch and --remove are both given: choose one")
     if arguments.fetch is not None:
-        write(f"{located(arguments.fetch, token=arguments.hf_token)}\n")
+        name = str(HubName.read(arguments.fetch))
+        write(f"{located(name, token=arguments.hf_token)}\n")
     elif arguments.remove is not None:
         for model in remove(arguments.remove):
             write(f"removed {model.name}, {megabytes(model.size)}\n")
@@ -71,7 +72,7 @@ def show(models: list[LocalModel], as_json: bool) -> None:
         rows = [{"name": each.name, "size": each.size, "path": str(each.path)} for each in models]
         write(json.dumps(rows) + "\n")
         return
-    width = max(len(each.name) for each in models)
+    width = max((len(each.name) for each in models), default=0)
     for each in models:
         write(f"{each.name:<{width}} {megabytes(each.size):>12} {each.path}\n")
 

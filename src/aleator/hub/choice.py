@@ -96,17 +96,36 @@ def safetensors_files(files: Sequence[str]) -> list[str]:
     """The files of a safetensors model at the top of a repository; none where it has no such model."""
     weights = [each for each in files if each.endswith(".safetensors") and "/" not in each]
     indexed = "model.safetensors.index.json" in files
-    whole = "model.safetensors" in weights
-    if "config.json" not in files or not (whole or indexed):
+    shards = [each for each in weights if each.startswith("model-")] if indexed else []
+    chosen = shards or [each for each in weights if each == "model.safetensors"]
+    if "config.json" not in files or not chosen:
         return []
-    if whole and not indexed:
-        weights = ["model.safetensors"]
-    else:
-        weights = [each for each in weights if each.startswith("model-") or not indexed]
-    return [each for each in CONFIGURATION if each in files] + weights
+    return [each for each in CONFIGURATION if each in files] + chosen
+
+
+def missing_parts(files: Sequence[str]) -> str:
+    """What is missing of a model among its files, for a message; "" where it is whole."""
+    names = (each.rpartition(".")[0] for each in files)
+    parts = [split for each in names if (split := _SPLIT.fullmatch(each))]
+    if not parts:
+        return ""
+    count = int(parts[0][3])
+    if sorted(int(each[2]) for each in parts) == list(range(1, count + 1)):
+        return ""
+    return f"{len(parts)} of the {count} parts of {parts[0][1]} are there"
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path that a repository lists is one of a file in it, and can be written on a terminal."""
+    steps = path.split("/")
+    return (
+        path.isprintable()
+        and "\\" not in path
+        and not any(each in ("", ".", "..") for each in steps)
+    )
 
 
 def types_of(files: Sequence[str]) -> list[str]:
     """The types of the repository's GGUF models, for a message."""
-    found = (GGUFName.of(each).type for each in files if is_model(each))
-    return list(dict.fromkeys(each for each in found if each))
+    found = (GGUFName.of(each) for each in files if is_model(each))
+    return list(dict.fromkeys(each.type for each in found if each.type and each.index == 1))

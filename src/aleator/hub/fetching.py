@@ -19,8 +19,15 @@ from types import ModuleType
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from aleator.core.errors import FileFormatError, HubError
-from aleator.hub.choice import gguf_files, parts_of, safetensors_files, types_of
+from aleator.core.errors import FileFormatError, HubError, ParameterError
+from aleator.hub.choice import (
+    gguf_files,
+    is_inside,
+    missing_parts,
+    parts_of,
+    safetensors_files,
+    types_of,
+)
 from aleator.hub.names import HubName
 
 log = logging.getLogger(__name__)
@@ -29,6 +36,10 @@ LARGEST = 50_000_000_000
 """Bytes that the hub gives over plain HTTP; larger files are left to its library."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _BLOCK = 1 << 22
+_MODULES = ("constants", "errors", "utils")
+"""Of huggingface_hub, which does not import them by itself."""
+_MOST_TYPES = 20
+"""In a message."""
 
 
 def required_hub(what: str) -> ModuleType:
@@ -38,6 +49,8 @@ def required_hub(what: str) -> ModuleType:
         ImportError: it is not installed; says how to.
     """
     try:
+        for each in _MODULES:
+            import_module(f"huggingface_hub.{each}")
         return import_module("huggingface_hub")
     except ImportError as error:
         raise ImportError(
@@ -82,7 +95,7 @@ def chosen(name: HubName, files: Sequence[str]) -> list[str]:
     """The files of the repository that are wanted.
 
     Raises:
-        HubError: nothing fits; says what there is.
+        HubError: nothing fits, parts are missing, or a path leads out of the repository; says what there is.
     """
     if name.file:
         wanted = parts_of(files, name.file) if name.file in files else []
@@ -90,11 +103,19 @@ def chosen(name: HubName, files: Sequence[str]) -> list[str]:
         wanted = gguf_files(files, name.quant)
         if not wanted and not name.quant and not types_of(files):
             wanted = safetensors_files(files)
+    for each in wanted:
+        if not is_inside(each):
+            raise HubError(
+                f"{name}: the repository lists {each!r}, which is no path of a file in it"
+            )
+    if missing := missing_parts(wanted):
+        raise HubError(f"{name}: {missing}")
     if wanted:
         return wanted
     types = types_of(files)
     if types:
-        raise HubError(f"{name}: there is no such file; there are {', '.join(types)}")
+        named = ", ".join(types[:_MOST_TYPES]) + ", ..." * (len(types) > _MOST_TYPES)
+        raise HubError(f"{name}: there is no such file; there are {named}")
     raise HubError(
         f"{name}: the repository has neither a GGUF file nor config.json and safetensors"
     )
@@ -102,11 +123,16 @@ def chosen(name: HubName, files: Sequence[str]) -> list[str]:
 
 def cached_snapshot(hub: ModuleType, name: HubName) -> Path | None:
     """The folder of what was fetched before of a revision; None: nothing was."""
-    folder = Path(hub.constants.HF_HUB_CACHE) / f"models--{name.repo.replace('/', '--')}"
+    folder = repository_folder(hub, name)
     reference = folder / "refs" / name.revision
     commit = reference.read_text().strip() if reference.is_file() else name.revision
     snapshot = folder / "snapshots" / commit
     return snapshot if snapshot.is_dir() else None
+
+
+def repository_folder(hub: ModuleType, name: HubName) -> Path:
+    """Where the cache has a repository's files."""
+    return Path(hub.constants.HF_HUB_CACHE) / f"models--{name.repo.replace('/', '--')}"
 
 
 def _listed(hub: ModuleType, name: HubName, token: str | None) -> list[str] | None:
@@ -115,9 +141,7 @@ def _listed(hub: ModuleType, name: HubName, token: str | None) -> list[str] | No
         with one_line(hub, name):
             about = hub.HfApi().model_info(name.repo, revision=name.revision, token=token)
     except Unreachable as error:
-        log.warning(
-            "%s: the hub cannot be reached (%s); looking for what was fetched before", name, error
-        )
+        log.warning("%s; looking for what was fetched before", error)
         return None
     return sorted(each.rfilename for each in about.siblings or ())
 
@@ -129,9 +153,11 @@ class Unreachable(HubError):
 @contextmanager
 def one_line(hub: ModuleType, name: HubName) -> Iterator[None]:
     """Turn the library's errors into a :class:`HubError` of one line."""
-    errors = import_module("huggingface_hub.errors")
+    errors = hub.errors
     try:
         yield
+    except errors.HFValidationError as error:
+        raise ParameterError("model", f"model={str(name)!r}: {_first_line(error)}") from None
     except errors.GatedRepoError:
         page = f"{hub.constants.ENDPOINT}/{name.repo}"
         raise HubError(
@@ -145,6 +171,8 @@ def one_line(hub: ModuleType, name: HubName) -> Iterator[None]:
             f"{name}: there is no such repository, or it is private: look at its spelling, or give a token by "
             "HF_TOKEN or --hf-token"
         ) from None
+    except errors.LocalEntryNotFoundError as error:
+        raise Unreachable(f"{name}: the hub cannot be reached: {_first_line(error)}") from None
     except errors.EntryNotFoundError:
         raise HubError(f"{name}: the repository lacks a file that it lists") from None
     except errors.HfHubHTTPError as error:
@@ -174,9 +202,12 @@ def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None)
     """
     url = hub.hf_hub_url(name.repo, file, revision=name.revision)
     about = hub.get_hf_file_metadata(url, token=token)
+    for each in (about.etag, about.commit_hash):  # names of files and folders in the cache
+        if each is not None and (not is_inside(each) or "/" in each):
+            raise HubError(f"{name}: the hub tells {each!r} as the ETag or commit of {file}")
     if about.etag is None or about.size is None or about.size > LARGEST:
         return
-    folder = Path(hub.constants.HF_HUB_CACHE) / f"models--{name.repo.replace('/', '--')}"
+    folder = repository_folder(hub, name)
     blob = folder / "blobs" / about.etag
     if blob.exists():
         return
@@ -207,20 +238,23 @@ def _complete_blob(hub: ModuleType, name: HubName, file: str, token: str | None)
             ) as bar,
         ):
             while out.tell() < about.size:
-                _receive(hub, about.location, headers, out, bar)
-        _check(name, file, partial, about.etag)
+                _receive(hub, about.location, headers, out, bar, about.size)
+        _check(name, file, partial, about.etag, about.size)
         partial.rename(blob)
 
 
 def _receive(
-    hub: ModuleType, url: str, headers: Mapping[str, str], out: BinaryIO, bar: Any
+    hub: ModuleType, url: str, headers: Mapping[str, str], out: BinaryIO, bar: Any, size: int
 ) -> None:
-    """Append what a file has beyond the bytes that are there.
+    """Append what a file has beyond the bytes that are there; ends soon after the file's ``size`` bytes.
 
-    Goes on by itself where the connection breaks, as long as each try brings something; else raises the
-    library's errors.
+    Where the connection breaks after it has brought something, the caller may ask again.
+
+    Raises:
+        ConnectionError: the answer ended early, and brought nothing.
+        huggingface_hub.errors.HTTPError: the connection broke before it brought anything.
     """
-    errors = import_module("huggingface_hub.errors")
+    errors = hub.errors
     held = out.tell()
     asking = {
         **headers,
@@ -239,16 +273,26 @@ def _receive(
             for block in response.iter_bytes():
                 out.write(block)
                 bar.update(len(block))
+                if out.tell() > size:
+                    return
     except errors.HfHubHTTPError:
         raise
     except errors.HTTPError:
         out.flush()
         if out.tell() <= held:
             raise
+    if out.tell() <= held:
+        raise ConnectionError(f"the answer ends after {out.tell():,} of {size:,} bytes")
 
 
-def _check(name: HubName, file: str, partial: Path, etag: str) -> None:
+def _check(name: HubName, file: str, partial: Path, etag: str, size: int) -> None:
     """Refuse bytes that are not those that the hub tells of, and forget them."""
+    if partial.stat().st_size != size:
+        partial.unlink()
+        raise FileFormatError(
+            f"{name}: {file}",
+            f"more arrived than the {size:,} bytes that the hub tells: it is forgotten; try again",
+        )
     if _SHA256.fullmatch(etag) is None:
         return  # a small file, which the hub keeps in git and does not tell the SHA-256 of
     digest = hashlib.sha256()

@@ -11,8 +11,15 @@ from types import ModuleType
 from typing import Any
 
 from aleator.core.errors import HubError
-from aleator.hub.choice import GGUFName, gguf_files, is_model, parts_of, safetensors_files
-from aleator.hub.fetching import required_hub
+from aleator.hub.choice import (
+    GGUFName,
+    gguf_files,
+    is_model,
+    missing_parts,
+    parts_of,
+    safetensors_files,
+)
+from aleator.hub.fetching import repository_folder, required_hub
 from aleator.hub.names import HUB, PACKAGE, HubName, models_of
 
 
@@ -81,6 +88,12 @@ def remove(name: str) -> list[LocalModel]:
         gone = [each for each in every if HubName.read(each.name).repo == wanted.repo]
     else:
         gone = [each for each in every if each.name.lower() == str(wanted).lower()]
+    hub = required_hub("removing a model")
+    folder = repository_folder(hub, wanted)
+    if not gone and str(wanted) == f"{HUB}{wanted.repo}" and folder.is_dir():
+        size = sum(each.stat().st_size for each in folder.glob("blobs/*"))
+        shutil.rmtree(folder)  # what a broken download left
+        return [LocalModel(str(wanted), size, folder)]
     if not gone:
         raise HubError(f"{wanted}: it was not fetched ('aleator models' lists what was)")
     kept = {blob for each in every if each not in gone for _, blob in each.files}
@@ -90,21 +103,18 @@ def remove(name: str) -> list[LocalModel]:
             if blob not in kept:
                 blob.unlink(missing_ok=True)
     if all(each in gone for each in every if HubName.read(each.name).repo == wanted.repo):
-        _forget(required_hub("removing a model"), wanted.repo)
+        shutil.rmtree(folder)  # small files, references
     return gone
-
-
-def _forget(hub: ModuleType, repo: str) -> None:
-    """Remove what is left of a repository: small files, references."""
-    for each in _repositories(hub):
-        if each.repo_id == repo:
-            shutil.rmtree(each.repo_path)
 
 
 def _repositories(hub: ModuleType) -> list[Any]:
     if not Path(hub.constants.HF_HUB_CACHE).is_dir():
         return []
-    return [each for each in hub.scan_cache_dir().repos if each.repo_type == "model"]
+    return [
+        each
+        for each in hub.scan_cache_dir(hub.constants.HF_HUB_CACHE).repos
+        if each.repo_type == "model"
+    ]
 
 
 def _of_revision(name: str, revision: Any) -> Iterator[LocalModel]:
@@ -119,7 +129,8 @@ def _of_revision(name: str, revision: Any) -> Iterator[LocalModel]:
         called = f"{name}:{about.type}" if by_type else f"{name}/{each}"
         if len(parts) == about.count:
             yield _model(called, folder / each, [files[part] for part in parts])
-    if not first and (whole := safetensors_files(names)):
+    whole = [] if first else safetensors_files(names)
+    if whole and not missing_parts(whole):
         yield _model(name, folder, [files[each] for each in whole])
 
 

@@ -291,7 +291,20 @@ def no_cells(what: str) -> NoCells:
     )
 
 
-class Step(Transaction, Generic[PlanT, BatchT]):
+if TYPE_CHECKING:
+
+    class _Transaction(Transaction, Generic[PlanT, BatchT]): ...
+
+else:
+
+    class _Transaction(Transaction):
+        """Without Generic: nanobind-backend takes native types as an only base."""
+
+        def __class_getitem__(cls, parameters: object) -> type:
+            return cls
+
+
+class Step(_Transaction[PlanT, BatchT]):
     """A change that is taken back, exactly, if the block under ``with`` raises anything at all.
 
     With a plan, iterating gives its micro-batches one after the other, placed::
