@@ -130,7 +130,7 @@ class Layer:
             out,
             case.softcap,
             *self.distances(lists, which, first, count),
-            self.learned_sinks if case.learned_sinks else None,
+            sinks=self.learned_sinks if case.learned_sinks else None,
         )
         return out
 
