@@ -36,6 +36,22 @@ def test_the_shell_reads_its_script(aleator: Command, shell: str, tmp_path: Path
     subprocess.run([shell, "-n", str(file)], check=True)
 
 
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_at_the_first_call(aleator: Command, tmp_path: Path) -> None:
+    (tmp_path / "_aleator").write_text(aleator("completion", "zsh").out)
+    ask = (
+        "fpath=(. $fpath); autoload -Uz _aleator; _describe() { print $1 ${names[1]%%:*} }; "
+        "_arguments() { print ${(M)@:#*--repeat-penalty*} }; "
+        "words=(aleator gen); CURRENT=2; _aleator; words=(aleator generate --r); CURRENT=3; _aleator"
+    )
+    done = subprocess.run(
+        ["zsh", "-f", "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    first, second = done.stdout.splitlines()
+    assert first == "command generate"
+    assert second.startswith("*--repeat-penalty[")
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
     ("words", "expected"),
@@ -45,12 +61,16 @@ def test_the_shell_reads_its_script(aleator: Command, shell: str, tmp_path: Path
         (["serve", "--hos"], ["--host"]),
         (["model-info", "-ctk", "q8"], ["q8_0"]),
         (["generate", "-m", "mod"], ["model.gguf"]),
+        (["model-info", "my"], ["my model.gguf"]),
+        (["completion", ""], ["bash", "zsh", "fish"]),
+        (["generate", "--seed", ""], []),
     ],
 )
 def test_bash_completes(
     aleator: Command, tmp_path: Path, words: list[str], expected: list[str]
 ) -> None:
     (tmp_path / "model.gguf").touch()
+    (tmp_path / "my model.gguf").touch()
     file = tmp_path / "script"
     file.write_text(aleator("completion", "bash").out)
     line = " ".join(f"'{word}'" for word in ["aleator", *words])
@@ -59,4 +79,4 @@ def test_bash_completes(
     done = subprocess.run(
         ["bash", "--norc", "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == expected
+    assert [line for line in done.stdout.split("\n") if line] == expected

@@ -102,6 +102,12 @@ def test_messages_say_what_to_write(given: dict[str, Any], message: str) -> None
     assert message in str(caught.value)
 
 
+def test_an_end_that_is_not_in_the_words_of_a_range_is_told_to_who_goes_beyond() -> None:
+    wanted = "n_ctx=99999999999 is out of range, whose end is 2147483647: give 0 or more"
+    with pytest.raises(ParameterError, match=wanted):
+        ContextOptions(n_ctx=99999999999)
+
+
 def test_a_signature_shows_every_option() -> None:
     @takes(declarations(Some).values())
     def work(first: int, *, own: str = "", **options: Any) -> None:

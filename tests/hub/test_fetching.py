@@ -265,6 +265,18 @@ def test_models_are_listed_and_removed(hub: Hub, capsys: pytest.CaptureFixture[s
     assert left == []
 
 
+def test_a_machine_without_models(
+    hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> Path:
+        raise ImportError("not in this wheel")
+
+    monkeypatch.setattr("aleator.language_model.bundled_model", missing)
+    monkeypatch.setattr("aleator.cli.models.installed", lambda: [])
+    assert main(["models"]) == 0
+    assert capsys.readouterr() == ("", "not in this wheel\n")
+
+
 def test_a_token_goes_to_the_hub_alone(hub: Hub) -> None:
     name = HubName.read(f"hf:{REPO}:Q8_0")
     assert located(str(name), token="hf_x").exists()

@@ -259,9 +259,13 @@ def test_deadlines(client: Client) -> None:
 
 def test_a_full_queue(model: aleator.LanguageModel) -> None:
     goes_on = threading.Event()
+
+    def held(chain: aleator.SamplerChain, logits: object) -> None:
+        goes_on.wait(60)
+
     with model.engine(n_seq_max=1, max_queue=0) as engine:
         full = Client(model, engine)
-        other = engine.submit("ROMEO:", max_tokens=9, on_logits=lambda chain, row: goes_on.wait(60))
+        other = engine.submit("ROMEO:", max_tokens=9, on_logits=held)
         response = full.post(PATH, prompt="JULIET:", max_tokens=1)
         goes_on.set()
         other.cancel()

@@ -109,6 +109,8 @@ class Parser:
             value = words[0]
             if about.accepted(self._command, value):
                 words.pop(0)
+        if not about.values and value is not None:
+            raise ParameterError(name, f"{name}={value}: {name} is llama.cpp's, and takes no value")
         if not about.accepted(self._command, value):
             raise ParameterError(name, f"{name} is llama.cpp's, and no option here: {about.use}")
 

@@ -78,23 +78,28 @@ def bash(known: dict[str, list[Flag]]) -> str:
     cases = []
     for command, flags in known.items():
         values = [
-            f"        {'|'.join(each.names)}) COMPREPLY=({_bash_values(each)}); return;;"
+            f"        {'|'.join(each.names)}) {_bash_values(each)}; return;;"
             for each in flags
             if each.value
         ]
         names = " ".join(name for each in flags for name in each.names)
+        words = " ".join(SHELLS) if command == "completion" else ""
         cases += [
             f"    {command})",
             '      case "$before" in',
             *values,
             "      esac",
-            f'      words="{names}";;',
+            f'      words="{names}"; plain="{words}";;',
         ]
     return "\n".join(
         [
             "# Completion of aleator for bash, made by: aleator completion bash",
+            "_aleator_files() {",
+            "  local IFS=$'\\n'  # names may have spaces",
+            '  COMPREPLY=($(compgen -f -- "$1"))',
+            "}",
             "_aleator() {",
-            '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words=""',
+            '  local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words="" plain=""',
             '  if [ "$COMP_CWORD" = 1 ]; then',
             f'    COMPREPLY=($(compgen -W "{" ".join(known)}" -- "$word")); return',
             "  fi",
@@ -103,7 +108,8 @@ def bash(known: dict[str, list[Flag]]) -> str:
             "  esac",
             '  case "$word" in',
             '    -*) COMPREPLY=($(compgen -W "$words" -- "$word"));;',
-            '    *) COMPREPLY=($(compgen -f -- "$word"));;',
+            '    *) if [ -n "$plain" ]; then COMPREPLY=($(compgen -W "$plain" -- "$word"))',
+            '       else _aleator_files "$word"; fi;;',
             "  esac",
             "}",
             "complete -o filenames -F _aleator aleator",
@@ -114,8 +120,8 @@ def bash(known: dict[str, list[Flag]]) -> str:
 
 def _bash_values(flag: Flag) -> str:
     if flag.choices:
-        return f'$(compgen -W "{" ".join(flag.choices)}" -- "$word")'
-    return '$(compgen -f -- "$word")' if flag.value in PLACES else ""
+        return f'COMPREPLY=($(compgen -W "{" ".join(flag.choices)}" -- "$word"))'
+    return '_aleator_files "$word"' if flag.value in PLACES else "COMPREPLY=()"
 
 
 def zsh(known: dict[str, list[Flag]]) -> str:
@@ -126,7 +132,8 @@ def zsh(known: dict[str, list[Flag]]) -> str:
         specs = [_zsh_spec(name, each) for each in flags for name in each.names]
         cases += [f"    {command})", "      _arguments \\"]
         cases += [f"        {spec} \\" for spec in specs]
-        cases += ["        '*:file:_files';;"]
+        words = f"shell:({' '.join(SHELLS)})" if command == "completion" else "file:_files"
+        cases += [f"        '*:{words}';;"]
     return "\n".join(
         [
             "#compdef aleator",
@@ -145,7 +152,11 @@ def zsh(known: dict[str, list[Flag]]) -> str:
             *cases,
             "  esac",
             "}",
-            "compdef _aleator aleator",
+            'if [[ "${funcstack[1]}" == _aleator ]]; then  # autoloaded, and called: the file is the body',
+            '  _aleator "$@"',
+            "else",
+            "  compdef _aleator aleator",
+            "fi",
             "",
         ]
     )
@@ -180,6 +191,8 @@ def fish(known: dict[str, list[Flag]]) -> str:
                 words.append("-r" if each.value in PLACES else "-x")
             words.append(f"-d {_fish(each.help)}")
             lines.append(" ".join(words))
+    shells = _fish(" ".join(SHELLS))
+    lines.append(f"complete -c aleator -n '__fish_seen_subcommand_from completion' -f -a {shells}")
     return "\n".join(lines) + "\n"
 
 

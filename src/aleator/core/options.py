@@ -29,6 +29,9 @@ from aleator.core.parameter import Parameter, nearest
 
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
+UNSPOKEN = 1e9
+"""Bounds from here on are not in the words of a range."""
+
 Made = TypeVar("Made", bound="Options")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,6 +72,8 @@ class Option(Parameter):
         """Check a value as :meth:`Parameter.check` does; of a count 1.0 is refused too."""
         if self.type is int and isinstance(value, (float, np.floating)):
             self._refuse(value, "is not an integer")
+        if self.high is not None and isinstance(value, int) and value > self.high >= UNSPOKEN:
+            self._refuse(value, f"is out of range, whose end is {self.high:.10g}")
         return super().check(value)
 
     @property
@@ -88,7 +93,7 @@ def in_words(parameter: Parameter) -> str:
     if parameter.choices:
         return " or ".join(parameter.choices)
     low, high = (
-        None if bound is None or abs(bound) >= 1e9 else f"{bound:.10g}"
+        None if bound is None or abs(bound) >= UNSPOKEN else f"{bound:.10g}"
         for bound in (parameter.low, parameter.high)
     )
     if low is None:

@@ -2,9 +2,7 @@
 
 An expert's weight is the softmax of the chosen experts' logits.  Hugging Face's files hold gate and up
 interleaved, and matrices transposed (https://openai.com/index/introducing-gpt-oss).
-
-PyTorch computes it: native attention has no learned sinks yet.  OpenAI's own files store experts as MXFP4,
-which is not read yet.
+Real files store experts as MXFP4.
 """
 
 from __future__ import annotations

@@ -88,8 +88,6 @@ class NativeDecoder(Decoder):
 def why_not_native(weights: Weights) -> str:
     """What native code does not compute of a model; "" if nothing."""
     config, architecture = weights.config, weights.architecture
-    if architecture.sinks:
-        return f"the learned attention sinks of {architecture.name!r}"
     states = [config.keeps_state(layer) for layer in range(config.n_layers)]
     plain = not all(states) or (not config.n_ff and not architecture.state_norm)
     return "" if plain else f"the architecture {architecture.name!r}"
