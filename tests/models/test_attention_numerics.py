@@ -136,7 +136,7 @@ class Layer:
 
     def distances(
         self, lists: list[tuple[int, int]], which: list[int], first: list[int], count: list[int]
-    ) -> tuple[Floats, npt.NDArray[np.int32], npt.NDArray[np.int32]] | tuple[None, None, None]:
+    ) -> tuple[Floats | None, npt.NDArray[np.int32] | None, npt.NDArray[np.int32] | None]:
         """Slopes, positions of the listed cells (three times their places), and of the tokens."""
         if not self.case.alibi:
             return None, None, None
