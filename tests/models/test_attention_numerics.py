@@ -130,13 +130,13 @@ class Layer:
             out,
             case.softcap,
             *self.distances(lists, which, first, count),
-            self.learned_sinks if case.learned_sinks else None,
+            sinks=self.learned_sinks if case.learned_sinks else None,
         )
         return out
 
     def distances(
         self, lists: list[tuple[int, int]], which: list[int], first: list[int], count: list[int]
-    ) -> tuple[Floats, npt.NDArray[np.int32], npt.NDArray[np.int32]] | tuple[None, None, None]:
+    ) -> tuple[Floats | None, npt.NDArray[np.int32] | None, npt.NDArray[np.int32] | None]:
         """Slopes, positions of the listed cells (three times their places), and of the tokens."""
         if not self.case.alibi:
             return None, None, None
