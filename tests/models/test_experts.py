@@ -19,6 +19,7 @@ from aleator.models import build_decoder, experts_numerics, finite_check, open_w
 from aleator.models.experts import ExpertsConfig, Scores, in_gguf
 from aleator.models.files.fields import Fields
 from aleator.models.layers.experts import route as route_in_torch
+from aleator.models.torch_decoder import TorchDecoder
 
 SCORES: list[Scores] = ["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
 
@@ -154,6 +155,22 @@ def test_experts_apart_and_joined_are_those_of_one_tensor(tmp_path: Path) -> Non
         return np.asarray(context.decode(Batch.one(list(range(9)), logits=True))).tobytes()
 
     assert logits("a", apart) == logits("b", tensors) == logits("c", joined)
+
+
+def test_experts_in_several_types_are_computed_in_pytorch(tmp_path: Path) -> None:
+    """Native code takes experts of one type; one of another type is not an error of the file."""
+    spec = replace(SPECS["qwen3moe"], n_layers=1, n_experts=3)
+    own: dict[str, Any] = {}
+    for name, tensor in random_tensors(spec).items():
+        if "_exps" not in name:
+            own[name] = tensor
+            continue
+        for expert, part in enumerate(tensor):
+            own[name.replace("_exps", f".{expert}")] = part.astype("f2" if expert == 1 else "f4")
+    weights = open_weights(write_model(tmp_path / "m.gguf", spec, own))
+    assert isinstance(build_decoder(weights), TorchDecoder)
+    with pytest.raises(ParameterError, match=r"several types \(blk\.0\.ffn_gate\.1\.weight\)"):
+        build_decoder(weights, form="native")
 
 
 METADATA = {"m.expert_count": 6, "m.expert_used_count": 3, "m.expert_feed_forward_length": 32}
