@@ -74,6 +74,8 @@ Halves halves_of(Stored type) {
       return {{208}, 1.f / 1024};
     case Stored::iq4_xs:
       return {{0}, 1.f / 1024};
+    case Stored::mxfp4:  // has exponents
+      return {{}, 1};
     default:
       return {{}, 1};
   }
@@ -94,6 +96,9 @@ Matrix matrix(Source& r, Stored type, int64_t out, int64_t in, bool bias = false
         const uint16_t half = half_of(r.number() * scale * halves.part);
         std::memcpy(&m.data[block + size_t(at)], &half, 2);
       }
+    if (type == Stored::mxfp4)
+      for (size_t block = 0; block < m.data.size(); block += size_t(shape.bytes))
+        m.data[block] = uint8_t(119 + m.data[block] % 4);
   } else {
     for (int64_t i = 0; i < out * in; i++) {
       const float x = r.number() * scale;
@@ -304,7 +309,7 @@ bool report(const std::string& name, F&& run) {
 int main() {
   std::printf("# %s\n", isa_name(isa()));
   bool equal = true;
-  for (int type = 0; type <= int(Stored::iq4_xs); type++) {
+  for (int type = 0; type <= int(Stored::mxfp4); type++) {
     const std::string name = block_shapes[type].name;
     const Family& family = families[type % 4];
     equal &= report(std::string(family.name) + "/" + name,

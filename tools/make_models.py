@@ -129,6 +129,9 @@ SPECS: dict[str, Spec] = {
         arch="gpt-oss", n_layers=4, n_experts=6, n_used=3, bias=True, window=8, scaling="yarn",
         factor=4.0, seed=26,
     ),
+    "gpt-oss-mxfp4": Spec(
+        arch="gpt-oss", n_experts=4, n_used=2, bias=True, window=8, n_heads=6, type="MXFP4", seed=27
+    ),
     "granitemoe": Spec(
         arch="granitemoe", n_ff=48, n_ff_expert=48, n_experts=6, n_used=3, tied=True,
         factors=(3.0, 0.2, 0.5, 2.0), seed=28,
@@ -288,6 +291,8 @@ def type_of(spec: Spec, name: str, tensor: Array) -> str:
     kept = tensor.ndim == 1 or name.endswith(
         ("ssm_a", "ssm_conv1d.weight", "ffn_gate_inp.weight", ".bias")
     )
+    if spec.type == "MXFP4" and "_exps" not in name:  # as in gpt-oss's own files
+        return "F32"
     if kept or spec.type == "F32":
         return "F32"
     kind = spec.type

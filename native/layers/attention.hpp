@@ -44,9 +44,10 @@ ALEATOR_DECLARE(void score(const Attended& seen, const CacheSide& keys, float sc
 // scores[j] += slope * (positions[j] - position), the product rounded by itself.
 ALEATOR_DECLARE(void lean(float* scores, int64_t n, float slope, const int32_t* positions,
                           int32_t position))
-// Scores of n cells become e^(score - highest); returns 1 / their sum.  Overwrites up to 15 floats
-// after them.
-ALEATOR_DECLARE(float weigh(float* scores, int64_t n))
+// Scores of n cells become e^(score - highest); returns 1 / their sum.  `sink` is one more score,
+// of a cell without a value; -infinity: there is none.  Overwrites up to 15 floats after the
+// scores.
+ALEATOR_DECLARE(float weigh(float* scores, int64_t n, float sink))
 // out[i * out_stride + c] += sum over columns [begin, end) that query i sees of weights[i * stride
 // + j] * value_j[c], for channels [c0, c1), of which c0 is a multiple of 32, and c1 too or the
 // last. At most mixed_rows columns.  Rows of out have padded(dim) floats.

@@ -16,7 +16,8 @@ static void attend(Pool& pool, const CacheMemory& keys, const CacheMemory& value
                    Array<const double, 1> frequencies, bool interleaved, bool raw,
                    Array<float, 3> out, float softcap, std::optional<Array<const float, 1>> slopes,
                    std::optional<Array<const int32_t, 1>> seen_positions,
-                   std::optional<Array<const int32_t, 1>> positions) {
+                   std::optional<Array<const int32_t, 1>> positions,
+                   std::optional<Array<const float, 1>> sinks) {
   const int64_t tokens = int64_t(q.shape(0)), heads = int64_t(q.shape(1));
   require(tokens > 0 && keys.side.heads == values.side.heads && heads % keys.side.heads == 0 &&
               keys.side.n_cells == values.side.n_cells && int64_t(q.shape(2)) == keys.side.dim &&
@@ -35,8 +36,11 @@ static void attend(Pool& pool, const CacheMemory& keys, const CacheMemory& value
           (!slopes || (int64_t(slopes->size()) == heads && seen_positions->size() == seen.size() &&
                        int64_t(positions->size()) == tokens)),
       "slopes need a position of every listed cell and token");
-  const AttentionShape shape{keys.side, values.side, heads,
-                             scale,     softcap,     slopes ? slopes->data() : nullptr};
+  const AttentionShape shape{keys.side, values.side,
+                             heads,     scale,
+                             softcap,   slopes ? slopes->data() : nullptr,
+                             true,      sinks ? sinks->data() : nullptr};
+  require(!sinks || int64_t(sinks->size()) == heads, "sinks must have a score for each head");
   if (slopes)
     checked_.seen_positions = seen_positions->data(), checked_.positions = positions->data();
   const Rotation rotation{frequencies.data(), int64_t(frequencies.size()), 1, interleaved};
@@ -67,9 +71,11 @@ ALEATOR_BIND(attention) {
       nb::arg("seen_sinks").none(), nb::arg("frequencies"), nb::arg("interleaved"), nb::arg("raw"),
       nb::arg("out").noconvert(), nb::arg("softcap") = 0.0f, nb::arg("slopes").none() = nb::none(),
       nb::arg("seen_positions").none() = nb::none(), nb::arg("positions").none() = nb::none(),
+      nb::arg("sinks").none() = nb::none(),
       "Attention of queries q float32 [T, heads, dim] into out float32 [T, heads, dim of the "
       "values], as DecoderStep does it; for the lists see DecoderStep.run. raw: keys are stored "
       "unrotated, and rotated by seen_deltas, their positions then. softcap: scores s become "
       "softcap * tanh(s / softcap); slopes float32 [heads]: the slope times seen_positions of the "
-      "listed cell less positions[t] is added to a score.");
+      "listed cell less positions[t] is added to a score; sinks float32 [heads]: scores that no "
+      "value goes with.");
 }

@@ -1,6 +1,7 @@
 #include "layers/attention_step.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "layers/gelu.hpp"
 
@@ -193,7 +194,7 @@ float AttentionStep::weigh(const AttentionShape& s, const Tile& tile, int64_t to
   if (s.slopes)
     lean_(scores + first, end - first, s.slopes[head], tile.positions + first,
           seen_.positions[token]);
-  return weigh_(scores + first, end - first);
+  return weigh_(scores + first, end - first, s.sinks ? s.sinks[head] : -INFINITY);
 }
 
 void AttentionStep::run_heads(Scratch& own, const AttentionShape& s, const Tile& tile, int64_t h0,

@@ -37,6 +37,7 @@ struct AttentionShape {
   float softcap = 0;              // scores s become softcap * tanh(s / softcap); 0: as they are
   const float* slopes = nullptr;  // [heads] of ALiBi, or none
   bool rotated = true;            // positions rotate queries and keys
+  const float* sinks = nullptr;   // [heads] a score of each head that no value goes with, or none
   int64_t group() const { return heads / keys.heads; }
 };
 

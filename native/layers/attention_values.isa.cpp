@@ -15,14 +15,14 @@ void lean(float* scores, int64_t n, float slope, const int32_t* positions, int32
   }
 }
 
-float weigh(float* scores, int64_t n) {
+float weigh(float* scores, int64_t n, float sink) {
   for (int64_t j = n; j % 16; j++) scores[j] = -INFINITY;
   vf tops = load(scores);
   for (int64_t j = lanes; j < n; j += lanes) {
     const vf v = load(scores + j);
     tops = where(v > tops, v, tops);
   }
-  float highest = tops[0];
+  float highest = tops[0] > sink ? tops[0] : sink;
   for (int i = 1; i < lanes; i++) highest = tops[i] > highest ? tops[i] : highest;
   v16 total = splat16(0);
   for (int64_t j = 0; j < n; j += 16) {
@@ -31,7 +31,7 @@ float weigh(float* scores, int64_t n) {
     store16(scores + j, e);
     total = total + e;
   }
-  return 1.0f / sum16(total);
+  return 1.0f / (sum16(total) + exponential(splat(sink - highest))[0]);
 }
 
 // Where the values of a block of columns are read: in the cache, or widened.

@@ -19,6 +19,13 @@ static inline __m256 eight_halves(const uint8_t* const (&p)[8], int64_t at) {
   return _mm256_cvtph_ps(_mm_setr_epi16(h(0), h(1), h(2), h(3), h(4), h(5), h(6), h(7)));
 }
 
+template <class B>
+static inline __m256 eight_scales(const uint8_t* const (&p)[8], int64_t at) {
+  if constexpr (B::type != Stored::mxfp4) return eight_halves(p, at);
+  const auto s = [&](int r) { return scale_of<B>(p[r] + at); };
+  return _mm256_setr_ps(s(0), s(1), s(2), s(3), s(4), s(5), s(6), s(7));
+}
+
 // d and m of eight rows, which follow one another.
 struct Factors {
   __m256 d, m;
@@ -40,6 +47,8 @@ static inline Factors eight_factors(const uint8_t* const (&p)[8], int64_t at) {
 // k + 4: the nibbles need not be brought into order.
 template <class B>
 concept Nibbles = requires { B::nibbles_at; };
+template <class B>
+concept LookedUp = requires { B::table; };
 struct TwoRows {
   __m256i low, high;
 };
@@ -50,8 +59,8 @@ static inline TwoRows two_rows(const uint8_t* a, const uint8_t* b) {
                               load_as<__m128i>(b + B::nibbles_at), 1);
   const __m256i mask = _mm256_set1_epi8(15);
   TwoRows of{_mm256_and_si256(q, mask), _mm256_and_si256(_mm256_srli_epi16(q, 4), mask)};
-  if constexpr (B::wide) {
-    const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(iq4_values.u));
+  if constexpr (LookedUp<B>) {
+    const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(B::table.u));
     of.low = _mm256_shuffle_epi8(table, of.low), of.high = _mm256_shuffle_epi8(table, of.high);
   }
   if constexpr (B::fifths_at != 0) {
@@ -121,7 +130,7 @@ static void few_small(const Weights& w, int64_t row, int64_t rows, const Rounded
     if constexpr (B::has_m)
       factors = eight_factors(p, b * bytes);
     else
-      factors.d = eight_halves(p, b * bytes);
+      factors.d = eight_scales<B>(p, b * bytes);
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++) {
       const float dx = x.d[(t0 + t) * n + b];

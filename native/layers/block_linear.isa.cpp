@@ -79,7 +79,7 @@ static float dot(const uint8_t* p, const int8_t* q, const float* d, const int16_
       const vu8x32 u = B::unpack(p);
       int32_t sum = 0;
       for (int i = 0; i < 32; i++) sum += int32_t(u[i]) * q[i];
-      total = fused(half_at(p) * d[b], float(sum - B::zero * sum32(sums)), total);
+      total = fused(scale_of<B>(p) * d[b], float(sum - B::zero * sum32(sums)), total);
       if constexpr (B::has_m) total = fused(half_at(p + 2), d[b] * float(sum32(sums)), total);
     }
   }
@@ -131,7 +131,7 @@ ALEATOR_KEPT static void read_blocks(const uint8_t* p, int64_t in, float* y) {
       }
     } else {
       const vu8x32 u = B::unpack(p);
-      const float d = half_at(p), m = B::has_m ? half_at(p + 2) : 0.0f;
+      const float d = scale_of<B>(p), m = B::has_m ? half_at(p + 2) : 0.0f;
       for (int i = 0; i < 32; i++) {
         const float v = d * float(int(u[i]) - B::zero);
         y[i] = B::has_m ? v + m : v;

@@ -64,7 +64,7 @@ struct Panel {
       for (int64_t i = 0; i < blocks; i++) {
         const uint8_t* at = p[r] + (b + i) * bytes;
         part[i] = B::unpack(at);
-        d[b + i][r] = half_at(at);
+        d[b + i][r] = scale_of<B>(at);
         if constexpr (B::has_m) m[b + i][r] = half_at(at + 2);
       }
       std::memcpy(&v[r], part, sizeof v[r]);

@@ -31,6 +31,13 @@ static inline float32x4_t row_halves(const uint8_t* const (&p)[arm_rows], int64_
                      half_at(p[3] + at)};
   return vld1q_f32(h);
 }
+template <class B>
+static inline float32x4_t row_scales(const uint8_t* const (&p)[arm_rows], int64_t at) {
+  if constexpr (B::type != Stored::mxfp4) return row_halves(p, at);
+  const float s[] = {scale_of<B>(p[0] + at), scale_of<B>(p[1] + at), scale_of<B>(p[2] + at),
+                     scale_of<B>(p[3] + at)};
+  return vld1q_f32(s);
+}
 // Lanes whose sum is that of sixteen products of int16.
 static inline int32x4_t dot16_s16(const int16_t* a, const int16_t* b) {
   int32x4_t acc = vdupq_n_s32(0);
@@ -91,7 +98,7 @@ static void arm_tile(const Weights& w, int64_t row, int64_t rows, const Rounded&
         const int32_t sum = sum32(x.sums + (t0 + t) * 2 * n + 2 * b);
         dot = vsubq_s32(dot, vdupq_n_s32(zero_of<B> * sum));
         total[t] =
-            vfmaq_f32(total[t], vmulq_n_f32(row_halves(p, b * bytes), dx), vcvtq_f32_s32(dot));
+            vfmaq_f32(total[t], vmulq_n_f32(row_scales<B>(p, b * bytes), dx), vcvtq_f32_s32(dot));
         if constexpr (B::has_m)
           total[t] = vfmaq_n_f32(total[t], row_halves(p, b * bytes + 2), dx * float(sum));
       }

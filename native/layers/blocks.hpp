@@ -94,21 +94,21 @@ static inline vu8x32 with_fifth(vu8x32 v, uint32_t bits) {
   return v | (reinterpret<vu8x32>((spread & own) != 0) & 16);
 #endif
 }
-// The values of IQ4_NL and IQ4_XS, plus 128.
-struct IQ4Values {
+// What nibbles stand for, plus `zero`.
+struct Table {
   alignas(16) uint8_t u[16];
-  constexpr IQ4Values() : u{} {
-    for (int i = 0; i < 16; i++) u[i] = uint8_t(int(iq4_nl_values[i]) + 128);
+  constexpr Table(const float (&values)[16], int zero) : u{} {
+    for (int i = 0; i < 16; i++) u[i] = uint8_t(int(values[i]) + zero);
   }
 };
-constexpr IQ4Values iq4_values;
-static inline vu8x32 iq4_32(const uint8_t* p) {
+constexpr Table iq4_table(iq4_nl_values, 128), mxfp4_table(mxfp4_values, 12);
+static inline vu8x32 looked_up32(const Table& from, const uint8_t* p) {
 #if defined(ALEATOR_ISA_v4) || defined(ALEATOR_ISA_v3)
-  const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(iq4_values.u));
+  const __m256i table = _mm256_broadcastsi128_si256(load_as<__m128i>(from.u));
   return reinterpret<vu8x32>(_mm256_shuffle_epi8(table, reinterpret<__m256i>(nibbles32(p))));
 #else
   vu8x32 v = nibbles32(p);
-  for (int i = 0; i < 32; i++) v[i] = iq4_values.u[v[i]];
+  for (int i = 0; i < 32; i++) v[i] = from.u[v[i]];
   return v;
 #endif
 }
@@ -119,11 +119,11 @@ static inline vu8x64 iq4_64(const uint8_t* p) {
   vu16x32 down;
   for (int i = 0; i < 32; i++) down[i] = i & 8 ? 4 : 0;
   const vu16x32 both = reinterpret<vu16x32>(__builtin_shufflevector(q, q, 0, 1, 0, 1, 2, 3, 2, 3));
-  const __m512i table = _mm512_maskz_broadcast_i32x4(0xffff, load_as<__m128i>(iq4_values.u));
+  const __m512i table = _mm512_maskz_broadcast_i32x4(0xffff, load_as<__m128i>(iq4_table.u));
   return reinterpret<vu8x64>(
       _mm512_shuffle_epi8(table, reinterpret<__m512i>((both >> down) & 0x0f0f)));
 #else
-  return side_by_side(iq4_32(p), iq4_32(p + 16));
+  return side_by_side(looked_up32(iq4_table, p), looked_up32(iq4_table, p + 16));
 #endif
 }
 
@@ -172,8 +172,24 @@ struct BlockIQ4_NL {
   static constexpr int zero = 128;
   static constexpr bool has_m = false, wide = true;
   static constexpr int64_t nibbles_at = 2, fifths_at = 0;
-  static vu8x32 unpack(const uint8_t* p) { return iq4_32(p + 2); }
+  static constexpr const Table& table = iq4_table;
+  static vu8x32 unpack(const uint8_t* p) { return looked_up32(table, p + 2); }
 };
+// Its scale is a power of 2, of which the first byte is the exponent plus 127.
+struct BlockMXFP4 {
+  static constexpr Stored type = Stored::mxfp4;
+  static constexpr int zero = 12;
+  static constexpr bool has_m = false, wide = false;
+  static constexpr int64_t nibbles_at = 1, fifths_at = 0;
+  static constexpr const Table& table = mxfp4_table;
+  static vu8x32 unpack(const uint8_t* p) { return looked_up32(table, p + 1); }
+};
+// The scale of a block of 32 elements.
+template <class B>
+static inline float scale_of(const uint8_t* p) {
+  if constexpr (B::type != Stored::mxfp4) return half_at(p);
+  return reinterpret<float>(p[0] < 2 ? 0x00200000u << p[0] : uint32_t(p[0] - 1) << 23);
+}
 
 // Types of 256 elements.  `scale` and `least`: one per 16 elements.  d and dmin are float16 at d_at
 // and dmin_at.
@@ -338,6 +354,8 @@ static inline void with_block(Stored type, F&& f) {
       return f(BlockQ5_1{});
     case Stored::iq4_nl:
       return f(BlockIQ4_NL{});
+    case Stored::mxfp4:
+      return f(BlockMXFP4{});
     case Stored::q2_k:
       return f(BlockQ2_K{});
     case Stored::q3_k:

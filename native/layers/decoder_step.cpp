@@ -72,7 +72,7 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
 
 AttentionShape DecoderStep::attention(const DecoderLayer& l) const {
   return {l.keys,         l.values,      l.heads(), shape_.attention_scale,
-          shape_.softcap, shape_.slopes, l.rotated};
+          shape_.softcap, shape_.slopes, l.rotated, l.sinks};
 }
 
 void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& batch) {

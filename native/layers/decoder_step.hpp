@@ -28,6 +28,7 @@ struct DecoderLayer {
   CacheSide keys, values;
   // Of what attention and feed-forward give, of [n_embd].
   const float *attention_post_norm = nullptr, *ffn_post_norm = nullptr;
+  const float* sinks = nullptr;  // of attention, [heads] or none
   int64_t group = 0;       // of layers that share a pool of cells and a rotation: see DecoderShape
   int64_t recurrent = -1;  // the number of the state space that is there instead of attention
   int64_t mixture = -1;    // of the mixture that is there instead of gate, up and down

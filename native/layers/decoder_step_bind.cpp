@@ -77,7 +77,7 @@ class BoundDecoderStep {
                  std::optional<Floats> q_norm, std::optional<Floats> k_norm,
                  const CacheMemory& keys, const CacheMemory& values,
                  std::optional<Floats> attention_post_norm, std::optional<Floats> ffn_post_norm,
-                 bool window, bool rotated) {
+                 bool window, bool rotated, std::optional<Floats> sinks) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
     const int64_t groups = keys.side.heads, heads = q.weights.out / dim;
@@ -107,11 +107,14 @@ class BoundDecoderStep {
     if (attention_post_norm) norm(*attention_post_norm, e, at + "post_attention_norm");
     if (ffn_post_norm) norm(*ffn_post_norm, e, at + "post_ffw_norm");
 
+    require(!sinks || int64_t(sinks->size()) == heads, at + "attn_sinks: a score for every head");
+
     n_layers_++;
     n_cells = keys.side.n_cells;
-    kept_.push_back({{q, k, v, o},
-                     {attention_norm, ffn_norm, q_norm, k_norm, attention_post_norm, ffn_post_norm},
-                     {keys.data, values.data}});
+    kept_.push_back(
+        {{q, k, v, o},
+         {attention_norm, ffn_norm, q_norm, k_norm, attention_post_norm, ffn_post_norm, sinks},
+         {keys.data, values.data}});
     DecoderLayer layer{.q = q.weights,
                        .k = k.weights,
                        .v = v.weights,
@@ -124,6 +127,7 @@ class BoundDecoderStep {
                        .values = values.side,
                        .attention_post_norm = pointer(attention_post_norm),
                        .ffn_post_norm = pointer(ffn_post_norm),
+                       .sinks = pointer(sinks),
                        .group = window,
                        .rotated = rotated};
     if (gate) {
@@ -360,10 +364,11 @@ ALEATOR_BIND(decoder_step) {
           nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
           nb::arg("attention_post_norm").none() = nb::none(),
           nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
-          nb::arg("rotated") = true,
+          nb::arg("rotated") = true, nb::arg("sinks").none() = nb::none(),
           "Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down "
           "are None where add_mixture follows; without up, gate is the first matrix of a "
-          "feed-forward part that has no gate. rotated: positions rotate its queries and keys.")
+          "feed-forward part that has no gate. rotated: positions rotate its queries and keys; "
+          "sinks [heads]: scores that no value goes with.")
       .def("add_recurrent_layer", &BoundDecoderStep::add_recurrent_layer, nb::arg("projection"),
            nb::arg("select"), nb::arg("time_step"), nb::arg("output"), nb::arg("norm"),
            nb::arg("conv"), nb::arg("conv_bias"), nb::arg("a"), nb::arg("d"),

@@ -22,11 +22,15 @@ enum class Stored : int {
   q4_k,
   q5_k,
   q6_k,
-  iq4_xs
+  iq4_xs,
+  mxfp4
 };
 
 constexpr float iq4_nl_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                      1,    13,   25,  38,  53,  69,  89,  113};
+
+// Twice what MXFP4's elements stand for, before their scale, half of which is read.
+constexpr float mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 struct Weights {
   const uint8_t* data = nullptr;  // rows of row_bytes each; any alignment
@@ -42,10 +46,10 @@ struct BlockShape {
   int64_t elements, bytes;
 };
 constexpr BlockShape block_shapes[] = {
-    {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},      {"Q8_0", 32, 34},
-    {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},    {"Q5_1", 32, 24},
-    {"IQ4_NL", 32, 18}, {"Q2_K", 256, 84},  {"Q3_K", 256, 110},  {"Q4_K", 256, 144},
-    {"Q5_K", 256, 176}, {"Q6_K", 256, 210}, {"IQ4_XS", 256, 136}};
+    {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},       {"Q8_0", 32, 34},
+    {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},     {"Q5_1", 32, 24},
+    {"IQ4_NL", 32, 18}, {"Q2_K", 256, 84},  {"Q3_K", 256, 110},   {"Q4_K", 256, 144},
+    {"Q5_K", 256, 176}, {"Q6_K", 256, 210}, {"IQ4_XS", 256, 136}, {"MXFP4", 32, 17}};
 constexpr BlockShape block_shape(Stored type) { return block_shapes[int(type)]; }
 
 constexpr int64_t block_elements = 32;  // of the cache's blocks

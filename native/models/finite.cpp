@@ -1,7 +1,8 @@
 // Looks for NaN and infinities in stored weights, without widening them.
 //
 // Weights are finite iff no exponent field has all its bits set; of a quantised type that holds for
-// the half-precision scales of its blocks.  Reads at memory speed.
+// the half-precision scales of its blocks, or for the exponents that are its scales.  Reads at
+// memory speed.
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
@@ -48,12 +49,15 @@ int64_t find(const uint8_t* data, int64_t n, int64_t stride, uint32_t mask) {
 int64_t find_nonfinite(const Bytes& data, int64_t offset, int64_t stride, int64_t width,
                        uint32_t mask) {
   const int64_t size = int64_t(data.size());
-  if ((width != 2 && width != 4) || offset < 0 || stride < offset + width || size % stride)
+  if ((width != 1 && width != 2 && width != 4) || offset < 0 || stride < offset + width ||
+      size % stride)
     throw nb::value_error("find_nonfinite: words must lie inside blocks that fill the data");
   const uint8_t* first = data.data() + offset;
   nb::gil_scoped_release release;
-  return width == 2 ? find<uint16_t>(first, size / stride, stride, mask)
-                    : find<uint32_t>(first, size / stride, stride, mask);
+  const int64_t n = size / stride;
+  return width == 1   ? find<uint8_t>(first, n, stride, mask)
+         : width == 2 ? find<uint16_t>(first, n, stride, mask)
+                      : find<uint32_t>(first, n, stride, mask);
 }
 
 }  // namespace
@@ -62,7 +66,8 @@ int64_t find_nonfinite(const Bytes& data, int64_t offset, int64_t stride, int64_
 ALEATOR_BIND(finite) {
   m.def("find_nonfinite", &aleator::find_nonfinite, nb::arg("data"), nb::arg("offset"),
         nb::arg("stride"), nb::arg("width"), nb::arg("mask"),
-        "Index of the first block of `stride` bytes in `data` (uint8 [n]) whose word of `width` (2 "
+        "Index of the first block of `stride` bytes in `data` (uint8 [n]) whose word of `width` "
+        "(1, 2 "
         "or 4) bytes at "
         "`offset` has all bits of `mask`, an exponent field, set; -1 if none has.");
 }

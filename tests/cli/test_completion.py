@@ -36,6 +36,22 @@ def test_the_shell_reads_its_script(aleator: Command, shell: str, tmp_path: Path
     subprocess.run([shell, "-n", str(file)], check=True)
 
 
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_at_the_first_call(aleator: Command, tmp_path: Path) -> None:
+    (tmp_path / "_aleator").write_text(aleator("completion", "zsh").out)
+    ask = (
+        "fpath=(. $fpath); autoload -Uz _aleator; _describe() { print $1 ${names[1]%%:*} }; "
+        "_arguments() { print ${(M)@:#*--repeat-penalty*} }; "
+        "words=(aleator gen); CURRENT=2; _aleator; words=(aleator generate --r); CURRENT=3; _aleator"
+    )
+    done = subprocess.run(
+        ["zsh", "-f", "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    first, second = done.stdout.splitlines()
+    assert first == "command generate"
+    assert second.startswith("*--repeat-penalty[")
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
     ("words", "expected"),

@@ -10,7 +10,8 @@ import pytest
 
 import aleator
 from aleator import samplers as S
-from aleator.samplers.kept import KeptRow
+from aleator.generate.importance import ChainScore, Importance
+from aleator.samplers.kept import Kept, KeptRow
 
 OPTIONS: dict[str, Any] = {"top_k": 20, "top_p": 0.9, "temperature": 0.8, "repetition_penalty": 1.1}
 
@@ -98,6 +99,17 @@ def test_ratios_under_another_chain(model: aleator.LanguageModel) -> None:
     np.testing.assert_allclose(
         [each.logprob for each in found.behaviour.kept], found.behaviour.logprobs, atol=1e-6
     )
+
+
+def test_ratios_of_texts_that_a_chain_cannot_draw() -> None:
+    def score(*logprobs: float) -> ChainScore:
+        return ChainScore((), (), tuple(Kept(each, b"") for each in logprobs))
+
+    never = -math.inf
+    found = Importance(score(-1.0, never, never), score(-1.0, -2.0, never))
+    assert found.ratios == (1.0, math.inf, 0.0)
+    assert found.ratio == 0.0
+    assert Importance(score(-400.0, -400.0), score(0.0, 0.0)).ratio == math.inf
 
 
 def test_what_cannot_be_asked(model: aleator.LanguageModel) -> None:

@@ -23,6 +23,7 @@ class Hub:
         gated: repositories whose files are given to nobody.
         false: files of which it tells another SHA-256 than theirs.
         breaks: bytes of large files that are sent until the connection breaks off; None: it does not.
+        listing: what it answers instead of a list of files; None: the list.
         sends: what is sent instead of a file's bytes.
         commit: what it tells as the commit of files.
         asked: (method, path, Range header) of every request.
@@ -33,6 +34,7 @@ class Hub:
     gated: set[str] = field(default_factory=set)
     false: set[str] = field(default_factory=set)
     breaks: int | None = None
+    listing: bytes | None = None
     sends: Callable[[bytes], bytes] = bytes
     commit: str = COMMIT
     asked: list[tuple[str, str, str]] = field(default_factory=list)
@@ -78,7 +80,8 @@ def serving(hub: Hub) -> Iterator[Hub]:
             else:
                 names = [{"rfilename": name} for name in reversed(hub.files[repo])]
                 about = {"id": repo, "modelId": repo, "sha": COMMIT, "siblings": names}
-                self.send(200, json.dumps(about).encode(), {"Content-Type": "application/json"})
+                told = json.dumps(about).encode() if hub.listing is None else hub.listing
+                self.send(200, told, {"Content-Type": "application/json"})
 
         def file(self, repo: str, name: str) -> None:
             if repo in hub.gated:

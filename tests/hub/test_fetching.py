@@ -150,6 +150,19 @@ def test_a_path_that_leads_out_of_the_repository_is_refused(hub: Hub, path: str)
     assert not Path(constants.HF_HUB_CACHE).exists()
 
 
+@pytest.mark.parametrize(
+    "listing",
+    [b"<html>Log in</html>", b"[]", b"{}",
+     b'{"siblings": [{}]}', b'{"id": "a/b", "siblings": [{"rfilename": 5}]}'],
+)  # fmt: skip
+def test_what_is_no_hub_ends_in_one_line(
+    hub: Hub, listing: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.listing = listing
+    assert main(["models", "--fetch", f"hf:{REPO}"]) == 3
+    assert capsys.readouterr().err.splitlines()[-1].startswith("aleator: error: hf:org/tiny-GGUF: ")
+
+
 def test_a_commit_that_leads_out_of_the_cache_is_refused(hub: Hub) -> None:
     hub.commit = "../../../../out"
     with pytest.raises(HubError, match="as the ETag or commit of m-Q4_K_M"):
@@ -263,6 +276,18 @@ def test_models_are_listed_and_removed(hub: Hub, capsys: pytest.CaptureFixture[s
     assert main(["models", "--remove", "hf:org/plain"]) == 0
     left = [p for p in Path(constants.HF_HUB_CACHE).rglob("blobs/*") if p.is_file()]
     assert left == []
+
+
+def test_a_machine_without_models(
+    hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> Path:
+        raise ImportError("not in this wheel")
+
+    monkeypatch.setattr("aleator.language_model.bundled_model", missing)
+    monkeypatch.setattr("aleator.cli.models.installed", lambda: [])
+    assert main(["models"]) == 0
+    assert capsys.readouterr() == ("", "not in this wheel\n")
 
 
 def test_a_token_goes_to_the_hub_alone(hub: Hub) -> None:

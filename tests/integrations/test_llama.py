@@ -44,7 +44,13 @@ class FakeLlama:
 
     def __init__(self, type_k: int = 1, n_ctx: int = 64) -> None:
         self.model_path, self.draft_model = str(bundled_model()), None
-        self.context_params = SimpleNamespace(type_k=type_k, type_v=1, flash_attn_type=1)
+        self.lora_path: str | None = None
+        self.kv_overrides: dict[str, float] | None = None
+        self.context_params = SimpleNamespace(
+            type_k=type_k, type_v=1, flash_attn_type=1, rope_scaling_type=-1, rope_freq_base=0.0,
+            rope_freq_scale=0.0, yarn_ext_factor=-1.0, yarn_attn_factor=1.0, yarn_beta_fast=32.0,
+            yarn_beta_slow=1.0, yarn_orig_ctx=0, attention_type=-1,
+        )  # fmt: skip
         self.scores = np.zeros((n_ctx, 4), np.float32)
         self.state = LlamaState(np.zeros(n_ctx, np.intc), self.scores[:0], 0, b"", 0, 9)
         self._n_ctx = n_ctx
@@ -140,3 +146,21 @@ def test_a_text_goes_over_and_back(llama: Any, model: LanguageModel) -> None:
         empty.decode()
     with pytest.raises(ParameterError, match="type_k=99"):
         llama.from_llama(FakeLlama(type_k=99))
+
+
+def test_a_llama_that_changes_its_files_model_is_refused(llama: Any) -> None:
+    for name, value in (("rope_freq_base", 1e6), ("yarn_attn_factor", 2.0), ("attention_type", 1)):
+        other = FakeLlama()
+        setattr(other.context_params, name, value)
+        with pytest.raises(ParameterError, match=f"{name}={value:g}".replace("+", r"\+")):
+            llama.from_llama(other)
+    other = FakeLlama()
+    other.lora_path = "some.gguf"
+    with pytest.raises(ParameterError, match="lora_path='some"):
+        llama.from_llama(other)
+    with pytest.raises(ParameterError, match="lora_path"):
+        llama.to_llama(llama.from_llama(FakeLlama()), other)
+    other = FakeLlama()
+    other.kv_overrides = {"llama.attention.layer_norm_rms_epsilon": 0.5}
+    with pytest.raises(ParameterError, match="kv_overrides="):
+        llama.from_llama(other)

@@ -49,6 +49,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         for piece in pieces:
+            if isinstance(piece, bytes):
+                self.chunk(piece)
+                continue
             if isinstance(piece, str):
                 chat = "messages" in self.server.bodies[-1]
                 piece = {"choices": [{"delta": {"content": piece}} if chat else {"text": piece}]}
@@ -102,6 +105,17 @@ def test_a_broken_stream_goes_on_where_it_was(serving: Any) -> None:
     assert pieces == ["O Rom", "eo, ", "Romeo, whe", "r", "efore"]
     assert (stream.text, stream.repeated) == (TEXT, 3)
     assert {body["seed"] for body in server.bodies} == {stream.seed}
+
+
+def test_a_stream_that_breaks_within_a_line(serving: Any) -> None:
+    server = serving(
+        ([*PIECES[:2], b'data: {"choices": [{"te'], False),
+        ([b"data: [DONE]"], False),
+        (PIECES, True),
+    )
+    stream = TextStream(server.url, {"prompt": "x"}, pause=0.001)
+    assert "".join(stream) == TEXT
+    assert stream.repeated == 2
 
 
 def test_chats(serving: Any) -> None:

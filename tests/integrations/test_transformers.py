@@ -198,6 +198,8 @@ def test_refusals(llama: Any) -> None:
     used(ids[:1], torch.randn(1, V))
     with pytest.raises(ParameterError, match="for each call"):
         used(ids, torch.randn(3, V))
+    with pytest.raises(ParameterError, match="other prompts than before"):
+        used(ids[1:2], torch.randn(1, V))
     with pytest.raises(ParameterError, match="num_return_sequences"):
         AleatorLogitsProcessor(SAMPLING, num_return_sequences=0)
 

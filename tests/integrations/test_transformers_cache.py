@@ -9,9 +9,23 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import DynamicCache, MistralConfig, MistralForCausalLM
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    DynamicCache,
+    FalconConfig,
+    FalconForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MistralConfig,
+    MistralForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
+)
 
-from aleator.core.errors import CacheError, CacheFull, ParameterError, UnsupportedModel
+from aleator.core.errors import CacheError, CacheFull, CannotShift, ParameterError, UnsupportedModel
 from aleator.integrations.transformers_cache import AleatorCache
 from tests.integrations.small_llama import padded, small_llama
 
@@ -131,6 +145,81 @@ def test_a_context_shift(llama: Any) -> None:
     assert ours.get_seq_length() == 5
     torch.testing.assert_close(ours.layers[0].keys, want.layers[0].keys, atol=1e-5, rtol=1e-5)
     assert torch.equal(ours.layers[0].values, want.layers[0].values)
+
+
+SMALL = {
+    "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "intermediate_size": 32, "pad_token_id": 0,
+}  # fmt: skip
+LATENT = {
+    "num_key_value_heads": 2,
+    "kv_lora_rank": 16, "q_lora_rank": None, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
+    "first_k_dense_replace": 1, "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        (CohereForCausalLM, CohereConfig(**SMALL)),  # rotates neighbours, not halves
+        (SmolLM3ForCausalLM, SmolLM3Config(**SMALL, no_rope_layers=[0])),  # does not rotate
+        (FalconForCausalLM, FalconConfig(**SMALL, multi_query=True)),  # one head for all
+        (SmolLM3ForCausalLM, SmolLM3Config(**{**SMALL, "num_hidden_layers": 2}, no_rope_layers=[0, 1])),
+    ],
+)  # fmt: skip
+def test_keys_move_as_the_model_rotates_them(kind: Any, config: Any) -> None:
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    text = [4, 5, 6, 7, 8, 9, 10, 11]
+    ours, want = AleatorCache(model, 64), AleatorCache(model, 64)
+    with torch.no_grad():
+        model(torch.tensor([text]), past_key_values=ours)
+        model(torch.tensor([text[:2] + text[5:]]), past_key_values=want)
+    if getattr(config, "no_rope_layers", None) == [0]:
+        with pytest.raises(CannotShift):  # nothing shows that the model heard of positions
+            ours.slide(keep=2, discard=3)
+        return
+    before = [layer.keys for layer in ours.layers]
+    ours.slide(keep=2, discard=3)
+    torch.testing.assert_close(ours.layers[0].keys, want.layers[0].keys, atol=1e-5, rtol=1e-5)
+    if (
+        len(before) == 2
+    ):  # the second layer's keys depend on what was there: they are rotated back here
+        moved = [0, 1, 5, 6, 7]
+        off = ours.layers[1].keys[:, :, 2:] - before[1][:, :, moved][:, :, 2:]
+        assert off.abs().max() > 0.01
+        assert torch.equal(ours.layers[0].keys, before[0][:, :, moved])
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        (GPT2LMHeadModel, GPT2Config(vocab_size=50, n_embd=32, n_layer=2, n_head=2)),
+        (DeepseekV3ForCausalLM, DeepseekV3Config(**{**SMALL, **LATENT})),
+        (FalconForCausalLM, FalconConfig(**SMALL, multi_query=True)),
+    ],
+)
+def test_layers_of_other_shapes(kind: Any, config: Any) -> None:
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    ids = torch.tensor([PROMPTS[0]])
+    ours = AleatorCache(model, 64)
+    assert torch.equal(greedy(model, ours, ids), greedy(model, DynamicCache(), ids))
+    if kind is not FalconForCausalLM:
+        with pytest.raises(CannotShift):
+            ours.slide(keep=2, discard=3)
+
+
+def test_copies_that_are_dropped_give_up_their_rows(llama: Any) -> None:
+    ours = AleatorCache(llama, 64, max_batch=2)
+    with torch.no_grad():
+        llama(torch.tensor([PROMPTS[0]]), past_key_values=ours)
+    used = ours.kv.used
+    for _ in range(8):
+        other = copy.deepcopy(ours)
+        greedy(llama, other, torch.tensor([[*PROMPTS[0], 3]]))
+        del other
+        assert ours.kv.used == used
 
 
 @pytest.mark.parametrize("type_", ["f16", "bf16"])

@@ -223,6 +223,8 @@ def test_what_is_refused_before_a_request_is_accepted(vllm: Any) -> None:
     params = asks(seed=8)
     params.seed = 3
     refused(params, "differ: give one of them")
+    params.seed = 10  # that of the third completion of n=3, which nobody asked for here
+    refused(params, "seed=10 of vLLM and seed=8 .* differ: give one of them")
     refused(asks(dry_sequence_breakers=["\n"]), "ALEATOR_VLLM_TOKENIZER")
     refused(asks(ignore_eos=True), "ignore_eos needs the vocabulary.*ALEATOR_VLLM_TOKENIZER")
 

@@ -39,6 +39,7 @@ class Case:
     pairs: int = 8
     softcap: float = 0.0
     alibi: bool = False
+    learned_sinks: bool = False
     seed: int = 0
 
 
@@ -87,6 +88,7 @@ class Layer:
         run = case.cells // 3  # some cells follow each other
         self.order[run : 2 * run] = np.sort(self.order[run : 2 * run])
         self.rates = 100.0 ** (-np.arange(case.pairs) / case.pairs)
+        self.learned_sinks = (3 * rng.standard_normal(case.heads)).astype(np.float32)
         self.slopes = (2.0 ** -np.arange(1, case.heads + 1)).astype(np.float32)
         self.deltas: npt.NDArray[np.int32] | None = None
         if case.raw:
@@ -128,12 +130,13 @@ class Layer:
             out,
             case.softcap,
             *self.distances(lists, which, first, count),
+            sinks=self.learned_sinks if case.learned_sinks else None,
         )
         return out
 
     def distances(
         self, lists: list[tuple[int, int]], which: list[int], first: list[int], count: list[int]
-    ) -> tuple[Floats, npt.NDArray[np.int32], npt.NDArray[np.int32]] | tuple[None, None, None]:
+    ) -> tuple[Floats | None, npt.NDArray[np.int32] | None, npt.NDArray[np.int32] | None]:
         """Slopes, positions of the listed cells (three times their places), and of the tokens."""
         if not self.case.alibi:
             return None, None, None
@@ -170,7 +173,10 @@ class Layer:
                 forms = reference.hadamard(forms, block) if block else forms
             slope = self.slopes[head] if case.alibi else None
             far = (columns * 3 - AT).astype(np.float32)
-            out[head] = reference.attention(forms, keys, values, 0.125, case.softcap, slope, far)
+            sink = float(self.learned_sinks[head]) if case.learned_sinks else -np.inf
+            out[head] = reference.attention(
+                forms, keys, values, 0.125, case.softcap, slope, far, sink
+            )
         if block:
             out = reference.hadamard(out, block)
         return out
@@ -187,6 +193,8 @@ def same(got: Floats, expected: Floats) -> bool:
 
 
 CASES = {f"{kind} keys and values": Case(kind, kind, seed=i) for i, kind in enumerate(TYPES)} | {
+    "learned sinks": Case(learned_sinks=True),
+    "learned sinks, one query a head": Case(heads=3, kv_heads=3, dim_v=32, learned_sinks=True),
     "one query a head": Case(heads=3, kv_heads=3, dim_v=32),
     "three": Case("F16", "F16", heads=6, kv_heads=2, dim_v=96),
     "five": Case("Q8_0", "Q5_1", heads=5, kv_heads=1),

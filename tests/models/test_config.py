@@ -524,3 +524,33 @@ def test_refusals_say_what_an_architecture_needs(name: str, tmp_path: Path) -> N
     path = write_gguf(tmp_path / "m.gguf", architecture=name)
     with pytest.raises(UnsupportedModel, match=re.escape(f"{name!r} is not supported: it needs ")):
         open_weights(path)
+
+
+def test_fields_that_llama_cpp_does_not_use(from_gguf: FromGGUF) -> None:
+    """Another base of exaone4's windows; granitemoe's switch of the rotation, which granite has."""
+    layers = {f"exaone4.{key}": 64 for key in ("block_count", "attention.sliding_window")}
+    config = from_gguf(layers | {"exaone4.rope.freq_base_swa": 500.0}, "exaone4")
+    assert config.window is not None
+    assert config.window.rope == config.rope
+    for name, rotates in (("granitemoe", True), ("granite", False)):
+        changes = {f"{name}.rope.scaling.finetuned": False, f"{name}.logit_scale": 1.0}
+        changes |= {f"{name}.expert_{key}": 2 for key in ("count", "used_count") if rotates}
+        assert from_gguf(changes, name).rotated(0) == rotates
+
+
+@pytest.mark.parametrize(("pattern", "windows"), [
+    ([True, False], (True, False)), (0, (True, True)), (2, (True, False)), (None, (True, False)),
+])  # fmt: skip
+def test_gpt_oss_windows(from_gguf: FromGGUF, pattern: Any, windows: tuple[bool, bool]) -> None:
+    fields = {"expert_count": 4, "expert_used_count": 2, "attention.sliding_window": 8}
+    fields["attention.sliding_window_pattern"] = pattern
+    window = from_gguf({f"gpt-oss.{key}": value for key, value in fields.items()}, "gpt-oss").window
+    assert window is not None
+    assert (window.size, window.layers) == (8, windows)
+
+
+@pytest.mark.parametrize("kinds", [[["full_attention"]] * 2, [{}, {}], [1, 2]])
+@pytest.mark.parametrize("model_type", ["qwen2", "gpt_oss"])
+def test_kinds_of_layers_that_are_no_names(model_type: str, kinds: list[Any]) -> None:
+    with pytest.raises(FileFormatError, match="layer_types"):
+        from_json(model_type=model_type, layer_types=kinds, num_local_experts=None)

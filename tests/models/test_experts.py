@@ -12,12 +12,14 @@ import torch
 from make_models import SPECS, Array, random_tensors, write_model
 
 from aleator import _native
-from aleator.core.errors import FileFormatError, ParameterError
+from aleator.core.errors import FileFormatError, ParameterError, UnsupportedModel
 from aleator.generate import Batch, Context
 from aleator.generate.multi_step import check_model
 from aleator.models import build_decoder, experts_numerics, finite_check, open_weights
-from aleator.models.experts import ExpertsConfig, Scores
+from aleator.models.experts import ExpertsConfig, Scores, in_gguf
+from aleator.models.files.fields import Fields
 from aleator.models.layers.experts import route as route_in_torch
+from aleator.models.torch_decoder import TorchDecoder
 
 SCORES: list[Scores] = ["softmax", "sigmoid", "chosen softmax", "chosen sigmoid"]
 
@@ -153,3 +155,54 @@ def test_experts_apart_and_joined_are_those_of_one_tensor(tmp_path: Path) -> Non
         return np.asarray(context.decode(Batch.one(list(range(9)), logits=True))).tobytes()
 
     assert logits("a", apart) == logits("b", tensors) == logits("c", joined)
+
+
+def test_experts_in_several_types_are_computed_in_pytorch(tmp_path: Path) -> None:
+    """Native code takes experts of one type; one of another type is not an error of the file."""
+    spec = replace(SPECS["qwen3moe"], n_layers=1, n_experts=3)
+    own: dict[str, Any] = {}
+    for name, tensor in random_tensors(spec).items():
+        if "_exps" not in name:
+            own[name] = tensor
+            continue
+        for expert, part in enumerate(tensor):
+            own[name.replace("_exps", f".{expert}")] = part.astype("f2" if expert == 1 else "f4")
+    weights = open_weights(write_model(tmp_path / "m.gguf", spec, own))
+    assert isinstance(build_decoder(weights), TorchDecoder)
+    with pytest.raises(ParameterError, match=r"several types \(blk\.0\.ffn_gate\.1\.weight\)"):
+        build_decoder(weights, form="native")
+
+
+METADATA = {"m.expert_count": 6, "m.expert_used_count": 3, "m.expert_feed_forward_length": 32}
+
+
+def from_metadata(n_ff_used: int = 0, **changes: Any) -> ExpertsConfig:
+    values = METADATA | {f"m.{key}": value for key, value in changes.items()}
+    return in_gguf(Fields("m.gguf", values), "m", (True, True), n_ff_used=n_ff_used)
+
+
+@pytest.mark.parametrize("changes", [
+    {"expert_weights_scale": 2.5},  # llama.cpp does not read it for these architectures
+    {"expert_feed_forward_length": [32, 32], "expert_used_count": [3, 3]},
+    {"expert_feed_forward_length": 0, "n_ff_used": 96},
+    {"expert_feed_forward_length": None, "n_ff_used": 97},
+])  # fmt: skip
+def test_metadata_of_one_meaning(changes: dict[str, Any]) -> None:
+    """What llama.cpp takes for the same model, compared with its logits."""
+    assert from_metadata(**changes) == from_metadata()
+
+
+@pytest.mark.parametrize("changes", [
+    {"expert_count": 10**9}, {"expert_count": 0}, {"expert_used_count": 0}, {"expert_used_count": 7},
+    {"expert_used_count": [3]}, {"expert_used_count": [0, 0]}, {"expert_used_count": [[3], [3]]},
+    {"expert_feed_forward_length": 0}, {"expert_feed_forward_length": None},
+    {"expert_feed_forward_length": [32, 32, 32]}, {"expert_group_count": 4},
+])  # fmt: skip
+def test_metadata_that_no_model_has_are_named(changes: dict[str, Any]) -> None:
+    with pytest.raises(FileFormatError, match=next(iter(changes))):
+        from_metadata(**changes)
+
+
+def test_layers_with_different_experts_are_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="expert_feed_forward_length"):
+        from_metadata(expert_feed_forward_length=[32, 64])

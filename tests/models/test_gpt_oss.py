@@ -6,14 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from make_models import SPECS, random_tensors, write_model
 
 from aleator import load
 from aleator.core.errors import FileFormatError, UnsupportedModel
+from aleator.generate import Batch, Context
 from aleator.language_model import bundled_model
 from aleator.models import build_decoder, open_weights
-from tests.models.check_golden import check_prefill_and_greedy, check_script
+from tests.models.check_golden import check_prefill_and_greedy, check_script, relative, tokens_of
 from tests.models.check_transformers import check, write
 
 transformers: Any = pytest.importorskip("transformers")
@@ -39,6 +41,14 @@ def test_prefill_and_greedy(make_decoder: Any, golden_logits: Any) -> None:
 def test_shared_cut_and_shifted_sequences(make_decoder: Any, golden_logits: Any) -> None:
     # After a shift llama.cpp multiplies keys by YaRN's magnitude once more.
     check_script(make_decoder("gpt-oss"), "gpt-oss", golden_logits, n_rows=4)
+
+
+def test_experts_in_mxfp4(make_decoder: Any, golden_logits: Any) -> None:
+    """llama.cpp rounds activations with scales in float16, which ours keep in float32."""
+    decoder = make_decoder("gpt-oss-mxfp4")
+    context = Context(decoder, n_ctx=64, type_k="f32", type_v="f32")
+    rows = np.asarray(context.decode(Batch.one(tokens_of(decoder), logits=True)))
+    assert relative(rows, golden_logits["gpt-oss-mxfp4/prefill"]) < 5e-3
 
 
 @pytest.mark.parametrize("changes", [

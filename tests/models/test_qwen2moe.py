@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +41,15 @@ def test_shared_cut_and_shifted_sequences(make_decoder: Any, golden_logits: Any)
 def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
     config = transformers.Qwen2MoeConfig(**(SIZES | changes))
     check(write(transformers.Qwen2MoeForCausalLM(config), tmp_path), tmp_path)
+
+
+def test_default_windows_of_transformers(tmp_path: Path) -> None:
+    """A config.json that names no kinds of layers: every other one of the first has a window."""
+    changes = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2}
+    config = transformers.Qwen2MoeConfig(**(SIZES | changes))
+    model = write(transformers.Qwen2MoeForCausalLM(config), tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text())
+    del values["layer_types"]
+    path.write_text(json.dumps(values))
+    check(model, tmp_path)

@@ -41,7 +41,14 @@ def test_shared_cut_and_shifted_sequences(
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"norm_topk_prob": True}, {"mlp_only_layers": [1]}, {"decoder_sparse_step": 2}]
+    "changes",
+    [
+        {},
+        {"norm_topk_prob": True},
+        {"mlp_only_layers": [1]},
+        {"decoder_sparse_step": 2},
+        {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 2},
+    ],
 )
 def test_logits_are_those_of_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
     config = transformers.Qwen3MoeConfig(**(SIZES | changes))

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from aleator.models.files.fields import Fields
+from aleator.models.index import read_json
 from tests.models.check_dense import check_golden, check_transformers
 
 transformers: Any = pytest.importorskip("transformers")
@@ -47,3 +49,19 @@ def test_llama_cpp(name: str, tmp_path: Path) -> None:
 def test_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
     config = transformers.SmolLM3Config(**(SIZES | changes))
     check_transformers(transformers.SmolLM3ForCausalLM(config), tmp_path)
+
+
+def test_default_windows_of_transformers() -> None:
+    """A config.json that names no kinds of layers."""
+    changes = {
+        "use_sliding_window": True,
+        "sliding_window": 7,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    config = transformers.SmolLM3Config(**(SIZES | changes))
+    values = {key: value for key, value in config.to_dict().items() if key != "layer_types"}
+    window = read_json(Fields("config.json", values))[1].window
+    assert window is not None
+    assert window.layers == tuple(kind == "sliding_attention" for kind in config.layer_types)
+    assert any(window.layers)

@@ -20,6 +20,9 @@ def random_blocks(name: str, rows: int, seed: int = 0) -> NDArray[np.uint8]:
     """Rows of COLUMNS numbers in random blocks whose scales are finite: uint8 [rows, bytes]."""
     kind, rng = TENSOR_TYPES[name], np.random.default_rng(seed)
     raw = rng.integers(0, 256, (rows, COLUMNS // kind.block, kind.size), np.uint8)
+    if name == "MXFP4":
+        raw[:, :, 0] = rng.integers(100, 130, raw.shape[:2])
+        return raw.reshape(rows, -1)
     for offset in kind.exponents:
         scales = rng.uniform(-0.1, 0.1, raw.shape[:2]).astype("<f2")
         raw[:, :, offset : offset + 2] = scales[..., None].view(np.uint8)
@@ -95,7 +98,8 @@ def test_finds_what_is_not_finite(name: str) -> None:
     assert StoredTensor(name, (n,), raw).first_nonfinite() == (None, raw.size)
     for place, sign in ((0, 0), (raw.size // kind.size - 1, 1), (123 % (raw.size // kind.size), 0)):
         for offset in kind.exponents:
-            for mantissa in (0, 1):  # infinity, NaN
+            for mantissa in (2, 3) if name == "MXFP4" else (0, 1):  # infinity, NaN
+                sign = 0 if name == "MXFP4" else sign
                 bits = kind.mask | mantissa | sign << (kind.width * 8 - 1)
                 bad = raw.copy()
                 start = place * kind.size + offset
@@ -114,6 +118,9 @@ def test_finite_scales_make_finite_weights(name: str) -> None:
     raw = np.random.default_rng(4).integers(
         0, 256, (64, COLUMNS // kind.block * kind.size), np.uint8
     )
+    if name == "MXFP4":  # 252 and 253 are finite or not as their elements are
+        scales = raw.reshape(-1, kind.size)[:, 0]
+        scales[(scales == 252) | (scales == 253)] = 251
     stored = StoredTensor(name, (64, COLUMNS), raw.reshape(-1))
     with np.errstate(all="ignore"):
         finite = np.isfinite(dequantised(name, raw)).reshape(-1)

@@ -132,7 +132,8 @@ def zsh(known: dict[str, list[Flag]]) -> str:
         specs = [_zsh_spec(name, each) for each in flags for name in each.names]
         cases += [f"    {command})", "      _arguments \\"]
         cases += [f"        {spec} \\" for spec in specs]
-        cases += ["        '*:file:_files';;"]
+        words = f"shell:({' '.join(SHELLS)})" if command == "completion" else "file:_files"
+        cases += [f"        '*:{words}';;"]
     return "\n".join(
         [
             "#compdef aleator",
@@ -151,7 +152,11 @@ def zsh(known: dict[str, list[Flag]]) -> str:
             *cases,
             "  esac",
             "}",
-            "compdef _aleator aleator",
+            'if [[ "${funcstack[1]}" == _aleator ]]; then  # autoloaded, and called: the file is the body',
+            '  _aleator "$@"',
+            "else",
+            "  compdef _aleator aleator",
+            "fi",
             "",
         ]
     )
@@ -186,6 +191,8 @@ def fish(known: dict[str, list[Flag]]) -> str:
                 words.append("-r" if each.value in PLACES else "-x")
             words.append(f"-d {_fish(each.help)}")
             lines.append(" ".join(words))
+    shells = _fish(" ".join(SHELLS))
+    lines.append(f"complete -c aleator -n '__fish_seen_subcommand_from completion' -f -a {shells}")
     return "\n".join(lines) + "\n"
 
 

@@ -72,7 +72,7 @@ def show(models: list[LocalModel], as_json: bool) -> None:
         rows = [{"name": each.name, "size": each.size, "path": str(each.path)} for each in models]
         write(json.dumps(rows) + "\n")
         return
-    width = max(len(each.name) for each in models)
+    width = max((len(each.name) for each in models), default=0)
     for each in models:
         write(f"{each.name:<{width}} {megabytes(each.size):>12} {each.path}\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from aleator.samplers.kept import Kept, KeptRow
 
 ADAPTIVE = ("mirostat", "mirostat_v2", "adaptive_p")
 """Samplers whose state depends on what they drew themselves."""
+LARGEST = math.log(sys.float_info.max)
+"""Powers of e from here on are above the range of a float."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +57,31 @@ class Importance:
 
     @property
     def log_ratios(self) -> tuple[float, ...]:
-        """For each token, log of its probability under the target over that under the behaviour."""
+        """For each token, log of its probability under the target over that under the behaviour.
+
+        -inf where the target did not keep it, whatever the behaviour did; else inf where that did not.
+        """
         pairs = zip(self.target.kept, self.behaviour.kept, strict=True)
-        return tuple(other.logprob - own.logprob for other, own in pairs)
+        return tuple(
+            other.logprob - own.logprob if other.logprob > -math.inf else -math.inf
+            for other, own in pairs
+        )
 
     @property
     def ratios(self) -> tuple[float, ...]:
         """For each token, its probability under the target over that under the behaviour; 0: not kept."""
-        return tuple(math.exp(each) for each in self.log_ratios)
+        return tuple(map(_exp, self.log_ratios))
 
     @property
     def ratio(self) -> float:
-        """Of the whole text."""
-        return math.exp(math.fsum(self.log_ratios))
+        """Of the whole text: 0 if the target did not keep one of its tokens; inf above the range of a float."""
+        logs = self.log_ratios
+        return 0.0 if -math.inf in logs else _exp(math.fsum(logs))
+
+
+def _exp(value: float) -> float:
+    """The power of e; inf above the range of a float, where ``math.exp`` raises."""
+    return math.exp(value) if value < LARGEST else math.inf
 
 
 def check_fixed(chain: SamplerChain) -> None:

@@ -139,11 +139,28 @@ def _listed(hub: ModuleType, name: HubName, token: str | None) -> list[str] | No
     """The repository's files, in the order of their names; None: the hub cannot be reached."""
     try:
         with one_line(hub, name):
-            about = hub.HfApi().model_info(name.repo, revision=name.revision, token=token)
+            return _names(hub, name, token)
     except Unreachable as error:
         log.warning("%s; looking for what was fetched before", error)
         return None
-    return sorted(each.rfilename for each in about.siblings or ())
+
+
+def _names(hub: ModuleType, name: HubName, token: str | None) -> list[str]:
+    """What :func:`_listed` returns, with the library's errors where it fails.
+
+    What answers may be another server, or a page to log in.
+    """
+    try:
+        about = hub.HfApi().model_info(name.repo, revision=name.revision, token=token)
+        files = [each.rfilename for each in about.siblings or ()]
+    except hub.errors.HFValidationError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"what answers at {hub.constants.ENDPOINT} is no hub ({_first_line(error)})"
+        raise Unreachable(f"{name}: {why}") from None
+    if not all(isinstance(each, str) for each in files):
+        raise HubError(f"{name}: the hub's list of files holds what is no name")
+    return sorted(files)
 
 
 class Unreachable(HubError):

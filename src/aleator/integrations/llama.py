@@ -32,6 +32,18 @@ _TYPES = {
     0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 20: "iq4_nl", 30: "bf16",
 }  # fmt: skip
 """Names of ggml's numbers of types that both caches have."""
+_OF_THE_FILE: dict[str, tuple[float, ...]] = {
+    "rope_scaling_type": (-1,),
+    "rope_freq_base": (0,),
+    "rope_freq_scale": (0,),
+    "yarn_ext_factor": (-1,),
+    "yarn_attn_factor": (1,),
+    "yarn_beta_fast": (32,),
+    "yarn_beta_slow": (1,),
+    "yarn_orig_ctx": (0,),
+    "attention_type": (-1, 0),
+}
+"""Options of a ``Llama`` that change what its model computes, and what they are where the file decides."""
 _DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 """A ``llama_token_data``."""
 
@@ -171,10 +183,12 @@ def from_llama(llama: Llama, **options: Any) -> Taken:
         options: of :class:`aleator.generate.Context`, besides those that must be as in ``llama``.
 
     Raises:
-        ParameterError: its cache has a type that ours has not.
+        ParameterError: its cache has a type that ours has not; or it was made with an option that changes what
+            the file's model computes (rotary embedding, LoRA, ``kv_overrides``): names it.
         UnsupportedModel: its architecture is not supported.
         Incompatible: its state is of another kind of cache.
     """
+    _require_the_files_model(llama)
     params = llama.context_params
     types = {
         f"type_{side}": _type(f"type_{side}", getattr(params, f"type_{side}")) for side in "kv"
@@ -204,8 +218,10 @@ def to_llama(taken: Taken, llama: Llama) -> None:
         llama: of the same file, with the same options as the one the text came from; its text is replaced.
 
     Raises:
-        ParameterError: the text is longer than ``llama`` has room for.
+        ParameterError: the text is longer than ``llama`` has room for; or ``llama`` was made with an option
+            that changes what the file's model computes: names it.
     """
+    _require_the_files_model(llama)
     n = len(taken.tokens)
     if n > llama.n_ctx():
         raise ParameterError("n_ctx", f"n_ctx={llama.n_ctx()} is too small for {n} tokens")
@@ -223,6 +239,26 @@ def to_llama(taken: Taken, llama: Llama) -> None:
             seed=before.seed,
         )
     )
+
+
+def _require_the_files_model(llama: Llama) -> None:
+    """Refuse a ``Llama`` that computes something else than its file says; our context would not."""
+    params = llama.context_params
+    for name, neutral in _OF_THE_FILE.items():
+        value = getattr(params, name)
+        if value not in neutral:
+            raise ParameterError(
+                name,
+                f"{name}={value:g} of the Llama changes what the file's model computes, and ours would not: "
+                "make it without",
+            )
+    for name in ("lora_path", "kv_overrides"):
+        value = getattr(llama, name)
+        if value:
+            raise ParameterError(
+                name,
+                f"{name}={value!r:.60} of the Llama changes the file's model, but not ours: make it without",
+            )
 
 
 def _type(parameter: str, number: int) -> str:

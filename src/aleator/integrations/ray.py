@@ -169,8 +169,12 @@ def write(
         done = file.done & keys
         before = written = len(done)
         if before < n_rows:
-            known = ray.put(done)
-            left = rows.filter(lambda row: str(row[key]) not in ray.get(known)) if done else rows
+            known = [ray.put(done)]  # in a list, Ray passes the reference on as it is
+            left = rows
+            if done:  # by tables: the keys are fetched once for each, and there may be many
+                left = rows.map_batches(
+                    _without, fn_args=(key, known), batch_format="pyarrow", num_cpus=0
+                )
             made = generate(left, model, key=key, memory=True, **given)
             for row in made.iter_rows():
                 about = WorkerMemory(**json.loads(row["worker"]))
@@ -214,6 +218,12 @@ def answered(
     )
     for row in made.iter_rows():
         yield row["result"]
+
+
+def _without(table: Any, key: str, known: Sequence[Any]) -> Any:
+    """The rows of a table whose keys are not among those of the reference in ``known``."""
+    there = ray.get(known[0])
+    return table.filter([str(each) not in there for each in table[key].to_pylist()])
 
 
 def _keys(rows: Any, key: str) -> set[str]:

@@ -160,6 +160,8 @@ class TextStream(Iterator[str]):
                     raise _Ended(f"status {response.status}: {said:.200}")
                 raise RequestRefused(response.status, said)
             while line := response.readline():
+                if not line.endswith(b"\n"):
+                    raise _Ended("the stream broke within a line")
                 if not line.startswith(b"data:"):
                     continue
                 data = line[5:].strip()

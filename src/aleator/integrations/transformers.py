@@ -71,6 +71,7 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
             params.chain(vocab)  # so that what is wrong is refused now
         self._texts: list[Follower] = []
         self._starts = 0
+        self._prompts = torch.empty(0)
         self._device: DeviceTexts | None = None
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -84,7 +85,8 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
             [rows, V]: 0 at each row's token, -inf elsewhere.
 
         Raises:
-            ParameterError: the rows are not those that this object was made for, or beams are searched.
+            ParameterError: the rows are not those that this object was made for, or have other prompts than
+                before; or beams are searched.
             LogitsError: nothing is finite in a row; names it.
         """
         if not self._texts:
@@ -93,6 +95,12 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
             raise ParameterError(
                 "input_ids",
                 f"{len(input_ids)} rows after {len(self._texts)}: make an AleatorLogitsProcessor for each call",
+            )
+        if not torch.equal(input_ids[:, : self._starts], self._prompts):
+            raise ParameterError(
+                "input_ids",
+                "other prompts than before: make an AleatorLogitsProcessor for each call, and use no assistant "
+                "with another tokenizer",
             )
         generated = input_ids[:, self._starts :].tolist()
         rows = []
@@ -159,6 +167,7 @@ class AleatorLogitsProcessor(LogitsProcessor):  # type: ignore[misc]  # transfor
                 "numerics", "numerics='llama.cpp' are computed on the CPU: choose 'portable' here"
             )
         self._texts, self._starts = texts, input_ids.shape[1]
+        self._prompts = input_ids.clone()
 
     def _masks(
         self, prompts: int, length: int, params: Sequence[SamplingParams]

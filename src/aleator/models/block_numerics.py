@@ -19,6 +19,9 @@ Integers = npt.NDArray[np.int64]
 IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int64)
 """The values of IQ4_NL and IQ4_XS (ggml-common.h, ``kvalues_iq4nl``)."""
 
+MXFP4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.int64)
+"""Twice the values of MXFP4 (ggml-common.h, ``kvalues_mxfp4``)."""
+
 GROUP = 16
 """Elements that share a scale in blocks of 256."""
 
@@ -174,6 +177,13 @@ def _iq4_nl(b: Bytes) -> Blocks:
     return Blocks(IQ4[_nibbles(b[:, 2:])], _half(b, 0))
 
 
+def _mxfp4(b: Bytes) -> Blocks:
+    exponent = b[:, 0].astype(np.uint32)
+    small = np.uint32(0x00200000) << np.minimum(exponent, 1)
+    bits = np.where(exponent < 2, small, np.maximum(exponent, 1) - np.uint32(1) << np.uint32(23))
+    return Blocks(MXFP4[_nibbles(b[:, 1:])], bits.astype(np.uint32).view(np.float32))
+
+
 def _two_bits(data: Bytes) -> Integers:
     """[B, 64] bytes -> [B, 256]: of each 32 bytes the lowest two bits, then the next two, ..."""
     parts = data.reshape(len(data), 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
@@ -237,6 +247,7 @@ FORMATS = {
     "Q5_0": (32, 22, _q5_0),
     "Q5_1": (32, 24, _q5_1),
     "IQ4_NL": (32, 18, _iq4_nl),
+    "MXFP4": (32, 17, _mxfp4),
     "Q2_K": (256, 84, _q2_k),
     "Q3_K": (256, 110, _q3_k),
     "Q4_K": (256, 144, _q4_k),

@@ -7,6 +7,7 @@ with weights in blocks are in :mod:`aleator.models.block_numerics`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -193,20 +194,25 @@ def attention(
     softcap: float = 0.0,
     slope: np.float32 | None = None,
     distances: Floats | None = None,
+    sink: float = -math.inf,
 ) -> Floats:
     """One query over the keys [n, dim] and values [n, dim_v] of the cells that it sees.
 
     The query is [dim], or its form for each key, [n, dim].  Cells come in the order of their
     positions; keys and values are what the cache's bytes stand for.  With ``softcap`` scores s are
     softcap * tanh(s / softcap); then ``slope`` times ``distances`` [n], of cells from the token, is added.
+    ``sink`` is one more score, of a cell without a value.
     """
     scores = dot16(q, keys) * np.float32(scale)
     if softcap:
         scores = tanh(scores / np.float32(softcap)) * np.float32(softcap)
     if slope is not None and distances is not None:
         scores = scores + slope * distances
-    weights = exponential(scores - scores.max())
+    highest = max(scores.max(), np.float32(sink))
+    weights = exponential(scores - highest)
     total = tree(_lane_sums(weights))
+    if sink > -math.inf:
+        total = total + exponential(np.float32(sink) - highest)
     out = np.zeros(values.shape[1], np.float32)
     for weight, value in zip(weights, values, strict=True):
         out = fused(np.full_like(value, weight), value, out)

@@ -24,6 +24,8 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     if config.n_layers != LAYERS_WITH_WINDOWS:
         return config
     window = gguf_config.read_windows(gguf.fields, config, size=WINDOW, every=EVERY)
+    if window is not None:  # llama.cpp reads another base and does not use it
+        window = replace(window, rope=config.rope)
     return _with_windows(config, window)
 
 
@@ -34,7 +36,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     if "sliding_window" in fields and fields.get("sliding_window") is None:
         return config
     if isinstance(fields.values.get("sliding_window_pattern"), str):  # "LLLG"
-        every = len(fields.require("sliding_window_pattern", str))
+        every = len(fields.require("sliding_window_pattern", str)) or EVERY
     else:
         every = fields.integer("sliding_window_pattern", 1, MAX_LAYERS, EVERY)
     layers = [(layer + 1) % every != 0 for layer in range(config.n_layers)]

@@ -7,10 +7,10 @@ to the next, and are read in the architectures' own files.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from aleator.models.files.fields import Fields
+from aleator.core.errors import UnsupportedModel
+from aleator.models.files.fields import Fields
 
 MAX_EXPERTS = 4096
 MAX_WIDTH = 1 << 24
@@ -67,6 +67,7 @@ def in_gguf(
     layers: tuple[bool, ...],
     *,
     n_ff: int | None = None,
+    n_ff_used: int = 0,
     scores: Scores = "softmax",
     normalised: bool = False,
     shared: bool = False,
@@ -74,11 +75,14 @@ def in_gguf(
 ) -> ExpertsConfig:
     """The mixtures that a GGUF file's metadata describe.
 
+    A factor of the weights (``expert_weights_scale``) is not read: llama.cpp does not for these architectures.
+
     Args:
         fields: the metadata.
         name: the architecture's, which is the prefix of the fields.
         layers: whether a layer's feed-forward part is a mixture, one entry per layer.
-        n_ff: width of an expert where the file gives none.
+        n_ff: width of an expert where the file gives none, or 0.
+        n_ff_used: width of a token's experts together; says how wide one is where nothing else does.
         scores: see :class:`ExpertsConfig`.
         normalised: see :class:`ExpertsConfig`.
         shared: whether the file may give the width of a shared expert.
@@ -86,6 +90,7 @@ def in_gguf(
 
     Raises:
         FileFormatError: a field is missing, of the wrong type, or out of range.
+        UnsupportedModel: layers differ in what only a model has here.
     """
     n_experts = fields.integer(f"{name}.expert_count", 1, MAX_EXPERTS)
     n_groups, n_groups_used = 1, 1
@@ -97,19 +102,42 @@ def in_gguf(
         n_groups_used = fields.integer(f"{name}.expert_group_used_count", 1, n_groups)
     most = n_experts // n_groups * n_groups_used
     wide = f"{name}.expert_shared_feed_forward_length"
+    n_used = _of_every_layer(fields, f"{name}.expert_used_count", len(layers), 1, most)
+    if n_ff is None and n_ff_used >= n_used:
+        n_ff = n_ff_used // n_used
+    key = f"{name}.expert_feed_forward_length"
+    if n_ff is None:
+        n_ff = _of_every_layer(fields, key, len(layers), 1, MAX_WIDTH)
+    else:
+        n_ff = _of_every_layer(fields, key, len(layers), 0, MAX_WIDTH, 0) or n_ff
     return ExpertsConfig(
         n_experts=n_experts,
-        n_used=fields.integer(f"{name}.expert_used_count", 1, most),
-        n_ff=fields.integer(f"{name}.expert_feed_forward_length", 1, MAX_WIDTH, n_ff),
+        n_used=n_used,
+        n_ff=n_ff,
         layers=layers,
         scores=scores,
         normalised=normalised,
-        scale=fields.number(f"{name}.expert_weights_scale", 0.0, 1e6, 0.0) or 1.0,
         n_groups=n_groups,
         n_groups_used=n_groups_used,
         n_ff_shared=fields.integer(wide, 0, MAX_WIDTH, 0) if shared else 0,
         **facts,
     )
+
+
+def _of_every_layer(
+    fields: Fields, key: str, n_layers: int, low: int, high: int, default: int | None = None
+) -> int:
+    """An integer, or a list with one for each layer, which must all be the same."""
+    listed = fields.values.get(key)
+    if not isinstance(listed, list):
+        return fields.integer(key, low, high, default)
+    if len(listed) != n_layers:
+        raise fields.error(key, f"{key} has {len(listed)} entries for {n_layers} layers")
+    if any(value != listed[0] for value in listed):
+        raise UnsupportedModel(
+            f"{fields.path}: the model needs layers with different experts ({key}), which is not supported"
+        )
+    return Fields(fields.path, {key: listed[0]}).integer(key, low, high)
 
 
 def read_n_experts(fields: Fields, default: int) -> int:

@@ -2,9 +2,7 @@
 
 An expert's weight is the softmax of the chosen experts' logits.  Hugging Face's files hold gate and up
 interleaved, and matrices transposed (https://openai.com/index/introducing-gpt-oss).
-
-PyTorch computes it: native attention has no learned sinks yet.  OpenAI's own files store experts as MXFP4,
-which is not read yet.
+Real files store experts as MXFP4.
 """
 
 from __future__ import annotations
@@ -16,11 +14,8 @@ import numpy as np
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import (
-    MAX_LAYERS,
     MAX_LENGTH,
-    MAX_THETA,
     ModelConfig,
-    WindowConfig,
     unsupported,
 )
 from aleator.models.experts import MAX_WIDTH, ExpertsConfig, in_gguf, read_n_experts
@@ -29,7 +24,9 @@ from aleator.models.files.gguf import GGUFFile
 from aleator.models.files.tensor_types import StoredTensor
 
 PATTERN = 2
-"""Every so many layers one sees everything, where a GGUF file says nothing."""
+"""Every so many layers one sees everything, where a file says nothing."""
+WINDOW = 128
+"""Positions, where config.json says nothing."""
 YARN = {
     "rope_type": "yarn",
     "factor": 32.0,
@@ -45,13 +42,10 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file; both kinds of layers have the same rotary embedding but for its base."""
     config, fields = gguf_config.transformer(gguf, architecture, experts=True), gguf.fields
     name, n = architecture.name, config.n_layers
-    size = fields.integer(f"{name}.attention.sliding_window", 1, MAX_LENGTH)
-    every = fields.integer(f"{name}.attention.sliding_window_pattern", 1, MAX_LAYERS, PATTERN)
-    theta = fields.number(f"{name}.rope.freq_base_swa", 1.0, MAX_THETA, config.rope.theta)
-    windows = tuple(layer % every < every - 1 for layer in range(n))
+    fields.integer(f"{name}.attention.sliding_window", 1, MAX_LENGTH)
     return replace(
         config,
-        window=WindowConfig(size, windows, replace(config.rope, theta=theta)),
+        window=gguf_config.read_windows(fields, config, every=PATTERN),
         experts=in_gguf(
             fields,
             name,
@@ -74,18 +68,11 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     if not fields.get("attention_bias", True):
         raise unsupported(fields.path, "projections without a bias (attention_bias)")
     config = json_config.transformer(fields, architecture, head_dim=64)
-    usual = ["sliding_attention", "full_attention"] * config.n_layers
-    kinds = fields.get("layer_types", usual[: config.n_layers])
-    if len(kinds) != config.n_layers or not set(kinds) <= set(usual):
-        raise fields.error(
-            "layer_types",
-            f"layer_types must name sliding_attention or full_attention for {config.n_layers} layers",
-        )
-    size = fields.integer("sliding_window", 1, MAX_LENGTH, 128)
+    layers = [layer % PATTERN < PATTERN - 1 for layer in range(config.n_layers)]
     n_experts = read_n_experts(fields, 128)
     return replace(
         config,
-        window=WindowConfig(size, tuple(kind != usual[1] for kind in kinds), config.rope),
+        window=json_config.read_windows(fields, config, layers, size=WINDOW),
         experts=ExpertsConfig(
             n_experts=n_experts,
             n_used=fields.integer("num_experts_per_tok", 1, n_experts, 4),

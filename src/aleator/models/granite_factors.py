@@ -11,8 +11,6 @@ from aleator.models.files.fields import Fields
 def in_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     """The dimensions with the factors of a GGUF file; a factor of 0 is none, as llama.cpp has it."""
     name = config.architecture
-    if not fields.get(f"{name}.rope.scaling.finetuned", True):
-        config = replace(config, unrotated=(True,) * config.n_layers)
     return replace(
         config,
         attention_scale=fields.number(f"{name}.attention.scale", 0.0, 1e6, 0.0) or None,

@@ -36,7 +36,8 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     )
     if not fields.get(f"{name}.expert_count", 0) or not any(sparse):
         return config
-    return replace(config, experts=in_gguf(fields, name, sparse, n_ff=config.n_ff[0]))
+    mixtures = in_gguf(fields, name, sparse, n_ff=config.n_ff[0])
+    return replace(config, experts=replace(mixtures, n_ff=config.n_ff[0]))
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:

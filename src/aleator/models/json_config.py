@@ -85,7 +85,7 @@ def read_windows(
     """
     kinds = fields.get("layer_types", kind=list)
     if kinds is not None:
-        if len(kinds) != config.n_layers or not set(kinds) <= _WINDOW_KINDS:
+        if len(kinds) != config.n_layers or not all(kind in _WINDOW_KINDS for kind in kinds):
             raise fields.error(
                 "layer_types",
                 f"layer_types must name sliding_attention or full_attention for {config.n_layers} "
@@ -102,7 +102,7 @@ def read_windows(
     return WindowConfig(found, tuple(layers), rope or config.rope)
 
 
-_WINDOW_KINDS = {"sliding_attention", "full_attention"}
+_WINDOW_KINDS = ("sliding_attention", "full_attention")
 
 
 def transformer(

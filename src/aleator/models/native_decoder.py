@@ -8,6 +8,7 @@ from aleator.cache.devices import CPU
 from aleator.cache.pools.pool import AnyPool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.models.decoder import Decoder, Progress
+from aleator.models.layers.expert_tensors import mixed_experts
 from aleator.models.layers.native_ssm import NativeSSM
 from aleator.models.layers.native_step import NativeStep
 from aleator.models.layers.parts import Attention, StateSpace
@@ -88,8 +89,9 @@ class NativeDecoder(Decoder):
 def why_not_native(weights: Weights) -> str:
     """What native code does not compute of a model; "" if nothing."""
     config, architecture = weights.config, weights.architecture
-    if architecture.sinks:
-        return f"the learned attention sinks of {architecture.name!r}"
+    mixed = mixed_experts(weights)
+    if mixed:
+        return f"experts that are stored in several types ({mixed})"
     states = [config.keeps_state(layer) for layer in range(config.n_layers)]
     plain = not all(states) or (not config.n_ff and not architecture.state_norm)
     return "" if plain else f"the architecture {architecture.name!r}"

@@ -12,7 +12,7 @@ import numpy as np
 
 from aleator.models import gguf_config, json_config
 from aleator.models.architecture import EXPERTS, TRANSFORMER, Architecture, HuggingFace
-from aleator.models.config import ModelConfig, unsupported
+from aleator.models.config import MAX_LENGTH, ModelConfig, unsupported
 from aleator.models.experts import (
     MAX_WIDTH,
     ExpertsConfig,
@@ -29,15 +29,26 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
     every = (True,) * config.n_layers
-    mixtures = in_gguf(gguf.fields, architecture.name, every, shared=True, shared_router=True)
+    mixtures = in_gguf(
+        gguf.fields,
+        architecture.name,
+        every,
+        n_ff_used=config.n_ff[0],
+        shared=True,
+        shared_router=True,
+    )
     if not mixtures.n_ff_shared:
         mixtures = replace(mixtures, n_ff_shared=config.n_ff[0])
     return replace(config, experts=mixtures)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
+    """The dimensions in config.json; by default every other one of the first layers has a window, if any do."""
     config = json_config.full_attention(fields, architecture, experts=True)
+    if fields.get("use_sliding_window", False):
+        first = fields.integer("max_window_layers", 0, MAX_LENGTH, 28)
+        layers = [layer % 2 == 0 and layer < first for layer in range(config.n_layers)]
+        config = replace(config, window=json_config.read_windows(fields, config, layers))
     if not fields.get("qkv_bias", True):
         raise unsupported(fields.path, "projections without a bias (qkv_bias)")
     n_experts = read_n_experts(fields, 60)

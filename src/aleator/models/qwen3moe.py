@@ -27,12 +27,16 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     """The dimensions in a GGUF file."""
     config = gguf_config.transformer(gguf, architecture, experts=True)
     every = (True,) * config.n_layers
-    mixtures = in_gguf(gguf.fields, architecture.name, every, normalised=True)
+    mixtures = in_gguf(
+        gguf.fields, architecture.name, every, n_ff_used=config.n_ff[0], normalised=True
+    )
     return replace(config, experts=mixtures)
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json."""
+    """The dimensions in config.json; all layers have a window or none, as transformers has it."""
+    values = {key: value for key, value in fields.values.items() if key != "layer_types"}
+    fields = Fields(fields.path, values | {"max_window_layers": 0})
     config = json_config.full_attention(fields, architecture, head_dim=HEAD_DIM, experts=True)
     n_experts = read_n_experts(fields, 128)
     mixtures = ExpertsConfig(

@@ -28,19 +28,23 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json, which may list the layers that rotate."""
+    """The dimensions in config.json; by default layers that do not rotate have its window, if it is used."""
     config = json_config.full_attention(fields, architecture)
     config = replace(config, tied=fields.get("tie_word_embeddings", True))
     listed = fields.get("no_rope_layers", kind=list)
     if listed is None:
         every = fields.integer("no_rope_layer_interval", 1, MAX_LAYERS, EVERY)
-        return replace(config, unrotated=_unrotated(config.n_layers, every))
-    if len(listed) != config.n_layers:
+        unrotated = _unrotated(config.n_layers, every)
+    elif len(listed) != config.n_layers:
         raise fields.error(
             "no_rope_layers",
             f"no_rope_layers has {len(listed)} entries for {config.n_layers} layers",
         )
-    return replace(config, unrotated=tuple(not rotated for rotated in listed))
+    else:
+        unrotated = tuple(not rotated for rotated in listed)
+    if fields.get("use_sliding_window", False):
+        config = replace(config, window=json_config.read_windows(fields, config, unrotated))
+    return replace(config, unrotated=unrotated)
 
 
 SMOLLM3 = Architecture(

@@ -58,6 +58,8 @@ TENSOR_TYPES: dict[str, TensorType] = {
         TensorType("Q6_K", 14, 256, 210, (208,)),
         TensorType("IQ4_NL", 20, 32, 18),
         TensorType("IQ4_XS", 23, 256, 136),
+        # The scale is 2^(byte - 128), its largest multiple 12: from 252 on it is taken for damage.
+        TensorType("MXFP4", 39, 32, 17, width=1, mask=0xFC),
     )
 }
 BY_ID = {t.id: t for t in TENSOR_TYPES.values()}
@@ -68,7 +70,7 @@ _READ_AT_ONCE = 1 << 22
 _OTHER_TYPES = {
     **{9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S"},
     **{22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M"},
-    **{34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4"},
+    **{34: "TQ1_0", 35: "TQ2_0"},
 }
 
 

@@ -13,6 +13,7 @@ from aleator.models.files.tensor_types import StoredTensor
 
 if TYPE_CHECKING:
     from aleator.models.layers.parts import LayerSource
+    from aleator.models.weights import Weights
 
 Floats = npt.NDArray[np.float32]
 ExpertMatrix = tuple[StoredTensor, Floats | None]
@@ -54,6 +55,21 @@ def expert_tensors(
         for name, n_out in zip(names, n_outs, strict=True)
     ]
     return [list(matrices) for matrices in zip(*columns, strict=True)]
+
+
+def mixed_experts(weights: Weights) -> str:
+    """The first tensor of an expert that is stored otherwise than the other experts'; "": none."""
+    experts = weights.config.experts
+    if experts is None:
+        return ""
+    for layer in range(weights.config.n_layers):
+        for name in (*GATE_UP, "ffn_down"):
+            first = f"blk.{layer}.{name}.0.weight"
+            for expert in range(1, experts.n_experts if first in weights else 0):
+                own = f"blk.{layer}.{name}.{expert}.weight"
+                if own in weights and weights.stored(own).type != weights.stored(first).type:
+                    return own
+    return ""
 
 
 def _stacked(

@@ -107,6 +107,7 @@ class NativeStep(HostStep):
             second_post,
             block.windowed,
             block.rotated,
+            block.sinks,
         )
         if isinstance(block.ffn, Mixture):
             step.add_mixture(*mixture_arguments(block.ffn))
