@@ -22,7 +22,9 @@ def vocabulary() -> Vocabulary:
 
 def allowed(constraint: Any) -> set[int]:
     words = constraint.mask()
-    bits = np.unpackbits(words.astype("<i4").view(np.uint8), bitorder="little")[: constraint.n_vocab]
+    bits = np.unpackbits(words.astype("<i4").view(np.uint8), bitorder="little")[
+        : constraint.n_vocab
+    ]
     ids = set(np.flatnonzero(bits).tolist())
     assert ids == {t for t in range(constraint.n_vocab) if constraint.allows(t)}
     return ids
