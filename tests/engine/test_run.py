@@ -333,7 +333,7 @@ def test_an_error_ends_all_completions() -> None:
     assert made.done
     assert {g.stop_reason for g in made.generations} == {"interrupted"}
     assert list(broken) == []
-    assert len(made.generations[1].tokens) == 3
+    assert len(made.generations[1].tokens) == 4
 
 
 def test_only_what_is_not_kept_is_prefilled() -> None:
