@@ -39,8 +39,14 @@ def piecewise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def together(engine: aleator.Engine, *submits: Callable[[], Generation]) -> list[Generation]:
     """Have several requests begin in the same step."""
-    goes_on = threading.Event()
-    engine.visit(lambda context, seq: goes_on.wait(60))
+    held, goes_on = threading.Event(), threading.Event()
+
+    def hold(context: object, seq: int) -> None:
+        held.set()
+        goes_on.wait(60)
+
+    engine.visit(hold)
+    assert held.wait(60)  # before that, the first could begin alone
     made = [submit() for submit in submits]
     goes_on.set()
     return made
