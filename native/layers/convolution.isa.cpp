@@ -4,8 +4,8 @@
 
 namespace aleator::ALEATOR_ISA {
 
-void convolve(const Convolution& conv, const Runs& runs, int64_t begin, int64_t end,
-              const float* x, int64_t stride, bool activated, float* y) {
+void convolve(const Convolution& conv, const Runs& runs, int64_t begin, int64_t end, const float* x,
+              int64_t stride, bool activated, float* y) {
   const int64_t before = conv.width - 1, n = end - begin;
   float history[widest_convolution][most_channels];
   for (int64_t run = 0; run < runs.n; run++) {

@@ -299,8 +299,7 @@ class BoundDecoderStep {
     added(std::move(kept));
   }
   // parts: gate, up, down and norm; the first three None where add_mixture follows.
-  DecoderLayer feed_forward_layer(const std::string& at, const nb::tuple& parts,
-                                  Kept& kept) const {
+  DecoderLayer feed_forward_layer(const std::string& at, const nb::tuple& parts, Kept& kept) const {
     require(parts.size() == 4, "feed_forward must be gate, up, down and norm");
     const auto get = [&](size_t i) { return nb::cast<std::optional<StoredMatrix>>(parts[i]); };
     const auto gate = get(0), up = get(1), down = get(2);

@@ -25,8 +25,9 @@ struct ConvolutionMemory {
     require(width >= 2 && width <= widest_convolution && int64_t(bias.size()) == channels &&
                 int64_t(rows.shape(1)) == channels && int64_t(rows.shape(2)) == width - 1 &&
                 rows.shape(0) > 0,
-            std::string(name) + ": weight [width, channels], bias [channels] and rows [rows, "
-                                "channels, width - 1] do not fit each other");
+            std::string(name) +
+                ": weight [width, channels], bias [channels] and rows [rows, "
+                "channels, width - 1] do not fit each other");
     return {channels, width, weight.data(), bias.data(), rows.data()};
   }
   void sizes(int64_t projected, int64_t inner, const char* input, const char* output) const {

@@ -18,7 +18,8 @@ struct HeadSpace {
   const float* a = nullptr;          // [heads]
   const float* d = nullptr;          // [heads]
   float least_step = 0;
-  // What the scan gives is RMS-normalised, in norm_groups parts, times the weights [inner]; or none.
+  // What the scan gives is RMS-normalised, in norm_groups parts, times the weights [inner]; or
+  // none.
   const float* norm = nullptr;
   int64_t norm_groups = 1;
   float* state_rows = nullptr;  // [rows, inner, state]

@@ -29,8 +29,8 @@ class RecurrentLayers {
   // Makes room for the layers' `tokens`; one thread.
   void prepare(int64_t tokens, const std::vector<RecurrentLayer>& layers);
   // The running sum += scale * what the layer gives; every thread.
-  void run(int thread, Products& products, const RecurrentLayer& layer, const Runs& runs,
-           float eps, float scale = 1);
+  void run(int thread, Products& products, const RecurrentLayer& layer, const Runs& runs, float eps,
+           float scale = 1);
 
   HeadLayers& heads() { return heads_; }
 

@@ -1,6 +1,6 @@
-// One micro-batch through a whole decoder whose layers all keep a state, on the processor: from the embedding's
-// rows to the logits, on all threads of the pool, with weights in their stored types and states
-// read from and left in the cache's rows.  Everything is computed in float32.
+// One micro-batch through a whole decoder whose layers all keep a state, on the processor: from the
+// embedding's rows to the logits, on all threads of the pool, with weights in their stored types
+// and states read from and left in the cache's rows.  Everything is computed in float32.
 #pragma once
 
 #include <cstdint>

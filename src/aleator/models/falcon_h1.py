@@ -57,7 +57,9 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     )
 
 
-def with_factors(name: str, tensor: StoredTensor, fields: Fields, config: ModelConfig) -> StoredTensor:
+def with_factors(
+    name: str, tensor: StoredTensor, fields: Fields, config: ModelConfig
+) -> StoredTensor:
     """A tensor times the factors of config.json that belong to it."""
 
     def factor(key: str) -> float:
@@ -108,7 +110,9 @@ FALCON_H1 = Architecture(
             "lm_head": "output",
         },
         layer={
-            name: gguf for name, gguf in TRANSFORMER.items() if not name.startswith(("mlp.", "post_"))
+            name: gguf
+            for name, gguf in TRANSFORMER.items()
+            if not name.startswith(("mlp.", "post_"))
         }
         | {
             "pre_ff_layernorm": "ffn_norm",

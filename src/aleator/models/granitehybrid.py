@@ -26,9 +26,7 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
         config = replace(config, unrotated=(True,) * config.n_layers)
     if fields.get(f"{name}.expert_count", 0):
         every = (True,) * config.n_layers
-        mixtures = in_gguf(
-            fields, name, every, n_ff=config.n_ff[0], normalised=True, shared=True
-        )
+        mixtures = in_gguf(fields, name, every, n_ff=config.n_ff[0], normalised=True, shared=True)
         config = replace(config, experts=replace(mixtures, n_ff=config.n_ff[0]))
     return granite_factors.in_gguf(config, fields)
 

@@ -1,4 +1,4 @@
-"""lfm2: layers that keep a short convolution's inputs, every few attend instead; each has a feed-forward part."""
+"""lfm2: layers that keep a short convolution's inputs, every few attend instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
     if not fields.get(f"{name}.attention.causal", True):
         raise unsupported(fields.path, f"tokens that see later ones ({name}.attention.causal)")
     if fields.integer(f"{name}.attention.sliding_window", 0, MAX_WIDTH, 0):
-        raise unsupported(fields.path, f"windows beside convolutions ({name}.attention.sliding_window)")
+        raise unsupported(
+            fields.path, f"windows beside convolutions ({name}.attention.sliding_window)"
+        )
     config = gguf_config.transformer(gguf, architecture, least_kv_heads=0)
     width = fields.integer(f"{name}.shortconv.l_cache", 2, MAX_CONV)
     return replace(config, ssm=SSMConfig(config.n_embd, width, 0))

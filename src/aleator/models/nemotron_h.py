@@ -63,7 +63,12 @@ def _parts(fields: Fields) -> list[str]:
     key = "layers_block_type" if "layers_block_type" in fields else "layer_types"
     listed = list(pattern) if pattern is not None else fields.require(key, list)
     named = {"M": "mamba", "*": "attention", "-": "mlp", "linear_attention": "mamba"}
-    named |= {"full_attention": "attention", "mamba": "mamba", "attention": "attention", "mlp": "mlp"}
+    named |= {
+        "full_attention": "attention",
+        "mamba": "mamba",
+        "attention": "attention",
+        "mlp": "mlp",
+    }
     for kind in listed:
         if kind in ("moe", "E"):
             raise unsupported(fields.path, f"experts without a gate ({key})")

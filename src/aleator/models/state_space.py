@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from aleator.models.config import MAX_CONV, MAX_STATE, MAX_WIDTH, SSMConfig, checked_heads, unsupported
+from aleator.models.config import (
+    MAX_CONV,
+    MAX_STATE,
+    MAX_WIDTH,
+    SSMConfig,
+    checked_heads,
+    unsupported,
+)
 from aleator.models.files.fields import Fields
 from aleator.models.files.tensor_types import StoredTensor
 
@@ -54,7 +61,9 @@ def read_heads(
     if size not in (None, "auto") and n * fields.integer(head_dim, 1, MAX_WIDTH) != inner:
         raise fields.error(head_dim, f"{n} heads of {size} are not {inner} channels")
     limit = fields.get("time_step_limit")
-    if limit is not None and (limit[0] != 0 or limit[1] not in (float("inf"), "Infinity")):
+    # transformers writes infinity as {"__float__": "Infinity"}.
+    endless = (float("inf"), "Infinity", {"__float__": "Infinity"})
+    if limit is not None and (limit[0] != 0 or limit[1] not in endless):
         raise unsupported(fields.path, f"time steps within {limit} (time_step_limit)")
     return checked_heads(
         fields,
@@ -75,6 +84,10 @@ def as_gguf(name: str, tensor: StoredTensor) -> StoredTensor:
     if name.endswith("ssm_a"):
         # In float64, so that the C library's last bits do not matter after rounding.
         return StoredTensor.of(-np.exp(tensor.floats().astype(np.float64)).astype(np.float32))
-    if name.endswith(("ssm_conv1d.weight", "shortconv.conv.weight")) and len(tensor.shape) == 3 and tensor.shape[1] == 1:
+    if (
+        name.endswith(("ssm_conv1d.weight", "shortconv.conv.weight"))
+        and len(tensor.shape) == 3
+        and tensor.shape[1] == 1
+    ):
         return replace(tensor, shape=(tensor.shape[0], tensor.shape[2]))
     return tensor

@@ -45,9 +45,7 @@ class HeadSpace(Generic[M, V]):
         inner, channels, heads = self.ssm.d_inner, self.ssm.conv_channels, self.ssm.heads
         self.norm: V | None = None if beside else source.norm("attn_norm")
         self.project = source.matrix(["ssm_in"], config.n_embd, [inner + channels + heads])
-        self.conv_weight = source.values(
-            "ssm_conv1d.weight", channels, self.ssm.d_conv, exact=True
-        )
+        self.conv_weight = source.values("ssm_conv1d.weight", channels, self.ssm.d_conv, exact=True)
         self.conv_bias: V | None = None
         if "ssm_conv1d.bias" in source:
             self.conv_bias = source.values("ssm_conv1d.bias", channels, exact=True)

@@ -1,4 +1,4 @@
-"""A layer with a state space whose heads have one decay each (Dao and Gu 2024, arXiv:2405.21060), in PyTorch."""
+"""A layer with a state space whose heads have one decay each (Dao and Gu 2024), in PyTorch."""
 
 from __future__ import annotations
 

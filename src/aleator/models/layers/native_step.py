@@ -12,8 +12,8 @@ from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.storage.host import HostLayer
 from aleator.core.threads import pool as thread_pool
-from aleator.models.layers.native_feed_forward import gated_matrices, mixture_arguments
 from aleator.models.layers.head_parts import HeadSpace, ShortConvolution
+from aleator.models.layers.native_feed_forward import gated_matrices, mixture_arguments
 from aleator.models.layers.native_recurrent import (
     Part,
     Rows,
