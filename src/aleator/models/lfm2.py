@@ -30,7 +30,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json, which has the width of feed-forward before it is rounded."""
     json_config.refuse_features(fields)
     wide = fields.integer("intermediate_size", 1, MAX_WIDTH, fields.get("block_ff_dim"))
-    values = fields.values | {"intermediate_size": wide}
+    values = {**fields.values, "intermediate_size": wide}
     if "tie_embedding" in fields:
         values |= {"tie_word_embeddings": fields.get("tie_embedding", True)}
     config = json_config.transformer(

@@ -34,7 +34,7 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json."""
     json_config.refuse_features(fields)
     parts = _parts(fields)
-    sizes = Fields(fields.path, fields.values | {"num_hidden_layers": len(parts)})
+    sizes = Fields(fields.path, {**fields.values, "num_hidden_layers": len(parts)})
     config = json_config.transformer(sizes, architecture, eps="layer_norm_epsilon")
     for key in ("mamba_proj_bias", "use_bias"):
         if fields.get(key, False):

@@ -57,10 +57,10 @@ def read_heads(
         UnsupportedModel: time steps are limited in another way.
     """
     n = fields.integer(heads, 1, MAX_WIDTH)
-    size = fields.get(head_dim)
+    size = fields.values.get(head_dim)
     if size not in (None, "auto") and n * fields.integer(head_dim, 1, MAX_WIDTH) != inner:
         raise fields.error(head_dim, f"{n} heads of {size} are not {inner} channels")
-    limit = fields.get("time_step_limit")
+    limit = fields.get("time_step_limit", kind=list)
     # transformers writes infinity as {"__float__": "Infinity"}.
     endless = (float("inf"), "Infinity", {"__float__": "Infinity"})
     if limit is not None and (limit[0] != 0 or limit[1] not in endless):

@@ -57,7 +57,10 @@ class HeadSpace(Generic[M, V]):
             self.gated_norm = source.flat("ssm_norm.weight", inner)
         self.norm_groups = self.ssm.groups
         self.output = source.matrix(["ssm_out"], inner, [config.n_embd])
-        self.ffn_norm, self.ffn = following(source) if not beside else (None, None)
+        self.ffn_norm: V | None = None
+        self.ffn: FeedForward[M] | Mixture[M, V] | None = None
+        if not beside:
+            self.ffn_norm, self.ffn = following(source)
 
 
 class ShortConvolution(Generic[M, V]):
@@ -87,6 +90,8 @@ class ShortConvolution(Generic[M, V]):
         if "shortconv.conv.bias" in source:
             self.conv_bias = source.values("shortconv.conv.bias", n, exact=True)
         self.output = source.matrix(["shortconv.out_proj"], n, [n])
+        self.ffn_norm: V | None
+        self.ffn: FeedForward[M] | Mixture[M, V] | None
         self.ffn_norm, self.ffn = following(source)
 
 
