@@ -68,7 +68,11 @@ def architectures() -> str:
 def _shift(architecture: Architecture) -> str:
     if not architecture.shifts:
         return "refused"
-    return "positions only" if architecture.recurrent is not None else "yes"
+    if architecture.recurrent is None:
+        return "yes"
+    return (
+        "positions only" if architecture.rope_style == "none" else "keys and positions, not states"
+    )
 
 
 def _checked(name: str, files: bool) -> str:

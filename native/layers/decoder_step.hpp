@@ -12,6 +12,7 @@
 
 #include "layers/angles.hpp"
 #include "layers/attention_step.hpp"
+#include "layers/delta_net_layers.hpp"
 #include "layers/experts.hpp"
 #include "layers/products.hpp"
 #include "layers/ssm_layers.hpp"
@@ -31,9 +32,12 @@ struct DecoderLayer {
   const float* sinks = nullptr;  // of attention, [heads] or none
   int64_t group = 0;       // of layers that share a pool of cells and a rotation: see DecoderShape
   int64_t recurrent = -1;  // the number of the state space that is there instead of attention
+  int64_t delta = -1;      // of the gated delta net that is there instead
   int64_t mixture = -1;    // of the mixture that is there instead of gate, up and down
   bool rotated = true;     // positions rotate its queries and keys
-  int64_t heads() const { return q.out / keys.dim; }
+  bool gated = false;      // q gives each head's query and then a gate of what the head gives
+  int64_t heads() const { return q.out / keys.dim / (gated ? 2 : 1); }
+  bool attends() const { return recurrent < 0 && delta < 0; }
 };
 
 // What of queries and keys is normalised: each head, before or after the rotation, or all heads
@@ -87,6 +91,12 @@ class DecoderStep {
     spaces_.push_back(space);
     layers_.push_back(layer);
   }
+  // A gated delta net, likewise.
+  void add_layer(const DeltaNetLayer& net, DecoderLayer layer) {
+    layer.delta = int64_t(nets_.size());
+    nets_.push_back(net);
+    layers_.push_back(layer);
+  }
   // The feed-forward part of the last layer is a mixture of experts.
   void add_mixture(const Mixture& mixture) {
     layers_.back().mixture = int64_t(mixtures_.size());
@@ -109,12 +119,15 @@ class DecoderStep {
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;
   std::vector<SSMLayer> spaces_;
+  std::vector<DeltaNetLayer> nets_;
   std::vector<Mixture> mixtures_;
   SSMLayers recurrent_;
+  DeltaNetLayers delta_;
   Experts experts_;
   std::mutex turn_;
   Products products_;
   std::vector<float> q_, k_, v_, attended_, gate_, up_, ones_;
+  std::vector<float> queries_;  // without the gates between them
   std::vector<float> angles_[most_groups];
   AttentionStep attention_[most_groups];
 };

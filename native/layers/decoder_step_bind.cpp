@@ -12,6 +12,7 @@
 #include "bind.hpp"
 #include "layers/cache_memory.hpp"
 #include "layers/decoder_step.hpp"
+#include "layers/delta_net_memory.hpp"
 #include "layers/interruptible.hpp"
 #include "layers/mixture_memory.hpp"
 #include "layers/ssm_memory.hpp"
@@ -77,10 +78,10 @@ class BoundDecoderStep {
                  std::optional<Floats> q_norm, std::optional<Floats> k_norm,
                  const CacheMemory& keys, const CacheMemory& values,
                  std::optional<Floats> attention_post_norm, std::optional<Floats> ffn_post_norm,
-                 bool window, bool rotated, std::optional<Floats> sinks) {
+                 bool window, bool rotated, std::optional<Floats> sinks, bool gated) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
     const int64_t e = shape_.n_embd(), dim = keys.side.dim, dim_v = values.side.dim;
-    const int64_t groups = keys.side.heads, heads = q.weights.out / dim;
+    const int64_t groups = keys.side.heads, heads = q.weights.out / dim / (gated ? 2 : 1);
     require(heads >= groups && heads % groups == 0,
             at + "attn_q: " + std::to_string(heads) + " query heads for " + std::to_string(groups) +
                 " key-value heads");
@@ -92,7 +93,9 @@ class BoundDecoderStep {
     require(!keys.side.by_channel, at + "keys by channels");
     require(!window || window_frequencies_, at + "a window layer without frequencies for it");
     require(shape_.rotation[window].pairs * 2 <= dim, at + "more rotated channels than a head has");
-    matrix(q, heads * dim, e, at + "attn_q");
+    require(!gated || (dim == dim_v && shape_.head_norm != HeadNorm::all),
+            at + "gates need values as wide as keys, and norms of single heads");
+    matrix(q, heads * dim * (gated ? 2 : 1), e, at + "attn_q");
     matrix(k, groups * dim, e, at + "attn_k");
     matrix(v, groups * dim_v, e, at + "attn_v");
     matrix(o, e, heads * dim_v, at + "attn_output");
@@ -129,7 +132,8 @@ class BoundDecoderStep {
                        .ffn_post_norm = pointer(ffn_post_norm),
                        .sinks = pointer(sinks),
                        .group = window,
-                       .rotated = rotated};
+                       .rotated = rotated,
+                       .gated = gated};
     if (gate) {
       layer.gate = gate->weights, layer.down = down->weights;
       kept_.back().matrices.insert(kept_.back().matrices.end(), {*gate, *down});
@@ -154,29 +158,31 @@ class BoundDecoderStep {
         memory.state_norms.push_back(nb::cast<Floats>(weight));
     }
     const SSMLayer space = memory.checked(at, e, n_rows_);
-    DecoderLayer layer;
     Kept kept{};
-    if (feed_forward) {
-      require(feed_forward->size() == 4, "feed_forward must be gate, up, down and norm");
-      const auto get = [&](size_t i) {
-        return nb::cast<std::optional<StoredMatrix>>((*feed_forward)[i]);
-      };
-      const auto gate = get(0), up = get(1), down = get(2);
-      const auto ffn_norm = nb::cast<Floats>((*feed_forward)[3]);
-      kept.norms = {ffn_norm};
-      BoundDecoderStep::norm(ffn_norm, e, at + "ffn_norm");
-      layer.ffn_norm = ffn_norm.data();
-      if (gate || up || down) {
-        feed_forward_sizes(at, e, gate, up, down);
-        kept.matrices = {*gate, *up, *down};
-        layer.gate = gate->weights, layer.up = up->weights, layer.down = down->weights;
-      }
-    }
+    const DecoderLayer layer = feed_forward_alone(at, feed_forward, kept);
     n_rows_ = int64_t(conv_rows.shape(0));
     n_layers_++;
     kept_.push_back(std::move(kept));
     spaces_.push_back(std::move(memory));
     step_.add_layer(space, layer);
+  }
+
+  void add_delta_layer(const StoredMatrix& qkv, const StoredMatrix& gate, const StoredMatrix& beta,
+                       const StoredMatrix& decay, const StoredMatrix& out, Floats norm, Matrix conv,
+                       Floats a, Floats time_bias, Floats head_norm, StateRows conv_rows,
+                       StateRows state_rows, int64_t key_heads, bool tiled, float eps,
+                       std::optional<nb::tuple> feed_forward) {
+    const std::string at = "blk." + std::to_string(n_layers_) + ".";
+    DeltaNetMemory memory{qkv, gate,      beta,      decay,     out,        norm, conv,
+                          a,   time_bias, head_norm, conv_rows, state_rows, {}};
+    const DeltaNetLayer net = memory.checked(at, shape_.n_embd(), n_rows_, key_heads, tiled, eps);
+    Kept kept{};
+    const DecoderLayer layer = feed_forward_alone(at, feed_forward, kept);
+    n_rows_ = int64_t(conv_rows.shape(0));
+    n_layers_++;
+    kept_.push_back(std::move(kept));
+    nets_.push_back(std::move(memory));  // its vectors stay where they are
+    step_.add_layer(net, layer);
   }
 
   // The feed-forward part of the last layer, which has been added without one but its norm.
@@ -289,6 +295,26 @@ class BoundDecoderStep {
     if (up) matrix(*up, gate->weights.out, e, at + "ffn_up");
     matrix(*down, e, gate->weights.out, at + "ffn_down");
   }
+  // A layer of this feed-forward part: gate, up, down and norm.
+  DecoderLayer feed_forward_alone(const std::string& at,
+                                  const std::optional<nb::tuple>& feed_forward, Kept& kept) const {
+    DecoderLayer layer;
+    if (!feed_forward) return layer;
+    require(feed_forward->size() == 4, "feed_forward must be gate, up, down and norm");
+    const auto get = [&](size_t i) {
+      return nb::cast<std::optional<StoredMatrix>>((*feed_forward)[i]);
+    };
+    const auto gate = get(0), up = get(1), down = get(2);
+    const auto ffn_norm = nb::cast<Floats>((*feed_forward)[3]);
+    kept.norms = {ffn_norm};
+    norm(ffn_norm, shape_.n_embd(), at + "ffn_norm");
+    layer.ffn_norm = ffn_norm.data();
+    if (!gate && !up && !down) return layer;
+    feed_forward_sizes(at, shape_.n_embd(), gate, up, down);
+    kept.matrices = {*gate, *up, *down};
+    layer.gate = gate->weights, layer.up = up->weights, layer.down = down->weights;
+    return layer;
+  }
   static HeadNorm head_norm_named(const std::string& name) {
     if (name.empty()) return HeadNorm::none;
     if (name == "head") return HeadNorm::head;
@@ -321,6 +347,7 @@ class BoundDecoderStep {
   DecoderStep step_;
   std::list<Kept> kept_;
   std::list<SSMMemory> spaces_;
+  std::list<DeltaNetMemory> nets_;
   std::list<MixtureMemory> mixtures_;
   int64_t n_layers_ = 0, n_rows_ = 0, n_cells_[most_groups] = {};
 };
@@ -364,11 +391,13 @@ ALEATOR_BIND(decoder_step) {
           nb::arg("k_norm").none(), nb::arg("keys"), nb::arg("values"),
           nb::arg("attention_post_norm").none() = nb::none(),
           nb::arg("ffn_post_norm").none() = nb::none(), nb::arg("window") = false,
-          nb::arg("rotated") = true, nb::arg("sinks").none() = nb::none(),
+          nb::arg("rotated") = true, nb::arg("sinks").none() = nb::none(), nb::arg("gated") = false,
           "Appends a layer; ValueError, naming the tensor, when shapes disagree. gate, up and down "
           "are None where add_mixture follows; without up, gate is the first matrix of a "
           "feed-forward part that has no gate. rotated: positions rotate its queries and keys; "
-          "sinks [heads]: scores that no value goes with.")
+          "sinks [heads]: scores that no value goes with; gated: q gives each head's query and "
+          "then "
+          "as many numbers, whose sigmoids multiply what the head gives.")
       .def("add_recurrent_layer", &BoundDecoderStep::add_recurrent_layer, nb::arg("projection"),
            nb::arg("select"), nb::arg("time_step"), nb::arg("output"), nb::arg("norm"),
            nb::arg("conv"), nb::arg("conv_bias"), nb::arg("a"), nb::arg("d"),
@@ -378,6 +407,17 @@ ALEATOR_BIND(decoder_step) {
            "norms of time step, B and C; feed_forward: gate, up, down and norm, the first three "
            "None "
            "where add_mixture follows. ValueError, naming the tensor, when shapes disagree.")
+      .def("add_delta_layer", &BoundDecoderStep::add_delta_layer, nb::arg("qkv"), nb::arg("gate"),
+           nb::arg("beta"), nb::arg("decay"), nb::arg("output"), nb::arg("norm"), nb::arg("conv"),
+           nb::arg("a"), nb::arg("time_bias"), nb::arg("head_norm"),
+           nb::arg("conv_rows").noconvert(), nb::arg("state_rows").noconvert(),
+           nb::arg("key_heads"), nb::arg("tiled"), nb::arg("eps"), nb::arg("feed_forward").none(),
+           "Appends a layer with a gated delta net. conv [width, channels], the channels being "
+           "queries, keys and values; a and time_bias [heads]; rows of the cache: float32 "
+           "[rows, channels, width - 1] and [rows, heads * dim_v, dim]. tiled: head h of values "
+           "goes with head h % key_heads of keys, else neighbours share one; eps is added to a "
+           "key's sum of squares; feed_forward as for add_recurrent_layer. ValueError, naming the "
+           "tensor, when shapes disagree.")
       .def(
           "add_mixture", &BoundDecoderStep::add_mixture, nb::arg("router"), nb::arg("experts"),
           nb::arg("shared").none(), nb::arg("bias").none(), nb::arg("shared_router").none(),

@@ -27,6 +27,7 @@ struct StateSpace {
   const float* d = nullptr;                           // [inner]
   float* conv_rows = nullptr;                         // [rows, inner, width - 1]
   float* state_rows = nullptr;                        // [rows, inner, state]
+  int64_t stride = 2 * inner;  // from one token's values to the next's, where they are convolved
   int64_t selected() const { return rank + 2 * state; }
 };
 
@@ -34,7 +35,7 @@ constexpr int64_t most_channels = 64;  // in one block
 constexpr int64_t widest_convolution = 64;
 
 // u[t][c] = silu(sum over k of conv[k][c] * (value of channel c, width - 1 - k tokens ago) + bias)
-// for channels [begin, end), at most most_channels.  xz [T, 2 * inner]: the values first.
+// for channels [begin, end), at most most_channels.  xz [T, stride]: the values first.
 ALEATOR_DECLARE(void convolve(const StateSpace& s, const Runs& runs, int64_t begin, int64_t end,
                               const float* xz, float* u))
 // h(t) = exp(dt a) h(t - 1) + dt u(t) B(t);  y(t) = (C(t) . h(t) + d u(t)) * silu(gate(t)), for

@@ -20,7 +20,7 @@ void convolve(const StateSpace& s, const Runs& runs, int64_t begin, int64_t end,
       for (int64_t c = 0; c < n; c++) history[k][c] = kept ? kept[c * before + k] : 0.0f;
     // Channels' values at index i of the run, from -before on.
     const auto values = [&](int64_t i) {
-      return i < 0 ? history[i + before] : xz + runs.order[first + i] * 2 * s.inner + begin;
+      return i < 0 ? history[i + before] : xz + runs.order[first + i] * s.stride + begin;
     };
     for (int64_t i = 0; i < last - first; i++) {
       float* out = u + runs.order[first + i] * s.inner + begin;

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aleator.core.errors import UnsupportedModel
+from aleator.models.delta_net import DeltaNetConfig
 from aleator.models.experts import ExpertsConfig
 from aleator.models.files.fields import Fields
 
@@ -137,7 +138,8 @@ class ModelConfig:
         qkv_clamp: queries, keys and values are kept within it; 0: as they are.
         query_growth: (rate, context): queries at position p are multiplied by
             1 + rate * ln(1 + floor(p / context)); None: they are not.
-        ssm: layers that keep a state, if there are any.
+        ssm: layers with a state space, if there are any.
+        delta: layers with a gated delta net, if there are any.
         experts: mixtures of experts, if there are any.
     """
 
@@ -167,6 +169,7 @@ class ModelConfig:
     qkv_clamp: float = 0.0
     query_growth: tuple[float, int] | None = None
     ssm: SSMConfig | None = None
+    delta: DeltaNetConfig | None = None
     experts: ExpertsConfig | None = None
 
     def rotated(self, layer: int) -> bool:
@@ -175,7 +178,8 @@ class ModelConfig:
 
     def keeps_state(self, layer: int) -> bool:
         """Whether a layer keeps a state, instead of attending."""
-        return self.ssm is not None and not (self.n_kv_heads and self.n_kv_heads[layer])
+        states = self.ssm is not None or self.delta is not None
+        return states and not (self.n_kv_heads and self.n_kv_heads[layer])
 
     def has_experts(self, layer: int) -> bool:
         """Whether a layer's feed-forward part is a mixture of experts."""

@@ -39,6 +39,9 @@ from aleator.models.gpt_oss import GPT_OSS as GPT_OSS
 from aleator.models.gemma3 import GEMMA3 as GEMMA3
 from aleator.models.mamba import MAMBA as MAMBA
 from aleator.models.jamba import JAMBA as JAMBA
+from aleator.models.qwen3next import QWEN3NEXT as QWEN3NEXT
+from aleator.models.qwen35 import QWEN35 as QWEN35
+from aleator.models.qwen35moe import QWEN35MOE as QWEN35MOE
 
 ARCHITECTURES: dict[str, Architecture] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Architecture)

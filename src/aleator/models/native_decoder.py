@@ -11,7 +11,7 @@ from aleator.models.decoder import Decoder, Progress
 from aleator.models.layers.expert_tensors import mixed_experts
 from aleator.models.layers.native_ssm import NativeSSM
 from aleator.models.layers.native_step import NativeStep
-from aleator.models.layers.parts import Attention, StateSpace
+from aleator.models.layers.parts import Attention, DeltaNet, StateSpace
 from aleator.models.layers.stored import (
     Floats,
     StoredLayer,
@@ -34,7 +34,8 @@ class NativeDecoder(Decoder):
         embedding_norm: that of embeddings, if there is one.
         positions: the vectors of positions, if there are any.
         blocks: the layers with attention.
-        recurrent: the layers that keep a state.
+        recurrent: the layers with a state space.
+        delta_nets: those with a gated delta net.
 
     """
 
@@ -45,10 +46,14 @@ class NativeDecoder(Decoder):
         self.embedding = stored_weight(weights, "token_embd", *shape, bias=False)
         self.blocks: list[Attention[list[StoredWeight], Floats]] = []
         self.recurrent: list[StateSpace[list[StoredWeight], Floats]] = []
+        self.delta_nets: list[DeltaNet[list[StoredWeight], Floats]] = []
         for layer in range(config.n_layers):
             if progress is not None:
                 progress(layer, config.n_layers)
             source = StoredLayer(weights, layer)
+            if self.keeps_state(layer) and self.architecture.recurrent == "delta net":
+                self.delta_nets.append(DeltaNet(source, len(self.delta_nets)))
+                continue
             if self.keeps_state(layer):
                 self.recurrent.append(StateSpace(source, len(self.recurrent)))
                 continue

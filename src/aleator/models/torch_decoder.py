@@ -19,6 +19,7 @@ from aleator.cache.rows.batch import MicroBatch
 from aleator.cache.storage.tensors import torch_device
 from aleator.models.block import Block
 from aleator.models.decoder import Decoder, Progress
+from aleator.models.layers.delta_net import DeltaNetLayer
 from aleator.models.layers.layer import Layer, LayerWeights, Pass
 from aleator.models.layers.linear import Linear, embedding, linear
 from aleator.models.layers.mamba import MambaLayer
@@ -65,7 +66,7 @@ class TorchDecoder(Decoder):
         shape = (config.n_vocab, config.n_embd)
         self.embedding = embedding(weights, shape, self.where, self.type)
         self.blocks: list[Block] = []
-        self.recurrent: list[MambaLayer] = []
+        self.recurrent: list[MambaLayer | DeltaNetLayer] = []
         self.layers: list[Layer] = []
         for layer in range(config.n_layers):
             if progress is not None:
@@ -97,7 +98,8 @@ class TorchDecoder(Decoder):
         """The next layer, noted in the list of its kind."""
         layer = weights.layer
         if self.keeps_state(layer):
-            recurrent = MambaLayer(weights, len(self.recurrent))
+            kind = DeltaNetLayer if self.architecture.recurrent == "delta net" else MambaLayer
+            recurrent = kind(weights, len(self.recurrent))
             self.recurrent.append(recurrent)
             return recurrent
         windowed = self.windowed(layer)

@@ -12,6 +12,7 @@ from aleator.cache.pools.hybrid import HybridPool
 from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.storage.host import HostLayer
 from aleator.core.threads import pool as thread_pool
+from aleator.models.layers.native_delta_net import delta_net_arguments
 from aleator.models.layers.native_feed_forward import gated_matrices, mixture_arguments
 from aleator.models.layers.native_recurrent import Rows, same_rows, space_arguments
 from aleator.models.layers.parts import Mixture
@@ -72,9 +73,16 @@ class NativeStep(HostStep):
         )
         states = pool.recurrent if isinstance(pool, HybridPool) else None
         blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)
+        nets = iter(decoder.delta_nets)
         for layer in range(config.n_layers):
             if states is None or not decoder.keeps_state(layer):
                 self._add(step, next(blocks))
+            elif decoder.architecture.recurrent == "delta net":
+                net = next(nets)
+                conv, ssm = states.conv[net.index], states.ssm[net.index]
+                step.add_delta_layer(*delta_net_arguments(net, conv, ssm))
+                if isinstance(net.ffn, Mixture):
+                    step.add_mixture(*mixture_arguments(net.ffn))
             else:
                 space = next(spaces)
                 conv, ssm = states.conv[space.index], states.ssm[space.index]
@@ -108,6 +116,7 @@ class NativeStep(HostStep):
             block.windowed,
             block.rotated,
             block.sinks,
+            block.gated,
         )
         if isinstance(block.ffn, Mixture):
             step.add_mixture(*mixture_arguments(block.ffn))
