@@ -71,6 +71,10 @@ SPECS: dict[str, Spec] = {
     "llama-yarn": Spec(scaling="yarn", factor=4.0, seed=5),
     "llama-freqs": Spec(rope_freqs=True, rope_theta=500000.0, seed=6),
     "llama-bias": Spec(bias=True, seed=8),
+    "mixtral": Spec(n_ff=48, n_ff_expert=48, n_experts=6, n_used=2, seed=61),
+    "mixtral-all": Spec(
+        n_ff=32, n_experts=5, n_used=5, n_kv_heads=4, tied=True, rope_freqs=True, seed=62
+    ),
     "qwen2": Spec(arch="qwen2", bias=True, head_dim=32, n_heads=2, n_kv_heads=1, seed=9),
     "qwen2-tied-yarn": Spec(
         arch="qwen2", bias=True, tied=True, scaling="yarn", factor=2.0, seed=10

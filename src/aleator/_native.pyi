@@ -474,11 +474,6 @@ class StringArray:
         Numbers of the first string that occurs again, and of its last occurrence; None: all differ.
         """
 
-    def first_bad_merge(self, merges: StringArray) -> int:
-        """
-        Number of the first of `merges` that is not two of these strings with a space between whose join is one too; -1: all are.
-        """
-
 class Journal:
     """
     One undo log for everything that a cache can change.
@@ -749,6 +744,32 @@ class LlamaUserSampler(LlamaSampler):
 
 class LlamaXTC(LlamaSampler):
     def __init__(self, xtc_probability: float, xtc_threshold: float, min_keep: int, seed: int) -> None: ...
+
+class BytePairEncoder:
+    """
+    Byte-level BPE: `tokens` and `merges` are strings of a file, byte_texts the 256 texts of bytes; with whole_words a word that is a token is not merged.
+    """
+
+    def __init__(self, tokens: StringArray, merges: StringArray, byte_texts: Sequence[str], whole_words: bool) -> None: ...
+
+    @property
+    def bad_merge(self) -> int:
+        """
+        Number of the first merge that is not two tokens with a space between whose join is a token; -1: all are.
+        """
+
+    def encode(self, words: list) -> list[int]:
+        """Token ids of words, which are not merged across."""
+
+class SentencePieceEncoder:
+    """
+    SentencePiece's BPE: of neighbours that make a token, the best-scored first; what has no token becomes bytes, or `unknown` where one of these has none.
+    """
+
+    def __init__(self, tokens: StringArray, scores: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], byte_texts: Sequence[str], unknown: int | None, space: str) -> None: ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text."""
 
 class ThreadPool:
     """

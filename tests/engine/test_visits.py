@@ -93,7 +93,7 @@ def test_a_text_is_saved_and_restored_in_another_namespace_of_another_engine(
         text = (*first.request.tokens, *first.tokens)
 
         def copy(context: Context, seq: int) -> Rows:
-            return rows_of(context.cache, text, "here", seq)
+            return rows_of(context, text, "here", seq)
 
         rows = engine.visit(copy).result(30)
         assert rows.held == len(text) - 1

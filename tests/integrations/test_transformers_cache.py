@@ -17,8 +17,14 @@ from transformers import (
     DynamicCache,
     FalconConfig,
     FalconForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
+    Lfm2Config,
+    Lfm2ForCausalLM,
+    Llama4ForCausalLM,
+    Llama4TextConfig,
     MistralConfig,
     MistralForCausalLM,
     SmolLM3Config,
@@ -210,6 +216,71 @@ def test_layers_of_other_shapes(kind: Any, config: Any) -> None:
             ours.slide(keep=2, discard=3)
 
 
+TWO = {**SMALL, "num_hidden_layers": 2}
+EXPERTS = {"num_local_experts": 2, "intermediate_size_mlp": 32, "interleave_moe_layer_step": 2}
+MIXED = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
+WINDOWS = [
+    (MistralForCausalLM, MistralConfig(**TWO, sliding_window=5)),
+    (Gemma3ForCausalLM, Gemma3TextConfig(**TWO, **MIXED, head_dim=16)),  # two kinds of rotation
+    (
+        Llama4ForCausalLM,
+        Llama4TextConfig(**TWO, **EXPERTS, attention_chunk_size=4, no_rope_layers=[1, 0]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "config"), WINDOWS)
+def test_layers_with_windows(kind: Any, config: Any) -> None:
+    """Texts, keys and values are those with transformers' cache, also where a text is cut far back."""
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    model.generation_config.eos_token_id = None
+    ids, mask = padded(PROMPTS)
+    for options in ({}, {"prefill_chunk_size": 3}):
+        theirs = DynamicCache(config=config)
+        ours = AleatorCache(model, 128, max_batch=3)
+        want = greedy(model, theirs, ids, attention_mask=mask, **options)
+        assert torch.equal(greedy(model, ours, ids, attention_mask=mask, **options), want)
+        same(ours, theirs)
+        for n in (1, 6):
+            assert [ours.get_mask_sizes(n, i) for i in range(2)] == [
+                theirs.get_mask_sizes(n, i) for i in range(2)
+            ]
+    assert ours.is_sliding == theirs.is_sliding
+    other = ours.fork()
+    other.truncate(8)  # their cache has forgotten what this needs
+    longer = torch.nn.functional.pad(mask, (0, 2), value=1)
+    again = greedy(model, other, want[:, :9], attention_mask=longer)
+    assert torch.equal(again[:, : want.shape[1]], want)
+
+
+def test_assisted_generation_with_windows() -> None:
+    kind, config = WINDOWS[1]
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    model.generation_config.eos_token_id = None
+    ids = torch.tensor([PROMPTS[0]])
+    want = greedy(model, DynamicCache(config=config), ids)
+    ours = AleatorCache(model, 128)
+    assert torch.equal(greedy(model, ours, ids, prompt_lookup_num_tokens=3), want)
+
+
+def test_a_context_shift_with_two_rotations() -> None:
+    kind, config = WINDOWS[1]
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    text = [4, 5, 6, 7, 8, 9, 10, 11, 12]
+    ours, want = AleatorCache(model, 64), AleatorCache(model, 64)
+    with torch.no_grad():
+        model(torch.tensor([text]), past_key_values=ours)
+        model(torch.tensor([text[:2] + text[5:]]), past_key_values=want)
+    ours.slide(keep=2, discard=3)
+    a, b = ours.layers[0], want.layers[0]
+    assert a.keys.shape[2] == 3  # of a window of 4, before the next token
+    torch.testing.assert_close(a.keys, b.keys, atol=1e-5, rtol=1e-5)
+    assert torch.equal(a.values, b.values)
+
+
 def test_copies_that_are_dropped_give_up_their_rows(llama: Any) -> None:
     ours = AleatorCache(llama, 64, max_batch=2)
     with torch.no_grad():
@@ -272,12 +343,9 @@ def test_files(llama: Any, tmp_path: Path) -> None:
 
 
 def test_refusals(llama: Any) -> None:
-    sliding = MistralConfig(
-        vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, intermediate_size=32, sliding_window=8,
-    )  # fmt: skip
-    with pytest.raises(UnsupportedModel, match="sliding"):
-        AleatorCache(MistralForCausalLM(sliding), 64)
+    states = {**SMALL, "num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}
+    with pytest.raises(UnsupportedModel, match=r"lfm2: .*one of its layers in a Linear"):
+        AleatorCache(Lfm2ForCausalLM(Lfm2Config(**states)), 64)
     small = AleatorCache(llama, 4, max_batch=1)
     with pytest.raises(CacheFull, match="free cells"), torch.no_grad():
         llama(torch.tensor([PROMPTS[0]]), past_key_values=small)

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aleator import LanguageModel, _native, load
+from aleator import LanguageModel, _native
 from aleator.core.errors import FileFormatError
 from aleator.text import Tokenizer, Vocabulary
 from aleator.text.texts import StoredTexts, TextNumbers
-from aleator.text.tokenizer import _MetadataEncoder
 from tests.models.builders import model_metadata, string, write_gguf
 from tests.text.vocabularies import byte_level, sentencepiece
 
@@ -75,14 +74,6 @@ def test_they_end_where_the_data_do() -> None:
 def test_what_occurs_twice() -> None:
     assert stored(["a", "b", "c"]).first_twice() is None
     assert stored(["a", "b", "c", "b", "a", "b"]).first_twice() == (0, 4)
-
-
-def test_merges_that_are_none() -> None:
-    tokens = stored(["a", "b", "ab", "c"])
-    for merges, bad in (
-        (["a b"], -1), (["a b", "a c"], 1), (["ab"], 0), (["a x"], 0), ([""], 0), (["a b", " "], 1),
-    ):  # fmt: skip
-        assert tokens.first_bad_merge(stored([*merges])) == bad
 
 
 @pytest.mark.parametrize("metadata", [byte_level(("<|im_end|>",)), sentencepiece()])
@@ -150,9 +141,3 @@ def test_a_tokenizer_of_another_process_is_the_same(model: LanguageModel) -> Non
     assert isinstance(made, Tokenizer)
     assert made.encode("To be, or not") == model.tokenizer.encode("To be, or not")
     assert made.vocab.tokens == model.vocab.tokens
-
-
-def test_tables_are_made_once() -> None:
-    encoder = _MetadataEncoder(load().vocab)
-    make = vars(_MetadataEncoder)["backend"].func
-    assert make(encoder) is make(encoder)  # as two threads would ask for them

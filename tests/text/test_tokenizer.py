@@ -164,6 +164,13 @@ def test_bad_merges_name_the_field(merges: list[str], message: str) -> None:
     assert caught.value.field == "tokenizer.ggml.merges"
 
 
+@pytest.mark.parametrize("metadata", [byte_level(("a\ud800",), 1), sentencepiece(("▁", "a\ud800"))])
+def test_tokens_with_lone_surrogates_are_refused(metadata: dict[str, object]) -> None:
+    with pytest.raises(FileFormatError, match="has a lone surrogate") as caught:
+        build(metadata)
+    assert caught.value.field == "tokenizer.ggml.tokens"
+
+
 def test_surrogates_are_refused() -> None:
     with pytest.raises(TokenizerError, match=r"lone surrogate.*index 1"):
         build(byte_level()).encode("a\ud800")
@@ -208,11 +215,12 @@ class PanicException(BaseException):
 
 def test_panics_of_the_backend_are_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     class Backend:
-        def encode(self, text: str, add_special_tokens: bool) -> None:
+        def pre_tokenize_str(self, text: str) -> None:
             raise PanicException("retry limit over")
 
     tok = build(byte_level())
-    monkeypatch.setattr(tok._encode_body.__self__, "backend", Backend())  # type: ignore[attr-defined]
+    encoder = tok._encode_body.__self__  # type: ignore[attr-defined]
+    monkeypatch.setattr(encoder.pieces.__self__, "words", Backend())
     with pytest.raises(TokenizerError, match="cannot be encoded: retry limit over"):
         tok.encode("x")
 

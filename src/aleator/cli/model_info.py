@@ -49,7 +49,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write what is in the file; returns the exit code."""
-    from aleator.language_model import bundled_model, load_vocabulary
+    from aleator.bundled import bundled_model
+    from aleator.language_model import load_vocabulary
     from aleator.models.weights import open_weights
 
     if arguments.path is not None and arguments.model is not None:

@@ -83,6 +83,7 @@ def write_session(
         "seed": session.seed,
         "extra": session.extra,
         "forgotten": session.forgotten,
+        "rotation": contents.rotation,
     }
     sections = {
         "tokens": np.asarray(session.tokens, "<i4").tobytes(),
@@ -109,7 +110,7 @@ def save_session(
         How many tokens' keys and values were written.
 
     """
-    contents = rows_of(context.cache, session.remaining, session.namespace)
+    contents = rows_of(context, session.remaining, session.namespace)
     write_session(path, session, contents, model)
     return contents.held
 
@@ -214,7 +215,7 @@ def restore_session(
     held, why_not, cache = state.header["held"], "", context.cache
     if held:
         try:
-            put_rows(cache, seq, state, held)
+            put_rows(context, seq, state, held)
             if session.forgotten:
                 namespace = f"session {next(_loaded)}"
             cache.keep(seq, session.remaining[:held], namespace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +17,7 @@ from aleator.cache.pools.attention import AttentionPool
 from aleator.cache.pools.recurrent import RecurrentPool
 from aleator.cache.prefix.states import ENDS, KeptStates
 from aleator.core.errors import CacheError
+from aleator.generate.context import Context
 
 
 @dataclass(frozen=True)
@@ -28,40 +29,51 @@ class Rows:
         rows: their cells, in llama.cpp's layout.
         turned: what their keys are rotated to, where that differs from their positions.
         states: earlier states of recurrent layers.
+        rotation: tells what rotated their keys, see
+            :attr:`~aleator.models.decoder.Decoder.rotation_identity`.
     """
 
     held: int
     rows: bytes = field(repr=False)
     turned: bytes = field(repr=False)
     states: bytes = field(repr=False)
+    rotation: str = ""
 
 
-def rows_of(cache: Cache, tokens: Sequence[int], namespace: str = "", seq: int = 0) -> Rows:
-    """Copy what a cache keeps of a text; nothing of the cache changes.
+def rows_of(context: Context, tokens: Sequence[int], namespace: str = "", seq: int = 0) -> Rows:
+    """Copy what a context's cache keeps of a text; nothing of the cache changes.
 
     Args:
-        cache: caches prefixes.
+        context: caches prefixes.
         tokens: the text.
         namespace: where it is kept.
         seq: a sequence that is empty.
     """
     # Nothing of it stays in the cache, whatever comes in between.
+    cache = context.cache
     rows: Rows = cache.journal.attempt(_rows, cache, tokens, namespace, seq)
-    return rows
+    return replace(rows, rotation=context.decoder.rotation_identity)
 
 
-def put_rows(cache: Cache, seq: int, state: StateFile, held: int) -> None:
+def put_rows(context: Context, seq: int, state: StateFile, held: int) -> None:
     """Give an empty sequence what :func:`rows_of` copied.
 
     Args:
-        cache: of the same model.
+        context: of the same model.
         seq: the sequence; where this raises, its caller empties it.
         state: the file.
         held: tokens of the text that the file has rows of.
 
     Raises:
-        CacheError: the rows do not fit this cache, or there is no room for them.
+        CacheError: the rows do not fit this cache, there is no room for them, or their keys were rotated for a
+            context of another length.
     """
+    if state.header.get("rotation", "") != context.decoder.rotation_identity:
+        raise CacheError(
+            "its keys were rotated for a context of another length: the model has other frequencies there, and "
+            f"the context here has n_ctx={context.n_ctx}"
+        )
+    cache = context.cache
     cache.state_read(state.sections["rows"], seq, format="llama")
     if not cache.stands_for(seq, held):
         raise CacheError(f"its rows are not those of positions 0 to {held - 1}")

@@ -27,18 +27,19 @@ from aleator.cache.handle.sequence import Sequence as Handle
 from aleator.cache.storage.tensors import TensorSide
 from aleator.core.errors import CacheError, ParameterError
 from aleator.generate.batch import Batch
-from aleator.integrations.transformers_layers import layers_of, rotation_of
+from aleator.integrations.transformers_layers import layers_of, rotation_of, windows_of
 
 
 class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
     """For ``model.generate(past_key_values=AleatorCache(model, n_cells))`` and ``model(...)``.
 
     With ``type_k`` and ``type_v`` "f32" (or the type that the model computes in) its tokens are those with
-    transformers' ``DynamicCache``, bit for bit.
+    transformers' ``DynamicCache``, bit for bit.  Layers with a window are held whole, so that rows can be cut
+    and slid anywhere; attention is given what the window shows.
 
     Args:
-        model: a decoder-only model whose layers all see every position.  It computes one token, twice: its keys
-            and values tell the layers' shapes, and whether keys can be rotated to other positions.
+        model: a decoder-only model each layer of which has keys and values.  It computes one token, twice: its
+            keys and values tell the layers' shapes, and whether keys can be rotated to other positions.
         n_cells: tokens that it holds, over all rows.
         max_batch: rows at once.
         type_k: the type keys are stored in: "f32", "f16", "bf16", "q8_0", "q4_0" and more.
@@ -49,7 +50,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         rows: the sequences of the batch's rows.
 
     Raises:
-        UnsupportedModel: a layer has a window or a state.
+        UnsupportedModel: a layer has a state, or the keys and values of another.
         ParameterError: an argument is out of range.
     """
 
@@ -62,6 +63,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         type_k: str = "f32",
         type_v: str = "f32",
     ) -> None:
+        windows = windows_of(model)
         shapes, stored = layers_of(model)
         self.kv = KVCache(
             shapes,
@@ -73,15 +75,16 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
             rotate=rotation_of(model, stored),
             architecture=str(model.config.get_text_config(decoder=True).model_type),
         )
-        self._begin(self.kv, max_batch, len(shapes))
+        self._begin(self.kv, max_batch, windows)
 
-    def _begin(self, kv: KVCache, max_batch: int, n_layers: int) -> None:
+    def _begin(self, kv: KVCache, max_batch: int, windows: list[int | None]) -> None:
         self.kv, self.max_batch = kv, max_batch
         self.rows = []
         self._keys, self._values = TensorSide(kv.keys), TensorSide(kv.values)
-        self._stored = [0] * n_layers
+        self._windows = windows
+        self._stored = [0] * len(windows)
         self._cells: list[npt.NDArray[np.int64]] = []
-        super().__init__(layers=[AleatorLayer(self, i) for i in range(n_layers)])
+        super().__init__(layers=[AleatorLayer(self, i, window) for i, window in enumerate(windows)])
 
     rows: list[Handle] = []  # noqa: RUF012  # what __del__ sees of a cache that was refused
 
@@ -103,7 +106,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
         *args: Any,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Store a layer's keys and values of new tokens, and give those of all.
+        """Store a layer's keys and values of new tokens, and give those that attention sees.
 
         Args:
             key_states: [rows, heads, T, D].
@@ -113,7 +116,8 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
             kwargs: not used.
 
         Returns:
-            [rows, heads, all tokens, D] and [..., Dv], in the types that were given.
+            [rows, heads, tokens, D] and [..., Dv], in the types that were given: of all tokens, or of the new
+            ones and those before them that are in the first one's window.
 
         Raises:
             CacheFull: no cells for the tokens.
@@ -130,15 +134,21 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
             self._keys.write(layer_idx, index, key_states[row].transpose(0, 1))
             self._values.write(layer_idx, index, value_states[row].transpose(0, 1))
         self._stored[layer_idx] = end
-        return self._read(layer_idx, end, key_states.dtype, value_states.dtype)
+        seen = self._before(layer_idx, begin)
+        return self._read(layer_idx, slice(seen, end), key_states.dtype, value_states.dtype)
+
+    def _before(self, layer: int, position: int) -> int:
+        """The first position that a token at ``position`` sees."""
+        window = self._windows[layer]
+        return 0 if window is None else max(0, position - window + 1)
 
     def _read(
-        self, layer: int, end: int, key_type: torch.dtype, value_type: torch.dtype
+        self, layer: int, which: slice, key_type: torch.dtype, value_type: torch.dtype
     ) -> tuple[torch.Tensor, torch.Tensor]:
         keys, values = [], []
         rows = self.kv.first.rows
         for cells in self._cells:
-            part = cells[:end]
+            part = cells[which]
             index = torch.from_numpy(part).to(self._keys.layers[layer].data.device)
             k = self._keys.read(layer, index)
             behind = self.kv.cells.positions[part] - rows.key_positions[part]
@@ -241,7 +251,7 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
             CacheFull: no sequence is free: make the first cache with a larger ``max_batch``.
         """
         made = object.__new__(AleatorCache)
-        made._begin(self.kv, self.max_batch, len(self._stored))
+        made._begin(self.kv, self.max_batch, self._windows)
         for row in self.rows:
             made.rows.append(row.fork())
         made._stored = list(self._stored)
@@ -334,14 +344,14 @@ class AleatorCache(Cache):  # type: ignore[misc]  # transformers has no types
 class AleatorLayer(CacheLayerMixin):  # type: ignore[misc]
     """What transformers asks of one layer of an :class:`AleatorCache`."""
 
-    is_sliding = False
     is_croppable = True
     supports_early_init = False
 
-    def __init__(self, cache: AleatorCache, layer: int) -> None:
+    def __init__(self, cache: AleatorCache, layer: int, window: int | None) -> None:
         # The cache holds its layers: a cycle would keep a fork's rows until the next garbage collection.
         self._held_by = weakref.ref(cache)
         self._layer = layer
+        self.is_sliding = window is not None
 
     @property
     def _cache(self) -> AleatorCache:
@@ -357,16 +367,18 @@ class AleatorLayer(CacheLayerMixin):  # type: ignore[misc]
 
     @property
     def keys(self) -> torch.Tensor:
-        """All keys, float32 [rows, heads, tokens, D]; a copy."""
+        """Keys that the next token sees, float32 [rows, heads, tokens, D]; a copy."""
         return self._tensors()[0]
 
     @property
     def values(self) -> torch.Tensor:
-        """All values, float32 [rows, heads, tokens, Dv]; a copy."""
+        """Values that the next token sees, float32 [rows, heads, tokens, Dv]; a copy."""
         return self._tensors()[1]
 
     def _tensors(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._cache._read(self._layer, self.get_seq_length(), torch.float32, torch.float32)
+        cache, n = self._cache, self.get_seq_length()
+        which = slice(cache._before(self._layer, n), n)
+        return cache._read(self._layer, which, torch.float32, torch.float32)
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Nothing: memory is allocated when the cache is made."""
@@ -379,7 +391,9 @@ class AleatorLayer(CacheLayerMixin):  # type: ignore[misc]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Length and offset of the keys that attention will see."""
-        return self.get_seq_length() + query_length, 0
+        n = self.get_seq_length()
+        first = self._cache._before(self._layer, n)
+        return n - first + query_length, first
 
     def get_seq_length(self) -> int:
         """Tokens that it holds of each row."""

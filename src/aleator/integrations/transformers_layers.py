@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from aleator.cache import LayerShape
 from aleator.core.errors import UnsupportedModel
@@ -33,21 +34,9 @@ def layers_of(model: Any) -> tuple[list[LayerShape], Stored]:
         The layers' shapes, and what they store at position 0.
 
     Raises:
-        UnsupportedModel: a layer has a window or a state.
+        UnsupportedModel: a layer has a state, or has no keys and values of its own.
     """
     config = model.config.get_text_config(decoder=True)
-    kinds = getattr(config, "layer_types", None) or []
-    other = next((kind for kind in kinds if kind != "full_attention"), None)
-    if (
-        other is None
-        and getattr(config, "sliding_window", None)
-        and not hasattr(config, "layer_types")
-    ):
-        other = f"sliding_window={config.sliding_window}"
-    if other is not None:
-        raise UnsupportedModel(
-            f"{config.model_type}: a layer has {other}, and AleatorCache holds layers that see every position"
-        )
     stored = _stored(model)
     if len(stored) != config.num_hidden_layers or any(len(k) != len(v) for k, v in stored):
         raise UnsupportedModel(
@@ -56,6 +45,23 @@ def layers_of(model: Any) -> tuple[list[LayerShape], Stored]:
         )
     shapes = [LayerShape(k.shape[0], k.shape[1], v.shape[1]) for k, v in stored]
     return shapes, stored
+
+
+def windows_of(model: Any) -> list[int | None]:
+    """How many positions each layer's tokens see, their own included; None: all.
+
+    Raises:
+        UnsupportedModel: a layer has something other than keys and values.
+    """
+    config = model.config.get_text_config(decoder=True)
+    layers = DynamicCache(config=config).layers
+    for layer in layers:
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
+            raise UnsupportedModel(
+                f"{config.model_type}: transformers caches one of its layers in a {type(layer).__name__}, and "
+                "AleatorCache holds keys and values of each layer only: use transformers' DynamicCache"
+            )
+    return [getattr(layer, "sliding_window", None) for layer in layers]
 
 
 def _stored(model: Any, **given: Any) -> Stored:
@@ -82,10 +88,8 @@ def rotation_of(model: Any, here: Stored) -> Any:
     Returns:
         None: keys cannot be rotated, or not as this module does.
     """
-    config = model.config.get_text_config(decoder=True)
-    rotary = getattr(model.get_decoder(), "rotary_emb", None)
-    kind = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
-    if rotary is None or kind not in _ROPE_MOVES or not hasattr(rotary, "inv_freq"):
+    frequencies = _frequencies(model, len(here))
+    if frequencies is None:
         return None
     at = torch.full((1, 1), _FURTHER, device=model.device)
     there = _stored(model, position_ids=at)
@@ -96,32 +100,52 @@ def rotation_of(model: Any, here: Stored) -> Any:
     still = {i for i, (a, b) in enumerate(moved) if torch.equal(a, b)}
     if len(still) == len(moved):
         return None  # perhaps the model took no notice of the position that it was given
-    frequencies = rotary.inv_freq.detach().to(torch.float64)
-    half = len(frequencies)
 
-    def rotate(one: slice, two: slice, layer: int, keys: Any, deltas: Any) -> Any:
-        """Rotate keys [n, G, D] by positions [n]; ``one`` and ``two`` are the channels of pairs."""
+    def rotate(halves: bool, layer: int, keys: Any, deltas: Any) -> Any:
+        """Rotate keys [n, G, D] by positions [n]; pairs are of the two ``halves``, or of neighbours."""
         if layer in still:
             return keys
         x = torch.as_tensor(keys)
         at = torch.as_tensor(deltas).to(x.device, torch.float64)
-        angles = at[:, None, None] * frequencies.to(x.device)
+        half = len(frequencies[layer])
+        one, two = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+        if halves:
+            one, two = slice(0, half), slice(half, 2 * half)
+        angles = at[:, None, None] * frequencies[layer].to(x.device)
         cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         first, second = x[..., one].clone(), x[..., two].clone()
         x[..., one] = first * cosine - second * sine
         x[..., two] = second * cosine + first * sine
         return keys
 
-    for one, two in (
-        (slice(0, half), slice(half, 2 * half)),
-        (slice(0, 2 * half, 2), slice(1, 2 * half, 2)),
-    ):
-        as_here = partial(rotate, one, two)
+    for halves in (True, False):
+        as_here = partial(rotate, halves)
         if all(
             _agree(as_here(i, a.float().clone(), [_FURTHER]), b) for i, (a, b) in enumerate(moved)
         ):
             return as_here
     return None
+
+
+def _frequencies(model: Any, n_layers: int) -> list[torch.Tensor] | None:
+    """By which angles each layer rotates a key for each position; None: not known, or not always the same."""
+    config = model.config.get_text_config(decoder=True)
+    rotary = getattr(model.get_decoder(), "rotary_emb", None)
+    given = getattr(config, "rope_parameters", None) or {}
+    kinds = getattr(config, "layer_types", None) or [""] * n_layers
+    found = []
+    for kind in kinds:
+        # Models whose kinds of layers rotate differently have the parameters and angles of each kind.
+        of_kind = given.get(kind, given)
+        angles = getattr(rotary, f"{kind}_inv_freq", getattr(rotary, "inv_freq", None))
+        if (
+            angles is None
+            or of_kind is None
+            or of_kind.get("rope_type", "default") not in _ROPE_MOVES
+        ):
+            return None
+        found.append(angles.detach().to(torch.float64))
+    return found
 
 
 def _agree(rotated: torch.Tensor, computed: torch.Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -82,16 +83,38 @@ class Decoder(ABC):
         one for longer ones, dynamic scaling a base that grows with the context.  As in llama.cpp, the size of
         the context decides, not the text in it: keys stay where they are as the text grows.
         """
-        config, window = self.config, self.config.window
-        ropes = [config.rope] if window is None else [config.rope, window.rope]
-        if not any(rope.scaling in ("longrope", "dynamic") for rope in ropes):
+        if not self._stretches:
             return self
+        config, window = self.config, self.config.window
         made = copy.copy(self)
         made.rotation = made.window_rotation = _rotation(self.weights, config.rope, n_ctx)
         if window is not None:
             made.window_rotation = _rotation(self.weights, window.rope, n_ctx, file=False)
         made.use_rotations()
         return made
+
+    @property
+    def rotation_identity(self) -> str:
+        """Tells keys of this context apart from those that another context's tables rotated.
+
+        Returns:
+            "" for models whose rotation is the same in every context; else 16 hexadecimal digits.
+        """
+        if not self._stretches:
+            return ""
+        digest = hashlib.blake2b(digest_size=8)
+        for rotation in (self.rotation, self.window_rotation):
+            digest.update(
+                np.append(rotation.frequencies, rotation.magnitude).astype("<f8").tobytes()
+            )
+        return digest.hexdigest()
+
+    @property
+    def _stretches(self) -> bool:
+        """Whether the rotation depends on the context's size."""
+        config, window = self.config, self.config.window
+        ropes = [config.rope] if window is None else [config.rope, window.rope]
+        return any(rope.scaling in ("longrope", "dynamic") for rope in ropes)
 
     @abstractmethod
     def use_rotations(self) -> None:

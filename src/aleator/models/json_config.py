@@ -38,6 +38,7 @@ def full_attention(
     *,
     head_dim: int | None = None,
     windows: bool = False,
+    max_window_layers: int | None = None,
     experts: bool = False,
 ) -> ModelConfig:
     """Read the dimensions of a model whose layers see the whole text, or windows that the file names.
@@ -46,7 +47,9 @@ def full_attention(
         fields: the configuration.
         architecture: whose it is.
         head_dim: size of a head where the file gives none; None: the width divided by the heads.
-        windows: whether a ``sliding_window`` counts where no ``use_sliding_window`` switches it on or off.
+        windows: whether a ``sliding_window`` is that of every layer.
+        max_window_layers: first layers without a window where ``use_sliding_window`` switches windows
+            on and the file does not say; None: transformers does not look at that switch.
         experts: whether there may be mixtures of experts, which the caller reads.
 
     Raises:
@@ -55,12 +58,16 @@ def full_attention(
     """
     refuse_features(fields, experts=experts)
     config = transformer(fields, architecture, head_dim=head_dim)
-    if not fields.get("use_sliding_window", windows):
-        return replace(config, window=read_windows(fields, config, [False] * config.n_layers))
-    # transformers leaves the first max_window_layers of these without a window.
-    first = fields.integer("max_window_layers", 0, MAX_LENGTH, 0) if not windows else 0
-    layers = [layer >= first for layer in range(config.n_layers)]
-    return replace(config, window=read_windows(fields, config, layers))
+    layers, size = [windows] * config.n_layers, None
+    if max_window_layers is not None and fields.get("use_sliding_window", False):
+        first = fields.integer("max_window_layers", 0, MAX_LENGTH, max_window_layers)
+        layers = [layer >= first for layer in range(config.n_layers)]
+        size = None if "sliding_window" in fields else WINDOW
+    return replace(config, window=read_windows(fields, config, layers, size=size))
+
+
+WINDOW = 4096
+"""Positions of a window where config.json says nothing, as transformers has it."""
 
 
 def read_windows(

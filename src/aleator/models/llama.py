@@ -1,21 +1,71 @@
 """llama: the plain pre-norm transformer (also Mistral and others under that name in GGUF files).
 
-Biases of the projections are used where a file has them.
+Biases of the projections are used where a file has them.  Mixtral (Jiang et al. 2024, arXiv:2401.04088) is
+this architecture with mixtures of experts in every layer, whose weights of a token's experts sum to 1.
 """
 
 from __future__ import annotations
 
-from aleator.models.architecture import Architecture, HuggingFace
+from dataclasses import replace
+
+from aleator.models import gguf_config
+from aleator.models.architecture import TRANSFORMER, Architecture, HuggingFace
 from aleator.models.config import ModelConfig
+from aleator.models.experts import ExpertsConfig, in_gguf, read_n_experts
 from aleator.models.files.fields import Fields
-from aleator.models.json_config import full_attention
+from aleator.models.files.gguf import GGUFFile
+from aleator.models.json_config import WINDOW, full_attention
+
+# What transformers does not look at in a config.json of these model types.
+NOT_READ = ("layer_types", "use_sliding_window", "max_window_layers")
+
+
+def read_gguf(gguf: GGUFFile, architecture: Architecture) -> ModelConfig:
+    """The dimensions in a GGUF file; experts are as wide as the file's feed-forward part, as in llama.cpp."""
+    fields, name = gguf.fields, architecture.name
+    mixed = bool(fields.get(f"{name}.expert_count", 0))
+    config = gguf_config.transformer(gguf, architecture, experts=mixed)
+    if not mixed:
+        return config
+    every = (True,) * config.n_layers
+    mixtures = in_gguf(fields, name, every, n_ff=config.n_ff[0], normalised=True)
+    return replace(config, experts=replace(mixtures, n_ff=config.n_ff[0]))
 
 
 def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
-    """The dimensions in config.json; Mistral's has no switch for its windows."""
-    return full_attention(fields, architecture, windows=fields.get("model_type") == "mistral")
+    """The dimensions in config.json; Mistral and Mixtral have no switch for their windows, llama has none."""
+    kind = fields.get("model_type", "llama")
+    values = {key: value for key, value in fields.values.items() if key not in NOT_READ}
+    if kind == "mistral":
+        values.setdefault("sliding_window", WINDOW)
+    fields = Fields(fields.path, values)
+    mixed = kind == "mixtral"
+    config = full_attention(fields, architecture, windows=kind != "llama", experts=mixed)
+    if not mixed:
+        return config
+    n_experts = read_n_experts(fields, 8)
+    mixtures = ExpertsConfig(
+        n_experts=n_experts,
+        n_used=fields.integer("num_experts_per_tok", 1, n_experts, 2),
+        n_ff=config.n_ff[0],
+        layers=(True,) * config.n_layers,
+        normalised=True,
+    )
+    return replace(config, experts=mixtures)
 
 
 LLAMA = Architecture(
-    "llama", rope_style="norm", hugging_face=HuggingFace(("llama", "mistral"), read_json)
+    "llama",
+    rope_style="norm",
+    read_gguf=read_gguf,
+    hugging_face=HuggingFace(
+        ("llama", "mistral", "mixtral"),
+        read_json,
+        layer=TRANSFORMER | {"block_sparse_moe.gate": "ffn_gate_inp"},
+        expert={
+            "block_sparse_moe.experts.{}.w1": "ffn_gate.{}",
+            "block_sparse_moe.experts.{}.w3": "ffn_up.{}",
+            "block_sparse_moe.experts.{}.w2": "ffn_down.{}",
+        },
+    ),
 )

@@ -5,6 +5,18 @@ Its config.json has a window's size even where windows are off.
 
 from __future__ import annotations
 
-from aleator.models.architecture import Architecture, HuggingFace
+from functools import partial
 
-QWEN2 = Architecture("qwen2", qkv_bias=True, hugging_face=HuggingFace(("qwen2",)))
+from aleator.models.architecture import Architecture, HuggingFace
+from aleator.models.json_config import full_attention
+
+# Layers without a window where config.json switches windows on and says nothing, as transformers has it.
+MAX_WINDOW_LAYERS = 28
+
+QWEN2 = Architecture(
+    "qwen2",
+    qkv_bias=True,
+    hugging_face=HuggingFace(
+        ("qwen2",), partial(full_attention, max_window_layers=MAX_WINDOW_LAYERS)
+    ),
+)

@@ -15,6 +15,8 @@ from aleator.models.files.fields import Fields
 from aleator.models.files.gguf import GGUFFile
 from aleator.models.json_config import full_attention
 
+# Layers without a window where config.json switches windows on and says nothing, as transformers has it.
+MAX_WINDOW_LAYERS = 80
 TEXT_TYPES = ("qwen2_vl_text", "qwen2_5_vl_text", "qwen2_vl", "qwen2_5_vl")
 
 
@@ -39,7 +41,8 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
         rope = fields.get(key, kind=dict)
         if rope and rope.get("rope_type", rope.get("type")) in ("mrope", "default"):
             values[key] = {**rope, "rope_type": "default"}
-    return full_attention(Fields(fields.path, values), architecture)
+    fields = Fields(fields.path, values)
+    return full_attention(fields, architecture, max_window_layers=MAX_WINDOW_LAYERS)
 
 
 QWEN2VL = Architecture(

@@ -9,12 +9,16 @@ from aleator.models.json_config import full_attention
 
 # transformers' configuration has a head size of its own, whatever the width.
 HEAD_DIM = 128
+# Layers without a window where config.json switches windows on and says nothing, as transformers has it.
+MAX_WINDOW_LAYERS = 28
 HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 
 QWEN3 = Architecture(
     "qwen3",
     head_norm=True,
     hugging_face=HuggingFace(
-        ("qwen3",), partial(full_attention, head_dim=HEAD_DIM), layer=TRANSFORMER | HEAD_NORMS
+        ("qwen3",),
+        partial(full_attention, head_dim=HEAD_DIM, max_window_layers=MAX_WINDOW_LAYERS),
+        layer=TRANSFORMER | HEAD_NORMS,
     ),
 )

@@ -37,7 +37,9 @@ def read_json(fields: Fields, architecture: Architecture) -> ModelConfig:
     """The dimensions in config.json; all layers have a window or none, as transformers has it."""
     values = {key: value for key, value in fields.values.items() if key != "layer_types"}
     fields = Fields(fields.path, values | {"max_window_layers": 0})
-    config = json_config.full_attention(fields, architecture, head_dim=HEAD_DIM, experts=True)
+    config = json_config.full_attention(
+        fields, architecture, head_dim=HEAD_DIM, max_window_layers=0, experts=True
+    )
     n_experts = read_n_experts(fields, 128)
     mixtures = ExpertsConfig(
         n_experts=n_experts,

@@ -209,7 +209,7 @@ class Slots:
         where = self.namespace(number, namespace)
 
         def copy(context: Context, seq: int) -> Rows:
-            return rows_of(context.cache, slot.tokens, where, seq)
+            return rows_of(context, slot.tokens, where, seq)
 
         rows = await asyncio.wrap_future(self._service.engine.visit(copy))
         size = await in_thread(self._write, path, Session(slot.tokens, slot.n_prompt), rows)

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
 
+import numpy as np
+
 from aleator import _native
 
 
@@ -42,6 +44,24 @@ class StoredTexts(Sequence[str]):
 
     def __reduce__(self) -> tuple[type[list[str]], tuple[list[str]]]:
         return list, (list(self),)  # another process need not have the file
+
+
+def native_texts(texts: Sequence[str]) -> _native.StringArray:
+    """Texts as native code reads them: where their file has them, or a copy.
+
+    Args:
+        texts: any number.
+
+    Returns:
+        All of them, or those before the first with a lone surrogate.
+    """
+    if isinstance(texts, StoredTexts):
+        return texts.stored
+    data = bytearray()
+    for text in texts:
+        raw = text.encode("utf-8", "surrogatepass")
+        data += len(raw).to_bytes(8, "little") + raw
+    return _native.StringArray(np.frombuffer(data, np.uint8), 0, len(texts))
 
 
 class TextNumbers(Mapping[str, int]):

@@ -1,12 +1,17 @@
-"""Text to token ids and back, with the `tokenizers` package underneath."""
+"""Text to token ids and back.
+
+Native code merges for GGUF vocabularies. The `tokenizers` package cuts the text of byte-level ones into
+words, and encodes with a tokenizer.json.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, SupportsIndex, cast
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 
@@ -15,11 +20,12 @@ from aleator.core.errors import FileFormatError, TokenizerError
 from aleator.text.pretokenizers import WHOLE_WORDS, expressions
 from aleator.text.special_tokens import TokenAttribute
 from aleator.text.stream import StreamDecoder
-from aleator.text.texts import StoredTexts
+from aleator.text.texts import native_texts
 from aleator.text.vocabulary import BYTE_CHARACTERS, SPACE, Vocabulary
 
 if TYPE_CHECKING:
     import tokenizers
+    from tokenizers import pre_tokenizers
 
 # From this many characters on, twice as fast without offsets, which cost threads and a warning
 # after a fork.
@@ -137,24 +143,14 @@ class _MetadataEncoder:
         order = sorted(parsed.tolist(), key=lambda i: -len(vocab.tokens[i].encode()))
         self.parsed = [(vocab.tokens[i], i) for i in order]
         self.always_parsed = [(text, i) for text, i in self.parsed if not special[i]]
+        self.pieces: Callable[[str], list[int]]
         if vocab.kind == "bpe":
-            expressions(vocab.pre)  # refuses what is not supported
-            _check_merges(vocab)
-        self.lock = threading.Lock()
-        names = BYTE_CHARACTERS if vocab.kind == "bpe" else _BYTE_TOKENS
+            self.pieces = _ByteLevel(vocab).encode
+            names = BYTE_CHARACTERS
+        else:
+            self.pieces = _sentencepiece(vocab).encode
+            names = _BYTE_TOKENS
         self.missing_bytes = {byte for byte, text in names.items() if text not in vocab.ids}
-
-    @cached_property
-    def backend(self) -> tokenizers.Tokenizer:
-        """What encodes; its tables take a tenth of a second and many MiB, so the first text makes it."""
-        with self.lock:
-            made = vars(self).get("backend")
-            if made is None:
-                spm = self.vocab.kind == "spm"
-                made = _sentencepiece(self.vocab) if spm else _byte_level(self.vocab)
-                vars(self)["backend"] = made  # before another thread gets the lock
-                _native.give_back_memory()  # half of what making it took
-            return cast("tokenizers.Tokenizer", made)
 
     def encode(self, text: str, parse_special: bool, unread: frozenset[str]) -> list[int]:
         ids: list[int] = []
@@ -172,7 +168,7 @@ class _MetadataEncoder:
                 part = prefix + part.replace(" ", SPACE)
             if self.missing_bytes:
                 self._check_bytes(part)
-            ids += _backend_ids(self.backend, part)
+            ids += self.pieces(part)
             after_special = False
         return ids
 
@@ -217,7 +213,10 @@ class _FileEncoder:
         with self.lock:
             backend = self.backends.get(unread) or self._without(unread)
             backend.encode_special_tokens = not parse_special
-            return _backend_ids(backend, text)
+            with _refusals():
+                if len(text) < _LONG:
+                    return list(backend.encode(text, add_special_tokens=False).ids)
+                return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     def _without(self, unread: frozenset[str]) -> tokenizers.Tokenizer:
         """A backend to which some user-defined tokens are special: they are read only where these are."""
@@ -249,28 +248,49 @@ def cut(text: str, parsed: Sequence[tuple[str, int]]) -> Iterator[str | int]:
     return (part for part in parts if part != "")
 
 
-def _byte_level(vocab: Vocabulary) -> tokenizers.Tokenizer:
-    import tokenizers
-    from tokenizers import models, pre_tokenizers
+class _ByteLevel:
+    """Byte-level BPE: `tokenizers` cuts a text into words, native code merges each word's bytes."""
 
-    cuts = [
-        pre_tokenizers.Split(tokenizers.Regex(expression), "isolated")
-        for expression in expressions(vocab.pre)
-    ]
-    # llama.cpp takes the first of merges that occur twice, tokenizers the last.
-    merges: Any = [tuple(merge.split(" ", 1)) for merge in dict.fromkeys(vocab.merges)]
-    ids = {text: i for i, text in enumerate(vocab.tokens)}
-    model = models.BPE(ids, merges, ignore_merges=vocab.pre in WHOLE_WORDS)
-    backend = tokenizers.Tokenizer(model)
-    bytes_to_characters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([*cuts, bytes_to_characters])
-    return backend
+    def __init__(self, vocab: Vocabulary) -> None:
+        self.cuts = expressions(vocab.pre)
+        merges = native_texts(vocab.merges)
+        byte_texts = [BYTE_CHARACTERS[byte] for byte in range(256)]
+        self.native = _native.BytePairEncoder(
+            _tokens(vocab), merges, byte_texts, vocab.pre in WHOLE_WORDS
+        )
+        bad = self.native.bad_merge
+        _check_merges(vocab, len(merges) if bad < 0 and len(merges) < len(vocab.merges) else bad)
+
+    @cached_property
+    def words(self) -> pre_tokenizers.PreTokenizer:
+        """What cuts; the first text makes it, since importing `tokenizers` takes time."""
+        import tokenizers
+        from tokenizers import pre_tokenizers
+
+        return pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(tokenizers.Regex(cut), "isolated") for cut in self.cuts]
+        )
+
+    def encode(self, text: str) -> list[int]:
+        with _refusals():
+            words = self.words.pre_tokenize_str(text)
+        return self.native.encode([word for word, _ in words])
 
 
-def _check_merges(vocab: Vocabulary) -> None:
+def _tokens(vocab: Vocabulary) -> _native.StringArray:
+    tokens = native_texts(vocab.tokens)
+    if len(tokens) < len(vocab.tokens):
+        raise FileFormatError(
+            vocab.source,
+            f"token {len(tokens)}, {vocab.tokens[len(tokens)]!r}, has a lone surrogate",
+            field="tokenizer.ggml.tokens",
+        )
+    return tokens
+
+
+def _check_merges(vocab: Vocabulary, bad: int) -> None:
     """Refuse a merge that is not two tokens which make a third one."""
-    bad = _first_bad_merge(vocab)
-    if bad is None:
+    if bad < 0:
         return
     merge = vocab.merges[bad]
     left, space, right = merge.partition(" ")
@@ -282,53 +302,19 @@ def _check_merges(vocab: Vocabulary) -> None:
     raise FileFormatError(vocab.source, message, field="tokenizer.ggml.merges")
 
 
-def _first_bad_merge(vocab: Vocabulary) -> int | None:
-    tokens, merges, ids = vocab.tokens, vocab.merges, vocab.ids
-    if isinstance(tokens, StoredTexts) and isinstance(merges, StoredTexts):
-        bad = tokens.stored.first_bad_merge(merges.stored)
-        return None if bad < 0 else bad
-    for i, merge in enumerate(merges):
-        left, space, right = merge.partition(" ")
-        if not space or any(text not in ids for text in (left, right, left + right)):
-            return i
-    return None
-
-
-def _sentencepiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
-    """SentencePiece's BPE: of all neighbours that make a token, the best-scored is merged first.
-
-    Of pairs with equal scores, which trained vocabularies do not have, tokenizers merges the lower
-    id first and llama.cpp the leftmost.
-    """
-    import tokenizers
-    from tokenizers import models, pre_tokenizers
-
-    scores, tokens = vocab.scores, list(vocab.tokens)
-    ids = {text: i for i, text in enumerate(tokens)}
-    if scores is None:
+def _sentencepiece(vocab: Vocabulary) -> _native.SentencePieceEncoder:
+    if vocab.scores is None:
         raise TokenizerError("a SentencePiece vocabulary needs scores")
-    merges = [
-        (text[:i], text[i:])
-        for text in map(tokens.__getitem__, np.argsort(-scores, kind="stable").tolist())
-        for i in range(1, len(text))
-        if text[:i] in ids and text[i:] in ids
-    ]
-    unk = None if vocab.unk is None else tokens[vocab.unk]
-    backend = tokenizers.Tokenizer(
-        models.BPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=True)
-    )
-    if not any(SPACE in text.lstrip(SPACE) for text in tokens):
-        # No token has a space within: words may be merged apart, which is faster.
-        words = tokenizers.Regex(f"{SPACE}+[^{SPACE}]*|[^{SPACE}]+")
-        backend.pre_tokenizer = pre_tokenizers.Split(words, "isolated")
-    return backend
+    byte_texts = [_BYTE_TOKENS[byte] for byte in range(256)]
+    tokens = _tokens(vocab)
+    return _native.SentencePieceEncoder(tokens, vocab.scores, byte_texts, vocab.unk, SPACE)
 
 
-def _backend_ids(backend: tokenizers.Tokenizer, text: str) -> list[int]:
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """TokenizerError in place of what `tokenizers` raises."""
     try:
-        if len(text) < _LONG:
-            return list(backend.encode(text, add_special_tokens=False).ids)
-        return list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        yield
     except BaseException as error:
         # A panic of the Rust code is no Exception: text of many millions of spaces makes one.
         if isinstance(error, Exception) or type(error).__name__ == "PanicException":
