@@ -1,6 +1,7 @@
 #include "layers/decoder_step.hpp"
 
 #include <algorithm>
+#include <variant>
 
 #include "threads/float_rules.hpp"
 
@@ -37,7 +38,6 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
   }
   products_.prepare(pool, t, e, shape_.norm);
   recurrent_.prepare(t, spaces_);
-  delta_.prepare(t, nets_);
   experts_.prepare(t, e, mixtures_);
   q_.resize(t * q), k_.resize(t * k), v_.resize(t * v), attended_.resize(t * attended);
   queries_.resize(t * queries), gate_.resize(t * ff), up_.resize(t * ff);
@@ -79,12 +79,11 @@ AttentionShape DecoderStep::attention(const DecoderLayer& l) const {
 }
 
 void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& batch) {
-  if (l.recurrent >= 0)
-    recurrent_.run(thread, products_, spaces_[size_t(l.recurrent)], batch.runs, shape_.eps);
-  else if (l.delta >= 0)
-    delta_.run(thread, products_, nets_[size_t(l.delta)], batch.runs, shape_.eps);
-  else
+  if (l.attends())
     attend(thread, l, batch);
+  else if (l.recurrent >= 0)
+    recurrent_.run(thread, products_, spaces_[size_t(l.recurrent)], batch.runs, shape_.eps,
+                   shape_.residual_scale);
   if (l.mixture >= 0) return mix(thread, l, batch.tokens);
   if (l.gate.out == 0) return;
   if (!l.attends() || !shape_.parallel)
@@ -107,13 +106,20 @@ void DecoderStep::add(int thread, const Weights& w, const float* from, const flo
 
 void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   Pool& pool = products_.pool();
-  const Forms forms =
-      shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up}) : forms_of({&l.q, &l.k, &l.v});
+  const auto* beside =
+      l.recurrent >= 0 ? &std::get<HeadLayer>(spaces_[size_t(l.recurrent)]) : nullptr;
+  const Forms forms = shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up})
+                      : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
+                                      : forms_of({&l.q, &l.k, &l.v});
   const Input x = products_.normed(thread, l.attention_norm, shape_.eps, forms);
   products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
   pool.barrier();
   if (shape_.parallel) {
     gate(thread, l, x, batch.tokens);
+    pool.barrier();
+  }
+  if (beside) {
+    recurrent_.heads().project(thread, products_, *beside, batch.runs, x);
     pool.barrier();
   }
   if (shape_.head_norm == HeadNorm::all && l.q_norm) {
@@ -133,6 +139,9 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
     pool.barrier();
   }
   add(thread, l.o, attended_.data(), l.attention_post_norm, batch.tokens);
+  if (beside)
+    recurrent_.heads().finish(thread, products_, *beside, batch.runs, shape_.eps,
+                              shape_.residual_scale);
 }
 
 // All heads of a token together.

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "layers/ssm.hpp"
+#include "layers/convolution.hpp"
 #include "simd/dispatch.hpp"
 
 namespace aleator {
@@ -16,7 +16,7 @@ struct DeltaNet {
   bool tiled = false;                // see key_head
   float eps = 0;                     // added to a key's sum of squares
   // Its channels are all queries, then all keys, then all values.
-  StateSpace conv;
+  Convolution conv;
   const float* a = nullptr;          // [heads], negative
   const float* time_bias = nullptr;  // [heads]
   const float* norm = nullptr;       // [dim_v]

@@ -14,20 +14,18 @@ static const auto gated_norm_ = ALEATOR_PICK(gated_norm);
 // Rows of a head's state that a thread takes at a time.
 constexpr int64_t rows_together = 32;
 
-void DeltaNetLayers::prepare(int64_t tokens, const std::vector<DeltaNetLayer>& layers) {
-  int64_t channels = 0, heads = 0, width = 0;
-  for (const DeltaNetLayer& l : layers) {
-    channels = std::max(channels, l.net.channels()), heads = std::max(heads, l.net.heads);
-    width = std::max(width, l.net.heads * l.net.dim_v);
-  }
-  tokens_ = tokens;
-  values_.resize(size_t(tokens * channels)), convolved_.resize(size_t(tokens * channels));
-  gate_.resize(size_t(tokens * width)), y_.resize(size_t(tokens * width));
-  beta_.resize(size_t(tokens * heads)), decay_.resize(size_t(tokens * heads));
+void DeltaNetLayers::reserve(const DeltaNetLayer& l) {
+  const auto grow = [&](std::vector<float>& v, int64_t n) {
+    if (int64_t(v.size()) < tokens_ * n) v.resize(size_t(tokens_ * n));
+  };
+  const DeltaNet& d = l.net;
+  grow(values_, d.channels()), grow(convolved_, d.channels());
+  grow(gate_, d.heads * d.dim_v), grow(y_, d.heads * d.dim_v);
+  grow(beta_, d.heads), grow(decay_, d.heads);
 }
 
 void DeltaNetLayers::run(int thread, Products& products, const DeltaNetLayer& l, const Runs& runs,
-                         float eps) {
+                         float eps, float scale) {
   const DeltaNet& d = l.net;
   Pool& pool = products.pool();
   const int64_t tokens = tokens_, channels = d.channels();
@@ -41,17 +39,17 @@ void DeltaNetLayers::run(int thread, Products& products, const DeltaNetLayer& l,
                [&](int64_t product, int64_t begin, int64_t end) {
                  for (; product == 0 && begin < end; begin += most_channels)
                    convolve_(d.conv, runs, begin, std::min(begin + most_channels, end),
-                             values_.data(), convolved_.data());
+                             values_.data(), channels, true, convolved_.data());
                });
   pool.barrier();
   const int64_t units = 2 * d.key_heads + 1;
-  const float scale = 1.0f / std::sqrt(float(d.dim));
+  const float shorter = 1.0f / std::sqrt(float(d.dim));
   pool.split(thread, tokens * units, [&](int64_t unit) {
     const int64_t t = unit / units, head = unit % units;
     if (head == 2 * d.key_heads)
       return delta_rates_(d, &beta_[size_t(t * d.heads)], &decay_[size_t(t * d.heads)]);
     unit_length_(&convolved_[size_t(t * channels + head * d.dim)], d.dim, d.eps,
-                 head < d.key_heads ? scale : 1.0f);
+                 head < d.key_heads ? shorter : 1.0f);
   });
   pool.barrier();
   const int64_t parts = (d.dim_v + rows_together - 1) / rows_together;
@@ -67,7 +65,7 @@ void DeltaNetLayers::run(int thread, Products& products, const DeltaNetLayer& l,
   pool.barrier();
   const int64_t width = d.heads * d.dim_v;
   products.add(thread, l.out,
-               products.input(thread, y_.data(), width, width, tokens, forms_of({&l.out})));
+               products.input(thread, y_.data(), width, width, tokens, forms_of({&l.out})), scale);
   pool.barrier();
 }
 

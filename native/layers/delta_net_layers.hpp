@@ -17,10 +17,12 @@ struct DeltaNetLayer {
 
 class DeltaNetLayers {
  public:
-  // Makes room for the layers' `tokens`; one thread.
-  void prepare(int64_t tokens, const std::vector<DeltaNetLayer>& layers);
-  // The running sum += the layer; every thread.
-  void run(int thread, Products& products, const DeltaNetLayer& layer, const Runs& runs, float eps);
+  // One thread: `tokens` come, through these layers.
+  void prepare(int64_t tokens) { tokens_ = tokens; }
+  void reserve(const DeltaNetLayer& layer);
+  // The running sum += scale * what the layer gives; every thread.
+  void run(int thread, Products& products, const DeltaNetLayer& layer, const Runs& runs, float eps,
+           float scale);
 
  private:
   int64_t tokens_ = 0;

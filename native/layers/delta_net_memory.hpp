@@ -1,72 +1,66 @@
-// Python's side of layers with a gated delta net: every size is checked here, and the memory kept
-// alive.
+// What Python made of a layer with a gated delta net: sizes are checked once, and the memory is
+// kept alive.
 #pragma once
 
-#include <string>
-#include <vector>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 
-#include "layers/delta_net_layers.hpp"
-#include "layers/ssm_memory.hpp"
+#include <string>
+
+#include "layers/head_memory.hpp"
 
 namespace aleator {
 
-// A layer's weights and the rows of states in the cache.
-struct DeltaNetMemory {
-  StoredMatrix qkv, gate, beta, decay, out;
-  Floats norm;
-  Matrix conv;  // [width, channels]
-  Floats a, time_bias, head_norm;
-  StateRows conv_rows, state_rows;
-  std::vector<float> no_bias;
-
-  // Layer `at` of a decoder of width e; n_rows is what the layers before have, or 0.
-  DeltaNetLayer checked(const std::string& at, int64_t e, int64_t n_rows, int64_t key_heads,
-                        bool tiled, float eps) {
-    const int64_t heads = int64_t(a.size()), dim_v = int64_t(head_norm.size());
-    const int64_t dim = int64_t(state_rows.shape(2)), width = int64_t(conv.shape(0));
-    DeltaNet net{key_heads,
-                 heads,
-                 dim,
-                 dim_v,
-                 tiled,
-                 eps,
-                 {},
-                 a.data(),
-                 time_bias.data(),
-                 head_norm.data(),
-                 state_rows.data()};
-    require(key_heads > 0 && heads > 0 && heads % key_heads == 0 && dim > 0 && dim_v > 0,
-            at + std::to_string(heads) + " heads of values for " + std::to_string(key_heads) +
-                " of keys");
-    const auto matrix = [&](const StoredMatrix& m, int64_t rows, int64_t columns,
-                            const char* name) {
-      require(m.weights.out == rows && m.weights.in == columns,
-              at + name + ".weight is [" + std::to_string(m.weights.out) + ", " +
-                  std::to_string(m.weights.in) + "], not [" + std::to_string(rows) + ", " +
-                  std::to_string(columns) + "]");
+class DeltaNetMemory {
+ public:
+  DeltaNetMemory(const StoredMatrix& qkv, const StoredMatrix& gate, const StoredMatrix& beta,
+                 const StoredMatrix& decay, const StoredMatrix& out, Floats norm, Matrix conv,
+                 Floats conv_bias, Floats a, Floats time_bias, Floats head_norm, int64_t key_heads,
+                 bool tiled, float eps, StateRows conv_rows, StateRows state_rows)
+      : memory_{qkv, out, norm, conv, conv_bias, conv_rows},
+        gate_(gate),
+        beta_(beta),
+        decay_(decay),
+        a_(a),
+        time_bias_(time_bias),
+        head_norm_(head_norm),
+        state_rows_(state_rows) {
+    DeltaNet& d = layer.net;
+    d.key_heads = key_heads, d.heads = int64_t(a.size()), d.tiled = tiled, d.eps = eps;
+    d.dim = int64_t(state_rows.shape(2)), d.dim_v = int64_t(head_norm.size());
+    require(
+        key_heads > 0 && d.heads > 0 && d.heads % key_heads == 0 && d.dim > 0 && d.dim_v > 0,
+        std::to_string(d.heads) + " heads of values for " + std::to_string(key_heads) + " of keys");
+    d.conv = memory_.checked("ssm_conv1d");
+    require(d.conv.channels == d.channels(),
+            "ssm_conv1d has not the channels of queries, keys and values");
+    require(int64_t(time_bias.size()) == d.heads, "ssm_dt.bias: wrong size");
+    require(state_rows.shape(0) == conv_rows.shape(0) &&
+                int64_t(state_rows.shape(1)) == d.heads * d.dim_v,
+            "rows of states");
+    memory_.sizes(d.channels(), d.heads * d.dim_v, "attn_qkv", "ssm_out");
+    const auto rows = [&](const StoredMatrix& m, int64_t n, const char* name) {
+      require(m.weights.out == n && m.weights.in == qkv.weights.in,
+              std::string(name) + ".weight: wrong size");
     };
-    matrix(qkv, net.channels(), e, "attn_qkv");
-    matrix(gate, heads * dim_v, e, "attn_gate");
-    matrix(beta, heads, e, "ssm_beta");
-    matrix(decay, heads, e, "ssm_alpha");
-    matrix(out, e, heads * dim_v, "ssm_out");
-    require(width >= 2 && width <= widest_convolution && int64_t(conv.shape(1)) == net.channels(),
-            at + "ssm_conv1d: [" + std::to_string(width) + ", channels]");
-    require(int64_t(norm.size()) == e && int64_t(time_bias.size()) == heads,
-            at + "attn_norm or ssm_dt.bias: wrong size");
-    require(conv_rows.shape(0) > 0 && conv_rows.shape(0) == state_rows.shape(0) &&
-                int64_t(conv_rows.shape(1)) == net.channels() &&
-                int64_t(conv_rows.shape(2)) == width - 1 &&
-                int64_t(state_rows.shape(1)) == heads * dim_v,
-            at + "rows of states");
-    require(n_rows == 0 || n_rows == int64_t(conv_rows.shape(0)),
-            at + "number of rows differs from the layers before");
-    no_bias.assign(size_t(net.channels()), 0.0f);
-    net.conv.inner = net.conv.stride = net.channels(), net.conv.width = width;
-    net.conv.conv = conv.data(), net.conv.conv_bias = no_bias.data();
-    net.conv.conv_rows = conv_rows.data();
-    return {qkv.weights, gate.weights, beta.weights, decay.weights, out.weights, norm.data(), net};
+    rows(gate, d.heads * d.dim_v, "attn_gate");
+    rows(beta, d.heads, "ssm_beta");
+    rows(decay, d.heads, "ssm_alpha");
+    d.a = a.data(), d.time_bias = time_bias.data(), d.norm = head_norm.data();
+    d.state_rows = state_rows.data();
+    layer.qkv = qkv.weights, layer.gate = gate.weights, layer.beta = beta.weights;
+    layer.decay = decay.weights, layer.out = out.weights, layer.norm = norm.data();
   }
+  void fits(const std::string& at, int64_t e, int64_t n_rows) const { memory_.fits(at, e, n_rows); }
+  int64_t n_rows() const { return memory_.n_rows(); }
+
+  DeltaNetLayer layer;
+
+ private:
+  ConvolutionMemory memory_;
+  StoredMatrix gate_, beta_, decay_;
+  Floats a_, time_bias_, head_norm_;
+  StateRows state_rows_;
 };
 
 }  // namespace aleator

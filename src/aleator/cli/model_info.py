@@ -128,7 +128,8 @@ def about_states(ssm: Any) -> dict[str, Any]:
         "inner channels": ssm.d_inner,
         "convolution": ssm.d_conv,
         "state": ssm.d_state,
-        "time step rank": ssm.dt_rank,
+        **({"heads of states": ssm.heads, "groups": ssm.groups} if ssm.heads else {}),
+        **({"time step rank": ssm.dt_rank} if ssm.dt_rank else {}),
     }
 
 

@@ -8,16 +8,9 @@ _SCAN = (
 _LATENT = "latent attention, whose cache holds compressed keys (DeepSeek-AI 2024, arXiv:2405.04434)"
 
 NEEDS: dict[str, str] = {
-    "mamba2": _SCAN,
-    "granitehybrid": _SCAN,
-    "granitemoehybrid": _SCAN,
     "bamba": _SCAN,
-    "nemotron_h": _SCAN,
     "nemotron_h_moe": _SCAN,
-    "falcon-h1": f"{_SCAN}, side by side with attention",
-    "falcon_h1": f"{_SCAN}, side by side with attention",
     "kimi-linear": "a delta net with a decay for each channel (Kimi Team 2025, arXiv:2510.26692)",
-    "lfm2": "layers that keep a short convolution's inputs alone",
     "lfm2moe": "layers that keep a short convolution's inputs alone",
     "lfm2_moe": "layers that keep a short convolution's inputs alone",
     "deepseek2": _LATENT,
