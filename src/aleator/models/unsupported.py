@@ -11,8 +11,6 @@ NEEDS: dict[str, str] = {
     "bamba": _SCAN,
     "nemotron_h_moe": _SCAN,
     "kimi-linear": "a delta net with a decay for each channel (Kimi Team 2025, arXiv:2510.26692)",
-    "lfm2moe": "layers that keep a short convolution's inputs alone",
-    "lfm2_moe": "layers that keep a short convolution's inputs alone",
     "deepseek2": _LATENT,
     "deepseek_v2": _LATENT,
     "deepseek_v3": _LATENT,
