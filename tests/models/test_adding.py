@@ -36,6 +36,9 @@ OTHER_MEANINGS = {
         "qwen2",
         "command-r",
         "hunyuan-dense",
+        "qwen35",
+        "lfm2",
+        "falcon-h1",
     },
 }
 
