@@ -1,4 +1,4 @@
-"""How files of Qwen3.5's models are read, plain ones and those with mixtures of experts: their text parts."""
+"""How files of Qwen3.5 are read, with mixtures of experts or without: what describes text."""
 
 from __future__ import annotations
 
