@@ -37,8 +37,8 @@ OTHER_MEANINGS = {
         "command-r",
         "hunyuan-dense",
         "qwen35",
-        "lfm2",
         "falcon-h1",
+        "lfm2",
     },
 }
 
