@@ -34,6 +34,9 @@ OTHER_MEANINGS = {
         "qwen2",
         "command-r",
         "hunyuan-dense",
+        "qwen35",
+        "falcon-h1",
+        "lfm2",
     },
 }
 
