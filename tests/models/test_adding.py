@@ -36,6 +36,7 @@ OTHER_MEANINGS = {
         "qwen2",
         "command-r",
         "hunyuan-dense",
+        "qwen35",
         "falcon-h1",
         "lfm2",
     },
