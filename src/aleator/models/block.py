@@ -8,6 +8,7 @@ import torch
 
 from aleator.models.layers.attention import attend
 from aleator.models.layers.feed_forward import feed_forward
+from aleator.models.layers.latent import LatentHeads
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.norms import norm
 from aleator.models.layers.parts import Attention
@@ -59,6 +60,7 @@ class Block:
         self.attn_norm = norm(kind, parts.attn_norm, eps)
         self.ffn_norm = norm(kind, parts.ffn_norm, eps)
         self.qkv, self.output = parts.qkv, parts.output
+        self.latent = None if parts.latent is None else LatentHeads(parts.latent, self.n_heads, eps)
         self.head_norm_kind = parts.head_norm_kind
         self.head_norms: tuple[Norm, Norm] = (
             norm(kind, parts.q_norm, eps),
@@ -72,7 +74,7 @@ class Block:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
         cells = batch.tensors(self.windowed)
         taken = self.attn_norm(x)
-        q, k, v = self._heads(self.qkv(taken))
+        q, k, v = self._heads(taken)
         raw = cells.raw and self.rotated
         q = self._finished(q, 0, batch, rotate=True)
         if raw:
@@ -95,7 +97,10 @@ class Block:
             self.softcap,
             self._distances(batch),
             self.sinks,
+            0 if self.latent is None else self.latent.values_in_keys,
         ).to(x)
+        if self.latent is not None:
+            attended = self.latent.given(attended)
         if rows is not None:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
             taken = taken.index_select(0, rows)
@@ -104,9 +109,13 @@ class Block:
         given = self.post_norms[1](self.ffn(taken if self.parallel else self.ffn_norm(x)))
         return x + given * self.residual_scale
 
-    def _heads(self, qkv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv]."""
-        t = qkv.shape[0]
+    def _heads(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries [T, H, D], keys [T, G, D] and values [T, G, Dv], of what attention takes."""
+        if self.latent is not None:
+            return self.latent.heads(x)
+        if self.qkv is None:
+            raise TypeError("a layer without queries")
+        qkv, t = self.qkv(x), x.shape[0]
         if self.clamp:
             qkv = qkv.clamp(-self.clamp, self.clamp)
         n_q, n_k = self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim

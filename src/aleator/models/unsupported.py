@@ -6,7 +6,6 @@ _SCAN = (
     "a scan with one decay for each head (Dao and Gu 2024, arXiv:2405.21060) and its grouped norm"
 )
 _DELTA = "a gated delta net's states (Yang et al. 2024, arXiv:2412.06464)"
-_LATENT = "latent attention, whose cache holds compressed keys (DeepSeek-AI 2024, arXiv:2405.04434)"
 
 NEEDS: dict[str, str] = {
     "mamba2": _SCAN,
@@ -27,10 +26,6 @@ NEEDS: dict[str, str] = {
     "lfm2": "layers that keep a short convolution's inputs alone",
     "lfm2moe": "layers that keep a short convolution's inputs alone",
     "lfm2_moe": "layers that keep a short convolution's inputs alone",
-    "deepseek2": _LATENT,
-    "deepseek_v2": _LATENT,
-    "deepseek_v3": _LATENT,
-    "minicpm3": _LATENT,
     "llama4": "windows that begin anew every so many positions, and experts that scale what they take",
     "llama4_text": "windows that begin anew every so many positions, and experts that scale what they take",
 }

@@ -13,7 +13,8 @@ from aleator.cache.pools.hybrid_batch import HybridBatch
 from aleator.cache.storage.host import HostLayer
 from aleator.core.threads import pool as thread_pool
 from aleator.models.layers.native_feed_forward import gated_matrices, mixture_arguments
-from aleator.models.layers.native_recurrent import Rows, same_rows, space_arguments
+from aleator.models.layers.native_recurrent import Rows as StateRows
+from aleator.models.layers.native_recurrent import same_rows, space_arguments
 from aleator.models.layers.parts import Mixture
 from aleator.models.step import HostStep, Inputs
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from aleator.cache.pools.pool import AnyPool
     from aleator.cache.pools.window import WindowPool
     from aleator.cache.rows.batch import MicroBatch
+    from aleator.cache.rows.rows import Rows
     from aleator.cache.storage import Storage
-    from aleator.models.layers.parts import Attention
+    from aleator.models.layers.parts import Attention, Latent
     from aleator.models.layers.stored import Floats, StoredWeight
     from aleator.models.native_decoder import NativeDecoder
 
@@ -69,6 +71,7 @@ class NativeStep(HostStep):
             embedding_norm=decoder.embedding_norm,
             slopes=decoder.slopes,
             position_embedding=None if decoder.positions is None else decoder.positions.matrix,
+            rotated_from=rotation.offset,
         )
         states = pool.recurrent if isinstance(pool, HybridPool) else None
         blocks, spaces = iter(decoder.blocks), iter(decoder.recurrent)
@@ -82,14 +85,19 @@ class NativeStep(HostStep):
                 if isinstance(space.ffn, Mixture):
                     step.add_mixture(*mixture_arguments(space.ffn))
         # Together, and last: what interrupts leaves the step before, or none that is believed.
-        self._rows: tuple[Rows, Rows] | None = None
+        self._rows: tuple[StateRows, StateRows] | None = None
         self._step, self._rows = step, None if states is None else (states.conv[0], states.ssm[0])
 
     def _add(self, step: _native.DecoderStep, block: Attention[list[StoredWeight], Floats]) -> None:
         window = _window(self._pool)
         rows = (window if block.windowed and window is not None else self._pool.first).rows
-        q, k, v = block.qkv
         (o,) = block.output
+        if block.latent is not None:
+            _add_latent(step, block, block.latent, rows)
+            return
+        if block.qkv is None:
+            raise TypeError("a layer without queries")
+        q, k, v = block.qkv
         first_post, second_post = block.post_norms or (None, None)
         step.add_layer(
             q.matrix,
@@ -151,6 +159,39 @@ class NativeStep(HostStep):
         if self._softcap:
             _native.soften_logits(logits, self._softcap)
         return logits
+
+
+def _add_latent(
+    step: _native.DecoderStep,
+    block: Attention[list[StoredWeight], Floats],
+    latent: Latent[list[StoredWeight], Floats],
+    rows: Rows,
+) -> None:
+    """Append a layer whose keys and values are compressed."""
+    (o,), (query,), (compress,) = block.output, latent.query, latent.compress
+    if block.attn_norm is None or block.ffn_norm is None:
+        raise TypeError("a layer with compressed keys and no norms")
+    step.add_latent_layer(
+        query.matrix,
+        None if latent.query_up is None else latent.query_up[0].matrix,
+        compress.matrix,
+        None if latent.expand is None else latent.expand[0].matrix,
+        [each.matrix for (each,) in latent.key_up],
+        [each.matrix for (each,) in latent.value_up],
+        latent.query_norm,
+        latent.norm,
+        block.n_heads,
+        latent.config.head_dim - latent.rotated,
+        latent.config.head_dim_v,
+        o.matrix,
+        *gated_matrices(block.ffn),
+        block.attn_norm,
+        block.ffn_norm,
+        _memory(rows.keys, block.index),
+        None if latent.config.compressed else _memory(rows.values, block.index),
+    )
+    if isinstance(block.ffn, Mixture):
+        step.add_mixture(*mixture_arguments(block.ffn))
 
 
 def _window(pool: AnyPool) -> WindowPool | None:
