@@ -29,11 +29,14 @@ ELSEWHERE = {
     "operator": "tests/ops has its example",
     "options": "tests/generate/test_batch_options.py has its example",
     "samplers": "a fragment that shows presets",
+    "tutorial-ray": "tests/integrations/test_page.py runs it where Ray is",
+    "tutorial-transformers": "tests/integrations/test_page.py runs it where transformers is",
 }
 """Pages whose Python blocks do not run here."""
 
 NOT_RUN = (
     "from openai import",
+    "from vllm import",
     "anthropic",
     "ollama",
     "httpx",

@@ -25,6 +25,12 @@ EXECUTED = (
     "start",
     "tour",
     "tutorial",
+    "tutorial-cache",
+    "tutorial-constrain",
+    "tutorial-reproduce",
+    "tutorial-sampler",
+    "tutorial-serve",
+    "tutorial-speculate",
 )
 BLOCKS = [
     block

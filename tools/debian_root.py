@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PACKAGES = ("python3-minimal", "python3", "python3-numpy", "libpython3-dev", "libstdc++6",
-            "python3-pytest", "python3-hypothesis")  # fmt: skip
+            "libatomic1", "python3-pytest", "python3-hypothesis")  # fmt: skip
 KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 CONFIGURATION = """
 Dir::State "{apt}/state";

@@ -4,10 +4,10 @@
     python tools/decoder_bits.py --record FOLDER    write the golden file, on x86-64
     python tools/decoder_bits.py FOLDER [--isa NAME]
 
-The files have random weights: every small model of tools/make_models.py, and a Llama and a Mamba in every
-type. tests/golden/machines/models.json has a digest of each file and of its logits: token by token on one
-thread, and in one batch on three, which must have the same bits. To compare takes NumPy and the package, no
-more.
+The files have random weights: every small model of tools/make_models.py and tools/dense_models.py, and a
+Llama and a Mamba in every type. tests/golden/machines/models.json has a digest of each file and of its
+logits: token by token on one thread, and in one batch on three, which must have the same bits. To compare
+takes NumPy and the package, no more.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from make_models import Spec
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden" / "machines" / "models.json"
 TOKENS = 24
@@ -30,11 +27,12 @@ MOST_VOCABULARY = 1000
 """Models with more tokens are for benchmarks."""
 
 
-def specs() -> dict[str, Spec]:
-    """The models, by the names of their files."""
+def writers() -> dict[str, Callable[[Path], object]]:
+    """What writes each model, by the names of the files."""
     from dataclasses import replace
 
-    from make_models import SPECS
+    from dense_models import DENSE, write_dense
+    from make_models import SPECS, write_model
 
     from aleator.models.files.tensor_types import TENSOR_TYPES
 
@@ -42,17 +40,19 @@ def specs() -> dict[str, Spec]:
     for name in ("llama", "mamba"):
         wide = replace(SPECS[name], n_vocab=96, n_embd=256, n_ff=512, head_dim=64)
         found |= {f"{name}-{kind}": replace(wide, type=kind) for kind in TENSOR_TYPES}
-    return found
+    made: dict[str, Callable[[Path], object]] = {
+        name: partial(write_model, spec=spec) for name, spec in found.items()
+    }
+    return made | {name: partial(write_dense, spec=spec) for name, spec in DENSE.items()}
 
 
-def make(folder: Path) -> None:
-    """Write the files that are not there."""
-    from make_models import write_model
-
+def make(folder: Path, anew: bool = False) -> None:
+    """Write the files that are not there, or all of them."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, spec in specs().items():
-        if not (folder / f"{name}.gguf").exists():
-            write_model(folder / f"{name}.part", spec).rename(folder / f"{name}.gguf")
+    for name, write in writers().items():
+        if anew or not (folder / f"{name}.gguf").exists():
+            write(folder / f"{name}.part")
+            (folder / f"{name}.part").rename(folder / f"{name}.gguf")
 
 
 def bits(path: Path) -> dict[str, str]:
@@ -81,8 +81,8 @@ def bits(path: Path) -> dict[str, str]:
 def differences(
     made: Mapping[str, dict[str, str]], golden: Mapping[str, dict[str, str]]
 ) -> list[str]:
-    """What is wrong with each model that is not as recorded."""
-    found = []
+    """What is wrong with each model that is not as recorded, or that was never recorded."""
+    found = [f"{name}: was not recorded" for name in made if name not in golden]
     for name, right in golden.items():
         mine = made.get(name)
         if mine is None:
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.isa:
         os.environ["ALEATOR_ISA"] = options.isa  # before the native module looks at it
     if options.make or options.record:
-        make(options.folder)
+        make(options.folder, anew=options.record)
         if not options.record:
             return 0
     from aleator.core import host
@@ -117,14 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"asked for {options.isa}, and the native module runs {host.isa()}")
         return 1
     if options.record:
-        names = list(specs())
+        names = list(writers())
         made = {name: bits(options.folder / f"{name}.gguf") for name in names}
         lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(each)}" for name, each in made.items())
         GOLDEN.write_text(f"{{\n{lines}\n}}\n")
         return 0
     golden = json.loads(GOLDEN.read_text())
-    files = {name: options.folder / f"{name}.gguf" for name in golden}
-    made = {name: bits(path) for name, path in files.items() if path.exists()}
+    made = {path.stem: bits(path) for path in sorted(options.folder.glob("*.gguf"))}
     wrong = differences(made, golden)
     print("\n".join([*wrong[:20], f"{host.isa()}: {len(made)} models, {len(wrong)} differ"]))
     return 1 if wrong else 0

@@ -64,10 +64,18 @@ ENVIRONMENTS = {
 }
 
 
+class PipFailed(Exception):
+    """An environment could not be made."""
+
+
 def pip(python: Path, *arguments: str) -> None:
     """Run pip in an environment."""
     command = [str(python), "-m", "pip", "--disable-pip-version-check", *arguments, "--quiet"]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        why = errors or done.stderr.splitlines()[-3:]
+        raise PipFailed(f"pip {' '.join(arguments)}: {' '.join(why)}")
 
 
 def wheel() -> Path:
@@ -122,7 +130,9 @@ def run(name: str, python: Path) -> tuple[bool, str]:
     )
     said = done.stdout.strip()
     if done.returncode:
-        said += f"\n  FAILED\n{done.stderr[-3000:]}"
+        why = done.stderr.strip().splitlines()
+        print(done.stderr[-3000:], file=sys.stderr)
+        said += f"\n  FAILED: {why[-1] if why else done.returncode}"
     return done.returncode == 0, f"{said}\n  {time.perf_counter() - start:.0f} s"
 
 
@@ -131,14 +141,14 @@ def report(results: dict[str, tuple[bool, str]]) -> str:
     lines = [
         "# Adapters against the real packages",
         "",
-        f"tools/integrations.py, {time.strftime('%Y-%m-%d')}; {platform.platform()}, Python "
-        f"{platform.python_version()}, {os.cpu_count()} cores, no GPU.",
+        f"tools/integrations.py, {time.strftime('%Y-%m-%d')}; {platform.system()}, {platform.machine()}, "
+        f"{'-'.join(platform.libc_ver())}, Python {platform.python_version()}, {os.cpu_count()} cores, no GPU.",
     ]
     for name, (good, said) in results.items():
         versions, *found = said.splitlines()
-        lines += ["", f"## {name}: {versions}", "", "" if good else "FAILED", ""]
+        lines += ["", f"## {name}: {versions}", "", *([] if good else ["FAILED", ""])]
         lines += [f"- {line.strip()}" for line in found if line.startswith("  ")]
-    return "\n".join(lines).replace("\n\n\n", "\n") + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
@@ -157,8 +167,11 @@ def main() -> int:
     ours = wheel() if any(name not in there for name in names) else BUILD
     results = {}
     for name in names:
-        python = there[name] / "bin" / "python" if name in there else environment(name, ours)
-        results[name] = run(name, python)
+        try:
+            python = there[name] / "bin" / "python" if name in there else environment(name, ours)
+            results[name] = run(name, python)
+        except PipFailed as error:  # the others are run all the same
+            results[name] = False, f"no environment\n  FAILED: {error}"
         print(f"{name}: {results[name][1]}", flush=True)
         if chosen.report:
             chosen.report.write_text(report(results))

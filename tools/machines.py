@@ -6,10 +6,10 @@
 Each machine gets a folder of Debian's packages (tools/debian_root.py) and the native code from a cross
 compiler, and is checked by
 
-    corpus    draws of many chains (tools/corpus.py)
-    tests     tests of the core, caches, grammars and the operator (TESTS below)
     decoders  tools/machines.cpp: decoders without Python, in every type of weights
+    corpus    draws of many chains (tools/corpus.py)
     models    logits of small GGUF files (tools/decoder_bits.py); on big-endian machines, that they are refused
+    tests     tests of the core, caches, grammars and the operator (TESTS below)
 
 with every instruction set that the native code has for it. What is right was recorded on x86-64, which is
 checked too, without QEMU. It needs qemu-user-static and a cross compiler of each machine (docs/testing.md).
@@ -27,6 +27,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import corpus
@@ -37,7 +38,7 @@ from native_module import ROOT, build, environment
 
 GOLDEN = ROOT / "tests" / "golden" / "machines" / "logits.txt"
 FOLDER = ROOT / "build" / "machines"
-CHECKS = ("corpus", "decoders", "models", "tests")
+CHECKS = ("decoders", "corpus", "models", "tests")
 TESTS = (
     "tests/samplers/test_golden_portable.py", "tests/samplers/test_dist.py",
     "tests/samplers/test_token_mask.py",
@@ -149,25 +150,26 @@ class Runner:
 
     def __init__(self, name: str) -> None:
         self.name, self.machine = name, MACHINES[name]
-        self.root, self.variables = Path("/"), dict(os.environ)
-        self.python = sys.executable
-        if self.machine.debian:
-            self.root = make_root(
-                self.machine.debian, ROOT / "build" / "roots" / self.machine.debian
-            )
-            self.variables = environment(module(name, self.root))
-            self.python = str(self.root / "usr" / "bin" / "python3")
-            self.variables["PYTHONPYCACHEPREFIX"] = str(FOLDER / name / "pyc")
-            # What this machine's processor needs says nothing about that one.
-            self.variables.pop("OPENBLAS_CORETYPE", None)
+
+    @cached_property
+    def python(self) -> tuple[list[str], dict[str, str]]:
+        """What starts Python behind QEMU's name and options, and its variables; made when first asked for."""
+        if not self.machine.debian:
+            return [sys.executable], dict(os.environ)
+        root = make_root(self.machine.debian, ROOT / "build" / "roots" / self.machine.debian)
+        variables = environment(module(self.name, root))
+        variables["PYTHONPYCACHEPREFIX"] = str(FOLDER / self.name / "pyc")
+        # What this machine's processor needs says nothing about that one.
+        variables.pop("OPENBLAS_CORETYPE", None)
+        return ["-L", str(root), str(root / "usr" / "bin" / "python3")], variables
 
     def run(self, isa: str, *arguments: str) -> tuple[bool, str]:
         """Whether a program of Python ended well, and what it said."""
-        before = [*self.machine.runs(isa), "-L", str(self.root)] if self.machine.debian else []
-        variables = {**self.variables, "ALEATOR_ISA": isa}
+        python, variables = self.python
         done = subprocess.run(
-            [*before, self.python, *arguments],
-            cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [*self.machine.runs(isa), *python, *arguments],
+            cwd=ROOT, env={**variables, "ALEATOR_ISA": isa}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True,
         )  # fmt: skip
         return done.returncode == 0, done.stdout
 

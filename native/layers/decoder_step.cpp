@@ -1,6 +1,7 @@
 #include "layers/decoder_step.hpp"
 
 #include <algorithm>
+#include <variant>
 
 #include "threads/float_rules.hpp"
 
@@ -62,12 +63,12 @@ void DecoderStep::prepare(Pool& pool, const MicroBatch& batch) {
     rotary_angles(r, batch.positions, t, 1, r.magnitude, angles_[g].data());
     int64_t kv_heads = INT64_MAX, group = 1;  // of the layers, those with the least to share out
     for (const DecoderLayer& l : layers_)
-      if (l.recurrent < 0 && l.group == g)
+      if (l.attends() && l.group == g)
         kv_heads = std::min(kv_heads, l.keys.heads), group = std::max(group, attention(l).group());
     if (kv_heads == INT64_MAX) continue;
     attention_[g].prepare(batch.groups[g], t, r, shape_.raw_keys, pool.size(), kv_heads, group);
     for (const DecoderLayer& l : layers_)
-      if (l.recurrent < 0 && l.group == g) attention_[g].reserve(attention(l), pool.size());
+      if (l.attends() && l.group == g) attention_[g].reserve(attention(l), pool.size());
   }
 }
 
@@ -77,13 +78,14 @@ AttentionShape DecoderStep::attention(const DecoderLayer& l) const {
 }
 
 void DecoderStep::layer(int thread, const DecoderLayer& l, const MicroBatch& batch) {
-  if (l.recurrent >= 0)
-    recurrent_.run(thread, products_, spaces_[size_t(l.recurrent)], batch.runs, shape_.eps);
-  else
+  if (l.attends())
     attend(thread, l, batch);
+  else if (l.recurrent >= 0)
+    recurrent_.run(thread, products_, spaces_[size_t(l.recurrent)], batch.runs, shape_.eps,
+                   shape_.residual_scale);
   if (l.mixture >= 0) return mix(thread, l, batch.tokens);
   if (l.gate.out == 0) return;
-  if (l.recurrent >= 0 || !shape_.parallel)
+  if (!l.attends() || !shape_.parallel)
     gate(thread, l, products_.normed(thread, l.ffn_norm, shape_.eps, forms_of({&l.gate, &l.up})),
          batch.tokens);
   products_.pool().barrier();
@@ -101,19 +103,30 @@ void DecoderStep::add(int thread, const Weights& w, const float* from, const flo
   products_.pool().barrier();
 }
 
+// The state space that takes what attention takes, or none.
+const HeadLayer* DecoderStep::beside(const DecoderLayer& l) const {
+  return l.recurrent >= 0 ? &std::get<HeadLayer>(spaces_[size_t(l.recurrent)]) : nullptr;
+}
+
 // Queries, keys and values.
 void DecoderStep::project(int thread, const DecoderLayer& l, const MicroBatch& batch) {
   Pool& pool = products_.pool();
   if (l.latent >= 0)
     return latent_.project(thread, products_, latents_[size_t(l.latent)], l.attention_norm,
                            shape_.eps, q_.data(), k_.data(), v_.data());
-  const Forms forms =
-      shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up}) : forms_of({&l.q, &l.k, &l.v});
+  const HeadLayer* beside = this->beside(l);
+  const Forms forms = shape_.parallel ? forms_of({&l.q, &l.k, &l.v, &l.gate, &l.up})
+                      : beside        ? forms_of({&l.q, &l.k, &l.v, &beside->in})
+                                      : forms_of({&l.q, &l.k, &l.v});
   const Input x = products_.normed(thread, l.attention_norm, shape_.eps, forms);
   products_.run(thread, x, {{&l.q, q_.data()}, {&l.k, k_.data()}, {&l.v, v_.data()}});
   pool.barrier();
   if (shape_.parallel) {
     gate(thread, l, x, batch.tokens);
+    pool.barrier();
+  }
+  if (beside) {
+    recurrent_.heads().project(thread, products_, *beside, batch.runs, x);
     pool.barrier();
   }
   if (shape_.head_norm == HeadNorm::all && l.q_norm) {
@@ -133,6 +146,9 @@ void DecoderStep::attend(int thread, const DecoderLayer& l, const MicroBatch& ba
   if (l.values.within)
     given = latent_.outputs(thread, products_, latents_[size_t(l.latent)], given);
   add(thread, l.o, given, l.attention_post_norm, batch.tokens);
+  if (const HeadLayer* beside = this->beside(l))
+    recurrent_.heads().finish(thread, products_, *beside, batch.runs, shape_.eps,
+                              shape_.residual_scale);
 }
 
 // All heads of a token together.

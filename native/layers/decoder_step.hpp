@@ -1,5 +1,6 @@
 // One micro-batch through a whole decoder with attention, on the processor: llama and its kind,
-// with mixtures of experts and layers that keep a state where the model has them.
+// with mixtures of experts, layers that keep a state, and layers of a feed-forward part alone where
+// the model has them.
 //
 // One call does everything from the embedding's rows to the logits, on all threads of the pool,
 // with weights in their stored types and keys and values written straight into the cache.
@@ -15,7 +16,7 @@
 #include "layers/experts.hpp"
 #include "layers/latent.hpp"
 #include "layers/products.hpp"
-#include "layers/ssm_layers.hpp"
+#include "layers/recurrent_layers.hpp"
 
 namespace aleator {
 
@@ -31,11 +32,12 @@ struct DecoderLayer {
   const float *attention_post_norm = nullptr, *ffn_post_norm = nullptr;
   const float* sinks = nullptr;  // of attention, [heads] or none
   int64_t group = 0;       // of layers that share a pool of cells and a rotation: see DecoderShape
-  int64_t recurrent = -1;  // the number of the state space that is there instead of attention
+  int64_t recurrent = -1;  // the number of what keeps a state, instead of attention or beside it
   int64_t latent = -1;     // of what gives queries, keys and values in place of q, k and v
   int64_t mixture = -1;    // of the mixture that is there instead of gate, up and down
   bool rotated = true;     // positions rotate its queries and keys
   int64_t n_heads = 0;     // of queries; 0 without attention
+  bool attends() const { return n_heads > 0; }
   int64_t heads() const { return n_heads; }
   int64_t q_width() const { return n_heads * keys.dim; }
   int64_t k_width() const { return keys.heads * keys.dim; }
@@ -93,11 +95,16 @@ class DecoderStep {
     latents_.push_back(latent);
     layers_.push_back(layer);
   }
-  // A state space, and the feed-forward part of `layer`, if it has one.
-  void add_layer(const SSMLayer& space, DecoderLayer layer) {
+  // What keeps a state, and the feed-forward part of `layer`, if it has one.
+  void add_layer(const RecurrentLayer& space, DecoderLayer layer) {
     layer.recurrent = int64_t(spaces_.size());
     spaces_.push_back(space);
     layers_.push_back(layer);
+  }
+  // The last layer's attention has a state space beside it, which takes what it takes.
+  void add_beside(const HeadLayer& space) {
+    layers_.back().recurrent = int64_t(spaces_.size());
+    spaces_.push_back(space);
   }
   // The feed-forward part of the last layer is a mixture of experts.
   void add_mixture(const Mixture& mixture) {
@@ -110,6 +117,7 @@ class DecoderStep {
  private:
   void prepare(Pool& pool, const MicroBatch& batch);
   void layer(int thread, const DecoderLayer& l, const MicroBatch& batch);
+  const HeadLayer* beside(const DecoderLayer& l) const;
   void project(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void attend(int thread, const DecoderLayer& l, const MicroBatch& batch);
   void place_keys(int thread, const DecoderLayer& l, const MicroBatch& batch);
@@ -121,11 +129,11 @@ class DecoderStep {
 
   DecoderShape shape_;
   std::vector<DecoderLayer> layers_;
-  std::vector<SSMLayer> spaces_;
+  std::vector<RecurrentLayer> spaces_;
   std::vector<LatentLayer> latents_;
   std::vector<Mixture> mixtures_;
   LatentHeads latent_;
-  SSMLayers recurrent_;
+  RecurrentLayers recurrent_;
   Experts experts_;
   std::mutex turn_;
   Products products_;

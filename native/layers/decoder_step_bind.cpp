@@ -14,6 +14,7 @@
 #include "bind.hpp"
 #include "layers/cache_memory.hpp"
 #include "layers/decoder_step.hpp"
+#include "layers/head_memory.hpp"
 #include "layers/interruptible.hpp"
 #include "layers/latent_memory.hpp"
 #include "layers/mixture_memory.hpp"
@@ -116,6 +117,7 @@ class BoundDecoderStep {
     require(!sinks || int64_t(sinks->size()) == heads, at + "attn_sinks: a score for every head");
 
     n_layers_++;
+    last_attends_ = true;
     n_cells = keys.side.n_cells;
     kept_.push_back(
         {{q, k, v, o},
@@ -189,6 +191,7 @@ class BoundDecoderStep {
                        .values = side,
                        .n_heads = heads};
     keep_feed_forward(layer, gate, up, down);
+    last_attends_ = false;
     latents_.push_back(std::move(memory));
     step_.add_layer(latent, layer);
   }
@@ -200,7 +203,6 @@ class BoundDecoderStep {
                            StateRows state_rows, std::optional<nb::tuple> state_norms,
                            std::optional<nb::tuple> feed_forward) {
     const std::string at = "blk." + std::to_string(n_layers_) + ".";
-    const int64_t e = shape_.n_embd();
     SSMMemory memory{in, select, time_step, out,        norm,         conv, conv_bias,
                      a,  d,      conv_rows, state_rows, std::nullopt, {}};
     if (state_norms) {
@@ -208,30 +210,45 @@ class BoundDecoderStep {
       for (const nb::handle weight : *state_norms)
         memory.state_norms.push_back(nb::cast<Floats>(weight));
     }
-    const SSMLayer space = memory.checked(at, e, n_rows_);
-    DecoderLayer layer;
-    Kept kept{};
-    if (feed_forward) {
-      require(feed_forward->size() == 4, "feed_forward must be gate, up, down and norm");
-      const auto get = [&](size_t i) {
-        return nb::cast<std::optional<StoredMatrix>>((*feed_forward)[i]);
-      };
-      const auto gate = get(0), up = get(1), down = get(2);
-      const auto ffn_norm = nb::cast<Floats>((*feed_forward)[3]);
-      kept.norms = {ffn_norm};
-      BoundDecoderStep::norm(ffn_norm, e, at + "ffn_norm");
-      layer.ffn_norm = ffn_norm.data();
-      if (gate || up || down) {
-        feed_forward_sizes(at, e, gate, up, down);
-        kept.matrices = {*gate, *up, *down};
-        layer.gate = gate->weights, layer.up = up->weights, layer.down = down->weights;
-      }
-    }
+    const SSMLayer space = memory.checked(at, shape_.n_embd(), n_rows_);
+    add_stateful(at, space, feed_forward);
     n_rows_ = int64_t(conv_rows.shape(0));
-    n_layers_++;
-    kept_.push_back(std::move(kept));
     spaces_.push_back(std::move(memory));
-    step_.add_layer(space, layer);
+  }
+
+  void add_head_space(const HeadMemory& space, std::optional<nb::tuple> feed_forward) {
+    const std::string at = "blk." + std::to_string(n_layers_) + ".";
+    space.memory.fits(at, shape_.n_embd(), n_rows_);
+    require(bool(space.memory.norm), at + "attn_norm is missing");
+    add_stateful(at, space.layer, feed_forward);
+    n_rows_ = space.memory.n_rows();
+    heads_.push_back(space);
+  }
+
+  void add_space_beside(const HeadMemory& space) {
+    require(n_layers_ > 0 && last_attends_ && !shape_.parallel,
+            "a state space stands beside the attention of the layer before");
+    space.memory.fits("blk." + std::to_string(n_layers_ - 1) + ".", shape_.n_embd(), n_rows_);
+    step_.add_beside(space.layer);
+    n_rows_ = space.memory.n_rows();
+    heads_.push_back(space);
+    last_attends_ = false;
+  }
+
+  void add_short_convolution(const ShortMemory& space, std::optional<nb::tuple> feed_forward) {
+    const std::string at = "blk." + std::to_string(n_layers_) + ".";
+    space.memory.fits(at, shape_.n_embd(), n_rows_);
+    add_stateful(at, space.layer, feed_forward);
+    n_rows_ = space.memory.n_rows();
+    shorts_.push_back(space);
+  }
+
+  // A layer of nothing else: gate, up, down and norm.
+  void add_feed_forward(const nb::tuple& parts) {
+    Kept kept{};
+    const std::string at = "blk." + std::to_string(n_layers_) + ".";
+    step_.add_layer(feed_forward_layer(at, parts, kept));
+    added(std::move(kept));
   }
 
   // The feed-forward part of the last layer, which has been added without one but its norm.
@@ -342,6 +359,36 @@ class BoundDecoderStep {
     kept_.back().matrices.insert(kept_.back().matrices.end(), {*gate, *down});
     if (up) layer.up = up->weights, kept_.back().matrices.push_back(*up);
   }
+  // A layer that keeps a state, and its feed-forward part.
+  void add_stateful(const std::string& at, const RecurrentLayer& layer,
+                    const std::optional<nb::tuple>& feed_forward) {
+    Kept kept{};
+    step_.add_layer(layer,
+                    feed_forward ? feed_forward_layer(at, *feed_forward, kept) : DecoderLayer{});
+    added(std::move(kept));
+  }
+  // parts: gate, up, down and norm; the first three None where add_mixture follows.
+  DecoderLayer feed_forward_layer(const std::string& at, const nb::tuple& parts, Kept& kept) const {
+    require(parts.size() == 4, "feed_forward must be gate, up, down and norm");
+    const auto get = [&](size_t i) { return nb::cast<std::optional<StoredMatrix>>(parts[i]); };
+    const auto gate = get(0), up = get(1), down = get(2);
+    const auto ffn_norm = nb::cast<Floats>(parts[3]);
+    DecoderLayer layer;
+    kept.norms = {ffn_norm};
+    norm(ffn_norm, shape_.n_embd(), at + "ffn_norm");
+    layer.ffn_norm = ffn_norm.data();
+    if (!gate && !up && !down) return layer;
+    feed_forward_sizes(at, shape_.n_embd(), gate, up, down);
+    kept.matrices = {*gate, *down};
+    layer.gate = gate->weights, layer.down = down->weights;
+    if (up) layer.up = up->weights, kept.matrices.push_back(*up);
+    return layer;
+  }
+  void added(Kept&& kept) {
+    n_layers_++;
+    last_attends_ = false;
+    kept_.push_back(std::move(kept));
+  }
   static void matrix(const StoredMatrix& m, int64_t out, int64_t in, const std::string& name) {
     require(m.weights.out == out && m.weights.in == in,
             name + ".weight is [" + std::to_string(m.weights.out) + ", " +
@@ -390,7 +437,10 @@ class BoundDecoderStep {
   std::list<Kept> kept_;
   std::list<SSMMemory> spaces_;
   std::list<LatentMemory> latents_;
+  std::list<HeadMemory> heads_;
+  std::list<ShortMemory> shorts_;
   std::list<MixtureMemory> mixtures_;
+  bool last_attends_ = false;
   int64_t n_layers_ = 0, n_rows_ = 0, n_cells_[most_groups] = {};
 };
 
@@ -461,6 +511,18 @@ ALEATOR_BIND(decoder_step) {
            "norms of time step, B and C; feed_forward: gate, up, down and norm, the first three "
            "None "
            "where add_mixture follows. ValueError, naming the tensor, when shapes disagree.")
+      .def("add_head_space", &BoundDecoderStep::add_head_space, nb::arg("space"),
+           nb::arg("feed_forward").none(),
+           "Appends a layer whose heads have one decay each; feed_forward as in "
+           "add_recurrent_layer.")
+      .def("add_space_beside", &BoundDecoderStep::add_space_beside, nb::arg("space"),
+           "The last layer's attention has this beside it; what both give is added.")
+      .def("add_short_convolution", &BoundDecoderStep::add_short_convolution, nb::arg("space"),
+           nb::arg("feed_forward").none(),
+           "Appends a layer with a short convolution; feed_forward as in add_recurrent_layer.")
+      .def("add_feed_forward", &BoundDecoderStep::add_feed_forward, nb::arg("feed_forward"),
+           "Appends a layer of nothing but a feed-forward part: gate, up, down and norm, the first "
+           "three None where add_mixture follows.")
       .def(
           "add_mixture", &BoundDecoderStep::add_mixture, nb::arg("router"), nb::arg("experts"),
           nb::arg("shared").none(), nb::arg("bias").none(), nb::arg("shared_router").none(),

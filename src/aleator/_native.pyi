@@ -402,6 +402,26 @@ class DecoderStep:
         Appends a layer with a state space, see SSMStep.add_layer. state_norms: weights of the norms of time step, B and C; feed_forward: gate, up, down and norm, the first three None where add_mixture follows. ValueError, naming the tensor, when shapes disagree.
         """
 
+    def add_head_space(self, space: HeadSpace, feed_forward: tuple | None) -> None:
+        """
+        Appends a layer whose heads have one decay each; feed_forward as in add_recurrent_layer.
+        """
+
+    def add_space_beside(self, space: HeadSpace) -> None:
+        """
+        The last layer's attention has this beside it; what both give is added.
+        """
+
+    def add_short_convolution(self, space: ShortConvolution, feed_forward: tuple | None) -> None:
+        """
+        Appends a layer with a short convolution; feed_forward as in add_recurrent_layer.
+        """
+
+    def add_feed_forward(self, feed_forward: tuple) -> None:
+        """
+        Appends a layer of nothing but a feed-forward part: gate, up, down and norm, the first three None where add_mixture follows.
+        """
+
     def add_mixture(self, router: StoredMatrix, experts: list, shared: tuple | None, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, shared_router: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_used: int, scores: str, normalised: bool, scale: float, n_groups: int, n_groups_used: int, weighs_input: bool, gate: str) -> None:
         """
         The feed-forward part of the last layer: experts, each gate, up and down, of which n_used take a token; shared: one more, which takes every token, its weight the sigmoid of the product with shared_router, or 1. scores: 'softmax', 'sigmoid', 'chosen softmax' or 'chosen sigmoid'; bias: added to them for the choice alone. ValueError, naming the tensor, when shapes disagree.
@@ -472,6 +492,22 @@ class StringArray:
     def first_twice(self) -> tuple[int, int] | None:
         """
         Numbers of the first string that occurs again, and of its last occurrence; None: all differ.
+        """
+
+class HeadSpace:
+    """A layer with a state space whose heads have one decay each."""
+
+    def __init__(self, projection: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], time_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], a: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], d: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], groups: int, least_step: float, gated_norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, norm_groups: int, conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')], state_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+        """
+        projection: gate, channels of the convolution (values, then B and C of every group) and time steps; norm: None beside attention; conv [width, channels]; time_bias, a and d [heads]; least_step: no time step is shorter; gated_norm [inner]: of what the scan gives, in norm_groups parts; rows of the cache: float32 [rows, channels, width - 1] and [rows, inner, state]. ValueError, naming the tensor, when shapes disagree.
+        """
+
+class ShortConvolution:
+    """A layer that keeps a short convolution's inputs alone."""
+
+    def __init__(self, projection: StoredMatrix, output: StoredMatrix, norm: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], conv_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], conv_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None, None), order='C', device='cpu')]) -> None:
+        """
+        projection: B, C and x, each [channels]; the layer gives output (C * conv(B * x)). conv [width, channels]; rows of the cache: float32 [rows, channels, width - 1]. ValueError, naming the tensor, when shapes disagree.
         """
 
 class Journal:
@@ -1012,6 +1048,9 @@ class SSMStep:
         """
         Appends a layer. conv [width, channels]; a [channels, state]; rows of the cache: float32 [rows, channels, width - 1] and [rows, channels, state]. ValueError, naming the tensor, when shapes disagree.
         """
+
+    def add_head_space(self, space: HeadSpace) -> None:
+        """Appends a layer whose heads have one decay each."""
 
     def run(self, pool: ThreadPool, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, embeddings: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sources: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], order: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], stores: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out_rows: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')]) -> None:
         """

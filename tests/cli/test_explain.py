@@ -128,3 +128,39 @@ def test_a_page_of_a_constrained_text(
     page = tmp_path / "steps.html"
     result = aleator("explain", "-p", "x", "-n", "3", "--seed", "1", *words, "--html", str(page))
     assert (result.code, page.is_file()) == (0, True)
+
+
+def test_a_page_of_two_chains_on_one_seed(aleator: Command, tmp_path: Path) -> None:
+    page = tmp_path / "two.html"
+    words = ("--compare", "--temp 3 --top-k 0 --regex '[a-z ]+'", "--html", str(page))
+    result = aleator(*TO_BE, "-n", "6", "--json-schema", "{}", *words)
+    assert result.code == 0
+    (found,) = re.findall(r'id="record">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
+    held = json.loads(found)
+    a, b = held["texts"]
+    assert (a["name"], b["name"], a["seed"], b["seed"]) == ("A", "B", 7, 7)
+    assert "--json-schema" in a["spelled"]["cli"]
+    assert "--regex" in b["spelled"]["cli"]
+    assert "--json-schema" not in b["spelled"]["cli"]
+    ids = [[step["token"]["id"] for step in text["steps"]] for text in (a, b)]
+    at = held["shown"]["step"]
+    assert ids[0][:at] == ids[1][:at]
+    assert ids[0][at] != ids[1][at]
+    assert f"diverge at token {at}" in result.err
+    assert (held["shown"]["view"], held["shown"]["compare"]) == ("compare", [0, 1])
+    assert [(each["text"], each["step"]) for each in held["draws"]] == [(0, at), (1, at)]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--compare", "--temp 2"], "--compare needs --html FILE"),
+        (["--compare", "--tempp 2", "--html", "x"], "unknown option --tempp; did you mean --temp"),
+        (["--compare", "'--temp 2", "--html", "x"], "No closing quotation"),
+        (["--compare", "-n 3", "--html", "x"], "unknown option -n"),
+    ],
+)
+def test_options_of_a_second_text(aleator: Command, words: list[str], message: str) -> None:
+    result = aleator(*TO_BE, *words)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err

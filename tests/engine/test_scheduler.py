@@ -245,35 +245,53 @@ def test_the_oldest_prompt_gets_half_and_short_ones_need_not_wait_for_it(job: Nu
 
 def test_pieces_of_prompts_are_as_long_as_the_pause_allows() -> None:
     pace = Pace(2.0)
-    assert pace.tokens() == 0
+    assert pace.tokens(4) == 0
     pace.observe(4, 0, 0.010)
-    assert pace.tokens() == FIRST
+    assert pace.tokens(4) == FIRST
     pace.observe(4, 32, 0.010 + 32 * 0.0001)
-    assert pace.tokens() == 100  # 10 ms at 0.1 ms each
+    assert pace.tokens(4) == 100  # 10 ms at 0.1 ms each
     for _ in range(LOOKS):
         pace.observe(4, 100, 0.020)
-    assert pace.tokens() == 0  # to learn what a step costs now
+    assert pace.tokens(4) == 0  # to learn what a step costs now
     slow = Pace(1.0)
     slow.observe(1, 0, 0.01)
     slow.observe(1, 8, 0.02)
-    assert slow.tokens() == LEAST
+    assert slow.tokens(4) == LEAST
+
+
+def test_prompts_that_came_together_are_computed_as_if_all_wrote_already() -> None:
+    """Or the first one would write at a pace that it soon has not, and the others wait for it."""
+    pace = Pace(2.0)
+    pace.observe(1, 0, 0.010)
+    pace.observe(1, 32, 0.010 + 32 * 0.001)
+    assert pace.tokens(1) == 10
+    assert pace.tokens(1, prompts=15) == 10 + 2 * 14  # 24 ms then; 48 ms are allowed
+
+
+def test_a_step_with_more_rows_than_the_latest_without_prompts_is_allowed_more() -> None:
+    pace = Pace(2.0)
+    pace.observe(1, 0, 0.010)
+    pace.observe(1, 32, 0.010 + 32 * 0.001)
+    assert [pace.tokens(rows) for rows in (1, 5, 11)] == [10, 14, 19]  # tokens are cut off
+    pace.observe(11, 0, 0.020)
+    assert [pace.tokens(rows) for rows in (11, 21)] == [19, 30]
 
 
 def test_a_step_that_was_held_up_counts_little() -> None:
     pace = Pace(2.0)
     pace.observe(0, 1, 0.009)  # a prompt of one token says nothing
     pace.observe(4, 0, 0.010)
-    assert pace.tokens() == FIRST
+    assert pace.tokens(4) == FIRST
     pace.observe(4, 32, 0.010 + 32 * 0.0001)
     pace.observe(4, 0, 5.0)
-    assert 100 <= pace.tokens() <= 130
+    assert 100 <= pace.tokens(4) <= 130
 
 
 def test_a_prompt_comes_to_its_end_whatever_a_step_costs() -> None:
     pace = Pace(2.0)
     pace.observe(0, 100, 5.0)
     pace.observe(1, 0, 0.001)
-    assert pace.tokens() == LEAST
+    assert pace.tokens(1) == LEAST
 
 
 def test_pieces_stay_below_a_size_at_which_the_cost_jumps() -> None:
@@ -281,7 +299,7 @@ def test_pieces_stay_below_a_size_at_which_the_cost_jumps() -> None:
     pace, pauses, sizes = Pace(2.0), [], []
     pace.observe(4, 0, 0.008)
     for _ in range(300):
-        n = pace.tokens()
+        n = pace.tokens(4)
         seconds = 0.008 + 0.0005 * n + (0.016 if 4 + n > 6 else 0.0)
         pace.observe(4, n, seconds)
         sizes.append(n)
@@ -296,9 +314,9 @@ def test_longer_pieces_are_tried_again() -> None:
     for n in (64, 8):
         pace.observe(4, n, 0.010 + n * 0.001)  # while something else ran
     for _ in range(20 * LOOKS):
-        n = pace.tokens()
+        n = pace.tokens(4)
         pace.observe(4, n, 0.010 + n * 0.0001)
-    assert max(pace.tokens(), pace.tokens()) > 80 or pace.tokens() == 0
+    assert max(pace.tokens(4), pace.tokens(4)) > 80 or pace.tokens(4) == 0
 
 
 def test_a_simulation_of_many_requests_keeps_all_promises() -> None:

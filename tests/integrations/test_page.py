@@ -1,4 +1,4 @@
-"""Python blocks of docs/integrations.md run where their packages are installed, and print what they say."""
+"""Python blocks of pages about other packages run where these are installed, and print what they say."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs/integrations.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ("integrations", "tutorial-transformers", "tutorial-ray")
+BLOCKS = [
+    block
+    for name in PAGES
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / f"{name}.md").read_text(), re.DOTALL)
+]
 
 
 def packages(block: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -18,15 +19,21 @@ from aleator.cli.sampling import (
     sampling_arguments,
 )
 from aleator.cli.terminal import ProgressBar, note, on_interrupt, write
+from aleator.core.errors import ParameterError
 from aleator.server.playground.memory import LogitsMemory
 from aleator.server.playground.recording import Recording
-from aleator.server.playground.saved import Named, saved_page
+from aleator.server.playground.saved import Named, Shown, saved_page
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aleator.generate.generation import Generation
+    from aleator.language_model import LanguageModel
     from aleator.samplers import SamplerChain
     from aleator.samplers.explain import Explanation
 
+CONSTRAINTS = ("grammar", "json_schema", "regex")
+"""Parameters of which a text has one at most."""
 EVERYTHING = 2**62
 """Bytes of logits that are kept."""
 
@@ -49,6 +56,7 @@ examples:
   aleator explain -p "To be" -n 40 --mirostat 2 --png mirostat.png
   aleator explain -m model.gguf -p "Once" --samplers "xtc;min_p" --xtc-probability 1
   aleator explain -p "To be" -n 40 --html steps.html
+  aleator explain -p "To be" -n 40 --html two.html --compare "--temp 1.5 --top-k 0"
   aleator explain -p "To be" -n 20 --json | python -m json.tool
 """
 
@@ -77,6 +85,13 @@ def add_arguments(parser: Parser) -> None:
         metavar="FILE",
         help="write the text with all steps as one page for a browser, which needs nothing else",
     )
+    group.option(
+        "--compare",
+        metavar="OPTIONS",
+        help='write a second text on the same seed with these sampling options changed, such as "--temp 1.5"; '
+        "with --preset among them nothing else of the first chain holds. The page of --html has both, and "
+        "where they diverge",
+    )
     group.option("--json", action="store_true", help="write one JSON object instead of text")
     add_sampling_options(parser)
     add_grammar_options(parser)
@@ -89,8 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
         from aleator.core.pictures import require_matplotlib
 
         require_matplotlib()
+    if arguments.compare is not None and arguments.html is None:
+        raise ParameterError("compare", "--compare needs --html FILE: the page shows both texts")
     prompt = read_text(arguments)
     sampling = sampling_arguments(arguments)
+    other = None if arguments.compare is None else changed(sampling, arguments)
     many = arguments.steps > 1
     top = arguments.top if arguments.top is not None else 3 if many else 10
     model = load_model(arguments)
@@ -119,11 +137,71 @@ def run(arguments: argparse.Namespace) -> int:
         picture(steps, arguments.png)
     if arguments.html is not None:
         recording.begin(generation, {name: as_given(each) for name, each in sampling.items()})
+        texts, shown = [Named(recording)], Shown()
+        if other is not None and reason != "interrupted":
+            second = compared(model, prompt, arguments.steps, {"seed": generation.seed, **other})
+            texts, shown = (
+                [Named(recording, "A"), Named(second, "B")],
+                side_by_side(recording, second),
+            )
         name = model.weights.config.name or model.weights.path.name
-        page = saved_page([Named(recording)], model.tokenizer, name)
-        Path(arguments.html).write_text(page, "utf-8")
+        Path(arguments.html).write_text(saved_page(texts, model.tokenizer, name, shown), "utf-8")
         note(f"page: {arguments.html}")
     return 130 if reason == "interrupted" else 0
+
+
+def changed(sampling: Mapping[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
+    """The sampling parameters of the second text.
+
+    Args:
+        sampling: Those of the first.
+        arguments: Of the command line; ``compare`` has what changes.
+
+    Raises:
+        ParameterError: An unknown option, or a value out of range.
+    """
+    parser = Parser("explain --compare", "what changes for the second text", "")
+    add_sampling_options(parser)
+    add_grammar_options(parser)
+    try:
+        words = shlex.split(arguments.compare)
+    except ValueError as error:
+        raise ParameterError("compare", f"--compare {arguments.compare!r}: {error}") from None
+    theirs = parser.parse(words)
+    if theirs is None:
+        raise ParameterError(
+            "compare", "--compare takes sampling options: see aleator explain --help"
+        )
+    theirs.no_escape = arguments.no_escape
+    changes = sampling_arguments(theirs)
+    kept = {} if "preset" in changes else dict(sampling)
+    if any(name in changes for name in CONSTRAINTS):  # a text obeys one of them
+        kept = {name: value for name, value in kept.items() if name not in CONSTRAINTS}
+    return kept | changes
+
+
+def compared(
+    model: LanguageModel, prompt: str, steps: int, sampling: Mapping[str, Any]
+) -> Recording:
+    """The second text, with its logits."""
+    recording = Recording(LogitsMemory(EVERYTHING))
+    generation = model.generate(prompt, max_tokens=steps, on_logits=recording.look, **sampling)
+    with on_interrupt(generation.cancel):
+        _ = generation.stop_reason  # writes it to the end
+    recording.begin(generation, {name: as_given(each) for name, each in sampling.items()})
+    return recording
+
+
+def side_by_side(first: Recording, second: Recording) -> Shown:
+    """The view Compare, open where two texts diverge, with the histograms of that step."""
+    a, b = first.drawn, second.drawn
+    at = next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
+    note("compare: the texts are equal" if a == b else f"compare: the texts diverge at token {at}")
+    step = 0 if a == b else at
+    open_steps = tuple((each, step) for each in (first, second) if step < len(each.drawn))
+    return Shown("compare", first, step, compare=(first, second), draws=open_steps)
 
 
 def as_given(value: Any) -> Any:

@@ -49,7 +49,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write what is in the file; returns the exit code."""
-    from aleator.language_model import bundled_model, load_vocabulary
+    from aleator.bundled import bundled_model
+    from aleator.language_model import load_vocabulary
     from aleator.models.weights import open_weights
 
     if arguments.path is not None and arguments.model is not None:
@@ -126,7 +127,8 @@ def about_states(ssm: Any) -> dict[str, Any]:
         "inner channels": ssm.d_inner,
         "convolution": ssm.d_conv,
         "state": ssm.d_state,
-        "time step rank": ssm.dt_rank,
+        **({"heads of states": ssm.heads, "groups": ssm.groups} if ssm.heads else {}),
+        **({"time step rank": ssm.dt_rank} if ssm.dt_rank else {}),
     }
 
 
@@ -153,12 +155,13 @@ def about_vocabulary(vocab: Any) -> dict[str, Any]:
 def about_cache(config: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """Bytes of the KV cache, or of a recurrent model's states."""
     from aleator.cache.kv_cache import KVCache, LayerShape
-    from aleator.cache.recurrent import RecurrentCache, RecurrentShape
+    from aleator.cache.recurrent import RecurrentCache
     from aleator.cache.window import window_capacity
+    from aleator.models.layers.parts import state_shape
 
     states = 0
     if config.ssm is not None:
-        shape = RecurrentShape(config.ssm.d_inner, config.ssm.d_conv - 1, config.ssm.d_state)
+        shape = state_shape(config)
         n = sum(config.keeps_state(layer) for layer in range(config.n_layers))
         states = RecurrentCache.bytes_for([shape] * n)
         if n == config.n_layers:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 LEAST = 2
 """Tokens of prompts in a step at least, so that a prompt comes to its end."""
@@ -18,6 +20,9 @@ FORGET = 0.98
 """With each step the measured cost of the next longer piece is believed so much less."""
 EXACT = 16
 """Pieces up to so many tokens are measured each for itself: kernels change there, and cost jumps."""
+
+Curve = list[tuple[float, float]]
+"""Tokens, and the seconds that so many add to a step: both rising, from (0, 0)."""
 
 
 @dataclass
@@ -40,12 +45,13 @@ class Pace:
     """Learns what steps cost, and sizes the pieces of prompts by it.
 
     Args:
-        max_pause: how many times as long as a step without prompts one with them may take.
+        max_pause: How many times as long as a step without prompts one with them may take.
     """
 
     def __init__(self, max_pause: float) -> None:
         self._max_pause = max_pause
         self._usual: float | None = None  # seconds of a step without prompts
+        self._rows = 0  # of the latest such step
         self._pieces: dict[int, Piece] = {}  # by size
         self._since = 0  # steps since one without prompts
 
@@ -58,13 +64,14 @@ class Pace:
             seconds: how long it took.
         """
         if prompt_tokens == 0:
-            self._usual = _mean(self._usual, seconds)
+            expected = None if self._usual is None else self._without(rows, self._curve())
+            self._usual, self._rows = _mean(expected, seconds), rows
             self._since = 0
             return
         self._since += 1
         if rows == 0 and self._usual is None and prompt_tokens < FIRST:
             return  # what a step costs whatever is in it
-        added = max(seconds - (self._usual or 0.0), 0.0)
+        added = max(seconds - self._without(rows, self._curve()), 0.0)
         size = prompt_tokens if prompt_tokens <= EXACT else 1 << prompt_tokens.bit_length()
         larger = sorted(each for each in self._pieces if each > size)
         piece = self._pieces.setdefault(size, Piece(prompt_tokens, added))
@@ -77,24 +84,57 @@ class Pace:
         piece.seconds = _mean(piece.seconds, added)
         piece.doubt = 1.0
 
-    def tokens(self) -> int:
+    def _without(self, rows: int, curve: Curve) -> float:
+        """What a step without prompts takes, for another number of rows than that of the latest one."""
+        more = _seconds(curve, rows) - _seconds(curve, self._rows)
+        return (self._usual or 0.0) + max(more, 0.0)
+
+    def tokens(self, rows: int, prompts: int = 1) -> int:
         """Tokens of prompts that the next step may compute while others write.
 
         Every so often none, to learn again what a step without prompts costs.
+
+        Args:
+            rows: Tokens of running requests in it.
+            prompts: How many are being computed.  All but one of them count as if they wrote already: their
+                requests have begun, and steps will take longer by them.  Otherwise the first of many
+                requests that come together would keep its pace, and the others would wait for it.
         """
         if self._usual is None or self._since >= LOOKS:
             return 0
         if not self._pieces:
             return FIRST
-        allowed = (self._max_pause - 1) * self._usual
-        tokens = added = 0.0
-        for _, piece in sorted(self._pieces.items()):
-            more = piece.seconds * piece.doubt - added
-            if added + more > allowed:  # between this piece and the one before
-                return max(LEAST, int(tokens + (allowed - added) / more * (piece.tokens - tokens)))
-            tokens, added = piece.tokens, added + more
+        curve = self._curve()
+        soon = self._without(rows + prompts - 1, curve)
+        allowed = self._max_pause * soon - self._without(rows, curve)
+        for (tokens, added), (longer, more) in pairwise(curve):
+            if more > allowed:
+                part = (allowed - added) / (more - added)
+                return max(LEAST, int(tokens + part * (longer - tokens)))
+        tokens, added = curve[-1]
         farther = min(FARTHEST, allowed / added) if added else FARTHEST
         return max(LEAST, int(tokens * farther))
+
+    def _curve(self) -> Curve:
+        """What pieces of prompts add to a step.
+
+        Where a longer piece cost less than a shorter one, something else held that one up.
+        """
+        curve: Curve = []
+        least = math.inf
+        for _, piece in sorted(self._pieces.items(), reverse=True):
+            least = min(least, piece.seconds * piece.doubt)
+            curve.append((piece.tokens, least))
+        return [(0.0, 0.0), *reversed(curve)]
+
+
+def _seconds(curve: Curve, tokens: float) -> float:
+    """What so many tokens add, by a curve."""
+    for (fewer, less), (longer, more) in pairwise(curve):
+        if tokens <= longer:
+            return less + (more - less) * (tokens - fewer) / (longer - fewer)
+    longest, most = curve[-1]
+    return most * tokens / longest if longest else 0.0
 
 
 def _mean(old: float | None, new: float) -> float:

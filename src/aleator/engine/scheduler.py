@@ -237,7 +237,7 @@ class Scheduler:
         chunks: list[tuple[Job, int]] = []
         room = self._token_budget - self._rows
         if writing and reading:
-            room = min(room, self._pace.tokens())
+            room = min(room, self._pace.tokens(self._rows, len(reading)))
         for job in reading:
             if room <= 0:
                 break

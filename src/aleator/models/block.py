@@ -8,6 +8,7 @@ import torch
 
 from aleator.models.layers.attention import attend
 from aleator.models.layers.feed_forward import feed_forward
+from aleator.models.layers.head_space import HeadSpaceLayer
 from aleator.models.layers.latent import LatentHeads
 from aleator.models.layers.layer import LayerWeights, Pass
 from aleator.models.layers.norms import norm
@@ -26,6 +27,7 @@ class Block:
         index: int,
         rotary: Rotary,
         slopes: npt.NDArray[np.float32] | None = None,
+        beside: HeadSpaceLayer | None = None,
     ) -> None:
         """Read the layer's tensors.
 
@@ -36,6 +38,7 @@ class Block:
                 has a cache of its own.
             rotary: rotates its queries and keys.
             slopes: of ALiBi, [heads]; None: scores do not depend on distances.
+            beside: a state space that takes what attention takes; what both give is added.
 
         Raises:
             FileFormatError: a tensor is missing, of another shape, or not finite.
@@ -68,7 +71,8 @@ class Block:
         )
         first, second = parts.post_norms or (None, None)
         self.post_norms = norm(kind, first, eps), norm(kind, second, eps)
-        self.ffn = feed_forward(parts.ffn)
+        self.ffn = None if parts.ffn is None else feed_forward(parts.ffn)
+        self.beside = beside
 
     def __call__(self, x: torch.Tensor, batch: Pass, rows: torch.Tensor | None) -> torch.Tensor:
         """Compute a micro-batch, see :class:`Layer`; stores all T keys and values."""
@@ -85,6 +89,7 @@ class Block:
         if batch.query_scales is not None:
             q = q * batch.query_scales[:, None, None]
         cells.write(self.layer, k, v)
+        mixed = None if self.beside is None else self.beside.mixed(taken, batch, rows)
         if rows is not None and len(rows) == 0:
             return x[:0]
         q = q.to(cells.device(self.layer))
@@ -105,7 +110,11 @@ class Block:
             x, attended = x.index_select(0, rows), attended.index_select(0, rows)
             taken = taken.index_select(0, rows)
         given = self.post_norms[0](self.output(attended))
+        if mixed is not None:
+            given = given + mixed
         x = x + given * self.residual_scale
+        if self.ffn is None:
+            return x
         given = self.post_norms[1](self.ffn(taken if self.parallel else self.ffn_norm(x)))
         return x + given * self.residual_scale
 

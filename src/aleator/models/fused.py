@@ -48,6 +48,12 @@ def separated(
             n_ff = config.experts.n_ff_shared
             shared = {at + "ffn_gate_shexp": n_ff, at + "ffn_up_shexp": n_ff}
             _separate(made, at + "ffn_gate_up_shexp", shared)
+        elif config.experts is None and config.n_ff:
+            # Without experts the one that every token goes through is the feed-forward part.
+            n_ff = config.n_ff[layer]
+            _separate(made, at + "ffn_gate_up_shexp", {at + "ffn_gate": n_ff, at + "ffn_up": n_ff})
+            if at + "ffn_gate.weight" in made and at + "ffn_down_shexp.weight" in made:
+                made[at + "ffn_down.weight"] = made.pop(at + "ffn_down_shexp.weight")
     return made
 
 

@@ -8,14 +8,8 @@ _SCAN = (
 _DELTA = "a gated delta net's states (Yang et al. 2024, arXiv:2412.06464)"
 
 NEEDS: dict[str, str] = {
-    "mamba2": _SCAN,
-    "granitehybrid": _SCAN,
-    "granitemoehybrid": _SCAN,
     "bamba": _SCAN,
-    "nemotron_h": _SCAN,
     "nemotron_h_moe": _SCAN,
-    "falcon-h1": f"{_SCAN}, side by side with attention",
-    "falcon_h1": f"{_SCAN}, side by side with attention",
     "qwen3next": _DELTA,
     "qwen3_next": _DELTA,
     "qwen35": _DELTA,
@@ -23,7 +17,6 @@ NEEDS: dict[str, str] = {
     "qwen3_5": _DELTA,
     "qwen3_5_moe": _DELTA,
     "kimi-linear": _DELTA,
-    "lfm2": "layers that keep a short convolution's inputs alone",
     "lfm2moe": "layers that keep a short convolution's inputs alone",
     "lfm2_moe": "layers that keep a short convolution's inputs alone",
     "llama4": "windows that begin anew every so many positions, and experts that scale what they take",

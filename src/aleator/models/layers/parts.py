@@ -56,6 +56,25 @@ class LayerSource(ABC, Generic[M, V]):
         """
 
     @abstractmethod
+    def flat(self, name: str, n: int) -> V:
+        """The tensor ``name`` of n elements, whatever its shape, as a vector of float32.
+
+        Raises:
+            FileFormatError: it is missing, of another size, or not finite.
+        """
+
+    def expect_size(self, name: str, n: int) -> tuple[int, ...]:
+        """The shape of the tensor ``name``, which must have n elements.
+
+        Raises:
+            FileFormatError: it is missing, or of another size.
+        """
+        stored = self.weights.stored(self.prefix + name)
+        if stored.n_elements != n:
+            self.weights.expect(self.prefix + name, (n,))
+        return stored.shape
+
+    @abstractmethod
     def matrix(
         self, names: Sequence[str], n_in: int, n_outs: Sequence[int], *, bias: bool = False
     ) -> M:
@@ -78,7 +97,9 @@ class LayerSource(ABC, Generic[M, V]):
     def norm(self, name: str, *shape: int, exact: bool = False) -> V:
         """The normalisation ``name``: weights of ``shape`` or the width; after them a layer norm's biases."""
         sizes = shape or (self.config.n_embd,)
-        weight = self.values(f"{name}.weight", *sizes, exact=exact)
+        # GGUF files of falcon-h1 have a norm without ".weight" in its name.
+        stored = name if name in self else f"{name}.weight"
+        weight = self.values(stored, *sizes, exact=exact)
         if self.architecture.norm == "rms":
             return weight
         bias = self.values(f"{name}.bias", *sizes) if f"{name}.bias" in self else None
@@ -274,6 +295,7 @@ class Attention(Generic[M, V]):
             :class:`~aleator.models.architecture.Architecture`; "": nothing.
         sinks: scores of the heads that no value goes with, if there are any.
         post_norms: of what attention and feed-forward give, if there are any.
+        ffn: the feed-forward part; None: there is none.
     """
 
     def __init__(self, source: LayerSource[M, V], windowed: bool, index: int) -> None:
@@ -317,12 +339,14 @@ class Attention(Generic[M, V]):
         width = self.n_heads * dim_v
         self.output = source.matrix(["attn_output"], width, [config.n_embd])
         self.ffn_norm: V | None = None
-        if architecture.pre_norm and not architecture.parallel:
+        if architecture.pre_norm and not architecture.parallel and not architecture.single_parts:
             self.ffn_norm = source.norm(architecture.ffn_norm)
         self.post_norms: tuple[V, V] | None = None
         if architecture.post_norm:
             self.post_norms = source.norm("post_attention_norm"), source.norm("post_ffw_norm")
-        self.ffn = feed_forward(source)
+        self.ffn: FeedForward[M] | Mixture[M, V] | None = None
+        if not architecture.single_parts:
+            self.ffn = feed_forward(source)
 
     def _normalised(self, heads: int) -> tuple[int, ...]:
         """The shape of a head norm's weights."""
@@ -392,4 +416,4 @@ def state_space(config: ModelConfig) -> SSMConfig:
 def state_shape(config: ModelConfig) -> RecurrentShape:
     """What a layer with a state space keeps of a sequence."""
     ssm = state_space(config)
-    return RecurrentShape(ssm.d_inner, ssm.d_conv - 1, ssm.d_state)
+    return RecurrentShape(ssm.conv_channels, ssm.d_conv - 1, ssm.d_state, ssm.d_inner)
