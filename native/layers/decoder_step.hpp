@@ -42,6 +42,7 @@ struct DecoderLayer {
   int64_t q_width() const { return n_heads * keys.dim; }
   int64_t k_width() const { return keys.heads * keys.dim; }
   int64_t v_width() const { return values.heads * values.dim; }
+  bool gated = false;  // q gives each head's query and then a gate of what the head gives
 };
 
 // What of queries and keys is normalised: each head, before or after the rotation, or all heads
@@ -138,6 +139,7 @@ class DecoderStep {
   std::mutex turn_;
   Products products_;
   std::vector<float> q_, k_, v_, attended_, gate_, up_, ones_;
+  std::vector<float> queries_;  // without the gates between them
   std::vector<float> angles_[most_groups];
   AttentionStep attention_[most_groups];
 };

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from aleator.models import delta_net
 from aleator.models.architecture import Architecture
 from aleator.models.config import LatentConfig, ModelConfig
 from aleator.models.files.tensor_types import StoredTensor
@@ -30,8 +31,10 @@ def separated(
     made = dict(tensors)
     for layer in range(config.n_layers):
         at = f"blk.{layer}."
-        if config.n_heads:
-            q = config.n_heads[layer] * config.head_dim
+        if config.delta is not None and config.keeps_state(layer):
+            delta_net.separated(made, layer, config.delta)
+        elif config.n_heads:
+            q = config.n_heads[layer] * config.head_dim * (2 if architecture.attention_gate else 1)
             kv = config.n_kv_heads[layer]
             rows = {
                 "attn_q": q,
