@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-_LATENT = "latent attention, whose cache holds compressed keys (DeepSeek-AI 2024, arXiv:2405.04434)"
-
 _GEMMA4 = (
     "embeddings of tokens for each layer, and layers that attend to the keys of an earlier layer"
 )
@@ -17,10 +15,6 @@ NEEDS: dict[str, str] = {
     "gemma4_unified": _GEMMA4,
     "gemma3n": _GEMMA4,
     "gemma3n_text": _GEMMA4,
-    "deepseek2": _LATENT,
-    "deepseek_v2": _LATENT,
-    "deepseek_v3": _LATENT,
-    "minicpm3": _LATENT,
     "llama4": "windows that begin anew every so many positions, and experts that scale what they take",
     "llama4_text": "windows that begin anew every so many positions, and experts that scale what they take",
 }
